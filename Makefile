@@ -1,0 +1,81 @@
+# make setup    everything Python, from the lock, into .venv        make check      lint, format, types, import arrows
+# make jars     the Kafka connector and a Kafka broker, into .jars  make test       all of the above and every test
+# make demo     the whole system on this machine, and a table       make test-fast  the tests that need no service
+# make bench    the figures quoted in docs/                         make clean      remove caches and local data
+#
+# Everything sets itself up first; nothing touches the network once it has.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3.11
+JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+VENV := .venv
+BIN := $(VENV)/bin
+UV_VERSION := $(shell sed -n 's/^uv==//p' requirements.lock)
+STAMP := $(VENV)/.set-up-$(shell cat requirements.lock pyproject.toml | cksum | cut -d ' ' -f 1)
+say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
+
+.PHONY: help setup jars check format test test-fast demo bench clean need-java
+
+help:
+	@sed -n '/^# make/s/^# //p' Makefile
+
+need-java:
+	@command -v "$(JAVA)" >/dev/null || { echo "error: no java found: install Java 17 (for Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME" >&2; exit 2; }
+	@v=$$("$(JAVA)" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p'); [ "$${v:-0}" -ge 17 ] || \
+	  { echo "error: $(JAVA) is Java $${v:-of an unknown version}, Spark 4 and Kafka 4 need 17: install it or set JAVA_HOME" >&2; exit 2; }
+
+setup: $(STAMP)
+
+$(STAMP):
+	@command -v "$(PYTHON)" >/dev/null && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || \
+	  { echo "error: $(PYTHON) is not a Python 3.11: install it (for Debian: python3.11 and python3.11-venv), or name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@[ -x $(BIN)/python ] && $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || \
+	  { printf '\033[1m==> %s\033[0m\n' "making $(VENV)"; rm -rf $(VENV); "$(PYTHON)" -m venv $(VENV); }
+	@[ "$$($(BIN)/uv --version 2>/dev/null | cut -d ' ' -f 2)" = "$(UV_VERSION)" ] || \
+	  { printf '\033[1m==> %s\033[0m\n' "installing uv $(UV_VERSION)"; $(BIN)/python -m ensurepip >/dev/null; $(BIN)/python -m pip install --disable-pip-version-check "uv==$(UV_VERSION)"; }
+	$(call say,installing the $(shell grep -c == requirements.lock) packages of requirements.lock (a minute or more the first time))
+	@$(BIN)/uv pip sync --python $(BIN)/python requirements.lock
+	$(call say,installing nightjar itself)
+	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@rm -f $(VENV)/.set-up-*; touch $@
+
+jars: need-java setup
+	@$(BIN)/python -m nightjar.jars
+
+check: setup
+	$(call say,ruff)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	$(call say,mypy --strict rules)
+	@$(BIN)/mypy
+	$(call say,import-linter)
+	@$(BIN)/lint-imports --no-cache
+
+format: setup
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+test: setup jars check
+	$(call say,pytest: every test; Kafka and Spark start for real)
+	@$(BIN)/python -m pytest
+
+test-fast: setup
+	$(call say,pytest: without Kafka and Spark)
+	@$(BIN)/python -m pytest -m "not kafka and not spark and not slow"
+
+demo: setup jars
+	@$(BIN)/nightjar demo
+
+bench: setup jars
+	@for file in bench/*.py; do printf '\033[1m==> %s\033[0m\n' "$$file" >&2; $(BIN)/python "$$file"; done
+
+clean:
+	@! pid=$$(cat .nightjar/kafka/broker.pid 2>/dev/null) || ! kill -0 "$$pid" 2>/dev/null || \
+	  { echo "error: a local broker still runs on .nightjar/kafka (process $$pid): stop it first" >&2; exit 2; }
+	$(call say,removing caches and local data; .venv and .jars stay)
+	@rm -rf .nightjar .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The continuous Spark job: Kafka in, alerts out."""
