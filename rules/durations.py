@@ -1,0 +1,64 @@
+"""Lengths of time as people write them (`500ms`, `10s`, `3m`, `90d`) and as the engine counts them: in microseconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+from rules.errors import NightjarError
+
+MICROSECONDS = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+
+# Longer than any window anybody means, and far inside the int64 range of event times in microseconds.
+MAX_DURATION = 100_000 * MICROSECONDS["d"]
+
+_WRITTEN = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(ms|s|m|h|d)\s*", re.ASCII)
+_REMEDY = "Write a number and one of the units ms, s, m, h, d, as in 500ms, 10s, 3m, 1h or 90d"
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds of a written duration; a fraction (`1.5h`) must come to whole microseconds.
+
+    Raises NightjarError for anything else, a bare number included: without its unit it says nothing.
+    """
+    found = _WRITTEN.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise NightjarError(f"{text!r} is not a duration", remedy=_REMEDY)
+    exact = Decimal(found[1]) * MICROSECONDS[found[2]]
+    if exact != int(exact):
+        raise NightjarError(f"{text!r} is finer than a microsecond", remedy="Microseconds are the finest step there is")
+    if exact > MAX_DURATION:
+        raise NightjarError(f"{text!r} is too long", remedy=f"The longest duration is {format_duration(MAX_DURATION)}")
+    return int(exact)
+
+
+def format_duration(microseconds: int) -> str:
+    """The shortest written form without a fraction, down to milliseconds; `parse_duration` reads it back exactly."""
+    for unit in ("d", "h", "m", "s", "ms"):
+        if microseconds and microseconds % MICROSECONDS[unit] == 0:
+            return f"{microseconds // MICROSECONDS[unit]}{unit}"
+    if microseconds == 0:
+        return "0s"
+    return f"{Decimal(microseconds) / MICROSECONDS['ms']:f}ms"
+
+
+def _validated(value: Any) -> int:
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
+    try:
+        return parse_duration(value)
+    except NightjarError as refusal:
+        raise ValueError(str(refusal)) from None
+
+
+# A pydantic field: written as text (or a timedelta), held as int microseconds, dumped as text.
+Duration = Annotated[
+    int,
+    BeforeValidator(_validated),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["10m", "1h"]}),
+]

@@ -1,0 +1,105 @@
+"""The errors nightjar raises: each says what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class NightjarError(Exception):
+    """Base of every error that is nightjar's own; its text is for the person who can mend the cause.
+
+    `where` is the file, key, rule or event it is about; `remedy` says what would be right. Both may be empty.
+    """
+
+    def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
+        self.what = what
+        self.where = where
+        self.remedy = remedy
+        super().__init__(sentence(what, where=where, remedy=remedy))
+
+
+class DeclarationError(NightjarError):
+    """A stream declaration cannot be used."""
+
+
+class SettingsError(NightjarError):
+    """A setting or an option has a value that cannot be used."""
+
+
+class EvaluationError(NightjarError):
+    """A rule cannot be evaluated on certain events, for example because an exact sum leaves its range."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a rule.
+
+    `place` is the path in the rule (`measures.spent.sum`), `found` the value there, `excerpt` the lines that point
+    into a predicate's text (empty elsewhere).
+    """
+
+    place: str
+    found: str
+    message: str
+    remedy: str = ""
+    excerpt: str = ""
+
+    def __str__(self) -> str:
+        text = sentence(self.message, where=self.place, remedy=self.remedy)
+        if self.excerpt:
+            return f"{text}\n{self.excerpt}"
+        return text
+
+
+class RuleError(NightjarError):
+    """A rule is refused; `problems` lists everything found wrong with it, in the rule's own order."""
+
+    def __init__(self, problems: Sequence[Problem], *, where: str = "") -> None:
+        self.problems = list(problems)
+        first = self.problems[0]
+        super().__init__(first.message, where=where, remedy=first.remedy)
+
+    def __str__(self) -> str:
+        if len(self.problems) == 1:
+            return f"{self.where}: {self.problems[0]}" if self.where else str(self.problems[0])
+        listed = "\n".join(_indented(f"- {problem}") for problem in self.problems)
+        return f"{self.where or 'the rule'}: {len(self.problems)} problems\n{listed}"
+
+
+class PredicateError(RuleError):
+    """A predicate is refused; `position` and `length` (0-based, in characters) mark the place in `text`."""
+
+    def __init__(
+        self, what: str, *, text: str, position: int, length: int = 1, where: str = "", remedy: str = ""
+    ) -> None:
+        self.text = text
+        self.position = position
+        self.length = max(1, length)
+        found = text[position : position + self.length]
+        super().__init__([Problem(where, found, what, remedy, caret(text, position, self.length))])
+
+
+# Enough of the text on either side to recognise the place, and still one line of a terminal.
+_EXCERPT_BEFORE = 60
+_EXCERPT_AFTER = 40
+
+
+def caret(text: str, position: int, length: int) -> str:
+    """Two lines: the part of `text` around `position`, and a line of carets under the `length` characters meant."""
+    start = max(0, position - _EXCERPT_BEFORE)
+    stop = min(len(text), position + length + _EXCERPT_AFTER, position + _EXCERPT_BEFORE + _EXCERPT_AFTER)
+    shown = "".join(" " if character.isspace() else character for character in text[start:stop])
+    before, after = "…" if start else "", "…" if stop < len(text) else ""
+    marks = "^" * max(1, min(length, stop - position))
+    return f"    {before}{shown}{after}\n    {' ' * (len(before) + position - start)}{marks}"
+
+
+def sentence(what: str, *, where: str = "", remedy: str = "") -> str:
+    """The text of an error: `where: what. remedy`."""
+    text = f"{where}: {what}" if where else what
+    return f"{text.rstrip('.')}. {remedy}" if remedy else text
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

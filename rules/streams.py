@@ -1,0 +1,210 @@
+"""Stream declarations: what kinds of events there are, with which typed fields, read from one TOML file."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+
+from rules.durations import parse_duration
+from rules.errors import DeclarationError, NightjarError
+from rules.types import FieldType, Kind
+
+SHIPPED = Path(__file__).with_name("streams.toml")
+
+DEFAULT_ALLOWED_LATENESS = "10m"
+DEFAULT_MAX_FUTURE_SKEW = "1m"
+
+# Columns that travel beside an event's own fields in every batch.
+RESERVED_FIELDS = frozenset({"arrival_time", "partition", "offset"})
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+_STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+_KEYS = ("topic", "event_id", "event_time", "entities", "allowed_lateness", "max_future_skew", "fields")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A declared kind of event; `allowed_lateness` and `max_future_skew` are microseconds, `fields` keep order."""
+
+    name: str
+    topic: str
+    event_id: str
+    event_time: str
+    entities: tuple[str, ...]
+    allowed_lateness: int
+    max_future_skew: int
+    fields: Mapping[str, FieldType]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of a batch of these events: the fields in declaration order, all nullable."""
+        return pa.schema([pa.field(name, kind.arrow) for name, kind in self.fields.items()])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A read-only mapping cannot be pickled, and streams travel to worker processes.
+        return _rebuilt, ({**vars(self), "fields": dict(self.fields)},)
+
+
+def _rebuilt(parts: dict[str, Any]) -> Stream:
+    return Stream(**{**parts, "fields": MappingProxyType(parts["fields"])})
+
+
+def load_streams(path: str | Path | None = None) -> dict[str, Stream]:
+    """The streams declared in the TOML file at `path` (None: the shipped ones), by name.
+
+    Raises DeclarationError with the file, the key and what would be right.
+    """
+    path = SHIPPED if path is None else Path(path)
+    try:
+        mapping = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise DeclarationError(
+            f"cannot be read ({failure.strerror or failure})", where=str(path), remedy="Give the path of a TOML file"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+        raise DeclarationError(
+            f"is not TOML: {failure}", where=str(path), remedy=f"{SHIPPED.name}, shipped with nightjar, is an example"
+        ) from None
+    unknown = set(mapping) - {"streams"}
+    if unknown or not isinstance(mapping.get("streams"), dict):
+        key = min(unknown) if unknown else "streams"
+        what = "is not a key of this file" if unknown else "there is no table of streams"
+        raise DeclarationError(what, where=f"{path}: {key}", remedy="A stream is a table [streams.NAME]")
+    return streams_from_mapping(mapping["streams"], str(path))
+
+
+def streams_from_mapping(mapping: Mapping[str, Any], origin: str) -> dict[str, Stream]:
+    """The streams of a mapping name → declaration with the TOML file's keys; `origin` names its source in errors."""
+    if not isinstance(mapping, Mapping) or not mapping:
+        raise DeclarationError(
+            "no stream is declared", where=f"{origin}: streams", remedy="A stream is a table [streams.NAME]"
+        )
+    streams = {str(name): _Declaration(str(name), body, origin).stream() for name, body in mapping.items()}
+    topics: dict[str, str] = {}
+    for stream in streams.values():
+        if (other := topics.setdefault(stream.topic, stream.name)) != stream.name:
+            raise DeclarationError(
+                f"topic {stream.topic!r} already belongs to stream {other}",
+                where=f"{origin}: streams.{stream.name}.topic",
+                remedy="Give each stream a topic of its own",
+            )
+    return streams
+
+
+class _Declaration:
+    """One stream's table, checked key by key."""
+
+    def __init__(self, name: str, body: Any, origin: str) -> None:
+        self.name = name
+        self.origin = origin
+        if not _STREAM_NAME.fullmatch(name):
+            raise self.error("", f"{name!r} is not a stream name", "Use lower-case letters, digits and _, as in logins")
+        if not isinstance(body, Mapping):
+            raise self.error("", f"{body!r} is not a table", f"A stream is a table [streams.{name}]")
+        self.body = body
+        for key in body:
+            if key not in _KEYS:
+                raise self.error(str(key), "is not a key of a stream", did_you_mean(str(key), _KEYS, "Keys are"))
+
+    def stream(self) -> Stream:
+        fields = self.fields()
+        event_id, event_time = self.field_key("event_id", fields), self.field_key("event_time", fields)
+        if fields[event_id].kind is not Kind.STRING:
+            raise self.error(
+                "event_id",
+                f"field {event_id!r} is {fields[event_id]}",
+                f'An event id is a string (which takes numbers too): declare {event_id} = "string"',
+            )
+        if fields[event_time].kind is not Kind.TIMESTAMP:
+            raise self.error(
+                "event_time", f"field {event_time!r} is {fields[event_time]}", f'Declare {event_time} = "timestamp"'
+            )
+        topic = self.body.get("topic", self.name)
+        if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+            raise self.error("topic", f"{topic!r} is not a Kafka topic name", "Use letters, digits, '.', '_' and '-'")
+        return Stream(
+            self.name,
+            topic,
+            event_id,
+            event_time,
+            self.entities(fields),
+            self.duration("allowed_lateness", DEFAULT_ALLOWED_LATENESS),
+            self.duration("max_future_skew", DEFAULT_MAX_FUTURE_SKEW),
+            MappingProxyType(fields),
+        )
+
+    def fields(self) -> dict[str, FieldType]:
+        declared = self.body.get("fields")
+        if not isinstance(declared, Mapping) or not declared:
+            raise self.error(
+                "fields",
+                "no field is declared",
+                f'Declare them under [streams.{self.name}.fields], as in ip = "string"',
+            )
+        fields: dict[str, FieldType] = {}
+        folded: dict[str, str] = {}
+        for name, written in declared.items():
+            place = f"fields.{name}"
+            if not isinstance(name, str) or not IDENTIFIER.fullmatch(name):
+                raise self.error(place, f"{name!r} is not a field name", "Use letters, digits and _, as in customer_id")
+            if name.lower() in RESERVED_FIELDS:
+                raise self.error(
+                    place, "is a name nightjar keeps for an event's coordinates", "Call the field something else"
+                )
+            if other := folded.get(name.lower()):
+                raise self.error(place, f"differs from {other!r} in case only", "Give one of the two another name")
+            folded[name.lower()] = name
+            try:
+                fields[name] = FieldType.parse(written)
+            except DeclarationError as refusal:
+                raise self.error(place, refusal.what, refusal.remedy) from None
+        return fields
+
+    def field_key(self, key: str, fields: Mapping[str, FieldType]) -> str:
+        name = self.body.get(key)
+        if name is None:
+            raise self.error(key, "is missing", "Name the field that holds it")
+        return self.declared(key, name, fields)
+
+    def declared(self, key: str, name: Any, fields: Mapping[str, FieldType]) -> str:
+        if not isinstance(name, str) or name not in fields:
+            raise self.error(key, f"{name!r} is not a declared field", did_you_mean(str(name), fields, "Fields are"))
+        return name
+
+    def entities(self, fields: Mapping[str, FieldType]) -> tuple[str, ...]:
+        names = self.body.get("entities")
+        if not isinstance(names, list | tuple) or not names:
+            raise self.error(
+                "entities", f"{names!r} is not a list of fields", 'Name at least one field, as in ["customer_id"]'
+            )
+        entities = tuple(self.declared("entities", name, fields) for name in names)
+        if len(set(entities)) < len(entities):
+            raise self.error("entities", "names a field twice", "Name each field once")
+        return entities
+
+    def duration(self, key: str, default: str) -> int:
+        try:
+            return parse_duration(self.body.get(key, default))
+        except NightjarError as refusal:
+            raise self.error(key, refusal.what, refusal.remedy) from None
+
+    def error(self, key: str, what: str, remedy: str) -> DeclarationError:
+        place = f"streams.{self.name}.{key}" if key else f"streams.{self.name}"
+        return DeclarationError(what, where=f"{self.origin}: {place}", remedy=remedy)
+
+
+def did_you_mean(name: str, known: Collection[str], listing: str) -> str:
+    """A remedy for an unknown name: the nearest known one, and all of them after `listing` ("Fields are")."""
+    folded = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.lower(), folded, 1)
+    listed = f"{listing} {', '.join(known)}"
+    return f"Did you mean {folded[near[0]]}? {listed}" if near else listed
