@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from rules.durations import parse_duration
 from rules.errors import DeclarationError, NightjarError
+from rules.names import did_you_mean, is_usable_name
 from rules.types import FieldType, Kind
 
 SHIPPED = Path(__file__).with_name("streams.toml")
@@ -25,7 +25,6 @@ DEFAULT_MAX_FUTURE_SKEW = "1m"
 # Columns that travel beside an event's own fields in every batch.
 RESERVED_FIELDS = frozenset({"arrival_time", "partition", "offset"})
 
-IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _KEYS = ("topic", "event_id", "event_time", "entities", "allowed_lateness", "max_future_skew", "fields")
@@ -154,8 +153,9 @@ class _Declaration:
         folded: dict[str, str] = {}
         for name, written in declared.items():
             place = f"fields.{name}"
-            if not isinstance(name, str) or not IDENTIFIER.fullmatch(name):
-                raise self.error(place, f"{name!r} is not a field name", "Use letters, digits and _, as in customer_id")
+            if not is_usable_name(name):
+                remedy = "Use letters, digits and _, as in customer_id, and no word of SQL such as AND or CASE"
+                raise self.error(place, f"{name!r} cannot be the name of a field", remedy)
             if name.lower() in RESERVED_FIELDS:
                 raise self.error(
                     place, "is a name nightjar keeps for an event's coordinates", "Call the field something else"
@@ -200,11 +200,3 @@ class _Declaration:
     def error(self, key: str, what: str, remedy: str) -> DeclarationError:
         place = f"streams.{self.name}.{key}" if key else f"streams.{self.name}"
         return DeclarationError(what, where=f"{self.origin}: {place}", remedy=remedy)
-
-
-def did_you_mean(name: str, known: Collection[str], listing: str) -> str:
-    """A remedy for an unknown name: the nearest known one, and all of them after `listing` ("Fields are")."""
-    folded = {candidate.lower(): candidate for candidate in known}
-    near = difflib.get_close_matches(name.lower(), folded, 1)
-    listed = f"{listing} {', '.join(known)}"
-    return f"Did you mean {folded[near[0]]}? {listed}" if near else listed

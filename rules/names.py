@@ -1,0 +1,28 @@
+"""What a field or a measure may be called, and which known name a misspelt one was meant to be."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+
+# Words a predicate is built of: a field called so could never be meant in one.
+RESERVED_WORDS = frozenset({
+    "AND", "AS", "BETWEEN", "CASE", "ELSE", "END", "ESCAPE", "FALSE", "FROM", "ILIKE", "IN", "IS", "LIKE", "NOT",
+    "NULL", "OR", "THEN", "TRUE", "WHEN",
+})  # fmt: skip
+
+
+def is_usable_name(name: object) -> bool:
+    """Whether `name` can stand in a predicate as it is: an SQL identifier that is no word of the language."""
+    return isinstance(name, str) and IDENTIFIER.fullmatch(name) is not None and name.upper() not in RESERVED_WORDS
+
+
+def did_you_mean(name: str, known: Collection[str], listing: str) -> str:
+    """A remedy for an unknown name: the nearest known one, and all of them after `listing` ("Fields are")."""
+    folded = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.lower(), folded, 1)
+    listed = f"{listing} {', '.join(known)}"
+    return f"Did you mean {folded[near[0]]}? {listed}" if near else listed
