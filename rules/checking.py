@@ -1,0 +1,194 @@
+"""Everything that can be wrong with a rule, found in one go: its shape, its fields' names and types, its predicates.
+
+The shape is pydantic's to check; what it finds is said again in the words of a rule's author.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from rules.errors import PredicateError, Problem
+from rules.measures import Function, Measure, accepted_kinds, result_type
+from rules.names import did_you_mean, is_usable_name
+from rules.predicates import compile_predicate
+from rules.types import FieldType
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from rules.streams import Stream
+
+# Each measure costs every event of its group some hundred nanoseconds, and the rule's page a line.
+MAX_MEASURES = 64
+
+_MEASURE_OPTIONS = ("over", "where", "per", "excluding_current", "since")
+_EXAMPLES = {
+    "id": "Lower-case letters, digits, '.', '_' and '-', at most 100, as in card-velocity",
+    "stream": "Name a declared stream",
+    "group_by": "List the fields that make a group, as in [customer_id]; [] is the whole stream",
+    "measures": "Write name: {sum: amount, over: 1h}",
+    "when": 'Write a condition, as in "spent > 500"',
+    "where": 'Write a condition, as in "amount > 0"',
+    "over": "Write the window's length, as in over: 1h",
+    "per": "List the fields, as in [ip]",
+    "since": "Write a condition, as in \"status = 'SUCCESS'\"",
+    "excluding_current": "Write true or false",
+    "description": "Write text, at most 4096 characters",
+}
+
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+def check_rule(
+    shape: type[Shape], written: Mapping[str, Any], streams: Mapping[str, Stream]
+) -> tuple[Shape | None, list[Problem]]:
+    """The rule a mapping holds, or what is wrong with it, in the order of its keys."""
+    check = _Check(written, streams)
+    measures = check.measures()
+    rule = check.validated(shape, {**written, "measures": measures}, ())
+    check.meaning(measures)
+    order = {key: at for at, key in enumerate(shape.model_fields)}
+    problems = sorted(check.problems, key=lambda problem: order.get(problem.place.split(".")[0], len(order)))
+    return rule, problems
+
+
+class _Check:
+    """The problems of one rule as they are found."""
+
+    def __init__(self, written: Mapping[str, Any], streams: Mapping[str, Stream]) -> None:
+        self.written = written
+        self.streams = streams
+        self.problems: list[Problem] = []
+
+    def add(self, place: str, found: Any, message: str, remedy: str) -> None:
+        text = found if isinstance(found, str) else repr(found)
+        self.problems.append(Problem(place, text[:200], message, remedy))
+
+    # Shape
+
+    def measures(self) -> dict[str, Measure]:
+        """The measures that can be read; each of them is checked even where others cannot be."""
+        written = self.written.get("measures", {})
+        if not isinstance(written, Mapping):
+            self.add("measures", written, "is not a mapping of measures", _EXAMPLES["measures"])
+            return {}
+        if len(written) > MAX_MEASURES:
+            remedy = "Split the rule in two"
+            self.add("measures", len(written), f"has {len(written)} measures, more than {MAX_MEASURES}", remedy)
+            return {}
+        found: dict[str, Measure] = {}
+        for name, body in written.items():
+            place = f"measures.{name}"
+            if not is_usable_name(name):
+                remedy = "Use letters, digits and _, as in spent_today, and no word of SQL such as AND or CASE"
+                self.add(place, name, f"{name!r} cannot be the name of a measure", remedy)
+            elif not isinstance(body, Mapping):
+                self.add(place, body, f"{body!r:.60} is not a measure", _EXAMPLES["measures"])
+            elif measure := self.validated(Measure, body, ("measures", name)):
+                found[name] = measure
+        return found
+
+    def validated(self, shape: type[Shape], body: Mapping[str, Any], place: tuple[str, ...]) -> Shape | None:
+        try:
+            return shape.model_validate(dict(body))
+        except ValidationError as refusal:
+            for error in refusal.errors(include_url=False):
+                self.add_shape(error, shape, place)
+            return None
+
+    def add_shape(self, error: ErrorDetails, shape: type[BaseModel], place: tuple[str, ...]) -> None:
+        path = [str(part) for part in error["loc"]]
+        key = path[0] if path else ""
+        dotted = ".".join([*place, *path])
+        match error["type"]:
+            case "missing":
+                self.add(dotted, "", "is missing", _EXAMPLES.get(key, ""))
+            case "extra_forbidden":
+                if shape is Measure:
+                    remedy = did_you_mean(key, _MEASURE_OPTIONS, "Beside its function it has")
+                    self.add(dotted, error["input"], "is not an option of a measure", remedy)
+                else:
+                    remedy = did_you_mean(key, shape.model_fields, "Keys are")
+                    self.add(dotted, error["input"], "is not a key of a rule", remedy)
+            case "enum":
+                expected = (error.get("ctx") or {}).get("expected", "")
+                self.add(dotted, error["input"], f"is {error['input']!r:.60}", f"It is one of {expected}")
+            case "value_error":
+                what, _, remedy = str((error.get("ctx") or {}).get("error", error["msg"])).partition(". ")
+                self.add(dotted, error["input"], what, remedy)
+            case _:
+                self.add(dotted, error["input"], f"is {error['input']!r:.60}", _EXAMPLES.get(key, error["msg"]))
+
+    # Meaning
+
+    def meaning(self, measures: Mapping[str, Measure]) -> None:
+        """What can only be said with the stream at hand; parts with a wrong shape are left to what was said of them."""
+        name = self.written.get("stream")
+        if not isinstance(name, str):
+            return
+        stream = self.streams.get(name)
+        if stream is None:
+            remedy = did_you_mean(name, self.streams, "Declared are")
+            self.add("stream", name, f"there is no stream {name!r}", remedy)
+            return
+        self.fields("group_by", self.written.get("group_by"), stream)
+        self.predicate("where", self.written.get("where"), stream.fields)
+        results: dict[str, FieldType] = {}
+        for measure_name, measure in measures.items():
+            place = f"measures.{measure_name}"
+            if measure_name in stream.fields:
+                remedy = "Give the measure another name, so that the condition is clear"
+                self.add(place, measure_name, f"stream {stream.name} has a field of that name", remedy)
+            results[measure_name] = self.measure(place, measure, stream)
+        if self.known_measures() <= results.keys():
+            self.predicate("when", self.written.get("when"), {**results, **stream.fields})
+
+    def known_measures(self) -> set[Any]:
+        """The names the condition may use, readable or not: it is checked only when all their types are known."""
+        written = self.written.get("measures", {})
+        return set(written) if isinstance(written, Mapping) else {None}
+
+    def measure(self, place: str, measure: Measure, stream: Stream) -> FieldType:
+        self.fields(f"{place}.per", list(measure.per), stream)
+        self.predicate(f"{place}.where", measure.where, stream.fields)
+        self.predicate(f"{place}.since", measure.since, stream.fields)
+        if measure.field is None:
+            return result_type(measure.function, None)
+        field_place = f"{place}.{measure.function}"
+        declared = stream.fields.get(measure.field)
+        if declared is None:
+            self.unknown_field(field_place, measure.field, stream)
+            # Any number: the condition is still worth checking for what else it says.
+            return result_type(Function.AVG, stream.fields[stream.event_id])
+        kinds = accepted_kinds(measure.function)
+        if declared.kind not in kinds:
+            fitting = [name for name, kind in stream.fields.items() if kind.kind in kinds]
+            remedy = f"Fields it takes are {', '.join(fitting)}" if fitting else "The stream has no field it takes"
+            self.add(field_place, measure.field, f"{measure.function} cannot take {measure.field}: {declared}", remedy)
+            return result_type(Function.AVG, declared)
+        return result_type(measure.function, declared)
+
+    def fields(self, place: str, names: Any, stream: Stream) -> None:
+        if not isinstance(names, list | tuple):
+            return
+        for name in names:
+            if isinstance(name, str) and name not in stream.fields:
+                self.unknown_field(place, name, stream)
+        texts = [name for name in names if isinstance(name, str)]
+        if len(set(texts)) < len(texts):
+            self.add(place, names, "names a field twice", "Name each field once")
+
+    def unknown_field(self, place: str, name: str, stream: Stream) -> None:
+        remedy = did_you_mean(name, stream.fields, "Fields are")
+        self.add(place, name, f"stream {stream.name} has no field {name!r}", remedy)
+
+    def predicate(self, place: str, text: Any, columns: Mapping[str, FieldType]) -> None:
+        if not isinstance(text, str):
+            return
+        try:
+            compile_predicate(text, columns, where=place)
+        except PredicateError as refusal:
+            self.problems += refusal.problems

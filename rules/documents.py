@@ -1,0 +1,111 @@
+"""Text to plain data, for rules that anybody may send: YAML or JSON, bounded, without references and repeated keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from rules.errors import Problem, RuleError
+
+# Bytes. A rule's text is read within a batch of the stream, and this much takes YAML about a second.
+MAX_BYTES = 262_144
+# A rule itself is four deep.
+MAX_NESTING = 16
+_EXAMPLE = "A rule is a mapping: id, stream, group_by, measures, when"
+
+
+def read_documents(text: str | bytes, *, where: str = "") -> list[Any]:
+    """The data of a JSON text, or of the documents of a YAML text; RuleError where it is neither."""
+    size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_BYTES:
+        raise refusal(f"has {size} bytes, more than {MAX_BYTES}", "Split it into several files", where)
+    try:
+        decoded = text.decode("utf-8") if isinstance(text, bytes) else text
+    except UnicodeDecodeError as failure:
+        raise refusal(f"is not UTF-8 text: {failure.reason} at byte {failure.start}", _EXAMPLE, where) from None
+    try:
+        if decoded.lstrip()[:1] in ("{", "["):
+            try:
+                return [json.loads(decoded, object_pairs_hook=_object)]
+            except json.JSONDecodeError:
+                pass  # YAML has braces and brackets too
+        _refuse_tricks(decoded)
+        return [document for document in yaml.load_all(decoded, Loader=_Loader) if document is not None]
+    except _RepeatedKeyError as failure:
+        raise refusal(f"key {failure.key!r} stands twice in one mapping", "Keep one of them", where) from None
+    except _ReferenceError as failure:
+        remedy = 'Put a star in quotes, as in count: "*"'
+        raise refusal(f"a reference ({failure}) is not allowed", remedy, where) from None
+    except yaml.MarkedYAMLError as failure:
+        mark = failure.problem_mark or failure.context_mark
+        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise refusal(f"is not YAML or JSON: {failure.problem}{place}", _remedy(failure), where) from None
+    except (yaml.YAMLError, ValueError) as failure:
+        raise refusal(f"is not YAML or JSON: {failure}", _EXAMPLE, where) from None
+    except RecursionError:
+        raise refusal("is nested too deep to be a rule", _EXAMPLE, where) from None
+
+
+def refusal(what: str, remedy: str, where: str) -> RuleError:
+    """An error about a text as a whole."""
+    return RuleError([Problem("", "", what, remedy)], where=where)
+
+
+class _ReferenceError(ValueError):
+    def __init__(self, anchor: str) -> None:
+        super().__init__(f"*{anchor}")
+
+
+class _RepeatedKeyError(ValueError):
+    def __init__(self, key: object) -> None:
+        self.key = key
+        super().__init__(repr(key))
+
+
+def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    built: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in built:
+            raise _RepeatedKeyError(key)
+        built[key] = value
+    return built
+
+
+def _refuse_tricks(text: str) -> None:
+    """References are refused, as with them a short text could stand for an endless structure; and deep nesting is."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise _ReferenceError(event.anchor)
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_NESTING:
+            raise RecursionError
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Plain data only, and no key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys: list[Any] = []
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in keys:
+                raise _RepeatedKeyError(key)
+            keys.append(key)
+        built: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return built
+
+
+def _remedy(failure: yaml.MarkedYAMLError) -> str:
+    problem = failure.problem or ""
+    if "alias" in problem:
+        return 'Put a star in quotes, as in count: "*"'
+    if "mapping values are not allowed" in problem or "expected <block end>" in problem:
+        return "Put predicates in quotes, and mind the indentation"
+    return _EXAMPLE

@@ -1,0 +1,147 @@
+"""Rules: what to look for in a stream, read from YAML or JSON and checked against the stream's declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
+
+from rules.checking import MAX_MEASURES, check_rule
+from rules.documents import MAX_BYTES, read_documents, refusal
+from rules.errors import Problem, RuleError
+from rules.measures import Function, Measure, result_type
+from rules.streams import Stream
+from rules.timestamps import from_microseconds, parse_timestamp
+
+__all__ = [
+    "MAX_MEASURES",
+    "Function",
+    "Measure",
+    "Rule",
+    "Severity",
+    "State",
+    "load_rules",
+    "parse_rule",
+    "result_type",
+    "rule_to_mapping",
+]
+
+
+class State(StrEnum):
+    """What becomes of a rule's violations: announced, only recorded, not looked for; retired rules keep no state."""
+
+    ACTIVE = "active"
+    SHADOW = "shadow"
+    PAUSED = "paused"
+    RETIRED = "retired"
+
+
+class Severity(StrEnum):
+    """How grave an alert is."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+
+def _instant(value: Any) -> Any:
+    """A point in time as YAML and JSON may give it; without a zone it is UTC, like everything here."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if isinstance(value, str) and (found := parse_timestamp(value, zone_required=False)) is not None:
+        return from_microseconds(found)
+    raise ValueError(f"{value!r} is not a point in time. Write it like 2018-04-01T12:00:00Z")
+
+
+class Rule(BaseModel):
+    """A rule as people write it. `parse_rule` makes one that fits its stream; the class checks its shape only."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: Annotated[StrictStr, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
+    stream: StrictStr
+    state: State = State.ACTIVE
+    group_by: Annotated[tuple[StrictStr, ...], Field(max_length=8)]
+    where: StrictStr | None = None
+    measures: Annotated[dict[str, Measure], Field(max_length=MAX_MEASURES)] = {}
+    when: StrictStr
+    severity: Severity = Severity.MEDIUM
+    description: Annotated[StrictStr, Field(max_length=4096)] = ""
+    effective: Annotated[datetime, BeforeValidator(_instant)] | None = None
+
+
+def parse_rule(written: Mapping[str, Any] | str | bytes, streams: Mapping[str, Stream]) -> Rule:
+    """The rule of a mapping, or of a YAML or JSON text that holds one.
+
+    Raises RuleError with everything that is wrong: each problem names its place (`measures.spent.sum`), what was found
+    there, and the remedy.
+    """
+    if isinstance(written, str | bytes):
+        documents = read_documents(written, where="the rule")
+        if len(documents) != 1:
+            raise refusal(f"holds {len(documents)} documents", "One rule is expected", "the rule")
+        written = documents[0]
+    if not isinstance(written, Mapping):
+        raise refusal(f"is not a mapping but {written!r:.60}", "A rule has keys: id, stream, when, …", "the rule")
+    rule, problems = check_rule(Rule, written, streams)
+    if problems or rule is None:
+        name = written.get("id")
+        raise RuleError(problems, where=f"rule {name}" if isinstance(name, str) else "the rule")
+    return rule
+
+
+def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
+    """The rules of a YAML or JSON file: one, a list, `rules: [...]`, or several YAML documents of these forms.
+
+    Raises RuleError with the problems of all of them; a place then starts with the rule's id, or its number from 1.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise refusal(f"has more than {MAX_BYTES} bytes", "Split it into several files", str(path))
+        text = path.read_bytes()
+    except OSError as failure:
+        what = f"cannot be read ({failure.strerror or failure})"
+        raise refusal(what, "Give the path of a YAML or JSON file", str(path)) from None
+    rules: list[Rule] = []
+    problems: list[Problem] = []
+    for number, written in enumerate(_rules_of(read_documents(text, where=str(path))), 1):
+        name = written.get("id") if isinstance(written, Mapping) else None
+        place = f"rule {name}" if isinstance(name, str) else f"rule number {number}"
+        try:
+            rule = parse_rule(written, streams)
+        except RuleError as failure:
+            problems += [
+                Problem(f"{place}, {found.place}".rstrip(", "), found.found, found.message, found.remedy, found.excerpt)
+                for found in failure.problems
+            ]
+            continue
+        if any(rule.id == other.id for other in rules):
+            problems.append(Problem(f"{place}, id", rule.id, "is used by two rules", "Give each rule an id of its own"))
+        rules.append(rule)
+    if problems:
+        raise RuleError(problems, where=str(path))
+    if not rules:
+        raise refusal("holds no rule", "Write one, a list of them, or rules: [...]", str(path))
+    return rules
+
+
+def _rules_of(documents: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for document in documents:
+        inner = document["rules"] if isinstance(document, Mapping) and set(document) == {"rules"} else document
+        found += inner if isinstance(inner, list) else [inner]
+    return found
+
+
+def rule_to_mapping(rule: Rule) -> dict[str, Any]:
+    """The written form of a rule, of plain JSON types, without what is at its default; `parse_rule` reads it back."""
+    written = rule.model_dump(mode="json", exclude_defaults=True)
+    return {"id": written.pop("id"), "stream": written.pop("stream"), "state": rule.state.value, **written}
