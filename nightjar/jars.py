@@ -1,7 +1,8 @@
 """The jars that pyspark does not ship: where they are, and how they get there.
 
-`ivy.xml` names them in two sets: `spark` (added to Spark's class path) and `kafka` (a whole broker). They are resolved once into
-`.jars/<hash of ivy.xml>/<set>/` by the Ivy inside pyspark, so that a changed `ivy.xml` never meets an old folder.
+`ivy.xml` names them in two sets: `spark` (added to Spark's class path) and `kafka` (a whole broker). They are resolved
+once into `.jars/<hash of ivy.xml>/<set>/` by the Ivy inside pyspark, so that a changed `ivy.xml` never meets an old
+folder.
 """
 
 import hashlib
@@ -27,7 +28,9 @@ def jar_folder() -> Path:
     """The folder that holds one folder a set; it exists only once `resolve` has finished."""
     ivy_xml = PROJECT / "ivy.xml"
     if not ivy_xml.is_file():
-        raise JarsError("ivy.xml is missing", where=str(PROJECT), remedy="run nightjar from a checkout of its repository")
+        raise JarsError(
+            "ivy.xml is missing", where=str(PROJECT), remedy="Run nightjar from a checkout of its repository"
+        )
     return PROJECT / ".jars" / hashlib.sha256(ivy_xml.read_bytes()).hexdigest()[:12]
 
 
@@ -39,7 +42,7 @@ def jars(jar_set: str) -> list[Path]:
     """
     folder = jar_folder() / jar_set
     if not folder.is_dir():
-        raise JarsError(f"the {jar_set} jars are not there", where=str(folder), remedy="run `make jars`")
+        raise JarsError(f"the {jar_set} jars are not there", where=str(folder), remedy="Run `make jars`")
     return sorted(folder.glob("*.jar"))
 
 
@@ -53,7 +56,7 @@ def java() -> str:
     found = shutil.which("java", path=f"{home}/bin" if home else None)
     if found is None:
         place = f"JAVA_HOME={home}" if home else "PATH"
-        raise JarsError("no java found", where=place, remedy="install Java 17, or set JAVA_HOME to it")
+        raise JarsError("no java found", where=place, remedy="Install Java 17, or set JAVA_HOME to it")
     return found
 
 
@@ -82,7 +85,7 @@ def resolve() -> Path:
 def _run_ivy(jar_set: str, into: Path) -> None:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise JarsError("pyspark is not installed", remedy="run `make setup`")
+        raise JarsError("pyspark is not installed", remedy="Run `make setup`")
     ivy = next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     pattern = f"{into}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
     options = ["-ivy", str(PROJECT / "ivy.xml"), "-confs", jar_set, "-retrieve", pattern, "-types", "jar", "bundle"]
@@ -101,7 +104,7 @@ def _run_ivy(jar_set: str, into: Path) -> None:
         raise JarsError(
             f"Ivy could not resolve the {jar_set} jars:\n" + "\n".join(complaints[-20:]),
             where="ivy.xml",
-            remedy="check that this machine reaches Maven Central (or the mirror in your Ivy settings) and run `make jars` again",
+            remedy="Check that this machine reaches Maven Central (or your Ivy mirror), then run `make jars` again",
         )
     _say(f"    {len(found)} jars")
 

@@ -1,0 +1,58 @@
+"""What many tests share: one real broker a session, and topics of a test's own on it."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from nightjar import topics
+from nightjar.local_kafka import LocalKafka
+from nightjar.settings import Settings, load_settings
+from rules.streams import Stream, load_streams
+
+
+@dataclass(frozen=True)
+class TestTopics:
+    """Settings that connect to the session's broker, and the shipped streams, all with topics nobody else uses."""
+
+    __test__ = False
+    settings: Settings
+    streams: dict[str, Stream]
+
+    def with_arrival(self, arrival: str) -> "TestTopics":
+        """The same, with the topics made for the other arrival; call it before they exist."""
+        return replace(self, settings=self.settings.model_copy(update={"arrival": arrival}))
+
+    def ensure(self) -> "TestTopics":
+        """Make the topics."""
+        topics.ensure(self.settings, self.streams.values())
+        return self
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker on a free port, started when the first test asks for it."""
+    settings = load_settings(data_dir=tmp_path_factory.mktemp("nightjar"), kafka_port=0, kafka_heap="384m")
+    with LocalKafka(settings, short_lived=True) as running:
+        yield running
+
+
+@pytest.fixture
+def kafka_topics(broker: LocalKafka, tmp_path: Path) -> TestTopics:
+    """The test's own topic names (not made yet: see `ensure`) and data folder, on the session's broker."""
+    prefix = f"t{uuid.uuid4().hex[:8]}"
+    own = broker.settings.model_dump()
+    named = {name: f"{prefix}-{value}" for name, value in own.items() if name.endswith("_topic")}
+    settings = broker.settings.model_copy(update={**named, "data_dir": tmp_path / "data"})
+    streams = {name: replace(stream, topic=f"{prefix}-{stream.topic}") for name, stream in load_streams().items()}
+    return TestTopics(settings, streams)
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A developer's own settings never reach a test."""
+    for name in [name for name in os.environ if name.startswith("NIGHTJAR_")]:
+        monkeypatch.delenv(name)

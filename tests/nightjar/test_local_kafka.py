@@ -1,0 +1,128 @@
+"""The local broker and the topics on it, for real."""
+
+import json
+import os
+import signal
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nightjar import kafka_clients, topics
+from nightjar.kafka_clients import KafkaError, admin, consumer, producer
+from nightjar.local_kafka import LocalKafka, LocalKafkaError
+from nightjar.settings import load_settings
+from tests.conftest import TestTopics
+
+pytestmark = pytest.mark.kafka
+
+
+def test_topics_are_made_once(kafka_topics: TestTopics) -> None:
+    """The first call makes every topic, the second none."""
+    made = topics.ensure(kafka_topics.settings, kafka_topics.streams.values())
+    again = topics.ensure(kafka_topics.settings, kafka_topics.streams.values())
+    assert len(made) == len(kafka_topics.streams) + 8
+    assert again == []
+
+
+@pytest.mark.parametrize("arrival", ["broker", "producer"])
+def test_arrival_is_given_by_whom_the_setting_says(kafka_topics: TestTopics, arrival: str) -> None:
+    """A record sent with a time stamp of 2018 arrives then where the producer says, else now."""
+    own = kafka_topics.with_arrival(arrival).ensure()
+    topic = own.streams["transactions"].topic
+    with producer(own.settings) as client:
+        client.send(topic, b"{}", timestamp_ms=1_522_540_800_000).get(10)
+    with consumer(own.settings, topic, consumer_timeout_ms=10_000) as client:
+        record = next(iter(client))
+    assert (record.timestamp == 1_522_540_800_000) == (arrival == "producer")
+
+
+def test_rules_topic_is_kept_forever_in_one_partition(kafka_topics: TestTopics) -> None:
+    """Rule messages are neither deleted by age or size, nor compacted, and have one order."""
+    own = kafka_topics.ensure()
+    (wanted,) = [topic for topic in topics.topics(own.settings, []) if topic.name == own.settings.rules_topic]
+    assert wanted.partitions == 1
+    assert wanted.config["retention.ms"] == wanted.config["retention.bytes"] == "-1"
+    assert wanted.config["cleanup.policy"] == "delete"
+    with admin(own.settings) as client:
+        (found,) = client.describe_topics([own.settings.rules_topic])
+    assert len(found["partitions"]) == 1
+
+
+def test_topic_with_the_other_time_stamp_is_refused(kafka_topics: TestTopics) -> None:
+    """An existing topic whose arrival means something else is refused, not changed."""
+    own = kafka_topics.ensure()
+    other = own.with_arrival("producer")
+    with pytest.raises(KafkaError, match=r"message.timestamp.type is LogAppendTime, and must be CreateTime"):
+        topics.ensure(other.settings, other.streams.values())
+
+
+def test_refused_topic_names_the_topic(kafka_topics: TestTopics) -> None:
+    """A topic that the broker refuses is named with the broker's reason."""
+    streams = [replace(kafka_topics.streams["logins"], topic="..")]
+    with pytest.raises(KafkaError, match=r"topic \.\. cannot be made"):
+        topics.ensure(kafka_topics.settings, streams)
+
+
+def test_no_broker_is_one_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody listens the error names the address and what to do."""
+    monkeypatch.setattr(kafka_clients, "CONNECT_TIMEOUT_MS", 500)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(KafkaError, match=rf"Kafka at {address}: no broker answers .*nightjar up"):
+            admin(load_settings(bootstrap_servers=address))
+
+
+def test_second_start_on_a_live_folder_is_refused(broker: LocalKafka, tmp_path: Path) -> None:
+    """A broker of another live process is left alone."""
+    record = broker.folder / "broker.json"
+    mine = record.read_text()
+    record.write_text(json.dumps({"broker": broker.pid, "parent": os.getppid()}))
+    try:
+        with pytest.raises(LocalKafkaError, match=f"a broker already runs here .process {broker.pid}"):
+            LocalKafka(load_settings(data_dir=broker.folder.parent, kafka_port=0)).start()
+    finally:
+        record.write_text(mine)
+
+
+def test_taken_port_is_refused(tmp_path: Path) -> None:
+    """The message names the port and the setting that changes it."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(LocalKafkaError, match=rf"127.0.0.1:{port}: the port is taken .* kafka_port"):
+            LocalKafka(load_settings(data_dir=tmp_path, kafka_port=port)).start()
+
+
+def test_broker_that_does_not_come_up_shows_its_log(tmp_path: Path) -> None:
+    """A storage that belongs to another node ends the start with the broker's own words."""
+    data = tmp_path / "kafka" / "data"
+    data.mkdir(parents=True)
+    (data / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=7\n")
+    with pytest.raises(LocalKafkaError, match=r"(?s)the broker ended while starting; its log ends:.*node"):
+        LocalKafka(load_settings(data_dir=tmp_path, kafka_port=0)).start()
+
+
+@pytest.mark.slow
+def test_data_outlives_a_killed_broker_and_its_forgotten_process(tmp_path: Path) -> None:
+    """After a kill -9 of the broker, or of whoever started it, the next start has the data and the port."""
+    settings = load_settings(data_dir=tmp_path, kafka_port=0)
+    first = LocalKafka(settings, short_lived=True)
+    first.start()
+    with producer(first.settings) as client, admin(first.settings) as control:
+        control.create_topics({"kept": {"num_partitions": 1}}, wait_for_metadata=True)
+        client.send("kept", b"1").get(10)
+    os.kill(first.pid or 0, signal.SIGKILL)
+    orphan = LocalKafka(settings, short_lived=True)
+    orphan.start()
+    record = tmp_path / "kafka" / "broker.json"
+    record.write_text(json.dumps({"broker": orphan.pid, "parent": 2**22 + 1}))  # above the largest process id: nobody
+    with LocalKafka(settings, short_lived=True) as second:
+        assert orphan.pid is None
+        assert load_settings(data_dir=tmp_path, kafka_port=0).bootstrap == second.bootstrap
+        with consumer(second.settings, "kept", consumer_timeout_ms=10_000) as client:
+            assert next(iter(client)).value == b"1"
+    assert not record.exists()

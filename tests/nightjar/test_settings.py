@@ -1,0 +1,141 @@
+"""Settings: where they come from, what is refused, and that the docs know them all."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from nightjar.kafka_clients import python_options, spark_options
+from nightjar.settings import load_settings, settings_table
+from rules.errors import SettingsError
+
+DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("row", settings_table(), ids=lambda row: row[0])
+def test_every_setting_is_documented_as_it_is(row: tuple[str, str, str]) -> None:
+    """docs/settings.md has a line with each setting's name, default and help."""
+    name, default, text = row
+    shown = f"`{default}`" if default else ""
+    assert f"| `{name}` | {shown} | {text} |" in DOCS.read_text(encoding="utf-8").splitlines()
+
+
+def test_docs_name_no_setting_that_is_gone() -> None:
+    """The table in docs/settings.md has no line beyond the settings."""
+    documented = [
+        line.split("`")[1] for line in DOCS.read_text(encoding="utf-8").splitlines() if line.startswith("| `")
+    ]
+    assert documented == [name for name, _, _ in settings_table()]
+
+
+def test_environment_wins_over_file_wins_over_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting is taken from the environment, else from nightjar.toml, else from the table."""
+    Path("nightjar.toml").write_text('buckets = 7\nactivation_delay = "90s"\n')
+    monkeypatch.setenv("NIGHTJAR_BUCKETS", "9")
+    settings = load_settings()
+    assert (settings.buckets, settings.activation_delay, settings.partitions) == (9, 90_000_000, 2)
+
+
+def test_named_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NIGHTJAR_SETTINGS names the file to read instead of nightjar.toml."""
+    Path("nightjar.toml").write_text("buckets = 7\n")
+    (tmp_path / "other.toml").write_text("partitions = 3\n")
+    monkeypatch.setenv("NIGHTJAR_SETTINGS", "other.toml")
+    settings = load_settings()
+    assert (settings.buckets, settings.partitions) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("NIGHTJAR_BUKETS", "3", "NIGHTJAR_BUKETS: is no setting. Did you mean buckets?"),
+        ("NIGHTJAR_BUCKETS", "few", "NIGHTJAR_BUCKETS: 'few' cannot be used"),
+        ("NIGHTJAR_ACTIVATION_DELAY", "10", "as in 500ms, 10s"),
+        ("NIGHTJAR_ARRIVAL", "mine", "should be 'broker' or 'producer'"),
+        ("NIGHTJAR_SETTINGS", "gone.toml", "gone.toml: cannot be read"),
+        ("NIGHTJAR_KAFKA", "{", "takes one JSON object"),
+        ("NIGHTJAR_KAFKA", '{"linger.ms": "5"}', "'linger.ms' is no security setting"),
+    ],
+)
+def test_refusal_says_where_and_what_would_be_right(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
+) -> None:
+    """An unknown name or a value that cannot be is refused with the place and the remedy."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError) as refused:
+        load_settings()
+    assert said in str(refused.value)
+
+
+def test_unknown_name_in_the_file_is_refused() -> None:
+    """A mistyped name in nightjar.toml is not ignored."""
+    Path("nightjar.toml").write_text("bucket = 7\n")
+    with pytest.raises(SettingsError, match=r"nightjar.toml: bucket: is no setting. Did you mean buckets\?"):
+        load_settings()
+
+
+SASL = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.jaas.config": 'x.security.scram.ScramLoginModule required username="me" password="hun\\"ter2";',
+    "ssl.truststore.type": "PEM",
+    "ssl.truststore.location": "/etc/ca.pem",
+    "ssl.keystore.type": "PEM",
+    "ssl.keystore.location": "/etc/me.pem",
+    "ssl.endpoint.identification.algorithm": "",
+}
+
+
+def test_security_settings_reach_both_clients() -> None:
+    """Kafka's own names are given to Spark as they are, and to kafka-python under its names."""
+    settings = load_settings(bootstrap_servers="a:1,b:2", kafka=SASL)
+    assert python_options(settings) == {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "me",
+        "sasl_plain_password": 'hun"ter2',
+        "ssl_cafile": "/etc/ca.pem",
+        "ssl_certfile": "/etc/me.pem",
+        "ssl_keyfile": "/etc/me.pem",
+        "ssl_check_hostname": False,
+    }
+    assert spark_options(settings) == {
+        "kafka.bootstrap.servers": "a:1,b:2",
+        **{f"kafka.{name}": value for name, value in SASL.items()},
+    }
+
+
+def test_kafka_table_in_toml_needs_no_quotes() -> None:
+    """`security.protocol = "SSL"` in the file's [kafka] table is Kafka's dotted name."""
+    Path("nightjar.toml").write_text('[kafka]\nsecurity.protocol = "SSL"\nssl.key.password = "se-cret"\n')
+    assert load_settings().kafka == {"security.protocol": SecretStr("SSL"), "ssl.key.password": SecretStr("se-cret")}
+
+
+def test_passwords_are_never_shown() -> None:
+    """Neither the settings' text, nor their dump, nor a refusal shows what Kafka is given to log in."""
+    settings = load_settings(kafka=SASL)
+    assert "ter2" not in f"{settings} {settings!r} {settings.model_dump()} {settings.model_dump_json()}"
+    with pytest.raises(SettingsError) as refused:
+        load_settings(kafka={"sasl.jaas.config": ["hunter2"]})
+    assert "ter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("security", "said"),
+    [
+        ({"ssl.truststore.location": "/ca.jks"}, "ssl.truststore.type: only PEM"),
+        ({"sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER cannot be used"),
+        ({"sasl.mechanism": "PLAIN"}, "holds no username and password"),
+        ({"ssl.keystore.key": "-----BEGIN"}, "Put it in a PEM file"),
+    ],
+)
+def test_what_only_one_client_could_do_is_refused(security: dict[str, str], said: str) -> None:
+    """A login that kafka-python cannot make is refused, rather than left to fail in one of the two clients."""
+    with pytest.raises(SettingsError, match=said):
+        python_options(load_settings(bootstrap_servers="a:1", kafka=security))
