@@ -55,7 +55,7 @@ def refusal(what: str, remedy: str, where: str) -> RuleError:
 
 
 class _ReferenceError(ValueError):
-    def __init__(self, anchor: str) -> None:
+    def __init__(self, anchor: str | None) -> None:
         super().__init__(f"*{anchor}")
 
 

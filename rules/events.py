@@ -1,0 +1,171 @@
+"""What one event's JSON means: the slow, obvious authority that the stream's parser in the JVM is tested against."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
+from enum import StrEnum
+from typing import Any
+
+from rules.durations import format_duration
+from rules.streams import Stream
+from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, parse_timestamp
+from rules.types import FieldType, Kind
+
+# No double and no decimal(18,s) needs more; Python's own conversions of longer text are slow or refused.
+_MAX_NUMBER = 400
+# Signals where a decimal cannot be written with the digits a field has.
+_EXACT = Context(prec=40, traps=[Inexact, InvalidOperation, Overflow])
+_INT64 = range(-(2**63), 2**63)
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", re.ASCII)
+
+
+class Reason(StrEnum):
+    """Why an event goes to quarantine."""
+
+    NOT_JSON = "not_json"
+    NOT_AN_OBJECT = "not_an_object"
+    NO_ID = "no_id"
+    MISSING_FIELD = "missing_field"
+    MISTYPED_FIELD = "mistyped_field"
+    FUTURE_EVENT_TIME = "future_event_time"
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """An event that cannot be used: the reason's code, and the detail for a person."""
+
+    reason: Reason
+    detail: str
+
+
+class _Number(str):
+    """A JSON number by its literal text, so that no digit is lost before the field's type is known."""
+
+    __slots__ = ()
+
+
+def parse_event(raw: bytes | str | Mapping[str, Any], stream: Stream) -> dict[str, Any] | Rejection:
+    """The declared fields of one event in declaration order, or why it cannot be used.
+
+    Values: str, int, float, bool, Decimal (of the field's scale), int microseconds since 1970 UTC for a timestamp, and
+    None for an explicit null. An absent field is missing, unknown keys are ignored. A string takes numbers and booleans
+    by their text; an int64 takes integers only; a decimal takes numbers and numeric strings that fit it exactly; a
+    timestamp takes ISO 8601 text with a zone, or integer epoch milliseconds. A mapping may hold Decimal and aware
+    datetime too.
+    """
+    if isinstance(raw, Mapping):
+        fields: Any = {key: _as_json(value) for key, value in raw.items()}
+    else:
+        try:
+            text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
+            fields = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as failure:
+            return Rejection(Reason.NOT_JSON, _short(str(failure)))
+    if not isinstance(fields, dict):
+        return Rejection(Reason.NOT_AN_OBJECT, f"the JSON is {_short(fields)}")
+    if fields.get(stream.event_id) in (None, ""):
+        return Rejection(Reason.NO_ID, f"{stream.event_id} is absent, null or empty")
+    event: dict[str, Any] = {}
+    for name, declared in stream.fields.items():
+        if name not in fields or (name == stream.event_time and fields[name] is None):
+            return Rejection(Reason.MISSING_FIELD, f"{name} is absent" if name not in fields else f"{name} is null")
+        value = fields[name]
+        event[name] = None if value is None else _typed(value, declared)
+        if value is not None and event[name] is None:
+            return Rejection(Reason.MISTYPED_FIELD, f"{name} is {_short(value)}, which is no {declared}")
+    return event
+
+
+def check_skew(event_time_us: int, arrival_us: int, stream: Stream) -> Rejection | None:
+    """The rejection of an event whose time lies further after its arrival than the stream allows."""
+    skew = event_time_us - arrival_us
+    if skew <= stream.max_future_skew:
+        return None
+    allowed = format_duration(stream.max_future_skew)
+    return Rejection(
+        Reason.FUTURE_EVENT_TIME, f"{stream.event_time} is {format_duration(skew)} after arrival; {allowed} are allowed"
+    )
+
+
+def _typed(value: Any, declared: FieldType) -> Any:
+    """The value in its field's type, None where it has no place there."""
+    is_number, is_text = isinstance(value, _Number), isinstance(value, str) and not isinstance(value, _Number)
+    match declared.kind:
+        case Kind.STRING:
+            if isinstance(value, bool):
+                return "true" if value else "false"
+            return str(value) if is_number or (is_text and _is_encodable(value)) else None
+        case Kind.BOOLEAN:
+            return value if isinstance(value, bool) else None
+        case Kind.INT64:
+            return _int64(value) if is_number else None
+        case Kind.DOUBLE:
+            return _double(value) if is_number else None
+        case Kind.DECIMAL:
+            return _decimal(value, declared) if is_number or is_text else None
+        case Kind.TIMESTAMP:
+            if is_text:
+                return parse_timestamp(value, zone_required=True)
+            milliseconds = _int64(value) if is_number else None
+            if milliseconds is None or not MIN_TIMESTAMP <= milliseconds * 1000 <= MAX_TIMESTAMP:
+                return None
+            return milliseconds * 1000
+
+
+def _int64(text: str) -> int | None:
+    if len(text) > _MAX_NUMBER or not _INTEGER.fullmatch(text):
+        return None
+    value = int(text)
+    return value if value in _INT64 else None
+
+
+def _double(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _decimal(text: str, declared: FieldType) -> Decimal | None:
+    if len(text) > _MAX_NUMBER or not _NUMBER.fullmatch(text):
+        return None
+    value = Decimal(text)
+    try:
+        held = value.quantize(Decimal(1).scaleb(-declared.scale), context=_EXACT)
+    except (Inexact, InvalidOperation):
+        return None
+    fits = abs(held).scaleb(declared.scale, _EXACT) < 10**declared.precision
+    return (abs(held) if held.is_zero() else held) if fits else None
+
+
+def _is_encodable(text: str) -> bool:
+    """JSON can spell half a surrogate pair, which no UTF-8 can hold."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _as_json(value: Any) -> Any:
+    """A value of a mapping as JSON would have brought it."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return _Number(repr(value))
+    if isinstance(value, Decimal):
+        return _Number(format(value, "f"))
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).isoformat()
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _short(value: Any) -> str:
+    text = str(value) if isinstance(value, str) else json.dumps(value, default=str)
+    shown = text if len(text) <= 80 else f"{text[:79]}…"
+    return shown.encode("utf-8", "backslashreplace").decode("utf-8")
