@@ -1,0 +1,47 @@
+"""One JSON object a line for each figure: what was measured, against which control, in turns in the same run."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds of wall time one call takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def emit(
+    name: str, values: list[float], unit: str, control: str, control_values: list[float], goal: float | None
+) -> bool:
+    """Print a figure: medians, the ratio of each turn to the control of the same turn, and whether the goal is met.
+
+    goal: the largest ratio that meets it, None where there is no goal. Returns whether it is met.
+    """
+    ratios = [v / c for v, c in zip(values, control_values, strict=True)]
+    ratio = statistics.median(ratios)
+    met = None if goal is None else ratio <= goal
+    figure = {
+        "name": name,
+        "value": round(statistics.median(values), 6),
+        "unit": unit,
+        "control": control,
+        "control_value": round(statistics.median(control_values), 6),
+        "ratio": round(ratio, 3),
+        "repeats": len(values),
+        "spread": [round(min(ratios), 3), round(max(ratios), 3)],
+        "goal": goal,
+        "met": met,
+    }
+    print(json.dumps(figure), flush=True)
+    return met is not False
+
+
+def say(text: str) -> None:
+    """Progress, for the person who waits; figures alone go to standard output."""
+    print(text, file=sys.stderr, flush=True)

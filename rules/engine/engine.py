@@ -1,0 +1,213 @@
+"""Purpose: what rules conclude about one stream's events, batch by batch.
+
+How it works: `advance` takes a batch in any order, drops duplicates, tells late events, inserts the rest into the
+timeline of every group-by, evaluates the rows that came or whose window changed, and compares what holds with what was
+announced. A micro-batch is a small backfill and a backfill one large micro-batch: it is the same call.
+
+What it does not do: parse, talk to Kafka or Spark, keep anything durable. Its host stores each advance's delta and
+gives them all back through `restore`.
+
+Known limitation: rows that can no longer matter are let go when they are more than those that can, so up to half of the
+memory may be theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from rules.engine import evaluation
+from rules.engine.evaluation import Evaluated
+from rules.engine.announce import Said, alerts_table, announce
+from rules.engine.ledger import Ledger, entries
+from rules.engine.masks import Masks
+from rules.engine.plan import Plan, compile_plan
+from rules.engine.store import ARRIVAL, LATE, SEQ, EventStore, flat, in_arrival_order, physical
+from rules.engine.timeline import Timeline
+from rules.streams import Stream
+from rules.types import Kind
+from rules.versions import RuleSet
+
+# Below this many rows it is not worth looking whether half of them could go.
+_EVICTION_FLOOR = 4096
+_LONG_AGO = -(1 << 62)
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What one advance changed, for durable state: the events taken in and the announcements made.
+
+    events: the stream's fields, arrival_time, arrival_seq and late; announcements: LEDGER_SCHEMA.
+    """
+
+    events: pa.Table
+    announcements: pa.Table
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A measure whose exact value leaves the range of its type at an event, which is therefore no violation."""
+
+    rule_id: str
+    rule_version: int
+    measure: str
+    event_id: str
+
+
+@dataclass(frozen=True)
+class Advance:
+    """What a batch led to. alerts: ALERT_SCHEMA, in the order of announcement; late: the late events as they came."""
+
+    alerts: pa.Table
+    late: pa.Table
+    duplicates: int
+    failures: list[Failure]
+    delta: Delta
+    evaluated: list[Evaluated] = field(repr=False)
+
+
+class Engine:
+    """One stream's retained events and rules.
+
+    stream: the declaration of the events. ruleset: all published versions. batch: evaluate every event whatever its
+    lateness (the truth); False: late events count for events that arrive later, and are not evaluated (law 8).
+    """
+
+    def __init__(self, stream: Stream, ruleset: RuleSet, *, batch: bool = False) -> None:
+        self.stream = stream
+        self.clock = _LONG_AGO
+        self._batch = batch
+        self.store = EventStore(stream)
+        self._masks = Masks(self.store)
+        self._timelines: dict[tuple[str, ...], Timeline] = {}
+        self._ledger = Ledger(self.store)
+        self._next_seq = 0
+        self._ruleset = ruleset
+        self._plan: Plan
+        self.set_rules(ruleset)
+
+    def set_rules(self, ruleset: RuleSet) -> None:
+        """Evaluate by these versions from now on. A new group-by starts with all that is retained."""
+        self._ruleset = ruleset
+        self._plan = compile_plan(self.stream, ruleset, None if self._batch else self._settled)
+        self._masks.use(self._plan.predicates)
+        groups = {plan.group_by for plan in self._plan.groups}
+        self._timelines = {g: t for g, t in self._timelines.items() if g in groups}
+        for group_by in sorted(groups - self._timelines.keys()):
+            self._timelines[group_by] = Timeline(self.store, group_by)
+            self._timelines[group_by].insert(0, _LONG_AGO, 0)
+
+    @property
+    def _settled(self) -> int:
+        """Event time (µs) before which no event will be evaluated any more."""
+        return max(self.clock - self.stream.allowed_lateness, _LONG_AGO)
+
+    @property
+    def horizon(self) -> int:
+        """Event time (µs) before which no rule can still need an event (law 11)."""
+        return self._settled - self._plan.reach
+
+    @property
+    def retained(self) -> dict[tuple[str, ...], int]:
+        """How many events each group-by still needs."""
+        return {p.group_by: self._timelines[p.group_by].retained(self._settled - p.reach) for p in self._plan.groups}
+
+    @property
+    def rows(self) -> int:
+        """How many events are held, needed or not."""
+        return self.store.rows
+
+    def advance(self, events: pa.Table, clock: int | None = None) -> Advance:
+        """Take a batch in and say what it led to.
+
+        events: the stream's fields (their Arrow types) and arrival_time (timestamp[us, UTC]), optionally partition and
+        offset, in any row order. clock: µs; no event of a later batch has an arrival before it.
+        """
+        fresh, duplicates = self._admit(in_arrival_order(events))
+        base = self.store.rows
+        arrival = physical(flat(fresh.column(ARRIVAL)), Kind.TIMESTAMP)
+        times = physical(flat(fresh.column(self.stream.event_time)), Kind.TIMESTAMP)
+        seq = np.arange(self._next_seq, self._next_seq + fresh.num_rows)
+        late = np.zeros(fresh.num_rows, np.uint8)
+        if not self._batch:
+            late = (arrival - times > self.stream.allowed_lateness).view(np.uint8)
+        self._next_seq += fresh.num_rows
+        self.store.append(fresh, arrival, seq, late)
+        self._masks.extend()
+        evaluated, said = self._evaluate(base)
+        new = np.arange(base, self.store.rows)
+        advance = Advance(
+            alerts_table(self.store, said),
+            self.store.table(new[late != 0]),
+            duplicates,
+            [failure for result in evaluated for failure in self._failures(result)],
+            Delta(self.store.table(new), entries(self.store, said)),
+            evaluated,
+        )
+        if clock is not None and clock > self.clock:
+            self.clock = clock
+            self._evict()
+        return advance
+
+    def restore(self, delta: Delta) -> None:
+        """Take back what an earlier engine had taken in and announced; evaluates nothing. Deltas in their order."""
+        known, _ = self._admit(delta.events)
+        base = self.store.rows
+        if known.num_rows:
+            seq = physical(flat(known.column(SEQ)), Kind.INT64)
+            late = flat(known.column(LATE)).to_numpy(zero_copy_only=False).view(np.uint8)
+            self.store.append(known, physical(flat(known.column(ARRIVAL)), Kind.TIMESTAMP), seq, late)
+            self._next_seq = max(self._next_seq, int(seq.max()) + 1)
+            self._masks.extend()
+            for timeline in self._timelines.values():
+                timeline.insert(base, _LONG_AGO, 0)
+        self._ledger.restore(delta.announcements)
+
+    def snapshot(self) -> Delta:
+        """All that is still needed, as one delta."""
+        needed = np.flatnonzero(self.store.times[: self.store.rows] >= self.horizon)
+        return Delta(self.store.table(needed), self._ledger.entries(self._settled))
+
+    def _admit(self, events: pa.Table) -> tuple[pa.Table, int]:
+        first = self.store.unseen(flat(events.column(self.stream.event_id)))
+        duplicates = events.num_rows - len(first)
+        return (events.take(first) if duplicates else events), duplicates
+
+    def _evaluate(self, base: int) -> tuple[list[Evaluated], Said]:
+        results: list[Evaluated] = []
+        said: Said = []
+        for plan in self._plan.groups:
+            timeline = self._timelines[plan.group_by]
+            runs = timeline.insert(base, self._settled - plan.reach, plan.reach)
+            if not runs.rows:
+                continue
+            found = list(evaluation.evaluate(timeline, self._masks, plan, runs))
+            if not self._batch:
+                said += announce(self.store, self._ledger, plan, found, timeline.rows[runs.at], base)
+            results += found
+        return results, said
+
+    def _failures(self, result: Evaluated) -> list[Failure]:
+        version = result.compiled.version
+        rows = result.rows[[overflow.at for overflow in result.overflows]]
+        event_ids = self.store.array(self.stream.event_id, rows) if len(rows) else []
+        return [
+            Failure(version.rule.id, version.version, overflow.measure, event_id.as_py())
+            for overflow, event_id in zip(result.overflows, event_ids, strict=True)
+        ]
+
+    def _evict(self) -> None:
+        """Start anew from what is still needed once that is less than half of what is held."""
+        held = self.store.rows
+        if held < _EVICTION_FLOOR or 2 * int((self.store.times[:held] >= self.horizon).sum()) > held:
+            return
+        needed, next_seq = self.snapshot(), self._next_seq
+        self.store = EventStore(self.stream)
+        self._masks = Masks(self.store)
+        self._ledger = Ledger(self.store)
+        self._timelines = {}
+        self.set_rules(self._ruleset)
+        self.restore(needed)
+        self._next_seq = next_seq

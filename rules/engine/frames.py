@@ -1,0 +1,50 @@
+"""Physical columns as a Polars frame, which predicates run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from rules.engine.store import EventStore, Mask
+from rules.engine.strings import Int64Array
+from rules.types import Kind
+
+_ARROW = {np.dtype(np.int64): pa.int64(), np.dtype(np.float64): pa.float64()}
+
+
+def number_array(values: np.ndarray, valid: Mask | None) -> pa.Array:
+    """An Arrow array over the very memory of values (int64 or float64), NULL where valid is 0."""
+    bitmap = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(_ARROW[values.dtype], len(values), [bitmap, pa.py_buffer(values)])
+
+
+def physical_array(store: EventStore, name: str, rows: Int64Array | slice) -> pa.Array:
+    """A field of the store's rows as predicates see it: decimals and timestamps as int64, strings as strings."""
+    column, kind = store.columns[name], store.stream.fields[name].kind
+    values, valid = column.values[rows], column.valid[rows]
+    if kind is Kind.STRING:
+        return store.tables[name].strings(values)  # type: ignore[arg-type]
+    if kind is Kind.BOOLEAN:
+        return pa.array(values.astype(np.bool_), mask=valid == 0)
+    return number_array(values, valid)
+
+
+def frame(columns: dict[str, pa.Array]) -> pl.DataFrame:
+    """A Polars frame of the columns, of the same memory."""
+    made = pl.from_arrow(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)))
+    assert isinstance(made, pl.DataFrame)
+    return made
+
+
+def truths(columns: dict[str, pa.Array], exprs: Iterable[pl.Expr], rows: int) -> list[Mask]:
+    """Each expression's result as uint8, one place a row; a constant expression counts for every row."""
+    named = [expr.alias(str(i)) for i, expr in enumerate(exprs)]
+    if not columns:  # every expression is a constant
+        columns = {"": pa.nulls(rows)}
+    found = frame(columns).select(named)
+    masks = [found.to_series(i).to_numpy().view(np.uint8) for i in range(len(named))]
+    return [np.repeat(mask, rows) if len(mask) != rows else mask for mask in masks]

@@ -1,0 +1,215 @@
+"""Keeping every group's rows in (time, id) order: gapped segments in one arena.
+
+A group's segment is arena[start:end] with room up to start + room. Appending costs O(1); a row out of order moves the
+tail of its own group only; a full segment moves to the arena's end with twice the room. Nothing costs O(all groups).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def _before(x, y, times, hashes, ends, heap):  # type: ignore[no-untyped-def]
+    """Law 1's order: event time, then the id's hash, then the id's bytes."""
+    if times[x] != times[y]:
+        return times[x] < times[y]
+    if hashes[x] != hashes[y]:
+        return hashes[x] < hashes[y]
+    i, j = ends[x], ends[y]
+    while i < ends[x + 1] and j < ends[y + 1]:
+        if heap[i] != heap[j]:
+            return heap[i] < heap[j]
+        i += 1
+        j += 1
+    return ends[x + 1] - i < ends[y + 1] - j
+
+
+@njit(cache=True)
+def _sort(order, first, last, scratch, times, hashes, ends, heap):  # type: ignore[no-untyped-def]
+    """Merge sort of order[first:last], bottom up from runs of 16; stretches already in order are not touched."""
+    for a in range(first, last, 16):
+        for i in range(a + 1, min(a + 16, last)):
+            x = order[i]
+            j = i - 1
+            while j >= a and _before(x, order[j], times, hashes, ends, heap):
+                order[j + 1] = order[j]
+                j -= 1
+            order[j + 1] = x
+    width = 16
+    while width < last - first:
+        for a in range(first, last - width, 2 * width):
+            middle = a + width
+            stop = min(middle + width, last)
+            if not _before(order[middle], order[middle - 1], times, hashes, ends, heap):
+                continue
+            for i in range(a, middle):
+                scratch[i] = order[i]
+            i, j, k = a, middle, a
+            while i < middle:
+                if j < stop and _before(order[j], scratch[i], times, hashes, ends, heap):
+                    order[k] = order[j]
+                    j += 1
+                else:
+                    order[k] = scratch[i]
+                    i += 1
+                k += 1
+        width *= 2
+
+
+@njit(cache=True)
+def insert(  # type: ignore[no-untyped-def]
+    groups, base, times, hashes, ends, heap, horizon, slot_of, start, end, room, rows, arena_times, used
+):
+    """Insert store rows base, base + 1, … into their groups' segments (groups[i] < 0: into none).
+
+    Returns (used, touched, first, places): the arena's use afterwards, or -1 and nothing done where it is too small by
+    touched[0] places; the groups touched, and for each the arena places of its new rows, ascending, in
+    places[first[t]:first[t + 1]]. Rows before `horizon` are let go from the front of touched segments.
+    """
+    n = len(groups)
+    touched = np.empty(n, np.int64)
+    count = 0
+    first = np.zeros(n + 1, np.int64)
+    for i in range(n):
+        g = groups[i]
+        if g < 0:
+            continue
+        if slot_of[g] < 0:
+            slot_of[g] = count
+            touched[count] = g
+            count += 1
+        first[slot_of[g] + 1] += 1
+    needed = used
+    for t in range(count):
+        g = touched[t]
+        while start[g] < end[g] and arena_times[start[g]] < horizon:
+            start[g] += 1
+            room[g] -= 1
+        if end[g] - start[g] + first[t + 1] > room[g]:
+            needed += 2 * (end[g] - start[g] + first[t + 1]) + 4
+    if needed > len(rows):
+        for t in range(count):
+            slot_of[touched[t]] = -1
+        touched[0] = needed - len(rows)
+        return -1, touched[:1], first[:1], touched[:0]
+    for t in range(count):
+        first[t + 1] += first[t]
+    cursor = first[:count].copy()
+    order = np.empty(first[count], np.int64)
+    for i in range(n):
+        if groups[i] >= 0:
+            s = slot_of[groups[i]]
+            order[cursor[s]] = base + i
+            cursor[s] += 1
+    scratch = np.empty(len(order), np.int64)
+    places = np.empty(len(order), np.int64)
+    for t in range(count):
+        g = touched[t]
+        slot_of[g] = -1
+        a, b = first[t], first[t + 1]
+        for i in range(a + 1, b):
+            if _before(order[i], order[i - 1], times, hashes, ends, heap):
+                _sort(order, a, b, scratch, times, hashes, ends, heap)
+                break
+        length = end[g] - start[g]
+        if length + b - a > room[g]:
+            for i in range(length):
+                rows[used + i] = rows[start[g] + i]
+                arena_times[used + i] = arena_times[start[g] + i]
+            start[g] = used
+            end[g] = used + length
+            room[g] = 2 * (length + b - a) + 4
+            used += room[g]
+        i = end[g] - 1
+        j = b - 1
+        k = i + b - a
+        end[g] = k + 1
+        while j >= a:
+            if i >= start[g] and _before(order[j], rows[i], times, hashes, ends, heap):
+                rows[k] = rows[i]
+                arena_times[k] = arena_times[i]
+                i -= 1
+            else:
+                rows[k] = order[j]
+                arena_times[k] = times[order[j]]
+                places[j] = k
+                j -= 1
+            k -= 1
+    return used, touched[:count], first[: count + 1], places
+
+
+@njit(cache=True)
+def affected(touched, first, places, start, end, rows, arena_times, late, reach):  # type: ignore[no-untyped-def]
+    """Runs of rows to evaluate: the new rows on time and all within `reach` after them, in their group (law 7).
+
+    Returns (run_first, run_start, at): run r evaluates the arena places at[run_first[r]:run_first[r + 1]] of the
+    segment that starts at run_start[r]. Late rows are in no run (law 8).
+    """
+    stretches = np.empty((len(places), 3), np.int64)
+    runs = 0
+    total = 0
+    for t in range(len(touched)):
+        g = touched[t]
+        stop = -1
+        for i in range(first[t], first[t + 1]):
+            p = places[i]
+            if late[rows[p]]:
+                continue
+            bound = arena_times[p] + reach
+            begin = max(p, stop)
+            a, b = begin, end[g]
+            if a < b and arena_times[b - 1] <= bound:
+                a = b
+            while a < b:
+                middle = (a + b) >> 1
+                if arena_times[middle] <= bound:
+                    a = middle + 1
+                else:
+                    b = middle
+            a = max(a, p + 1)
+            if a <= stop:
+                continue
+            total += a - begin
+            if begin == stop:
+                stretches[runs - 1, 2] = a
+            else:
+                stretches[runs, 0] = start[g]
+                stretches[runs, 1] = begin
+                stretches[runs, 2] = a
+                runs += 1
+            stop = a
+    run_first = np.empty(runs + 1, np.int64)
+    run_start = np.empty(runs, np.int64)
+    at = np.empty(total, np.int64)
+    n = 0
+    for r in range(runs):
+        run_first[r] = n
+        run_start[r] = stretches[r, 0]
+        for p in range(stretches[r, 1], stretches[r, 2]):
+            if not late[rows[p]]:
+                at[n] = p
+                n += 1
+    run_first[runs] = n
+    return run_first, run_start, at[:n]
+
+
+@njit(cache=True)
+def compact(start, end, room, rows, arena_times, new_rows, new_times):  # type: ignore[no-untyped-def]
+    """Copy all segments to the front of a new arena, each with a quarter to spare; returns its use."""
+    used = 0
+    for g in range(len(start)):
+        length = end[g] - start[g]
+        if length == 0:
+            room[g] = 0
+            start[g] = end[g] = 0
+            continue
+        for i in range(length):
+            new_rows[used + i] = rows[start[g] + i]
+            new_times[used + i] = arena_times[start[g] + i]
+        start[g] = used
+        end[g] = used + length
+        room[g] = length + length // 4 + 1
+        used += room[g]
+    return used

@@ -1,0 +1,150 @@
+"""count, sum, avg and stddev of integers: exact, whatever order rows came in.
+
+Every kernel here and beside takes the same description of windows (see windows.py): `run_first, fill, begin, ops,
+rows`, then `mask` (uint8 a store row: whether the row counts and is not NULL) and, but for count, `values` a store row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+_LOW = np.int64(0xFFFFFFFF)
+
+
+@njit(cache=True)
+def count(run_first, fill, begin, ops, rows, mask, counts):  # type: ignore[no-untyped-def]
+    """counts[k]: rows that count in window k."""
+    for r in range(len(run_first) - 1):
+        n = 0
+        for p in range(fill[r, 0], fill[r, 1]):
+            n += mask[rows[p]]
+        for k in range(run_first[r], run_first[r + 1]):
+            for o in range(begin[k], begin[k + 1]):
+                if ops[o] > 0:
+                    n += mask[rows[ops[o] - 1]]
+                else:
+                    n -= mask[rows[-ops[o] - 1]]
+            counts[k] = n
+
+
+@njit(cache=True)
+def sums(run_first, fill, begin, ops, rows, mask, values, counts, highs, lows):  # type: ignore[no-untyped-def]
+    """The exact sum is highs[k] * 2**32 + lows[k], 0 <= lows[k] < 2**32: no window can overflow it."""
+    for r in range(len(run_first) - 1):
+        n = 0
+        high = np.int64(0)
+        low = np.int64(0)
+        for p in range(fill[r, 0], fill[r, 1]):
+            row = rows[p]
+            if mask[row]:
+                n += 1
+                high += values[row] >> 32
+                low += values[row] & _LOW
+        for k in range(run_first[r], run_first[r + 1]):
+            for o in range(begin[k], begin[k + 1]):
+                if ops[o] > 0:
+                    row = rows[ops[o] - 1]
+                    if mask[row]:
+                        n += 1
+                        high += values[row] >> 32
+                        low += values[row] & _LOW
+                else:
+                    row = rows[-ops[o] - 1]
+                    if mask[row]:
+                        n -= 1
+                        high -= values[row] >> 32
+                        low -= values[row] & _LOW
+            counts[k] = n
+            highs[k] = high + (low >> 32)
+            lows[k] = low & _LOW
+
+
+@njit(cache=True)
+def _carry(limbs):  # type: ignore[no-untyped-def]
+    """Bring all limbs but the last, the sign's, into 0 .. 2**32 - 1."""
+    for j in range(len(limbs) - 1):
+        limbs[j + 1] += limbs[j] >> 32
+        limbs[j] &= _LOW
+
+
+@njit(cache=True)
+def _square(x, sign, squares):  # type: ignore[no-untyped-def]
+    m = np.uint64(abs(x)) if x != np.int64(-(2**63)) else np.uint64(1) << np.uint64(63)
+    a = np.int64(m >> np.uint64(32))
+    b = np.int64(m & np.uint64(0xFFFFFFFF))
+    bb = np.uint64(b) * np.uint64(b)
+    ab = np.uint64(a) * np.uint64(b)
+    aa = np.uint64(a) * np.uint64(a)
+    squares[0] += sign * np.int64(bb & np.uint64(0xFFFFFFFF))
+    squares[1] += sign * (np.int64(bb >> np.uint64(32)) + 2 * np.int64(ab & np.uint64(0xFFFFFFFF)))
+    squares[2] += sign * (2 * np.int64(ab >> np.uint64(32)) + np.int64(aa & np.uint64(0xFFFFFFFF)))
+    squares[3] += sign * np.int64(aa >> np.uint64(32))
+
+
+@njit(cache=True)
+def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-def]
+    """n * sum(x**2) - sum(x)**2 as a double, from exact integers in limbs of 32 bits."""
+    for j in range(4):
+        s2[j] = squares[j]
+    s2[4] = 0
+    _carry(s2)
+    high += low >> 32
+    low &= _LOW
+    if high < 0:  # the square of the magnitude
+        low = -low
+        high = -high + (low >> 32)
+        low &= _LOW
+    s1[0] = low
+    s1[1] = high & _LOW
+    s1[2] = high >> 32
+    for j in range(7):
+        total[j] = 0
+    for j in range(5):  # each product is below 2**63: n < 2**31
+        product = s2[j] * n
+        total[j] += product & _LOW
+        total[j + 1] += product >> 32
+    for i in range(3):
+        for j in range(3):
+            product = np.uint64(s1[i]) * np.uint64(s1[j])
+            total[i + j] -= np.int64(product & np.uint64(0xFFFFFFFF))
+            total[i + j + 1] -= np.int64(product >> np.uint64(32))
+    _carry(total)
+    value = 0.0
+    for j in range(6, -1, -1):
+        value = value * 4294967296.0 + np.float64(total[j])
+    return value
+
+
+@njit(cache=True)
+def stddevs(run_first, fill, begin, ops, rows, mask, values, scale, counts, out):  # type: ignore[no-untyped-def]
+    """Sample standard deviation (n - 1) of values / scale; meaningless where counts[k] < 2."""
+    squares = np.zeros(4, np.int64)
+    s1 = np.zeros(3, np.int64)
+    s2 = np.zeros(5, np.int64)
+    total = np.zeros(7, np.int64)
+    for r in range(len(run_first) - 1):
+        n = 0
+        high = np.int64(0)
+        low = np.int64(0)
+        squares[:] = 0
+        for p in range(fill[r, 0], fill[r, 1]):
+            row = rows[p]
+            if mask[row]:
+                n += 1
+                high += values[row] >> 32
+                low += values[row] & _LOW
+                _square(values[row], 1, squares)
+        for k in range(run_first[r], run_first[r + 1]):
+            for o in range(begin[k], begin[k + 1]):
+                sign = 1 if ops[o] > 0 else -1
+                row = rows[sign * ops[o] - 1]
+                if mask[row]:
+                    n += sign
+                    high += sign * (values[row] >> 32)
+                    low += sign * (values[row] & _LOW)
+                    _square(values[row], sign, squares)
+            counts[k] = n
+            if n > 1:
+                spread = _spread(n, high, low, squares, s1, s2, total)
+                out[k] = np.sqrt(spread / (np.float64(n) * np.float64(n - 1))) / scale

@@ -1,0 +1,265 @@
+"""From rows to evaluate to the changes of their windows, as the aggregates read them.
+
+A *walk* is an array of store rows in (time, id) order in which every window is a stretch: a group's segment, or, for a
+measure with `per`, the part of it that shares one value. A *run* is a stretch of rows to evaluate in one walk. For
+each run the window of its first row is given as a stretch to fill, and for each row the changes from the window
+before: `at + 1` adds the row at walk index `at`, `-(at + 1)` removes it. So every rule about what a window holds
+(length, `since`, `excluding_current`, late rows) is here, and an aggregate knows only how to add and remove a row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def lower_bounds(run_first, run_start, times, at, over, low):  # type: ignore[no-untyped-def]
+    """low[k]: first walk index whose time is within `over` of the row at at[k] (both ends included)."""
+    for r in range(len(run_first) - 1):
+        first, last = run_first[r], run_first[r + 1]
+        if first == last:
+            continue
+        bound = times[at[first]] - over
+        a, b = run_start[r], at[first]
+        if b - a > 8 and times[b - 8] < bound:
+            a = b - 7
+        while a < b:
+            middle = (a + b) >> 1
+            if times[middle] < bound:
+                a = middle + 1
+            else:
+                b = middle
+        for k in range(first, last):
+            bound = times[at[k]] - over
+            while times[a] < bound:
+                a += 1
+            low[k] = a
+
+
+@njit(cache=True)
+def after_reset(run_first, rows, at, resets, late, seq, low):  # type: ignore[no-untyped-def]
+    """Raise low[k] past the latest earlier row that meets `since` and that the row at at[k] may see."""
+    widest = 0
+    for r in range(len(run_first) - 1):
+        if run_first[r + 1] > run_first[r]:
+            widest = max(widest, at[run_first[r + 1] - 1] - low[run_first[r]])
+    found = np.empty(widest + 1, np.int64)
+    for r in range(len(run_first) - 1):
+        first, last = run_first[r], run_first[r + 1]
+        if first == last:
+            continue
+        count = 0
+        p = low[first]
+        for k in range(first, last):
+            while p < at[k]:
+                if resets[rows[p]]:
+                    found[count] = p
+                    count += 1
+                p += 1
+            s = seq[rows[at[k]]]
+            j = count - 1
+            while j >= 0 and found[j] >= low[k] and late[rows[found[j]]] and seq[rows[found[j]]] > s:
+                j -= 1
+            if j >= 0 and found[j] >= low[k]:
+                low[k] = found[j] + 1
+
+
+@njit(cache=True)
+def split_by_value(run_first, rows, at, low, codes, marks):  # type: ignore[no-untyped-def]
+    """Re-cut runs so that each holds the rows that share one `per` value with the row to evaluate.
+
+    codes: int64 a store row, -1 for NULL (which shares with nothing); marks: int64 scratch, one a code, all -1.
+    Returns (run_first, rows, at, low, order): the same as the inputs for the new walk, where new row k is old row
+    order[k]; rows whose own value is NULL are left out.
+    """
+    total = 0
+    kept = 0
+    for r in range(len(run_first) - 1):
+        first, last = run_first[r], run_first[r + 1]
+        if first == last:
+            continue
+        least = low[first]
+        for k in range(first, last):
+            least = min(least, low[k])
+            if codes[rows[at[k]]] >= 0:
+                marks[codes[rows[at[k]]]] = 0
+                kept += 1
+        for p in range(least, at[last - 1] + 1):
+            c = codes[rows[p]]
+            total += c >= 0 and marks[c] >= 0
+        for k in range(first, last):
+            if codes[rows[at[k]]] >= 0:
+                marks[codes[rows[at[k]]]] = -1
+    new_rows = np.empty(total, np.int64)
+    origin = np.empty(total, np.int64)
+    new_at = np.empty(kept, np.int64)
+    new_low = np.empty(kept, np.int64)
+    order = np.empty(kept, np.int64)
+    new_first = np.empty(kept + 1, np.int64)
+    runs = 0
+    filled = 0
+    evaluated = 0
+    for r in range(len(run_first) - 1):
+        first, last = run_first[r], run_first[r + 1]
+        if first == last:
+            continue
+        least = low[first]
+        values = 0
+        for k in range(first, last):
+            least = min(least, low[k])
+            c = codes[rows[at[k]]]
+            if c >= 0 and marks[c] < 0:
+                marks[c] = values
+                values += 1
+        begin = np.zeros(values + 1, np.int64)
+        begin_eval = np.zeros(values + 1, np.int64)
+        for p in range(least, at[last - 1] + 1):
+            c = codes[rows[p]]
+            if c >= 0 and marks[c] >= 0:
+                begin[marks[c] + 1] += 1
+        for k in range(first, last):
+            c = codes[rows[at[k]]]
+            if c >= 0:
+                begin_eval[marks[c] + 1] += 1
+        for v in range(values):
+            begin[v + 1] += begin[v]
+            begin_eval[v + 1] += begin_eval[v]
+        place = begin.copy()
+        for p in range(least, at[last - 1] + 1):
+            c = codes[rows[p]]
+            if c >= 0 and marks[c] >= 0:
+                new_rows[filled + place[marks[c]]] = rows[p]
+                origin[filled + place[marks[c]]] = p
+                place[marks[c]] += 1
+        place_eval = begin_eval.copy()
+        cursor = begin.copy()
+        for k in range(first, last):
+            c = codes[rows[at[k]]]
+            if c < 0:
+                continue
+            v = marks[c]
+            new = evaluated + place_eval[v]
+            place_eval[v] += 1
+            order[new] = k
+            p = filled + cursor[v]
+            while origin[p] < at[k]:
+                p += 1
+            new_at[new] = p
+            cursor[v] = p - filled
+            a, b = filled + begin[v], p
+            while a < b:
+                middle = (a + b) >> 1
+                if origin[middle] < low[k]:
+                    a = middle + 1
+                else:
+                    b = middle
+            new_low[new] = a
+        for v in range(values):
+            new_first[runs] = evaluated + begin_eval[v]
+            runs += 1
+        for k in range(first, last):
+            c = codes[rows[at[k]]]
+            if c >= 0:
+                marks[c] = -1
+        filled += begin[values]
+        evaluated += begin_eval[values]
+    new_first[runs] = evaluated
+    return new_first[: runs + 1].copy(), new_rows, new_at, new_low, order
+
+
+@njit(cache=True)
+def _visible(p, late, rank, base, seen):  # type: ignore[no-untyped-def]
+    return not late or rank[p - base] < 0 or rank[p - base] < seen
+
+
+@njit(cache=True)
+def changes(run_first, rows, at, low, excluding, late, last_late, seq, fill, begin, ops, write):  # type: ignore[no-untyped-def]
+    """Write the windows' changes; returns how many there are (call with write=False to size `ops`).
+
+    fill: int64 (runs, 2), the stretch of the first window of each run, without the row itself; begin: int64
+    (rows + 1), where each row's changes start in ops (int32). A late row counts only for rows that arrived after it
+    (laws 7 and 8), so where some late row arrived after some row to evaluate the window is not just a stretch: such
+    *contended* rows are added and removed as the rows to evaluate come before or after them in arrival (seq).
+    last_late is the arrival of the latest late row of all: before it, there is nothing to look for.
+    """
+    n = 0
+    for r in range(len(run_first) - 1):
+        first, last = run_first[r], run_first[r + 1]
+        if first == last:
+            fill[r, 0] = fill[r, 1] = 0
+            continue
+        base = low[first]
+        oldest = seq[rows[at[first]]]
+        for k in range(first, last):
+            base = min(base, low[k])
+            oldest = min(oldest, seq[rows[at[k]]])
+        contended = 0
+        if last_late > oldest:
+            for p in range(base, at[last - 1]):
+                if late[rows[p]] and seq[rows[p]] > oldest:
+                    contended += 1
+        is_late = contended > 0
+        rank = np.empty(0, np.int64)
+        places = np.empty(contended, np.int64)
+        arrivals = np.empty(contended, np.int64)
+        if is_late:
+            rank = np.full(at[last - 1] + 1 - base, -1, np.int64)
+            j = 0
+            for p in range(base, at[last - 1]):
+                if late[rows[p]] and seq[rows[p]] > oldest:
+                    places[j] = p
+                    arrivals[j] = seq[rows[p]]
+                    j += 1
+            by_arrival = np.argsort(arrivals)
+            places = places[by_arrival]
+            arrivals = arrivals[by_arrival]
+            for j in range(contended):
+                rank[places[j] - base] = j
+        seen = contended
+        a = low[first]
+        b = at[first]
+        fill[r, 0] = a
+        fill[r, 1] = b
+        for k in range(first, last):
+            begin[k] = n
+            here = at[k]
+            while b < here:
+                if _visible(b, is_late, rank, base, seen):
+                    if write:
+                        ops[n] = b + 1
+                    n += 1
+                b += 1
+            while a < low[k]:
+                if _visible(a, is_late, rank, base, seen):
+                    if write:
+                        ops[n] = -(a + 1)
+                    n += 1
+                a += 1
+            while a > low[k]:
+                a -= 1
+                if _visible(a, is_late, rank, base, seen):
+                    if write:
+                        ops[n] = a + 1
+                    n += 1
+            if is_late:
+                s = seq[rows[here]]
+                while seen > 0 and arrivals[seen - 1] > s:
+                    seen -= 1
+                    if a <= places[seen] < b:
+                        if write:
+                            ops[n] = -(places[seen] + 1)
+                        n += 1
+                while seen < contended and arrivals[seen] < s:
+                    if a <= places[seen] < b:
+                        if write:
+                            ops[n] = places[seen] + 1
+                        n += 1
+                    seen += 1
+            if not excluding:
+                if write:
+                    ops[n] = here + 1
+                n += 1
+                b = here + 1
+        begin[last] = n
+    return n

@@ -1,0 +1,127 @@
+"""What has been announced, so that only what changed is announced again (laws 7 and 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rules.engine.store import EventStore, Mask, flat
+from rules.engine.strings import grown
+
+LEDGER_SCHEMA = pa.schema(
+    [
+        ("event_id", pa.string()),
+        ("event_time", pa.timestamp("us", "UTC")),
+        ("rule_id", pa.string()),
+        ("rule_version", pa.int64()),
+        ("revision", pa.int64()),
+        ("retracted", pa.bool_()),
+        ("rule_state", pa.string()),
+        ("group", pa.string()),
+        ("measures", pa.string()),
+        ("severity", pa.string()),
+        ("text", pa.string()),
+    ]
+)
+
+
+class Subject(NamedTuple):
+    """What an alert is about: one version of a rule, at one event."""
+
+    rule_id: str
+    rule_version: int
+
+
+class Content(NamedTuple):
+    """What an alert says, as text; two records that say the same are not announced twice."""
+
+    rule_state: str
+    group: str
+    measures: str
+    severity: str
+    text: str
+
+
+class Announcement(NamedTuple):
+    """The last record of an alert. A retraction says what the alert it withdraws said."""
+
+    revision: int
+    retracted: bool
+    content: Content
+
+
+class Ledger:
+    """The last announcement of every alert whose event may still be evaluated again, by store row."""
+
+    def __init__(self, store: EventStore) -> None:
+        self._store = store
+        self._of_row: dict[int, dict[Subject, Announcement]] = {}
+        self._announced: Mask = np.zeros(64, np.uint8)
+
+    def announced(self, rows: np.ndarray) -> np.ndarray:
+        """Which of the store rows have ever had an alert: bool, one place a row."""
+        self._announced = grown(self._announced, self._store.rows)  # type: ignore[assignment]
+        return self._announced[rows] != 0
+
+    def get(self, row: int, subject: Subject) -> Announcement | None:
+        """The last announcement about the subject at this row's event."""
+        return self._of_row.get(row, {}).get(subject)
+
+    def standing(self, row: int) -> list[tuple[Subject, Announcement]]:
+        """The alerts at this row's event that are not retracted."""
+        return [(s, a) for s, a in self._of_row.get(row, {}).items() if not a.retracted]
+
+    def set(self, row: int, subject: Subject, announcement: Announcement) -> None:
+        """Remember the announcement as the last of its subject."""
+        if row >= len(self._announced):
+            self._announced = grown(self._announced, self._store.rows)  # type: ignore[assignment]
+        self._announced[row] = 1
+        self._of_row.setdefault(row, {})[subject] = announcement
+
+    def entries(self, since: int) -> pa.Table:
+        """All that is remembered of events at or after `since` (µs), as LEDGER_SCHEMA."""
+        return entries(
+            self._store,
+            [
+                (row, subject, announcement)
+                for row, subjects in self._of_row.items()
+                if self._store.times[row] >= since
+                for subject, announcement in subjects.items()
+            ],
+        )
+
+    def restore(self, table: pa.Table) -> None:
+        """Remember what the entries (LEDGER_SCHEMA) say, of events that the store holds."""
+        if not table.num_rows:
+            return
+        rows = self._store.find(flat(table.column("event_id")))
+        for row, entry in zip(rows.tolist(), _read(table), strict=True):
+            if row >= 0:
+                self.set(row, *entry)
+
+
+def _read(table: pa.Table) -> Iterator[tuple[Subject, Announcement]]:
+    for entry in table.to_pylist():
+        content = Content(*(entry[name] for name in Content._fields))
+        yield (
+            Subject(entry["rule_id"], entry["rule_version"]),
+            Announcement(entry["revision"], entry["retracted"], content),
+        )
+
+
+def entries(store: EventStore, announcements: list[tuple[int, Subject, Announcement]]) -> pa.Table:
+    """Announcements at store rows as a table of LEDGER_SCHEMA."""
+    if not announcements:
+        return LEDGER_SCHEMA.empty_table()
+    rows = np.array([row for row, _, _ in announcements], np.int64)
+    columns = {
+        "event_id": store.array(store.stream.event_id, rows),
+        "event_time": store.array(store.stream.event_time, rows),
+    }
+    for name in LEDGER_SCHEMA.names[2:]:
+        values = [{**s._asdict(), **a._asdict(), **a.content._asdict()}[name] for _, s, a in announcements]
+        columns[name] = pa.array(values, LEDGER_SCHEMA.field(name).type)
+    return pa.table(columns).cast(LEDGER_SCHEMA)

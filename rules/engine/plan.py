@@ -1,0 +1,153 @@
+"""What a rule set asks of the engine: which windows, which aggregates, which predicates, each named once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rules.model import Function, Measure, Rule, State, result_type
+from rules.predicates import Predicate, compile_predicate
+from rules.streams import Stream
+from rules.types import FieldType
+from rules.versions import RuleSet, RuleVersion
+
+
+class MaskKey(NamedTuple):
+    """Rows that meet all predicates (texts) and whose field, where one is given, is not NULL."""
+
+    predicates: frozenset[str]
+    field: str | None = None
+
+
+class Window(NamedTuple):
+    """Which rows a measure sees from a row: `over` in µs; `since` as the rows that restart it."""
+
+    over: int
+    since: MaskKey | None
+    per: tuple[str, ...]
+    excluding_current: bool
+
+
+class Aggregate(NamedTuple):
+    """One value a row: measures of different rules that ask for the same one share it."""
+
+    function: Function
+    field: str | None
+    mask: MaskKey
+    window: Window
+
+
+@dataclass(frozen=True)
+class CompiledRule:
+    """One version of a rule, ready to evaluate. `when` calls a measure by its `columns` name, not by the rule's."""
+
+    version: RuleVersion
+    seen: MaskKey
+    measures: dict[str, Aggregate]
+    types: dict[str, FieldType]
+    columns: dict[str, str]
+    when: Predicate
+
+    @property
+    def rule(self) -> Rule:
+        """The rule as written."""
+        return self.version.rule
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """All that is evaluated over one group-by. `reach` is the widest window of a rule that may still run, in µs."""
+
+    group_by: tuple[str, ...]
+    versions: dict[str, tuple[RuleVersion, ...]]
+    compiled: dict[tuple[str, int], CompiledRule]
+    reach: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A rule set compiled for one stream: a plan a group-by, and the predicates all rows are marked with."""
+
+    groups: tuple[GroupPlan, ...]
+    predicates: dict[str, Predicate]
+
+    @property
+    def reach(self) -> int:
+        """The widest window of all, in µs."""
+        return max((group.reach for group in self.groups), default=0)
+
+
+def compile_plan(stream: Stream, ruleset: RuleSet, since: int | None) -> Plan:
+    """Compile the versions that can apply to an event at or after `since` (µs; None: to any event).
+
+    Where a rule changes its group-by, each version stands in the plan of its own group-by, which holds the rule's
+    other versions too, so that every plan picks versions alike.
+    """
+    of_rule: dict[str, list[RuleVersion]] = {}
+    for version in ruleset.of_stream(stream.name).versions:
+        of_rule.setdefault(version.rule.id, []).append(version)
+    live = {rule_id: _live(versions, since) for rule_id, versions in of_rule.items()}
+    predicates: dict[str, Predicate] = {}
+    numbers: dict[Aggregate, int] = {}
+    groups = []
+    for group_by in sorted({v.rule.group_by for versions in live.values() for v in versions}):
+        compiled = {}
+        reach = 0
+        for rule_id, versions in live.items():
+            for version in versions:
+                rule = version.rule
+                if rule.group_by != group_by or rule.state is State.RETIRED:
+                    continue
+                # a paused rule keeps its history, so that it can go on where it would have been
+                reach = max([reach, *(measure.over for measure in rule.measures.values())])
+                if rule.state is not State.PAUSED:
+                    compiled[rule_id, version.version] = _compile(version, stream, predicates, numbers)
+        versions_here = {
+            rule_id: versions
+            for rule_id, versions in live.items()
+            if any(v.rule.group_by == group_by for v in versions)
+        }
+        groups.append(GroupPlan(group_by, versions_here, compiled, reach))
+    return Plan(tuple(groups), predicates)
+
+
+def _live(versions: list[RuleVersion], since: int | None) -> tuple[RuleVersion, ...]:
+    """The versions that apply to some event time at or after `since`: those not replaced by then."""
+    kept: list[RuleVersion] = []
+    earliest_later = None
+    for version in reversed(versions):
+        replaced = earliest_later is not None and (
+            earliest_later <= version.effective or (since is not None and earliest_later <= since)
+        )
+        if not replaced:
+            kept.append(version)
+        if earliest_later is None or version.effective < earliest_later:
+            earliest_later = version.effective
+    return tuple(reversed(kept))
+
+
+def _compile(
+    version: RuleVersion, stream: Stream, predicates: dict[str, Predicate], numbers: dict[Aggregate, int]
+) -> CompiledRule:
+    rule = version.rule
+
+    def key(*texts: str | None, field: str | None = None) -> MaskKey:
+        given = frozenset(text for text in texts if text is not None)
+        for text in given - predicates.keys():
+            predicates[text] = compile_predicate(text, stream.fields, where=f"rule {rule.id}")
+        return MaskKey(given, field)
+
+    def aggregate(measure: Measure) -> Aggregate:
+        since = None if measure.since is None else key(rule.where, measure.since)
+        window = Window(measure.over, since, measure.per, measure.excluding_current)
+        return Aggregate(measure.function, measure.field, key(rule.where, measure.where, field=measure.field), window)
+
+    measures = {name: aggregate(measure) for name, measure in rule.measures.items()}
+    types = {
+        name: result_type(measure.function, stream.fields[measure.field] if measure.field else None)
+        for name, measure in rule.measures.items()
+    }
+    # two rules may call different measures by one name: in a frame an aggregate is called by its number
+    columns = {name: f"${numbers.setdefault(aggregate, len(numbers))}" for name, aggregate in measures.items()}
+    when = compile_predicate(rule.when, {**stream.fields, **types}, where=f"rule {rule.id}: when", names=columns)
+    return CompiledRule(version, key(rule.where), measures, types, columns, when)

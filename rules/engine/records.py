@@ -1,0 +1,110 @@
+"""The alert record of design law 10, as text columns: the one place where values become JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rules.engine.measures import Values
+from rules.engine.plan import CompiledRule
+from rules.engine.store import EventStore, logical
+from rules.engine.strings import Int64Array
+from rules.types import FieldType, Kind
+
+ALERT_SCHEMA = pa.schema(
+    [
+        ("alert_id", pa.string()),
+        ("revision", pa.int64()),
+        ("kind", pa.string()),
+        ("rule_id", pa.string()),
+        ("rule_version", pa.int64()),
+        ("rule_state", pa.string()),
+        ("stream", pa.string()),
+        ("group", pa.string()),
+        ("event_id", pa.string()),
+        ("event_time", pa.timestamp("us", "UTC")),
+        ("measures", pa.string()),
+        ("severity", pa.string()),
+        ("text", pa.string()),
+    ]
+)
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def alert_id(rule_id: str, version: int, event_id: str) -> str:
+    """32 hexadecimal digits of BLAKE2b over the rule id, the version and the event id."""
+    return hashlib.blake2b(f"{rule_id}\0{version}\0{event_id}".encode(), digest_size=16).hexdigest()
+
+
+def jsonable(array: pa.Array, kind: FieldType) -> pa.Array:
+    """Values as JSON shows them: decimals with all their digits and timestamps (ISO 8601, UTC) as text, else as is."""
+    if kind.kind is Kind.DECIMAL:
+        return pc.cast(array, pa.string())
+    if kind.kind is Kind.TIMESTAMP:
+        return pc.strftime(array, format="%Y-%m-%dT%H:%M:%SZ")
+    return array
+
+
+def json_objects(columns: Mapping[str, pa.Array], rows: int) -> pl.Series:
+    """One JSON object a row, its members in the order of `columns`; NULL is null."""
+    if not columns:
+        return pl.Series(["{}"] * rows, dtype=pl.String)
+    frame = pl.DataFrame({name: pl.Series(name, array) for name, array in columns.items()})
+    return frame.select(pl.struct(pl.all()).struct.json_encode()).to_series()
+
+
+class Described:
+    """The text columns of one rule at some of the evaluated rows.
+
+    rows: store rows; at: the places of the same rows in the arrays of `values`.
+    """
+
+    def __init__(
+        self, store: EventStore, compiled: CompiledRule, values: Mapping[str, Values], rows: Int64Array, at: Int64Array
+    ) -> None:
+        self._store = store
+        self._compiled = compiled
+        self._rows = rows
+        self._measures = {
+            name: jsonable(_declared(store, compiled, name, found, at), compiled.types[name])
+            for name, found in values.items()
+        }
+        self.measures = json_objects(self._measures, len(rows))
+        self.group = json_objects({name: self._field(name) for name in compiled.rule.group_by}, len(rows))
+        self.event_id = pl.Series(store.array(store.stream.event_id, rows), dtype=pl.String)
+
+    def _field(self, name: str) -> pa.Array:
+        return jsonable(self._store.array(name, self._rows), self._store.stream.fields[name])
+
+    def text(self) -> pl.Series:
+        """The rule's description with {measure} and {field} filled in; other braces stay."""
+        parts: list[pl.Expr] = []
+        columns: dict[str, pa.Array] = {}
+        end = 0
+        description = self._compiled.rule.description
+        for match in _PLACEHOLDER.finditer(description):
+            name = match[1]
+            if name not in self._measures and name not in self._store.stream.fields:
+                continue
+            columns[name] = self._measures[name] if name in self._measures else self._field(name)
+            parts += [pl.lit(description[end : match.start()]), pl.col(name).cast(pl.String).fill_null("null")]
+            end = match.end()
+        parts.append(pl.lit(description[end:]))
+        frame = pl.DataFrame({"": self.event_id, **{name: pl.Series(name, array) for name, array in columns.items()}})
+        text = frame.select(pl.concat_str(parts)).to_series()
+        return text if len(text) == len(self._rows) else text.new_from_index(0, len(self._rows))
+
+
+def _declared(store: EventStore, compiled: CompiledRule, name: str, found: Values, at: Int64Array) -> pa.Array:
+    aggregate, kind = compiled.measures[name], compiled.types[name]
+    if kind.kind is Kind.STRING:
+        assert aggregate.field is not None
+        codes = np.where(found.valid[at] != 0, found.values[at], -1)
+        return store.tables[aggregate.field].strings(codes)
+    return logical(found.values[at], found.valid[at], kind)

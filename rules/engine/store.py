@@ -1,0 +1,198 @@
+"""The retained events of one stream, as columns of plain arrays: what timelines order and kernels read.
+
+Rows stand in the order of arrival and row numbers are the codes of the event ids, so that the table of ids is also the
+check for duplicates. Physical columns are int64 (numbers; decimals as scaled integers; timestamps and booleans as
+integers; strings as codes of the field's table) or float64 (doubles), each beside a uint8 column that is 0 for NULL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rules.engine.keys import KeyTable
+from rules.engine.strings import Int64Array, StringTable, grown
+from rules.streams import Stream
+from rules.types import FieldType, Kind
+
+ARRIVAL = "arrival_time"
+SEQ = "arrival_seq"
+LATE = "late"
+MICROSECONDS = pa.timestamp("us", "UTC")
+Mask = npt.NDArray[np.uint8]
+
+
+def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """One contiguous array of a table's column."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def validity(array: pa.Array) -> Mask:
+    """uint8, 0 where NULL."""
+    if not array.null_count:
+        return np.ones(len(array), np.uint8)
+    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
+    return valid
+
+
+def _words(array: pa.Array, dtype: type[np.generic], width: int = 1) -> npt.NDArray[np.generic]:
+    size = np.dtype(dtype).itemsize * width
+    return np.frombuffer(array.buffers()[1], dtype, len(array) * width, array.offset * size)
+
+
+def physical(array: pa.Array, kind: Kind) -> npt.NDArray[np.generic]:
+    """The column's numbers without its NULLs' meaning; strings are not for this function."""
+    if kind is Kind.DECIMAL:  # at most 18 digits: the low word of the 128 bits is the scaled integer
+        return np.ascontiguousarray(_words(array, np.int64, 2)[::2])
+    if kind is Kind.BOOLEAN:
+        filled = array.fill_null(False) if array.null_count else array
+        return filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    if kind is Kind.DOUBLE:
+        return _words(array, np.float64) + 0.0  # -0.0 becomes 0.0: they are one value
+    return _words(array, np.int64)
+
+
+def logical(values: npt.NDArray[np.generic], valid: Mask, kind: FieldType) -> pa.Array:
+    """A pyarrow array of the field's declared type from its physical form; strings are not for this function."""
+    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    if kind.kind is Kind.DECIMAL:
+        words = np.empty((len(values), 2), np.int64)
+        words[:, 0] = values
+        words[:, 1] = values >> 63  # type: ignore[operator]
+        # the widest precision the same bits may have: sums of 18 digits fit 19
+        return pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(values), [bitmap, pa.py_buffer(words)])
+    if kind.kind is Kind.BOOLEAN:
+        return pa.array(values.astype(np.bool_), mask=valid == 0)
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind.arrow, len(values), [bitmap, pa.py_buffer(values)])
+
+
+@dataclass
+class Column:
+    """One field's physical values and validity, one place a store row (with room to grow)."""
+
+    values: npt.NDArray[np.generic]
+    valid: Mask
+
+
+class EventStore:
+    """Append-only columns of one stream's events, with their ids interned."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.rows = 0
+        self.ids = StringTable()
+        self.tables: dict[str, StringTable] = {
+            name: self.ids if name == stream.event_id else StringTable()
+            for name, kind in stream.fields.items()
+            if kind.kind is Kind.STRING
+        }
+        self.columns: dict[str, Column] = {
+            name: Column(np.zeros(64, np.float64 if kind.kind is Kind.DOUBLE else np.int64), np.zeros(64, np.uint8))
+            for name, kind in stream.fields.items()
+        }
+        self.arrival: Int64Array = np.zeros(64, np.int64)
+        self.seq: Int64Array = np.zeros(64, np.int64)
+        self.late: Mask = np.zeros(64, np.uint8)
+        self.last_late = -1  # the greatest seq of a late row
+        self._keys: dict[tuple[str, ...], tuple[KeyTable, Int64Array]] = {}
+
+    @property
+    def times(self) -> Int64Array:
+        """Event time in microseconds, int64 (rows and room)."""
+        return self.columns[self.stream.event_time].values  # type: ignore[return-value]
+
+    def unseen(self, ids: pa.Array) -> Int64Array:
+        """Indices of the first arrivals among ids, in order; they take the rows from `self.rows` on."""
+        before = self.ids.count
+        codes = self.ids.intern(ids)
+        fresh = np.flatnonzero(codes >= before)
+        if len(fresh) > self.ids.count - before:
+            fresh = fresh[np.unique(codes[fresh], return_index=True)[1]]
+        return fresh.astype(np.int64, copy=False)
+
+    def find(self, ids: pa.Array) -> Int64Array:
+        """The rows of the events with these ids, -1 where there is none."""
+        return self.ids.find(ids)
+
+    def append(self, events: pa.Table, arrival: Int64Array, seq: Int64Array, late: Mask) -> None:
+        """Store rows whose ids `unseen` has just admitted, in the same order."""
+        old, new = self.rows, self.rows + events.num_rows
+        self.arrival = grown(self.arrival, new)  # type: ignore[assignment]
+        self.seq = grown(self.seq, new)  # type: ignore[assignment]
+        self.late = grown(self.late, new)  # type: ignore[assignment]
+        self.arrival[old:new], self.seq[old:new], self.late[old:new] = arrival, seq, late
+        if late.any():
+            self.last_late = max(self.last_late, int(seq[late != 0].max()))
+        for name, kind in self.stream.fields.items():
+            array, column = flat(events.column(name)), self.columns[name]
+            column.values, column.valid = grown(column.values, new), grown(column.valid, new)  # type: ignore[assignment]
+            if name == self.stream.event_id:
+                column.values[old:new] = np.arange(old, new)
+            elif kind.kind is Kind.STRING:
+                column.values[old:new] = self.tables[name].intern(array)
+            else:
+                column.values[old:new] = physical(array, kind.kind)
+            column.valid[old:new] = validity(array)
+        self.rows = new
+        for fields, (table, codes) in self._keys.items():
+            codes = grown(codes, new)  # type: ignore[assignment]
+            codes[old:new] = self._encode(fields, table, old, new)
+            self._keys[fields] = (table, codes)
+
+    def codes(self, fields: tuple[str, ...]) -> Int64Array:
+        """A dense code a row for the tuple of the fields' values, -1 where one is NULL; () is one code for all."""
+        if len(fields) == 1 and fields[0] in self.tables:
+            return self.columns[fields[0]].values  # type: ignore[return-value]
+        if fields not in self._keys:
+            table = KeyTable(len(fields))
+            codes = np.zeros(max(64, self.rows), np.int64)
+            codes[: self.rows] = self._encode(fields, table, 0, self.rows)
+            self._keys[fields] = (table, codes)
+        return self._keys[fields][1]
+
+    def code_count(self, fields: tuple[str, ...]) -> int:
+        """How many codes `codes` has given."""
+        if len(fields) == 1 and fields[0] in self.tables:
+            return self.tables[fields[0]].count
+        self.codes(fields)
+        return self._keys[fields][0].count
+
+    def _encode(self, fields: tuple[str, ...], table: KeyTable, old: int, new: int) -> Int64Array:
+        if not fields:
+            table.count = 1
+            return np.zeros(new - old, np.int64)
+        values = [self.columns[f].values[old:new].view(np.int64) for f in fields]
+        valid = np.logical_and.reduce([self.columns[f].valid[old:new] for f in fields])
+        return table.encode(np.stack(values, axis=1), valid)
+
+    def array(self, name: str, rows: Int64Array) -> pa.Array:
+        """The field's values of the rows, in the declared type."""
+        kind, column = self.stream.fields[name], self.columns[name]
+        if kind.kind is Kind.STRING:
+            return self.tables[name].strings(column.values[rows])  # type: ignore[arg-type]
+        return logical(column.values[rows], column.valid[rows], kind)
+
+    def table(self, rows: Int64Array) -> pa.Table:
+        """The events of the rows as they came, with arrival_time, arrival_seq and late."""
+        columns = {
+            name: self.array(name, rows).cast(kind.arrow) for name, kind in self.stream.fields.items()
+        }
+        columns[ARRIVAL] = pa.array(self.arrival[rows]).cast(MICROSECONDS)
+        columns[SEQ] = pa.array(self.seq[rows])
+        columns[LATE] = pa.array(self.late[rows].astype(np.bool_))
+        return pa.table(columns)
+
+
+def in_arrival_order(events: pa.Table) -> pa.Table:
+    """Rows by arrival time, then partition and offset where given, then as they stand."""
+    keys = [(ARRIVAL, "ascending")]
+    keys += [(name, "ascending") for name in ("partition", "offset") if name in events.column_names]
+    order = pc.sort_indices(events, sort_keys=keys).to_numpy()
+    if len(order) < 2 or (np.diff(order.view(np.int64)) > 0).all():
+        return events
+    return events.take(order)

@@ -1,0 +1,142 @@
+"""Exact interning of strings: every distinct string gets a dense code, so that kernels compare integers.
+
+A table is open addressing over a 64-bit hash with the bytes compared on every hit: two strings that collide in the
+hash are still two strings. Codes are given in order of first sight and never reused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from numba import njit
+
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
+ByteArray = npt.NDArray[np.uint8]
+
+_NO_BYTES: ByteArray = np.empty(0, np.uint8)
+
+
+@njit(cache=True)
+def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
+    """64-bit FNV-1a of data[start:end], finished with MurmurHash3's fmix64 so that short ids spread over all bits.
+
+    Source: Fowler, Noll and Vo's FNV-1a; Appleby's MurmurHash3. Part of the order of events (design, law 1), hence
+    never to be changed for a live checkpoint.
+    """
+    h = np.uint64(0xCBF29CE484222325)
+    for i in range(start, end):
+        h = (h ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
+    h ^= h >> np.uint64(33)
+    h *= np.uint64(0xFF51AFD7ED558CCD)
+    h ^= h >> np.uint64(33)
+    h *= np.uint64(0xC4CEB9FE1A85EC53)
+    h ^= h >> np.uint64(33)
+    return h
+
+
+@njit(cache=True)
+def _rehash(slots, hashes, count):  # type: ignore[no-untyped-def]
+    slots[:] = -1
+    last = np.uint64(len(slots) - 1)
+    for code in range(count):
+        at = hashes[code] & last
+        while slots[at] >= 0:
+            at = (at + np.uint64(1)) & last
+        slots[at] = code
+
+
+@njit(cache=True)
+def _intern(in_offsets, in_data, valid, slots, hashes, ends, heap, count, codes, adding):  # type: ignore[no-untyped-def]
+    last = np.uint64(len(slots) - 1)
+    for i in range(len(in_offsets) - 1):
+        if len(valid) and not valid[i]:
+            codes[i] = -1
+            continue
+        start, end = in_offsets[i], in_offsets[i + 1]
+        h = hash_bytes(in_data, start, end)
+        at = h & last
+        code = slots[at]
+        while code >= 0:
+            if hashes[code] == h and ends[code + 1] - ends[code] == end - start:
+                base = ends[code] - start
+                j = start
+                while j < end and heap[base + j] == in_data[j]:
+                    j += 1
+                if j == end:
+                    break
+            at = (at + np.uint64(1)) & last
+            code = slots[at]
+        if code < 0 and adding:
+            code = count
+            count += 1
+            slots[at] = code
+            hashes[code] = h
+            base = ends[code] - start
+            for j in range(start, end):
+                heap[base + j] = in_data[j]
+            ends[code + 1] = base + end
+        codes[i] = code
+    return count
+
+
+def grown(array: npt.NDArray[np.generic], needed: int) -> npt.NDArray[np.generic]:
+    """The array itself, or a copy with at least `needed` and at least twice the places (amortised O(1) an append)."""
+    if needed <= len(array):
+        return array
+    bigger = np.zeros(max(needed, 2 * len(array)), array.dtype)
+    bigger[: len(array)] = array
+    return bigger
+
+
+def _parts(strings: pa.Array) -> tuple[npt.NDArray[np.int32], ByteArray, npt.NDArray[np.bool_]]:
+    """Offsets, bytes and validity (empty where nothing is NULL) of a pyarrow string array, without copying."""
+    offsets = np.frombuffer(strings.buffers()[1], np.int32, len(strings) + 1, strings.offset * 4)
+    heap = strings.buffers()[2]
+    data = np.frombuffer(heap, np.uint8) if heap is not None and heap.size else _NO_BYTES
+    valid = strings.is_valid().to_numpy(zero_copy_only=False) if strings.null_count else np.empty(0, np.bool_)
+    return offsets, data, valid
+
+
+class StringTable:
+    """Distinct strings by code. `hashes[code]` is the 64-bit hash; the bytes are heap[ends[code]:ends[code + 1]]."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.slots: Int64Array = np.full(64, -1, np.int64)
+        self.hashes: UInt64Array = np.zeros(32, np.uint64)
+        self.ends: Int64Array = np.zeros(33, np.int64)
+        self.heap: ByteArray = np.zeros(512, np.uint8)
+
+    def intern(self, strings: pa.Array) -> Int64Array:
+        """Codes (int64, -1 for NULL) of a pyarrow string array, one a row; unseen strings are added in row order."""
+        offsets, data, valid = _parts(strings)
+        self._reserve(len(strings), int(offsets[-1] - offsets[0]))
+        return self._look_up(offsets, data, valid, True)
+
+    def find(self, strings: pa.Array) -> Int64Array:
+        """Codes of the strings, -1 where the table does not hold one; adds nothing."""
+        return self._look_up(*_parts(strings), False)
+
+    def _look_up(self, offsets: npt.NDArray[np.int32], data: ByteArray, valid: npt.NDArray[np.bool_], adding: bool) -> Int64Array:
+        codes = np.empty(len(offsets) - 1, np.int64)
+        self.count = _intern(
+            offsets, data, valid, self.slots, self.hashes, self.ends, self.heap, self.count, codes, adding
+        )
+        return codes
+
+    def _reserve(self, rows: int, size: int) -> None:
+        self.hashes = grown(self.hashes, self.count + rows)  # type: ignore[assignment]
+        self.ends = grown(self.ends, self.count + rows + 1)  # type: ignore[assignment]
+        self.heap = grown(self.heap, int(self.ends[self.count]) + size)  # type: ignore[assignment]
+        if 2 * (self.count + rows) > len(self.slots):
+            self.slots = np.empty(1 << (4 * (self.count + rows) - 1).bit_length(), np.int64)
+            _rehash(self.slots, self.hashes, self.count)
+
+    def strings(self, codes: Int64Array) -> pa.Array:
+        """pyarrow large_string of the codes; -1 gives NULL."""
+        every = pa.LargeStringArray.from_buffers(
+            self.count, pa.py_buffer(self.ends[: self.count + 1]), pa.py_buffer(self.heap)
+        )
+        return every.take(pa.array(codes, mask=codes < 0 if (codes < 0).any() else None))

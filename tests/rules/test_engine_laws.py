@@ -1,0 +1,168 @@
+"""Design section 5, law by law, against the reference evaluator."""
+
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import histories
+from histories import LATENESS, SECOND, SETTING, STREAM, TRUTH
+from reference import OVERFLOW, evaluations, violations
+from rules.engine import Engine
+from rules.engine.records import Described, alert_id
+from rules.types import Kind
+
+Key = tuple[str, int, str]
+
+
+def final(alerts: list[pa.Table]) -> dict[str, dict[str, Any]]:
+    """The highest revision of each alert, retracted ones left out, as a consumer keeps it."""
+    last: dict[str, dict[str, Any]] = {}
+    for record in pa.concat_tables(alerts).to_pylist() if alerts else []:
+        known = last.get(record["alert_id"])
+        assert known is None or record["revision"] == known["revision"] + 1, "revisions count up by one"
+        assert record["revision"] > 1 or record["kind"] == "alert", "an alert comes before its retraction"
+        last[record["alert_id"]] = record
+    return {key: record for key, record in last.items() if record["kind"] == "alert"}
+
+
+def parsed(record: dict[str, Any], version: Any) -> dict[str, Any]:
+    """A record's measures as plain values."""
+    return {
+        name: _plain(version.measures[name], value) for name, value in json.loads(record["measures"]).items()
+    }
+
+
+def _plain(measure: Any, value: Any) -> Any:
+    if value is None or measure.function in ("count", "count_distinct", "avg", "stddev"):
+        return value
+    kind = STREAM.fields[measure.field].kind
+    if kind is Kind.DECIMAL:
+        return Decimal(value)
+    if kind is Kind.TIMESTAMP:
+        return int(value[17:19]) * SECOND + int(value[20:26])
+    return value
+
+
+def same(got: Any, expected: Any) -> bool:
+    if isinstance(expected, float) and isinstance(got, int | float):
+        return math.isclose(got, expected, rel_tol=1e-12, abs_tol=1e-9)
+    return bool(got == expected) and (got is None) == (expected is None)
+
+
+def assert_same(got: dict[Key, dict[str, Any]], expected: dict[Key, dict[str, Any]]) -> None:
+    assert got.keys() == expected.keys()
+    for key, measures in expected.items():
+        for name, value in measures.items():
+            if value is not OVERFLOW:
+                assert same(got[key][name], value), (key, name, got[key][name], value)
+
+
+def cut(draw_cuts: list[int], table: pa.Table) -> list[pa.Table]:
+    edges = [0, *sorted(c % (table.num_rows + 1) for c in draw_cuts), table.num_rows]
+    return [table.slice(a, b - a) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories.rule_sets(), histories.events(lateness=True))
+def test_the_truth_equals_the_reference_on_every_measure(rule_set: Any, events: Any) -> None:
+    """Laws 1 to 5: every measure of every rule at every event, whatever the events' lateness."""
+    ruleset, versions = rule_set
+    engine = Engine(STREAM, ruleset, batch=True)
+    advance = engine.advance(histories.table(events))
+    got, violated = {}, set()
+    by_key = {(v.rule_id, v.version): v for v in versions}
+    for result in advance.evaluated:
+        version = result.compiled.version
+        described = Described(engine.store, result.compiled, result.values, result.rows[result.seen], result.seen)
+        for event_id, measures in zip(described.event_id, described.measures, strict=True):
+            key = (version.rule.id, version.version, event_id)
+            got[key] = parsed({"measures": measures}, by_key[key[:2]])
+        ids = engine.store.array("id", result.rows[result.violated]).to_pylist()
+        violated |= {(version.rule.id, version.version, i) for i in ids}
+    expected = evaluations(TRUTH, versions, events)
+    assert_same(got, {key: measures for key, (_, measures) in expected.items()})
+    assert violated == {key for key, (holds, _) in expected.items() if holds}
+    overflown = {key for key, (_, measures) in expected.items() if OVERFLOW in measures.values()}
+    assert {(f.rule_id, f.rule_version, f.event_id) for f in advance.failures} == overflown
+    assert advance.duplicates == len(events) - len({e["id"] for e in events})
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    histories.rule_sets(),
+    histories.events(lateness=True),
+    st.lists(st.integers(0, 100), max_size=6),
+    st.sets(st.integers(0, 7)),
+    st.booleans(),
+)
+def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
+    rule_set: Any, events: Any, cuts: list[int], crashes: set[int], evicting: bool
+) -> None:
+    """Laws 6 to 9 and 11: however arrivals are cut into batches, and whatever is lost in crashes and evicted."""
+    ruleset, versions = rule_set
+    engine = Engine(STREAM, ruleset)
+    alerts, deltas, late = [], [], []
+    for i, batch in enumerate(cut(cuts, histories.table(events))):
+        if i in crashes:  # all in memory is lost; the deltas are not
+            engine = Engine(STREAM, ruleset)
+            for delta in deltas:
+                engine.restore(delta)
+        clock = batch.column("arrival_time").cast(pa.int64()).to_pylist()
+        advance = engine.advance(batch, clock[-1] if clock and evicting else None)
+        if evicting and i % 2:
+            deltas = [engine.snapshot()] if i in crashes else [*deltas, advance.delta]
+        else:
+            deltas.append(advance.delta)
+        alerts.append(advance.alerts)
+        late += advance.late.column("id").to_pylist()
+    by_id = {alert_id(*key): key for key in evaluations(SETTING, versions, events)}
+    got = {}
+    for identifier, record in final(alerts).items():
+        key = by_id[identifier]
+        version = next(v for v in versions if (v.rule_id, v.version) == key[:2])
+        got[key] = parsed(record, version)
+    assert_same(got, violations(SETTING, versions, events))
+    first = {}
+    for event in events:
+        first.setdefault(event["id"], event)
+    assert sorted(late) == sorted(i for i, e in first.items() if e["arrival"] - e["at"] > LATENESS)
+
+
+@settings(max_examples=150, deadline=None)
+@given(histories.rule_sets(), histories.events(lateness=False), st.lists(st.integers(0, 100), max_size=6))
+def test_where_nothing_is_late_the_stream_ends_at_the_truth(rule_set: Any, events: Any, cuts: list[int]) -> None:
+    """Law 9 on the bare engine: ids, versions and the very text of the values."""
+    ruleset, _ = rule_set
+    stream, truth = Engine(STREAM, ruleset), Engine(STREAM, ruleset, batch=True)
+    alerts = [stream.advance(batch).alerts for batch in cut(cuts, histories.table(events))]
+    expected = {}
+    for result in truth.advance(histories.table(events)).evaluated:
+        rows = result.rows[result.violated]
+        described = Described(truth.store, result.compiled, result.values, rows, result.violated)
+        version = result.compiled.version
+        for event_id, measures, text in zip(described.event_id, described.measures, described.text(), strict=True):
+            expected[alert_id(version.rule.id, version.version, event_id)] = (measures, text)
+    assert {key: (r["measures"], r["text"]) for key, r in final(alerts).items()} == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(histories.rule_sets(), histories.events(lateness=True), st.randoms())
+def test_rows_of_a_batch_come_in_any_order(rule_set: Any, events: Any, random: Any) -> None:
+    """A batch says its arrival order in columns, not by the order of its rows."""
+    ruleset, _ = rule_set
+    batch = histories.table(events).append_column("partition", pa.array([0] * len(events), pa.int32()))
+    batch = batch.append_column("offset", pa.array(range(len(events)), pa.int64()))
+    shuffled = list(range(len(events)))
+    random.shuffle(shuffled)
+    one = Engine(STREAM, ruleset).advance(batch)
+    other = Engine(STREAM, ruleset).advance(batch.take(pa.array(shuffled, pa.int64())))
+    assert one.alerts.equals(other.alerts)
+    assert one.late.equals(other.late)
+    assert one.delta.events.equals(other.delta.events)
