@@ -17,7 +17,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def emit(
-    name: str, values: list[float], unit: str, control: str, control_values: list[float], goal: float | None
+    name: str, unit: str, values: list[float], control: str, control_values: list[float], *, goal: float | None
 ) -> bool:
     """Print a figure: medians, the ratio of each turn to the control of the same turn, and whether the goal is met.
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
 
 from rules.durations import MICROSECONDS, Duration, format_duration
-from rules.types import DOUBLE, INT64, MAX_PRECISION, FieldType, Kind, decimal
+from rules.types import DOUBLE, INT64, FieldType, Kind
 
 # The state of a group lives as long as its widest window; a year and a month answers any yearly question.
 MAX_OVER = 400 * MICROSECONDS["d"]
@@ -53,7 +53,8 @@ def result_type(function: Function, field_type: FieldType | None) -> FieldType:
     if function in (Function.AVG, Function.STDDEV):
         return DOUBLE
     if function is Function.SUM and field_type.kind is Kind.DECIMAL:
-        return decimal(MAX_PRECISION, field_type.scale)
+        # 64 bits hold more than the 18 digits that a field may declare
+        return FieldType(Kind.DECIMAL, 19, field_type.scale)
     return field_type
 
 

@@ -63,3 +63,8 @@ def microseconds(instant: datetime) -> int:
 def from_microseconds(instant: int) -> datetime:
     """The aware UTC datetime of microseconds since 1970-01-01 UTC."""
     return EPOCH + instant * _MICROSECOND
+
+
+def iso_text(instant: int) -> str:
+    """ISO 8601 text of µs since 1970 in UTC, always with six digits of a second, as records and alerts show it."""
+    return from_microseconds(instant).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
-
 from reference import Event, Measure, Setting, Version
+
 from rules.model import parse_rule
 from rules.streams import Stream, streams_from_mapping
 from rules.versions import RuleSet
@@ -64,7 +64,14 @@ def _and(a: bool | None, b: bool | None) -> bool | None:
     return None if a is None or b is None else True
 
 
-OPERATORS = {"=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+OPERATORS = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def _compare(name: str, symbol: str, sql: str, literal: Any) -> Said:
@@ -106,16 +113,14 @@ def predicates(kinds: dict[str, str]) -> st.SearchStrategy[Said]:
                 lambda a: Said(f"NOT ({a.sql})", lambda row: None if a.truth(row) is None else not a.truth(row)), inner
             ),
             st.builds(
-                lambda a, b: Said(f"({a.sql}) AND ({b.sql})", lambda row: _and(a.truth(row), b.truth(row))), inner, inner
+                lambda a, b: Said(f"({a.sql}) AND ({b.sql})", lambda row: _and(a.truth(row), b.truth(row))),
+                inner,
+                inner,
             ),
             st.builds(
                 lambda a, b: Said(
                     f"({a.sql}) OR ({b.sql})",
-                    lambda row: (
-                        None
-                        if (both := _and(_not(a.truth(row)), _not(b.truth(row)))) is None
-                        else not both
-                    ),
+                    lambda row: None if (both := _and(_not(a.truth(row)), _not(b.truth(row)))) is None else not both,
                 ),
                 inner,
                 inner,
@@ -246,9 +251,7 @@ def events(draw: st.DrawFn, *, lateness: bool, most: int = 25) -> list[Event]:
                 "who": draw(st.sampled_from(["x", "x", "y", None])),
                 "place": draw(st.sampled_from(["a", "b", None])),
                 "amount": draw(st.none() | st.integers(-300, 300).map(lambda cents: Decimal(cents) / 100)),
-                "large": draw(
-                    st.none() | st.integers(-(10**18) + 1, 10**18 - 1).map(lambda n: Decimal(n).scaleb(-3))
-                ),
+                "large": draw(st.none() | st.integers(-(10**18) + 1, 10**18 - 1).map(lambda n: Decimal(n).scaleb(-3))),
                 "number": draw(st.none() | st.integers(-2, 2) | st.just(2**61)),
                 "ratio": draw(st.none() | st.sampled_from([0.1, -1.5, 1e16, 2.5, 1e-9, -0.0])),
                 "flag": draw(st.none() | st.booleans()),

@@ -15,6 +15,7 @@ from rules.engine.store import EventStore
 from rules.engine.strings import Int64Array
 
 Said = list[tuple[int, Subject, Announcement]]
+_NO_ALERTS = ALERT_SCHEMA.empty_table()
 
 
 def announce(
@@ -75,11 +76,13 @@ def _alerts(store: EventStore, ledger: Ledger, result: Evaluated, base: int) -> 
 def alerts_table(store: EventStore, said: Said) -> pa.Table:
     """The announcements as alert records (ALERT_SCHEMA)."""
     if not said:
-        return ALERT_SCHEMA.empty_table()
+        return _NO_ALERTS
     rows = np.array([row for row, _, _ in said], np.int64)
     event_ids = store.array(store.stream.event_id, rows)
     columns = {
-        "alert_id": [alert_id(s.rule_id, s.rule_version, e.as_py()) for (_, s, _), e in zip(said, event_ids, strict=True)],
+        "alert_id": [
+            alert_id(s.rule_id, s.rule_version, e.as_py()) for (_, s, _), e in zip(said, event_ids, strict=True)
+        ],
         "revision": [a.revision for _, _, a in said],
         "kind": ["retraction" if a.retracted else "alert" for _, _, a in said],
         "rule_id": [s.rule_id for _, s, _ in said],

@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from rules.engine import evaluation
-from rules.engine.evaluation import Evaluated
 from rules.engine.announce import Said, alerts_table, announce
+from rules.engine.evaluation import Evaluated
 from rules.engine.ledger import Ledger, entries
 from rules.engine.masks import Masks
 from rules.engine.plan import Plan, compile_plan
-from rules.engine.store import ARRIVAL, LATE, SEQ, EventStore, flat, in_arrival_order, physical
+from rules.engine.store import ARRIVAL, LATE, SEQ, EventStore, in_arrival_order, one_batch, physical
 from rules.engine.timeline import Timeline
 from rules.streams import Stream
 from rules.types import Kind
@@ -84,6 +84,8 @@ class Engine:
         self._timelines: dict[tuple[str, ...], Timeline] = {}
         self._ledger = Ledger(self.store)
         self._next_seq = 0
+        self._look_again_at = _EVICTION_FLOOR
+        self._event_columns = [*stream.fields, ARRIVAL]
         self._ruleset = ruleset
         self._plan: Plan
         self.set_rules(ruleset)
@@ -125,10 +127,10 @@ class Engine:
         events: the stream's fields (their Arrow types) and arrival_time (timestamp[us, UTC]), optionally partition and
         offset, in any row order. clock: µs; no event of a later batch has an arrival before it.
         """
-        fresh, duplicates = self._admit(in_arrival_order(events))
+        fresh, duplicates = self._admit(in_arrival_order(one_batch(events)))
         base = self.store.rows
-        arrival = physical(flat(fresh.column(ARRIVAL)), Kind.TIMESTAMP)
-        times = physical(flat(fresh.column(self.stream.event_time)), Kind.TIMESTAMP)
+        arrival = physical(fresh.column(ARRIVAL), Kind.TIMESTAMP)
+        times = physical(fresh.column(self.stream.event_time), Kind.TIMESTAMP)
         seq = np.arange(self._next_seq, self._next_seq + fresh.num_rows)
         late = np.zeros(fresh.num_rows, np.uint8)
         if not self._batch:
@@ -137,13 +139,16 @@ class Engine:
         self.store.append(fresh, arrival, seq, late)
         self._masks.extend()
         evaluated, said = self._evaluate(base)
-        new = np.arange(base, self.store.rows)
+        taken = pa.Table.from_arrays(
+            [*(fresh.column(name) for name in self._event_columns), pa.array(seq), pa.array(late.astype(np.bool_))],
+            [*self._event_columns, SEQ, LATE],
+        )
         advance = Advance(
             alerts_table(self.store, said),
-            self.store.table(new[late != 0]),
+            taken.filter(taken.column(LATE)) if late.any() else taken.slice(0, 0),
             duplicates,
             [failure for result in evaluated for failure in self._failures(result)],
-            Delta(self.store.table(new), entries(self.store, said)),
+            Delta(taken, entries(self.store, said)),
             evaluated,
         )
         if clock is not None and clock > self.clock:
@@ -153,12 +158,12 @@ class Engine:
 
     def restore(self, delta: Delta) -> None:
         """Take back what an earlier engine had taken in and announced; evaluates nothing. Deltas in their order."""
-        known, _ = self._admit(delta.events)
+        known, _ = self._admit(one_batch(delta.events))
         base = self.store.rows
         if known.num_rows:
-            seq = physical(flat(known.column(SEQ)), Kind.INT64)
-            late = flat(known.column(LATE)).to_numpy(zero_copy_only=False).view(np.uint8)
-            self.store.append(known, physical(flat(known.column(ARRIVAL)), Kind.TIMESTAMP), seq, late)
+            seq = physical(known.column(SEQ), Kind.INT64)
+            late = known.column(LATE).to_numpy(zero_copy_only=False).view(np.uint8)
+            self.store.append(known, physical(known.column(ARRIVAL), Kind.TIMESTAMP), seq, late)
             self._next_seq = max(self._next_seq, int(seq.max()) + 1)
             self._masks.extend()
             for timeline in self._timelines.values():
@@ -170,8 +175,8 @@ class Engine:
         needed = np.flatnonzero(self.store.times[: self.store.rows] >= self.horizon)
         return Delta(self.store.table(needed), self._ledger.entries(self._settled))
 
-    def _admit(self, events: pa.Table) -> tuple[pa.Table, int]:
-        first = self.store.unseen(flat(events.column(self.stream.event_id)))
+    def _admit(self, events: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        first = self.store.unseen(events.column(self.stream.event_id))
         duplicates = events.num_rows - len(first)
         return (events.take(first) if duplicates else events), duplicates
 
@@ -201,7 +206,11 @@ class Engine:
     def _evict(self) -> None:
         """Start anew from what is still needed once that is less than half of what is held."""
         held = self.store.rows
-        if held < _EVICTION_FLOOR or 2 * int((self.store.times[:held] >= self.horizon).sum()) > held:
+        if held < self._look_again_at:
+            return
+        kept = int((self.store.times[:held] >= self.horizon).sum())
+        self._look_again_at = max(_EVICTION_FLOOR, 2 * kept)
+        if 2 * kept > held:
             return
         needed, next_seq = self.snapshot(), self._next_seq
         self.store = EventStore(self.stream)

@@ -13,6 +13,7 @@ from rules.engine.frames import number_array, physical_array, truths
 from rules.engine.masks import Masks
 from rules.engine.measures import Values
 from rules.engine.plan import Aggregate, CompiledRule, GroupPlan
+from rules.engine.store import Mask
 from rules.engine.strings import Int64Array
 from rules.engine.timeline import Runs, Timeline
 from rules.types import Kind
@@ -30,16 +31,21 @@ class Overflow:
 class Evaluated:
     """One version of a rule at the rows that see it.
 
-    rows: all evaluated store rows of the group-by; seen: places in them where this version applies and its `where`
-    holds; violated: the subset of `seen` where the condition holds; values: each measure at all rows.
+    rows: all evaluated store rows of the group-by; sees: uint8 a row, whether this version applies and its `where`
+    holds there; violated: the places in rows where the condition holds too; values: each measure at all rows.
     """
 
     compiled: CompiledRule
     rows: Int64Array
-    seen: Int64Array
+    sees: Mask
     violated: Int64Array
     values: dict[str, Values]
     overflows: list[Overflow]
+
+    @property
+    def seen(self) -> Int64Array:
+        """The places in rows that the version sees."""
+        return np.flatnonzero(self.sees)
 
 
 def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> Iterator[Evaluated]:
@@ -50,21 +56,17 @@ def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> I
     if not wanted:
         return
     values = measures.evaluate(timeline, masks, runs, (a for c in wanted for a in c.measures.values()))
-    for compiled, holds in zip(wanted, _conditions(timeline, wanted, values, rows), strict=True):
+    conditions = _conditions(timeline, wanted, values, rows)
+    for compiled, condition in zip(wanted, conditions, strict=True):
         seen = masks[compiled.seen][rows]
         where = applicable[compiled.version.rule.id, compiled.version.version]
         if where is not None:
             seen = seen & where
         of_rule = {name: values[aggregate] for name, aggregate in compiled.measures.items()}
-        overflows = [
-            Overflow(name, int(at)) for name, found in of_rule.items() for at in found.overflow if seen[at]
-        ]
-        if overflows:
-            holds = holds.copy()
-            holds[[o.at for o in overflows]] = 0
-        yield Evaluated(
-            compiled, rows, np.flatnonzero(seen), np.flatnonzero(holds & seen), of_rule, overflows
-        )
+        overflows = [Overflow(name, int(at)) for name, found in of_rule.items() for at in found.overflow if seen[at]]
+        violated = condition & seen
+        violated[[overflow.at for overflow in overflows]] = 0
+        yield Evaluated(compiled, rows, seen, np.flatnonzero(violated), of_rule, overflows)
 
 
 def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], np.ndarray | None]:

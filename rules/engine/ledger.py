@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rules.engine.store import EventStore, Mask, flat
+from rules.engine.store import EventStore, Mask
 from rules.engine.strings import grown
 
 LEDGER_SCHEMA = pa.schema(
@@ -26,6 +26,9 @@ LEDGER_SCHEMA = pa.schema(
         ("text", pa.string()),
     ]
 )
+
+
+_NOTHING_SAID = LEDGER_SCHEMA.empty_table()
 
 
 class Subject(NamedTuple):
@@ -63,8 +66,9 @@ class Ledger:
 
     def announced(self, rows: np.ndarray) -> np.ndarray:
         """Which of the store rows have ever had an alert: bool, one place a row."""
-        self._announced = grown(self._announced, self._store.rows)  # type: ignore[assignment]
-        return self._announced[rows] != 0
+        self._announced = grown(self._announced, self._store.rows)
+        announced: np.ndarray = self._announced[rows] != 0
+        return announced
 
     def get(self, row: int, subject: Subject) -> Announcement | None:
         """The last announcement about the subject at this row's event."""
@@ -77,7 +81,7 @@ class Ledger:
     def set(self, row: int, subject: Subject, announcement: Announcement) -> None:
         """Remember the announcement as the last of its subject."""
         if row >= len(self._announced):
-            self._announced = grown(self._announced, self._store.rows)  # type: ignore[assignment]
+            self._announced = grown(self._announced, self._store.rows)
         self._announced[row] = 1
         self._of_row.setdefault(row, {})[subject] = announcement
 
@@ -97,7 +101,7 @@ class Ledger:
         """Remember what the entries (LEDGER_SCHEMA) say, of events that the store holds."""
         if not table.num_rows:
             return
-        rows = self._store.find(flat(table.column("event_id")))
+        rows = self._store.find(table.column("event_id").combine_chunks())
         for row, entry in zip(rows.tolist(), _read(table), strict=True):
             if row >= 0:
                 self.set(row, *entry)
@@ -115,7 +119,7 @@ def _read(table: pa.Table) -> Iterator[tuple[Subject, Announcement]]:
 def entries(store: EventStore, announcements: list[tuple[int, Subject, Announcement]]) -> pa.Table:
     """Announcements at store rows as a table of LEDGER_SCHEMA."""
     if not announcements:
-        return LEDGER_SCHEMA.empty_table()
+        return _NOTHING_SAID
     rows = np.array([row for row, _, _ in announcements], np.int64)
     columns = {
         "event_id": store.array(store.stream.event_id, rows),

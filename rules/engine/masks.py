@@ -34,7 +34,7 @@ class Masks:
         if old == new:
             return
         for key, mask in self._columns.items():
-            self._columns[key] = grown(mask, new)  # type: ignore[assignment]
+            self._columns[key] = grown(mask, new)
         self._mark(self._predicates, old, new)
         for key, mask in self._columns.items():
             if not self._is_plain(key):

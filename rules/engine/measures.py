@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +43,7 @@ class _Changes:
     order: Int64Array | None
 
     @property
-    def arguments(self) -> tuple[np.ndarray, ...]:
+    def arguments(self) -> tuple[Any, ...]:
         return self.first, self.fill, self.begin, self.ops, self.rows
 
 

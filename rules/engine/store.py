@@ -8,6 +8,7 @@ integers; strings as codes of the field's table) or float64 (doubles), each besi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +27,10 @@ MICROSECONDS = pa.timestamp("us", "UTC")
 Mask = npt.NDArray[np.uint8]
 
 
-def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """One contiguous array of a table's column."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """The table as one contiguous batch."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
 
 def validity(array: pa.Array) -> Mask:
@@ -39,18 +41,18 @@ def validity(array: pa.Array) -> Mask:
     return valid
 
 
-def _words(array: pa.Array, dtype: type[np.generic], width: int = 1) -> npt.NDArray[np.generic]:
+def _words(array: pa.Array, dtype: type[np.generic], width: int = 1) -> npt.NDArray[Any]:
     size = np.dtype(dtype).itemsize * width
     return np.frombuffer(array.buffers()[1], dtype, len(array) * width, array.offset * size)
 
 
-def physical(array: pa.Array, kind: Kind) -> npt.NDArray[np.generic]:
+def physical(array: pa.Array, kind: Kind) -> npt.NDArray[Any]:
     """The column's numbers without its NULLs' meaning; strings are not for this function."""
     if kind is Kind.DECIMAL:  # at most 18 digits: the low word of the 128 bits is the scaled integer
         return np.ascontiguousarray(_words(array, np.int64, 2)[::2])
     if kind is Kind.BOOLEAN:
-        filled = array.fill_null(False) if array.null_count else array
-        return filled.to_numpy(zero_copy_only=False).astype(np.int64)
+        filled = array.fill_null(value=False) if array.null_count else array
+        return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
     if kind is Kind.DOUBLE:
         return _words(array, np.float64) + 0.0  # -0.0 becomes 0.0: they are one value
     return _words(array, np.int64)
@@ -119,18 +121,18 @@ class EventStore:
         """The rows of the events with these ids, -1 where there is none."""
         return self.ids.find(ids)
 
-    def append(self, events: pa.Table, arrival: Int64Array, seq: Int64Array, late: Mask) -> None:
+    def append(self, events: pa.RecordBatch, arrival: Int64Array, seq: Int64Array, late: Mask) -> None:
         """Store rows whose ids `unseen` has just admitted, in the same order."""
         old, new = self.rows, self.rows + events.num_rows
-        self.arrival = grown(self.arrival, new)  # type: ignore[assignment]
-        self.seq = grown(self.seq, new)  # type: ignore[assignment]
-        self.late = grown(self.late, new)  # type: ignore[assignment]
+        self.arrival = grown(self.arrival, new)
+        self.seq = grown(self.seq, new)
+        self.late = grown(self.late, new)
         self.arrival[old:new], self.seq[old:new], self.late[old:new] = arrival, seq, late
         if late.any():
             self.last_late = max(self.last_late, int(seq[late != 0].max()))
         for name, kind in self.stream.fields.items():
-            array, column = flat(events.column(name)), self.columns[name]
-            column.values, column.valid = grown(column.values, new), grown(column.valid, new)  # type: ignore[assignment]
+            array, column = events.column(name), self.columns[name]
+            column.values, column.valid = grown(column.values, new), grown(column.valid, new)
             if name == self.stream.event_id:
                 column.values[old:new] = np.arange(old, new)
             elif kind.kind is Kind.STRING:
@@ -140,9 +142,9 @@ class EventStore:
             column.valid[old:new] = validity(array)
         self.rows = new
         for fields, (table, codes) in self._keys.items():
-            codes = grown(codes, new)  # type: ignore[assignment]
-            codes[old:new] = self._encode(fields, table, old, new)
-            self._keys[fields] = (table, codes)
+            longer = grown(codes, new)
+            longer[old:new] = self._encode(fields, table, old, new)
+            self._keys[fields] = (table, longer)
 
     def codes(self, fields: tuple[str, ...]) -> Int64Array:
         """A dense code a row for the tuple of the fields' values, -1 where one is NULL; () is one code for all."""
@@ -179,20 +181,19 @@ class EventStore:
 
     def table(self, rows: Int64Array) -> pa.Table:
         """The events of the rows as they came, with arrival_time, arrival_seq and late."""
-        columns = {
-            name: self.array(name, rows).cast(kind.arrow) for name, kind in self.stream.fields.items()
-        }
+        columns = {name: self.array(name, rows).cast(kind.arrow) for name, kind in self.stream.fields.items()}
         columns[ARRIVAL] = pa.array(self.arrival[rows]).cast(MICROSECONDS)
         columns[SEQ] = pa.array(self.seq[rows])
         columns[LATE] = pa.array(self.late[rows].astype(np.bool_))
         return pa.table(columns)
 
 
-def in_arrival_order(events: pa.Table) -> pa.Table:
+def in_arrival_order(events: pa.RecordBatch) -> pa.RecordBatch:
     """Rows by arrival time, then partition and offset where given, then as they stand."""
-    keys = [(ARRIVAL, "ascending")]
-    keys += [(name, "ascending") for name in ("partition", "offset") if name in events.column_names]
-    order = pc.sort_indices(events, sort_keys=keys).to_numpy()
-    if len(order) < 2 or (np.diff(order.view(np.int64)) > 0).all():
+    if (np.diff(physical(events.column(ARRIVAL), Kind.TIMESTAMP)) > 0).all():
         return events
-    return events.take(order)
+    keys = [(ARRIVAL, "ascending")]
+    keys += [(name, "ascending") for name in ("partition", "offset") if name in events.schema.names]
+    order = pc.sort_indices(events, sort_keys=keys)
+    in_order = (np.diff(order.to_numpy().view(np.int64)) > 0).all()
+    return events if in_order else events.take(order)

@@ -6,6 +6,8 @@ hash are still two strings. Codes are given in order of first sight and never re
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -81,7 +83,7 @@ def _intern(in_offsets, in_data, valid, slots, hashes, ends, heap, count, codes,
     return count
 
 
-def grown(array: npt.NDArray[np.generic], needed: int) -> npt.NDArray[np.generic]:
+def grown(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
     """The array itself, or a copy with at least `needed` and at least twice the places (amortised O(1) an append)."""
     if needed <= len(array):
         return array
@@ -91,12 +93,16 @@ def grown(array: npt.NDArray[np.generic], needed: int) -> npt.NDArray[np.generic
 
 
 def _parts(strings: pa.Array) -> tuple[npt.NDArray[np.int32], ByteArray, npt.NDArray[np.bool_]]:
-    """Offsets, bytes and validity (empty where nothing is NULL) of a pyarrow string array, without copying."""
+    """Offsets, bytes and validity (empty where nothing is NULL) of a pyarrow string array.
+
+    Copies: Numba takes many times longer to dispatch on the read-only arrays that Arrow lends than to copy a batch.
+    """
     offsets = np.frombuffer(strings.buffers()[1], np.int32, len(strings) + 1, strings.offset * 4)
-    heap = strings.buffers()[2]
-    data = np.frombuffer(heap, np.uint8) if heap is not None and heap.size else _NO_BYTES
+    heap, data = strings.buffers()[2], _NO_BYTES
+    if heap is not None and offsets[-1] > offsets[0]:
+        data = np.frombuffer(heap, np.uint8, offsets[-1] - offsets[0], offsets[0]).copy()
     valid = strings.is_valid().to_numpy(zero_copy_only=False) if strings.null_count else np.empty(0, np.bool_)
-    return offsets, data, valid
+    return offsets - offsets[0], data, valid
 
 
 class StringTable:
@@ -113,13 +119,15 @@ class StringTable:
         """Codes (int64, -1 for NULL) of a pyarrow string array, one a row; unseen strings are added in row order."""
         offsets, data, valid = _parts(strings)
         self._reserve(len(strings), int(offsets[-1] - offsets[0]))
-        return self._look_up(offsets, data, valid, True)
+        return self._look_up(offsets, data, valid, adding=True)
 
     def find(self, strings: pa.Array) -> Int64Array:
         """Codes of the strings, -1 where the table does not hold one; adds nothing."""
-        return self._look_up(*_parts(strings), False)
+        return self._look_up(*_parts(strings), adding=False)
 
-    def _look_up(self, offsets: npt.NDArray[np.int32], data: ByteArray, valid: npt.NDArray[np.bool_], adding: bool) -> Int64Array:
+    def _look_up(
+        self, offsets: npt.NDArray[np.int32], data: ByteArray, valid: npt.NDArray[np.bool_], *, adding: bool
+    ) -> Int64Array:
         codes = np.empty(len(offsets) - 1, np.int64)
         self.count = _intern(
             offsets, data, valid, self.slots, self.hashes, self.ends, self.heap, self.count, codes, adding
@@ -127,9 +135,9 @@ class StringTable:
         return codes
 
     def _reserve(self, rows: int, size: int) -> None:
-        self.hashes = grown(self.hashes, self.count + rows)  # type: ignore[assignment]
-        self.ends = grown(self.ends, self.count + rows + 1)  # type: ignore[assignment]
-        self.heap = grown(self.heap, int(self.ends[self.count]) + size)  # type: ignore[assignment]
+        self.hashes = grown(self.hashes, self.count + rows)
+        self.ends = grown(self.ends, self.count + rows + 1)
+        self.heap = grown(self.heap, int(self.ends[self.count]) + size)
         if 2 * (self.count + rows) > len(self.slots):
             self.slots = np.empty(1 << (4 * (self.count + rows) - 1).bit_length(), np.int64)
             _rehash(self.slots, self.hashes, self.count)

@@ -50,8 +50,7 @@ class Timeline:
         if count > len(self._slot):
             old = len(self._slot)
             self._start, self._end, self._room, self._slot = (
-                grown(a, count)  # type: ignore[misc]
-                for a in (self._start, self._end, self._room, self._slot)
+                grown(a, count) for a in (self._start, self._end, self._room, self._slot)
             )
             self._slot[old:] = -1
         ids = store.ids

@@ -62,6 +62,8 @@ _KNOWN_PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Coalesce: frozenset({"this", "expressions"}),
     exp.Cast: frozenset({"this", "to"}),
     exp.Literal: frozenset({"this", "is_string"}),
+    exp.Like: frozenset({"this", "expression", "negate"}),
+    exp.Is: frozenset({"this", "expression", "negate"}),
 }
 _COMMON_PARTS = frozenset({"this", "expression"})
 
@@ -238,14 +240,14 @@ class _Analysis:
         pattern = tree.expression
         if not isinstance(pattern, exp.Literal) or not pattern.is_string:
             raise self.error(tree, "LIKE takes a pattern in quotes", "Write LIKE 'abc%'")
-        return Node(Op.LIKE, BOOLEAN, (value,), pattern.this)
+        return _negated_if(tree, Node(Op.LIKE, BOOLEAN, (value,), pattern.this))
 
     def is_null(self, tree: exp.Is, depth: int) -> Node:
         if not isinstance(tree.expression, exp.Null):
             raise self.error(
                 tree, "IS is followed by NULL or NOT NULL only", "Write a condition by itself, or NOT before it"
             )
-        return Node(Op.IS_NULL, BOOLEAN, (self.operand(tree.this, depth),))
+        return _negated_if(tree, Node(Op.IS_NULL, BOOLEAN, (self.operand(tree.this, depth),)))
 
     # Arithmetic
 
@@ -363,6 +365,11 @@ class _Analysis:
 
 def _like_magnitude(value: Node) -> Type:
     return DOUBLE if value.type == DOUBLE else bounded(value.type.limit, value.type.scale)
+
+
+def _negated_if(tree: exp.Expr, node: Node) -> Node:
+    """sqlglot writes some negations as a part of the construct (`NOT LIKE`), others as a NOT around it."""
+    return Node(Op.NOT, BOOLEAN, (node,)) if tree.args.get("negate") else node
 
 
 def _name(tree: exp.Expr) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from decimal import Decimal
 from typing import Any
 
+import histories
 import pyarrow as pa
+from histories import LATENESS, SECOND, SETTING, STREAM, TRUTH
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import histories
-from histories import LATENESS, SECOND, SETTING, STREAM, TRUTH
 from reference import OVERFLOW, evaluations, violations
+
 from rules.engine import Engine
 from rules.engine.records import Described, alert_id
 from rules.types import Kind
@@ -34,9 +35,7 @@ def final(alerts: list[pa.Table]) -> dict[str, dict[str, Any]]:
 
 def parsed(record: dict[str, Any], version: Any) -> dict[str, Any]:
     """A record's measures as plain values."""
-    return {
-        name: _plain(version.measures[name], value) for name, value in json.loads(record["measures"]).items()
-    }
+    return {name: _plain(version.measures[name], value) for name, value in json.loads(record["measures"]).items()}
 
 
 def _plain(measure: Any, value: Any) -> Any:
@@ -66,7 +65,7 @@ def assert_same(got: dict[Key, dict[str, Any]], expected: dict[Key, dict[str, An
 
 def cut(draw_cuts: list[int], table: pa.Table) -> list[pa.Table]:
     edges = [0, *sorted(c % (table.num_rows + 1) for c in draw_cuts), table.num_rows]
-    return [table.slice(a, b - a) for a, b in zip(edges, edges[1:], strict=False)]
+    return [table.slice(a, b - a) for a, b in itertools.pairwise(edges)]
 
 
 @settings(max_examples=300, deadline=None)

@@ -2,7 +2,7 @@
 
 A superaccumulator: a fixed-point number wide enough for every double, in limbs of 32 bits with deferred carries
 (Kulisch; the small superaccumulator of R. Neal, "Fast exact summation using small and large superaccumulators", 2015).
-Adding and removing are exact, so a sliding window ends where a fresh one would, and reads are rounded once, half to even.
+Adding and removing are exact, so a sliding window ends where a fresh one would; reads are rounded once, half to even.
 """
 
 from __future__ import annotations
