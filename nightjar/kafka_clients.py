@@ -46,9 +46,13 @@ def admin(settings: Settings) -> kafka.KafkaAdminClient:
 
 def producer(settings: Settings, **options: Any) -> kafka.KafkaProducer:
     """A producer that waits for all replicas; a context manager. Raises KafkaError where no broker answers."""
-    return _connected(
-        kafka.KafkaProducer, settings, {"allow_auto_create_topics": False, "metrics_enabled": False, **options}
-    )
+    given = {
+        "allow_auto_create_topics": False,
+        "max_block_ms": CONNECT_TIMEOUT_MS,
+        "metrics_enabled": False,
+        **options,
+    }
+    return _connected(kafka.KafkaProducer, settings, given)
 
 
 def consumer(settings: Settings, *topics: str, **options: Any) -> kafka.KafkaConsumer:

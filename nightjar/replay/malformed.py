@@ -1,0 +1,107 @@
+"""Records that are no events, and the reason each is quarantined for: everything a producer has ever got wrong."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from rules.events import Reason
+from rules.streams import Stream
+from rules.timestamps import EPOCH
+from rules.types import Kind
+
+_Event = dict[str, Any]
+
+# A good event's JSON, the same with an id of its own, and a time too far in the future -> the malformed record.
+_Make = Callable[[bytes, _Event, str], bytes]
+
+# Values a field of a kind cannot take; a string takes every scalar.
+_MISTYPED: dict[Kind, tuple[object, ...]] = {
+    Kind.STRING: ({"nested": 1}, ["a", "list"]),
+    Kind.INT64: (1.5, "12", 2**63, True),
+    Kind.DOUBLE: ("1.5", False, [1.5]),
+    Kind.BOOLEAN: ("yes", 1),
+    Kind.TIMESTAMP: ("yesterday", "2026-01-05T00:00:00", "2026-13-40T00:00:00Z", 1.5, True),
+    Kind.DECIMAL: ("12,50", "", "NaN", "1e400", True, {"units": 12}),
+}
+
+# A day further ahead than allowed: however long sending takes, it stays in the future.
+_AHEAD = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way of being malformed: a name, the reason code it is quarantined with, and how it is made."""
+
+    name: str
+    reason: Reason
+    make: _Make
+
+
+def forms(stream: Stream) -> list[Form]:
+    """Every way in which a record of this stream can be malformed."""
+    fields = [name for name in stream.fields if name != stream.event_id]
+    decimals = {name: kind for name, kind in stream.fields.items() if kind.kind is Kind.DECIMAL}
+    return [
+        *_NOT_JSON,
+        *_NOT_AN_OBJECT,
+        Form("id is null", Reason.NO_ID, _changed(stream.event_id, None)),
+        Form("id is empty", Reason.NO_ID, _changed(stream.event_id, "")),
+        Form("id is absent", Reason.NO_ID, _without(stream.event_id)),
+        Form(f"{stream.event_time} is null", Reason.MISSING_FIELD, _changed(stream.event_time, None)),
+        *(Form(f"{name} is absent", Reason.MISSING_FIELD, _without(name)) for name in fields),
+        *(
+            Form(f"{name} is {json.dumps(value)}", Reason.MISTYPED_FIELD, _changed(name, value))
+            for name in fields
+            for value in _MISTYPED[stream.fields[name].kind]
+        ),
+        *(
+            Form(f"{name} has too many digits", Reason.MISTYPED_FIELD, _changed(name, text))
+            for name, kind in decimals.items()
+            for text in (f"0.{'0' * kind.scale}1", "9" * (kind.precision + 1))
+        ),
+        Form(
+            f"{stream.event_time} is in the future",
+            Reason.FUTURE_EVENT_TIME,
+            lambda _, event, ahead: _written(event | {stream.event_time: ahead}),
+        ),
+    ]
+
+
+def malformed(form: Form, stream: Stream, good: bytes, serial: int, arrival: int) -> bytes:
+    """The bytes of a malformed record made from a good event's JSON.
+
+    Its id, where it still has one, is its own: `serial` is unique in a replay. `arrival` is microseconds UTC.
+    """
+    event = json.loads(good) | {stream.event_id: f"malformed-{serial:09d}"}
+    ahead = EPOCH + timedelta(microseconds=arrival + stream.max_future_skew) + _AHEAD
+    return form.make(good, event, ahead.isoformat())
+
+
+def _changed(name: str, value: object) -> _Make:
+    return lambda _, event, __: _written(event | {name: value})
+
+
+def _without(name: str) -> _Make:
+    return lambda _, event, __: _written({key: value for key, value in event.items() if key != name})
+
+
+def _written(event: _Event) -> bytes:
+    return json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+_NOT_JSON = (
+    Form("cut off", Reason.NOT_JSON, lambda good, *_: good[: len(good) // 2]),
+    Form("empty", Reason.NOT_JSON, lambda *_: b""),
+    Form("a log line", Reason.NOT_JSON, lambda *_: b"2026-01-05 00:00:00 ERROR connection reset by peer"),
+    Form("not UTF-8", Reason.NOT_JSON, lambda _, event, __: b'{"\xff\xfe":' + _written(event) + b"}"),
+    Form("a comma too many", Reason.NOT_JSON, lambda _, event, __: _written(event)[:-1] + b",}"),
+    Form("single quotes", Reason.NOT_JSON, lambda _, event, __: _written(event).replace(b'"', b"'")),
+)
+_NOT_AN_OBJECT = (
+    Form("a list", Reason.NOT_AN_OBJECT, lambda _, event, __: b"[" + _written(event) + b"]"),
+    Form("a text", Reason.NOT_AN_OBJECT, lambda _, event, __: json.dumps(_written(event).decode()).encode()),
+    Form("null", Reason.NOT_AN_OBJECT, lambda *_: b"null"),
+    Form("a number", Reason.NOT_AN_OBJECT, lambda *_: b"42"),
+)

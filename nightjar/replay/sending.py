@@ -1,0 +1,190 @@
+"""Sending a plan's records to Kafka, each when it is due, and counting what was sent."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import kafka
+import numpy as np
+import pyarrow as pa
+from kafka.partitioner.default import murmur2
+from numpy.typing import NDArray
+from rich.table import Table
+
+from nightjar.kafka_clients import explained, producer
+from nightjar.replay.plan import Kind
+from nightjar.settings import Settings
+from rules.streams import Stream
+
+SENT_AT = "sent_at"
+
+# Records handed to the producer before it must have delivered those before them: it has no bound of its own.
+_IN_FLIGHT = 10_000
+
+_BATCH_BYTES = 128 * 1024
+# Gathers a batch when sending fast, and is far below any latency that is measured.
+_LINGER_MS = 5
+
+# A broker that takes longer for 10,000 records is not there any more.
+_DELIVERY_SECONDS = 120
+
+# Longest wait between two looks at the clock: how far a record's sending may lag behind its due time.
+_TICK = 0.02
+
+
+@dataclass
+class Report:
+    """What a replay sent. `events` counts distinct events, of which some are disordered or late; `records` counts
+    all.
+    """
+
+    records: int = 0
+    events: int = 0
+    disordered: int = 0
+    late: int = 0
+    duplicates: int = 0
+    malformed: int = 0
+    forms: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    def add(self, batch: pa.Table) -> None:
+        """Count a batch of a plan."""
+        kinds = Counter(batch["kind"].to_pylist())
+        self.records += batch.num_rows
+        self.events += kinds[Kind.EVENT] + kinds[Kind.DISORDERED] + kinds[Kind.LATE]
+        self.disordered += kinds[Kind.DISORDERED]
+        self.late += kinds[Kind.LATE]
+        self.duplicates += kinds[Kind.DUPLICATE]
+        self.malformed += kinds[Kind.MALFORMED]
+        self.forms.update(batch["form"].drop_null().to_pylist())
+        self.reasons.update(batch["reason"].drop_null().to_pylist())
+
+    def table(self) -> Table:
+        """For a person."""
+        table = Table("sent", "records", title=f"{self.records:,} records in {self.seconds:.1f} s")
+        for name in ("events", "disordered", "late", "duplicates", "malformed"):
+            table.add_row(f"  {name}" if name in ("disordered", "late") else name, f"{getattr(self, name):,}")
+        for reason, count in sorted(self.reasons.items()):
+            table.add_row(f"  {reason}", f"{count:,}")
+        return table
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: the counts, with the kinds of malformed records by what is wrong and by reason code."""
+        return {**vars(self), "forms": dict(sorted(self.forms.items())), "reasons": dict(sorted(self.reasons.items()))}
+
+
+def send(
+    settings: Settings,
+    stream: Stream,
+    batches: Iterable[pa.Table],
+    *,
+    speed: float,
+    shifted: bool,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Report:
+    """Send a plan's batches to the stream's topic, in order, and wait until all are delivered.
+
+    Records of a `shifted` plan are due at their arrival time by the wall clock; of another, `speed` times faster than
+    their arrivals follow each other, and the arrival is given to Kafka as the record's time stamp (which a topic with
+    `arrival = broker` ignores). With speed inf everything is due at once. The header `sent_at` holds the wall-clock
+    microseconds of sending as decimal text. `progress` is told how many records were handed over, again and again.
+
+    Raises:
+        KafkaError: no broker answers, the topic does not exist, or a record could not be delivered.
+    """
+    report = Report()
+    began = time.monotonic()
+    clock: _Clock | None = None
+    with (
+        producer(settings, linger_ms=_LINGER_MS, batch_size=_BATCH_BYTES) as client,
+        explained(settings, f"sending to topic {stream.topic}"),
+    ):
+        sender = _Sender(client, stream.topic, stamp=not shifted)
+        for batch in batches:
+            due = batch["arrival_time"].cast(pa.int64()).to_numpy()
+            clock = clock or _clock(int(due[0]), speed, shifted)
+            for begin, end in _portions(due, clock):
+                sender.send(batch.slice(begin, end - begin))
+                progress(end - begin)
+            report.add(batch)
+        sender.finish()
+    report.seconds = time.monotonic() - began
+    return report
+
+
+# Tells the time in a plan's microseconds.
+_Clock = Callable[[], float]
+
+
+def _clock(first: int, speed: float, shifted: bool) -> _Clock:
+    if math.isinf(speed):
+        return lambda: math.inf
+    if shifted:
+        return lambda: time.time_ns() / 1000
+    began = time.monotonic()
+    return lambda: first + (time.monotonic() - began) * speed * 1_000_000
+
+
+def _portions(due: NDArray[np.int64], clock: _Clock) -> Iterator[tuple[int, int]]:
+    """Bounds of consecutive records, each portion as soon as it is due; waits in between."""
+    begin = 0
+    while begin < due.size:
+        end = min(int(np.searchsorted(due, clock(), side="right")), begin + _IN_FLIGHT)
+        if end > begin:
+            yield begin, end
+            begin = end
+        else:
+            time.sleep(_TICK)
+
+
+class _Sender:
+    """Hands records to the producer with the partition Kafka's own partitioner would choose, and notices failures."""
+
+    def __init__(self, client: kafka.KafkaProducer, topic: str, *, stamp: bool) -> None:
+        self._client = client
+        self._topic = topic
+        self._stamp = stamp
+        self._partitions = sorted(client.partitions_for(topic))
+        self._partition_of: dict[str, int] = {}
+        self._failures: list[BaseException] = []
+        self._awaited: Any = None
+
+    def send(self, records: pa.Table) -> None:
+        """Hand over some records; returns once those of the call before are delivered."""
+        stamps = records["arrival_time"].cast(pa.int64()).to_pylist() if self._stamp else [None] * records.num_rows
+        last = None
+        for key, value, stamp in zip(records["key"].to_pylist(), records["value"].to_pylist(), stamps, strict=True):
+            last = self._client.send(
+                self._topic,
+                value,
+                key=key.encode(),
+                headers=[(SENT_AT, b"%d" % (time.time_ns() // 1000))],
+                partition=self._partition(key),
+                timestamp_ms=None if stamp is None else stamp // 1000,
+            )
+            last.add_errback(self._failures.append)
+        self._confirm()
+        self._awaited = last
+
+    def finish(self) -> None:
+        """Return once everything is delivered."""
+        self._client.flush()
+        self._confirm()
+
+    def _confirm(self) -> None:
+        if self._awaited is not None:
+            self._awaited.get(timeout=_DELIVERY_SECONDS)
+        if self._failures:
+            raise self._failures[0]
+
+    def _partition(self, key: str) -> int:
+        """Hashing a key in Python costs more than sending its record: once is enough."""
+        found = self._partition_of.get(key)
+        if found is None:
+            found = self._partitions[(murmur2(key.encode()) & 0x7FFFFFFF) % len(self._partitions)]
+            self._partition_of[key] = found
+        return found

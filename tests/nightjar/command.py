@@ -1,0 +1,23 @@
+"""Running the command line as a person does."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def run(
+    *arguments: str, code: int = 0, environment: Mapping[str, str] | None = None, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `nightjar …` and check its exit code; the finished process has what it said."""
+    command = [str(Path(sys.executable).with_name("nightjar")), *arguments]
+    given = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/nonexistent",
+        "COLUMNS": "200",
+        "LC_ALL": "C.UTF-8",
+        **(environment or {}),
+    }
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=given, cwd=folder, timeout=120)
+    assert done.returncode == code, f"{arguments} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
