@@ -15,7 +15,8 @@ JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := $(shell sed -n 's/^uv==//p' requirements.lock)
-STAMP := $(VENV)/.set-up-$(shell cat requirements.lock pyproject.toml | cksum | cut -d ' ' -f 1)
+# What is installed follows from the lock and from pyproject.toml up to the tools' own tables.
+STAMP := $(VENV)/.set-up-$(shell { cat requirements.lock; sed '/^\[tool\./,$$d' pyproject.toml; } | cksum | cut -d ' ' -f 1)
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
 .PHONY: help setup jars check format test test-fast demo bench clean need-java
@@ -59,7 +60,7 @@ format: setup
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-test: setup jars check
+test: need-java setup jars check
 	$(call say,pytest: every test; Kafka and Spark start for real)
 	@$(BIN)/python -m pytest
 
@@ -67,10 +68,10 @@ test-fast: setup
 	$(call say,pytest: without Kafka and Spark)
 	@$(BIN)/python -m pytest -m "not kafka and not spark and not slow"
 
-demo: setup jars
+demo: need-java setup jars
 	@$(BIN)/nightjar demo
 
-bench: setup jars
+bench: need-java setup jars
 	@for file in bench/*.py; do printf '\033[1m==> %s\033[0m\n' "$$file" >&2; $(BIN)/python "$$file"; done
 
 clean:
