@@ -125,7 +125,7 @@ def _decimal(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 def _timestamp(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if _is_text(column.type):
         column = _times_of_text(column)
-    elif pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+    elif pa.types.is_integer(column.type):
         column = column.cast(pa.int64()).cast(pa.timestamp("ms", "UTC"))
     elif not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
         raise ValueError("it is no time")
@@ -150,7 +150,7 @@ def _times_of_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     for text in column.to_pylist():
         instant = None if text is None else parse_timestamp(text, zone_required=False)
         if text is not None and instant is None:
-            raise ValueError("it is no time, like 2018-04-01T12:00:00Z")
+            raise ValueError("it is no time; write it like 2018-04-01T12:00:00Z")
         times.append(instant)
     return pa.chunked_array([pa.array(times, pa.int64()).cast(_MICROSECONDS)])
 

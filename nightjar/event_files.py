@@ -1,9 +1,7 @@
 """Events in files: Parquet, CSV or JSON lines, read as a stream declares them.
 
-How a value is read: a string field takes any scalar by its text; a timestamp takes a time stamp (without a zone: UTC),
-a date, ISO text or integer epoch milliseconds; a decimal takes what it can hold exactly, doubles by their shortest
-text; NaN is NULL. JSON lines mean what they mean in the stream (`rules/events.py`). Columns that are no field are
-ignored, except `arrival_time`.
+Columns of Parquet and CSV are read by `event_columns`; JSON lines mean what they mean in the stream
+(`rules/events.py`). Columns that are no field are ignored, except `arrival_time`.
 """
 
 import json
@@ -13,11 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nightjar.event_columns import MisfitError, as_declared
 from rules.errors import NightjarError
 from rules.events import Rejection, parse_event
 from rules.streams import Stream, did_you_mean
 from rules.timestamps import parse_timestamp
-from rules.types import STRING, TIMESTAMP, FieldType, Kind
+from rules.types import TIMESTAMP
 
 ARRIVAL = "arrival_time"
 
@@ -53,6 +52,8 @@ def read_events(path: Path, stream: Stream) -> pa.Table:
         if name in table.column_names and table[name].null_count:
             row = pc.index(pc.is_null(table[name]), value=True).as_py()
             raise EventsError("is NULL", where=f"{path}: row {row + 1}: {name}", remedy="Every event needs one")
+    if (row := pc.index(table[stream.event_id], value="").as_py()) >= 0:
+        raise EventsError("is empty", where=f"{path}: row {row + 1}: {stream.event_id}", remedy="Every event needs one")
     return table
 
 
@@ -92,7 +93,7 @@ def _json_lines(path: Path, stream: Stream) -> pa.Table:
                 raise EventsError(
                     f"{event.reason}: {event.detail}", where=f"{path}: line {number}", remedy="Mend or remove the line"
                 )
-            arrival = _arrival_of(line)
+            arrival = _arrival_of(line, f"{path}: line {number}")
             if with_arrival is None:
                 with_arrival = arrival is not None
             elif with_arrival != (arrival is not None):
@@ -109,11 +110,18 @@ def _json_lines(path: Path, stream: Stream) -> pa.Table:
     return table if with_arrival else table.drop_columns([ARRIVAL])
 
 
-def _arrival_of(line: bytes) -> int | None:
+def _arrival_of(line: bytes, where: str) -> int | None:
     if b'"arrival_time"' not in line:
         return None
     value = json.loads(line).get(ARRIVAL)
-    return parse_timestamp(value, zone_required=True) if isinstance(value, str) else None
+    if value is None:
+        return None
+    try:
+        times = as_declared(pa.chunked_array([[value]]), TIMESTAMP)
+    except MisfitError as misfit:
+        raise EventsError(f"{ARRIVAL} is {value!r}: {misfit}", where=where, remedy="Mend or remove the line") from None
+    instant: int = times.cast(pa.int64())[0].as_py()
+    return instant
 
 
 def _wanted(path: Path, stream: Stream, names: list[str]) -> list[str]:
@@ -132,63 +140,16 @@ def _declared(table: pa.Table, stream: Stream, path: Path) -> pa.Table:
     columns = {}
     for name in table.column_names:
         try:
-            columns[name] = _as_declared(table[name], kinds[name])
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+            columns[name] = as_declared(table[name], kinds[name])
+        except MisfitError as misfit:
+            row = "" if misfit.row is None else f"row {misfit.row + 1}: "
+            value = "" if misfit.row is None else f"{misfit.value!r:.80} "
             raise EventsError(
-                f"cannot be read as {kinds[name]}: {_first_line(error)}",
-                where=f"{path}: {name} ({table[name].type})",
+                f"{value}cannot be read as {kinds[name]}: {misfit}",
+                where=f"{path}: {row}{name} ({table[name].type})",
                 remedy="Change the file, or the field's type in the stream's declaration",
             ) from None
     return pa.table(columns)
-
-
-def _as_declared(column: pa.ChunkedArray, declared: FieldType) -> pa.ChunkedArray:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_floating(column.type):
-        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-        if pc.any(pc.is_inf(column)).as_py():
-            raise ValueError("it holds an infinite value")
-    if declared == STRING or column.type == declared.arrow:
-        return column.cast(declared.arrow)
-    if declared.kind is Kind.TIMESTAMP:
-        return _timestamps(column)
-    if declared.kind is Kind.DECIMAL:
-        return _decimals(column, declared.arrow)
-    if declared.kind is Kind.BOOLEAN and not pa.types.is_string(column.type):
-        raise ValueError("it is no boolean")
-    if declared.kind is Kind.DOUBLE:
-        return column.cast(pa.float64(), safe=False)
-    return column.cast(declared.arrow)
-
-
-def _timestamps(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pa.types.is_integer(column.type):
-        column = column.cast(pa.int64()).cast(pa.timestamp("ms"))
-    elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        found = [None if text is None else parse_timestamp(text, zone_required=False) for text in column.to_pylist()]
-        for text, value in zip(column.to_pylist(), found, strict=True):
-            if text is not None and value is None:
-                raise ValueError(f"{text!r} is no time")
-        return pa.chunked_array([pa.array(found, pa.int64()).cast(TIMESTAMP.arrow)])
-    elif not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
-        raise ValueError("it is no time")
-    zone = column.type.tz if pa.types.is_timestamp(column.type) else None
-    # Nanoseconds are cut to microseconds, as in the stream.
-    cut = column.cast(pa.timestamp("us", zone), safe=False)
-    return cut.cast(TIMESTAMP.arrow) if zone else pc.assume_timezone(cut, "UTC")
-
-
-def _decimals(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if pa.types.is_floating(column.type):
-        column = column.cast(pa.float64()).cast(pa.string())
-    if pa.types.is_integer(column.type):
-        column = column.cast(pa.decimal128(20, 0))
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = column.cast(pa.decimal128(38, max(kind.scale, 18)))
-    if not pa.types.is_decimal(column.type):
-        raise ValueError("it is no number")
-    return column.cast(kind)
 
 
 def _first_line(error: Exception) -> str:

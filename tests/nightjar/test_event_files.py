@@ -97,10 +97,14 @@ def test_value_is_read_as_declared(tmp_path: Path, name: str, column: pa.Array, 
         ("n", pa.array([2**63], pa.uint64()), "not in range"),
         ("x", pa.array([float("inf")]), "infinite"),
         ("ok", pa.array([1]), "it is no boolean"),
-        ("at", pa.array(["noon"]), "'noon' is no time"),
+        ("at", pa.array(["noon"]), "'noon' cannot be read as timestamp"),
         ("at", pa.array([1.5]), "it is no time"),
         ("at", pa.array([None], pa.timestamp("us")), "row 1: at: is NULL"),
+        ("at", pa.array([10**18]), "out of bounds"),
+        ("at", pa.array(["0000-01-01"]), "years 1 to 9999"),
         ("id", pa.array([None], pa.string()), "row 1: id: is NULL"),
+        ("id", pa.array([""]), "row 1: id: is empty"),
+        ("id", pa.array([[1]]), "Unsupported cast"),
     ],
     ids=str,
 )
@@ -111,6 +115,17 @@ def test_value_that_would_change_is_refused(tmp_path: Path, name: str, column: p
     assert name in refused.value.where
 
 
+@pytest.mark.parametrize("wrong", [0, 1, 700, 999])
+def test_refusal_names_the_first_row_and_its_value(tmp_path: Path, wrong: int) -> None:
+    """Among a thousand rows the one that does not fit is told, counted from 1."""
+    amounts = [12.5] * 1000
+    amounts[wrong] = 0.1 + 0.2
+    columns = {name: pa.array([value] * 1000) for name, value in EVENT.items()}
+    path = parquet(tmp_path, **columns | {"amount": pa.array(amounts)})
+    with pytest.raises(EventsError, match=rf"row {wrong + 1}: amount \(double\): 0.30000000000000004 cannot be read"):
+        read_events(path, STREAM)
+
+
 def test_arrival_time_is_honoured(tmp_path: Path) -> None:
     """A column `arrival_time` comes along as microseconds in UTC."""
     table = read_events(parquet(tmp_path, arrival_time=pa.array([NOON], pa.timestamp("ms", "UTC"))), STREAM)
@@ -119,6 +134,15 @@ def test_arrival_time_is_honoured(tmp_path: Path) -> None:
         '{"id":1,"at":0,"who":null,"amount":1,"n":1,"x":1,"ok":true,"arrival_time":"2026-01-05T12:00:00Z"}\n'
     )
     assert read_events(tmp_path / "e.jsonl", STREAM)["arrival_time"].to_pylist() == [NOON]
+    (tmp_path / "e.jsonl").write_text(
+        '{"id":1,"at":0,"who":null,"amount":1,"n":1,"x":1,"ok":true,"arrival_time":1767614400000}\n'
+    )
+    assert read_events(tmp_path / "e.jsonl", STREAM)["arrival_time"].to_pylist() == [NOON]
+    (tmp_path / "e.jsonl").write_text(
+        '{"id":1,"at":0,"who":null,"amount":1,"n":1,"x":1,"ok":true,"arrival_time":"soon"}\n'
+    )
+    with pytest.raises(EventsError, match="line 1: arrival_time is 'soon'"):
+        read_events(tmp_path / "e.jsonl", STREAM)
 
 
 def broken_parquet(path: Path) -> Path:
