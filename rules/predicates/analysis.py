@@ -165,7 +165,7 @@ class _Analysis:
         except InvalidOperation:
             built = None
         if built is None:
-            raise self.error(tree, f"{tree.this} is not a number nightjar can hold", "Doubles end near 1.8e308")
+            raise self.error(tree, f"{tree.this[:60]} is not a number nightjar can hold", "Doubles end near 1.8e308")
         return built
 
     def cast(self, tree: exp.Cast, depth: int) -> Node:

@@ -33,7 +33,10 @@ def compile_node(root: Node) -> pl.Expr:
         # A constant has the length 1 until it meets a column; the length of the batch takes that part.
         constant = pl.select(_build(root)).item()
         return pl.repeat(bool(constant), pl.len(), dtype=pl.Boolean)
-    return _build(root).fill_null(value=False)
+    built = _build(root)
+    if _may_collapse(root):
+        built &= pl.repeat(value=True, n=pl.len(), dtype=pl.Boolean)
+    return built.fill_null(value=False)
 
 
 def columns_of(root: Node) -> frozenset[str]:
@@ -41,6 +44,11 @@ def columns_of(root: Node) -> frozenset[str]:
     if root.op is Op.COLUMN:
         return frozenset({str(root.value)})
     return frozenset().union(*map(columns_of, root.args))
+
+
+def _may_collapse(node: Node) -> bool:
+    """Whether Polars may give one row for many: where every row of a batch takes the same constant of a choice."""
+    return node.op in (Op.CASE, Op.COALESCE) or any(map(_may_collapse, node.args))
 
 
 def _build(node: Node) -> pl.Expr:

@@ -113,6 +113,7 @@ def parse(source: Source, columns: Collection[str]) -> exp.Expr:
         raise source.error("is nested too deep", remedy="Split the rule in two") from None
     if len(trees) != 1 or trees[0] is None:
         raise source.error("is not one expression", remedy=_DEFAULT_REMEDY)
+    _refuse_added_parentheses(source, tokens, trees[0])
     return trees[0]
 
 
@@ -167,6 +168,26 @@ def _is_column(tokens: Sequence[Token], at: int) -> bool:
         return False
     after_cast = at > 0 and tokens[at - 1].token_type in (TokenType.ALIAS, TokenType.DCOLON)
     return not (after_cast or _followed_by(tokens, at, TokenType.L_PAREN) or _followed_by(tokens, at, TokenType.STRING))
+
+
+def _refuse_added_parentheses(source: Source, tokens: Sequence[Token], tree: exp.Expr) -> None:
+    """In `a = b IS NULL` sqlglot decides what belongs together and adds parentheses; dialects differ."""
+    written = sum(
+        token.token_type is TokenType.L_PAREN and (at == 0 or not _opens_arguments(tokens[at - 1]))
+        for at, token in enumerate(tokens)
+    )
+    found = list(tree.find_all(exp.Paren))
+    if len(found) > written:
+        raise source.error_at(
+            next((paren for paren in found if isinstance(paren.this, exp.Predicate)), tree),
+            "a condition is an operand here",
+            "Put it in parentheses, or join conditions with AND",
+        )
+
+
+def _opens_arguments(token: Token) -> bool:
+    """Whether a parenthesis after the word holds arguments or a list, and does not group."""
+    return token.token_type is TokenType.IN or token.text.upper() in FUNCTIONS
 
 
 def _followed_by(tokens: Sequence[Token], at: int, kind: TokenType) -> bool:
