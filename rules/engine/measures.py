@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rules.engine.kernels import floats, order, totals, windows
 from rules.engine.masks import Masks
-from rules.engine.plan import Aggregate, Window
+from rules.engine.plan import Aggregate, MaskKey, Window
 from rules.engine.store import EventStore, Mask
 from rules.engine.strings import Int64Array
 from rules.engine.timeline import Runs, Timeline
@@ -31,20 +31,115 @@ class Values:
     overflow: Int64Array
 
 
-@dataclass(frozen=True)
-class _Changes:
-    """The arguments all kernels share (see kernels.windows), and which row of the evaluation each result is for."""
+class _Walk:
+    """Rows side by side (see kernels.windows), with the columns of the store in their order, each fetched once.
 
-    first: Int64Array
-    fill: Int64Array
-    begin: Int64Array
-    ops: npt.NDArray[np.int32]
-    rows: Int64Array
-    order: Int64Array | None
+    order: which row of the evaluation each row to evaluate is, None where they are in the same order.
+    """
 
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        return self.first, self.fill, self.begin, self.ops, self.rows
+    def __init__(self, first: Int64Array, rows: Int64Array, at: Int64Array, order: Int64Array | None) -> None:
+        self.first, self.rows, self.at, self.order = first, rows, at, order
+        self._masks: dict[MaskKey, Mask] = {}
+        self._columns: dict[str, npt.NDArray[Any]] = {}
+
+    def mask(self, masks: Masks, key: MaskKey) -> Mask:
+        if key not in self._masks:
+            self._masks[key] = masks[key].take(self.rows)
+        return self._masks[key]
+
+    def values(self, store: EventStore, field: str) -> npt.NDArray[Any]:
+        if field not in self._columns:
+            self._columns[field] = store.columns[field].values.take(self.rows)
+        return self._columns[field]
+
+    def placed(self, result: npt.NDArray[Any], rows: int, nothing: int = 0) -> npt.NDArray[Any]:
+        """Results in the order of the evaluation; rows that are not in the walk have a window of nothing."""
+        if self.order is None:
+            return result
+        placed = np.full(rows, nothing, result.dtype)
+        placed[self.order] = result
+        return placed
+
+
+class _Evaluation:
+    """The aggregates at the rows of some runs, with everything shared that can be."""
+
+    def __init__(self, timeline: Timeline, masks: Masks, runs: Runs, widest: int) -> None:
+        self._store, self._masks, self._rows = timeline.store, masks, runs.rows
+        rows, self._times, at = windows.gather(runs.first, runs.start, timeline.rows, timeline.times, runs.at, widest)
+        self._walk = _Walk(runs.first, rows, at, None)
+        self._lows: dict[tuple[int, MaskKey | None], Int64Array] = {}
+        self._splits: dict[tuple[int, MaskKey | None, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
+        self._changes: dict[Window, tuple[_Walk, tuple[npt.NDArray[Any], ...]]] = {}
+        self._totals: dict[tuple[object, ...], tuple[npt.NDArray[Any], ...]] = {}
+
+    def _low(self, over: int, since: MaskKey | None) -> Int64Array:
+        if (over, since) not in self._lows:
+            walk, store = self._walk, self._store
+            low = windows.lower_bounds(walk.first, self._times, walk.at, over)
+            if since is not None:
+                windows.after_reset(walk.first, walk.rows, walk.at, self._masks[since], store.late, store.seq, low)
+            self._lows[over, since] = low
+        return self._lows[over, since]
+
+    def _split(self, over: int, since: MaskKey | None, per: tuple[str, ...]) -> tuple[_Walk, Int64Array]:
+        walk, low = self._walk, self._low(over, since)
+        if not per:
+            return walk, low
+        key = (over, since, per)
+        if key not in self._splits:
+            marks = np.full(max(1, self._store.code_count(per)), -1, np.int64)
+            first, rows, at, low, order = windows.split_by_value(
+                walk.first, walk.rows, walk.at, low, self._store.codes(per), marks
+            )
+            self._splits[key] = _Walk(first, rows, at, order), low
+        return self._splits[key]
+
+    def changes(self, window: Window) -> tuple[_Walk, tuple[npt.NDArray[Any], ...]]:
+        """The walk of a window, and the arguments that every kernel takes first."""
+        if window not in self._changes:
+            store = self._store
+            walk, low = self._split(window.over, window.since, window.per)
+            made = windows.changes(
+                walk.first, walk.rows, walk.at, low, window.excluding_current, store.late, store.last_late, store.seq
+            )
+            self._changes[window] = walk, (walk.first, *made)
+        return self._changes[window]
+
+    def values(self, aggregate: Aggregate) -> Values:
+        """One aggregate at every row."""
+        function, field, rows = aggregate.function, aggregate.field, self._rows
+        walk, changes = self.changes(aggregate.window)
+        mask = walk.mask(self._masks, aggregate.mask)
+        n = len(walk.at)
+        if function is Function.COUNT:
+            counts = np.empty(n, np.int64)
+            totals.count(*changes, mask, counts)
+            return Values(walk.placed(counts, rows), np.ones(rows, np.uint8), _NONE)
+        assert field is not None
+        kind, values = self._store.stream.fields[field], walk.values(self._store, field)
+        if function is Function.COUNT_DISTINCT:
+            counts = np.empty(n, np.int64)
+            order.distincts(*changes, mask, values.view(np.int64), counts)
+            return Values(walk.placed(counts, rows), np.ones(rows, np.uint8), _NONE)
+        if function in (Function.FIRST, Function.LAST):
+            ends = np.empty(n, np.int64)
+            order.ends(*changes, mask, function is Function.LAST, ends)
+            found = (ends >= 0).view(np.uint8)
+            at_ends = values[ends] if len(values) else np.zeros(n, values.dtype)
+            return Values(walk.placed(at_ends, rows), walk.placed(found, rows), _NONE)
+        if function in (Function.MIN, Function.MAX):
+            found, out = np.empty(n, np.uint8), np.zeros(n, values.dtype)
+            order.extremes(*changes, mask, values, function is Function.MAX, found, out)
+            return Values(walk.placed(out, rows), walk.placed(found, rows), _NONE)
+        key = (field, aggregate.mask, aggregate.window, function is Function.STDDEV)
+        if key not in self._totals:
+            computed = _totals(changes, mask, values, 10.0**kind.scale, n, function)
+            self._totals[key] = tuple(walk.placed(result, rows) for result in computed)
+        counts, *results = self._totals[key]
+        if kind.kind is Kind.DOUBLE:
+            return _of_doubles(function, counts, results[0])
+        return _of_integers(function, 10.0**kind.scale, counts, results)
 
 
 _NONE: Int64Array = np.empty(0, np.int64)
@@ -52,107 +147,35 @@ _NONE: Int64Array = np.empty(0, np.int64)
 
 def evaluate(timeline: Timeline, masks: Masks, runs: Runs, aggregates: Iterable[Aggregate]) -> dict[Aggregate, Values]:
     """Every aggregate at every row of the runs."""
-    made: dict[Window, _Changes] = {}
-    found: dict[Aggregate, Values] = {}
-    totals_of: dict[tuple[object, ...], tuple[np.ndarray, ...]] = {}
-    for aggregate in aggregates:
-        if aggregate in found:
-            continue
-        if aggregate.window not in made:
-            made[aggregate.window] = _changes(timeline, masks, runs, aggregate.window)
-        found[aggregate] = _aggregate(timeline.store, masks, aggregate, made[aggregate.window], runs.rows, totals_of)
-    return found
-
-
-def _changes(timeline: Timeline, masks: Masks, runs: Runs, window: Window) -> _Changes:
-    store = timeline.store
-    low = np.empty(runs.rows, np.int64)
-    windows.lower_bounds(runs.first, runs.start, timeline.times, runs.at, window.over, low)
-    first, rows, at, placed = runs.first, timeline.rows, runs.at, None
-    if window.since is not None:
-        windows.after_reset(first, rows, at, masks[window.since], store.late, store.seq, low)
-    if window.per:
-        marks = np.full(max(1, store.code_count(window.per)), -1, np.int64)
-        first, rows, at, low, placed = windows.split_by_value(first, rows, at, low, store.codes(window.per), marks)
-    fill = np.empty((len(first) - 1, 2), np.int64)
-    begin = np.zeros(len(at) + 1, np.int64)
-    arguments = (first, rows, at, low, window.excluding_current, store.late, store.last_late, store.seq, fill, begin)
-    ops = np.empty(windows.changes(*arguments, np.empty(0, np.int32), False), np.int32)
-    windows.changes(*arguments, ops, True)
-    return _Changes(first, fill, begin, ops, rows, placed)
-
-
-def _aggregate(
-    store: EventStore,
-    masks: Masks,
-    aggregate: Aggregate,
-    changes: _Changes,
-    rows: int,
-    totals_of: dict[tuple[object, ...], tuple[np.ndarray, ...]],
-) -> Values:
-    function, field, mask = aggregate.function, aggregate.field, masks[aggregate.mask]
-    n = len(changes.begin) - 1
-    everywhere = np.ones(rows, np.uint8)
-    if function is Function.COUNT:
-        counts = np.zeros(n, np.int64)
-        totals.count(*changes.arguments, mask, counts)
-        return Values(_placed(counts, changes, rows), everywhere, _NONE)
-    assert field is not None
-    kind, values = store.stream.fields[field], store.columns[field].values
-    if function is Function.COUNT_DISTINCT:
-        counts = np.zeros(n, np.int64)
-        order.distincts(*changes.arguments, mask, values.view(np.int64), counts)
-        return Values(_placed(counts, changes, rows), everywhere, _NONE)
-    if function in (Function.FIRST, Function.LAST):
-        ends = np.full(n, -1, np.int64)
-        order.ends(*changes.arguments, mask, function is Function.LAST, ends)
-        ends = _placed(ends, changes, rows, -1)
-        return Values(values[ends], (ends >= 0).view(np.uint8), _NONE)
-    if function in (Function.MIN, Function.MAX):
-        found = np.zeros(n, np.uint8)
-        out = np.zeros(n, values.dtype)
-        order.extremes(*changes.arguments, mask, values, function is Function.MAX, found, out)
-        return Values(_placed(out, changes, rows), _placed(found, changes, rows), _NONE)
-    key = (field, aggregate.mask, aggregate.window, function is Function.STDDEV)
-    if key not in totals_of:
-        totals_of[key] = _totals(changes, mask, values, 10.0**kind.scale, function)
-    counts, *results = totals_of[key]
-    if kind.kind is Kind.DOUBLE:
-        return _of_doubles(function, _placed(counts, changes, rows), _placed(results[0], changes, rows))
-    return _of_integers(
-        function, 10.0**kind.scale, _placed(counts, changes, rows), [_placed(r, changes, rows) for r in results]
-    )
-
-
-def _placed(result: np.ndarray, changes: _Changes, rows: int, nothing: int = 0) -> np.ndarray:
-    """Results of a re-cut walk back in the order of the evaluation; rows in no walk have a window of nothing."""
-    if changes.order is None:
-        return result
-    placed = np.full(rows, nothing, result.dtype)
-    placed[changes.order] = result
-    return placed
+    wanted = dict.fromkeys(aggregates)
+    if not wanted:
+        return {}
+    evaluation = _Evaluation(timeline, masks, runs, max(aggregate.window.over for aggregate in wanted))
+    return {aggregate: evaluation.values(aggregate) for aggregate in wanted}
 
 
 def _totals(
-    changes: _Changes, mask: Mask, values: np.ndarray, scale: float, function: Function
-) -> tuple[np.ndarray, ...]:
-    n = len(changes.begin) - 1
-    counts = np.zeros(n, np.int64)
+    changes: tuple[npt.NDArray[Any], ...],
+    mask: Mask,
+    values: npt.NDArray[Any],
+    scale: float,
+    n: int,
+    function: Function,
+) -> tuple[npt.NDArray[Any], ...]:
+    counts, out = np.empty(n, np.int64), np.zeros(n)
     if values.dtype == np.float64:
-        out = np.zeros(n)
         kernel = floats.stddevs if function is Function.STDDEV else floats.sums
-        kernel(*changes.arguments, mask, values, counts, out)
+        kernel(*changes, mask, values, counts, out)
         return counts, out
     if function is Function.STDDEV:
-        out = np.zeros(n)
-        totals.stddevs(*changes.arguments, mask, values, scale, counts, out)
+        totals.stddevs(*changes, mask, values, scale, counts, out)
         return counts, out
-    highs, lows = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    totals.sums(*changes.arguments, mask, values, counts, highs, lows)
+    highs, lows = np.empty(n, np.int64), np.empty(n, np.int64)
+    totals.sums(*changes, mask, values, counts, highs, lows)
     return counts, highs, lows
 
 
-def _of_doubles(function: Function, counts: Int64Array, result: np.ndarray) -> Values:
+def _of_doubles(function: Function, counts: Int64Array, result: npt.NDArray[Any]) -> Values:
     needed = {Function.SUM: 0, Function.AVG: 1, Function.STDDEV: 2}[function]
     valid = counts >= needed
     overflow = np.flatnonzero(~np.isfinite(result) & valid)
@@ -161,7 +184,7 @@ def _of_doubles(function: Function, counts: Int64Array, result: np.ndarray) -> V
     return Values(result, valid.view(np.uint8), overflow)
 
 
-def _of_integers(function: Function, scale: float, counts: Int64Array, results: list[np.ndarray]) -> Values:
+def _of_integers(function: Function, scale: float, counts: Int64Array, results: list[npt.NDArray[Any]]) -> Values:
     if function is Function.STDDEV:
         return Values(results[0], (counts >= 2).view(np.uint8), _NONE)
     highs, lows = results

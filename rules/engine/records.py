@@ -44,8 +44,8 @@ def alert_id(rule_id: str, version: int, event_id: str) -> str:
 
 def jsonable(array: pa.Array, kind: FieldType) -> pa.Array:
     """Values as JSON shows them: decimals with all their digits and timestamps (ISO 8601, UTC) as text, else as is."""
-    if kind.kind is Kind.DECIMAL:
-        return pc.cast(array, pa.string())
+    if kind.kind is Kind.DECIMAL:  # by Polars: Arrow writes 0.00000001 as 1E-8
+        return pl.Series(array).cast(pl.String).to_arrow(compat_level=pl.CompatLevel.oldest())
     if kind.kind is Kind.TIMESTAMP:
         return pc.strftime(array, format="%Y-%m-%dT%H:%M:%SZ")
     return array

@@ -51,7 +51,7 @@ def physical(array: pa.Array, kind: Kind) -> npt.NDArray[Any]:
     if kind is Kind.DECIMAL:  # at most 18 digits: the low word of the 128 bits is the scaled integer
         return np.ascontiguousarray(_words(array, np.int64, 2)[::2])
     if kind is Kind.BOOLEAN:
-        filled = array.fill_null(value=False) if array.null_count else array
+        filled = pc.fill_null(array, pa.scalar(value=False)) if array.null_count else array
         return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
     if kind is Kind.DOUBLE:
         return _words(array, np.float64) + 0.0  # -0.0 becomes 0.0: they are one value

@@ -17,6 +17,7 @@ Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
 ByteArray = npt.NDArray[np.uint8]
 
+_STRETCH = 1 << 15
 _NO_BYTES: ByteArray = np.empty(0, np.uint8)
 
 
@@ -118,8 +119,15 @@ class StringTable:
     def intern(self, strings: pa.Array) -> Int64Array:
         """Codes (int64, -1 for NULL) of a pyarrow string array, one a row; unseen strings are added in row order."""
         offsets, data, valid = _parts(strings)
-        self._reserve(len(strings), int(offsets[-1] - offsets[0]))
-        return self._look_up(offsets, data, valid, adding=True)
+        codes = np.empty(len(strings), np.int64)
+        at = 0
+        while at < len(strings):  # by and by, so that the table grows with what is new and not with what comes
+            stop = min(len(strings), at + max(_STRETCH, self.count))
+            stretch = offsets[at : stop + 1]
+            self._reserve(stop - at, int(stretch[-1] - stretch[0]))
+            codes[at:stop] = self._look_up(stretch, data, valid[at:stop], adding=True)
+            at = stop
+        return codes
 
     def find(self, strings: pa.Array) -> Int64Array:
         """Codes of the strings, -1 where the table does not hold one; adds nothing."""
@@ -139,7 +147,7 @@ class StringTable:
         self.ends = grown(self.ends, self.count + rows + 1)
         self.heap = grown(self.heap, int(self.ends[self.count]) + size)
         if 2 * (self.count + rows) > len(self.slots):
-            self.slots = np.empty(1 << (4 * (self.count + rows) - 1).bit_length(), np.int64)
+            self.slots = np.empty(1 << (2 * (self.count + rows) - 1).bit_length(), np.int64)
             _rehash(self.slots, self.hashes, self.count)
 
     def strings(self, codes: Int64Array) -> pa.Array:

@@ -131,7 +131,12 @@ def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
     first = {}
     for event in events:
         first.setdefault(event["id"], event)
-    assert sorted(late) == sorted(i for i, e in first.items() if e["arrival"] - e["at"] > LATENESS)
+    expected_late = {i for i, e in first.items() if e["arrival"] - e["at"] > LATENESS}
+    if not evicting:
+        assert sorted(late) == sorted(expected_late)
+    # an id that was let go is no longer known as a duplicate: what comes again then is late, and of no effect
+    repeated = {e["id"] for i, e in enumerate(events) if any(e["id"] == other["id"] for other in events[:i])}
+    assert expected_late <= set(late) <= expected_late | repeated
 
 
 @settings(max_examples=150, deadline=None)

@@ -91,7 +91,7 @@ def _round(limbs, scratch):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def sums(run_first, fill, begin, ops, rows, mask, values, counts, out):  # type: ignore[no-untyped-def]
+def sums(run_first, fill, begin, ops, mask, values, counts, out):  # type: ignore[no-untyped-def]
     """out[k]: the sum of the window, correctly rounded; infinite where it is beyond the doubles."""
     limbs = np.zeros(_LIMBS, np.int64)
     scratch = np.zeros(_LIMBS, np.int64)
@@ -99,16 +99,16 @@ def sums(run_first, fill, begin, ops, rows, mask, values, counts, out):  # type:
         limbs[:] = 0
         n = 0
         for p in range(fill[r, 0], fill[r, 1]):
-            if mask[rows[p]]:
+            if mask[p]:
                 n += 1
-                _add(limbs, values[rows[p]], 1)
+                _add(limbs, values[p], 1)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = 1 if ops[o] > 0 else -1
-                row = rows[sign * ops[o] - 1]
-                if mask[row]:
+                p = sign * ops[o] - 1
+                if mask[p]:
                     n += sign
-                    _add(limbs, values[row], sign)
+                    _add(limbs, values[p], sign)
             counts[k] = n
             out[k] = _round(limbs, scratch)
 
@@ -136,7 +136,7 @@ def _pair(limbs, scratch):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def stddevs(run_first, fill, begin, ops, rows, mask, values, counts, out):  # type: ignore[no-untyped-def]
+def stddevs(run_first, fill, begin, ops, mask, values, counts, out):  # type: ignore[no-untyped-def]
     """Sample standard deviation from the exact sums of x and x**2; infinite where |x| > LARGEST_SQUARED was met."""
     first_power = np.zeros(_LIMBS, np.int64)
     second_power = np.zeros(_LIMBS, np.int64)
@@ -147,27 +147,26 @@ def stddevs(run_first, fill, begin, ops, rows, mask, values, counts, out):  # ty
         n = 0
         huge = 0
         for p in range(fill[r, 0], fill[r, 1]):
-            row = rows[p]
-            if mask[row]:
+            if mask[p]:
                 n += 1
-                if abs(values[row]) > LARGEST_SQUARED:
+                if abs(values[p]) > LARGEST_SQUARED:
                     huge += 1
                     continue
-                _add(first_power, values[row], 1)
-                square, error = _product(values[row], values[row])
+                _add(first_power, values[p], 1)
+                square, error = _product(values[p], values[p])
                 _add(second_power, square, 1)
                 _add(second_power, error, 1)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = 1 if ops[o] > 0 else -1
-                row = rows[sign * ops[o] - 1]
-                if mask[row]:
+                p = sign * ops[o] - 1
+                if mask[p]:
                     n += sign
-                    if abs(values[row]) > LARGEST_SQUARED:
+                    if abs(values[p]) > LARGEST_SQUARED:
                         huge += sign
                         continue
-                    _add(first_power, values[row], sign)
-                    square, error = _product(values[row], values[row])
+                    _add(first_power, values[p], sign)
+                    square, error = _product(values[p], values[p])
                     _add(second_power, square, sign)
                     _add(second_power, error, sign)
             counts[k] = n

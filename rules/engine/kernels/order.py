@@ -18,7 +18,7 @@ def _bounds(run_first, fill, begin, ops, r):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def extremes(run_first, fill, begin, ops, rows, mask, values, largest, found, out):  # type: ignore[no-untyped-def]
+def extremes(run_first, fill, begin, ops, mask, values, largest, found, out):  # type: ignore[no-untyped-def]
     """out[k]: the least (or largest) value of window k where found[k].
 
     A monotonic deque; where a row comes or goes in the middle of a window, which only late rows cause, the deque is
@@ -38,15 +38,12 @@ def extremes(run_first, fill, begin, ops, rows, mask, values, largest, found, ou
         newest = base - 1
         oldest = base
         for p in range(fill[r, 0], fill[r, 1]):
-            row = rows[p]
-            if not mask[row]:
+            if not mask[p]:
                 continue
             newest = p
             live[p - base] = 1
-            x = values[row]
-            while tail > head and (
-                values[rows[deque[tail - 1]]] <= x if largest else values[rows[deque[tail - 1]]] >= x
-            ):
+            x = values[p]
+            while tail > head and (values[deque[tail - 1]] <= x if largest else values[deque[tail - 1]] >= x):
                 tail -= 1
             deque[tail] = p
             tail += 1
@@ -55,8 +52,7 @@ def extremes(run_first, fill, begin, ops, rows, mask, values, largest, found, ou
             for o in range(begin[k], begin[k + 1]):
                 adding = ops[o] > 0
                 p = abs(ops[o]) - 1
-                row = rows[p]
-                if not mask[row]:
+                if not mask[p]:
                     continue
                 live[p - base] = adding
                 if adding:
@@ -66,10 +62,8 @@ def extremes(run_first, fill, begin, ops, rows, mask, values, largest, found, ou
                 if again:
                     continue
                 if adding:
-                    x = values[row]
-                    while tail > head and (
-                        values[rows[deque[tail - 1]]] <= x if largest else values[rows[deque[tail - 1]]] >= x
-                    ):
+                    x = values[p]
+                    while tail > head and (values[deque[tail - 1]] <= x if largest else values[deque[tail - 1]] >= x):
                         tail -= 1
                     if tail == len(deque):
                         for j in range(head, tail):
@@ -89,22 +83,20 @@ def extremes(run_first, fill, begin, ops, rows, mask, values, largest, found, ou
                 for p in range(oldest, newest + 1):
                     if not live[p - base]:
                         continue
-                    x = values[rows[p]]
-                    while tail > head and (
-                        values[rows[deque[tail - 1]]] <= x if largest else values[rows[deque[tail - 1]]] >= x
-                    ):
+                    x = values[p]
+                    while tail > head and (values[deque[tail - 1]] <= x if largest else values[deque[tail - 1]] >= x):
                         tail -= 1
                     deque[tail] = p
                     tail += 1
             found[k] = tail > head
             if tail > head:
-                out[k] = values[rows[deque[head]]]
+                out[k] = values[deque[head]]
         live[: stop - base] = 0
 
 
 @njit(cache=True)
-def ends(run_first, fill, begin, ops, rows, mask, last, out):  # type: ignore[no-untyped-def]
-    """out[k]: the store row of the first (or last) row that counts in window k, -1 where none does."""
+def ends(run_first, fill, begin, ops, mask, last, out):  # type: ignore[no-untyped-def]
+    """out[k]: the walk index of the first (or last) row that counts in window k, -1 where none does."""
     live = np.zeros(64, np.uint8)
     for r in range(len(run_first) - 1):
         if run_first[r] == run_first[r + 1]:
@@ -116,7 +108,7 @@ def ends(run_first, fill, begin, ops, rows, mask, last, out):  # type: ignore[no
         low = stop  # the rows that count lie in low .. high
         high = base - 1
         for p in range(fill[r, 0], fill[r, 1]):
-            if mask[rows[p]]:
+            if mask[p]:
                 live[p - base] = 1
                 n += 1
                 low = min(low, p)
@@ -124,7 +116,7 @@ def ends(run_first, fill, begin, ops, rows, mask, last, out):  # type: ignore[no
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 p = abs(ops[o]) - 1
-                if not mask[rows[p]]:
+                if not mask[p]:
                     continue
                 if ops[o] > 0:
                     live[p - base] = 1
@@ -143,7 +135,7 @@ def ends(run_first, fill, begin, ops, rows, mask, last, out):  # type: ignore[no
                 low += 1
             while not live[high - base]:
                 high -= 1
-            out[k] = rows[high] if last else rows[low]
+            out[k] = high if last else low
         live[: stop - base] = 0
 
 
@@ -158,7 +150,7 @@ def _slot(keys, counts, key):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def distincts(run_first, fill, begin, ops, rows, mask, values, out):  # type: ignore[no-untyped-def]
+def distincts(run_first, fill, begin, ops, mask, values, out):  # type: ignore[no-untyped-def]
     """out[k]: how many different values (int64: codes, numbers, bits of doubles) window k holds."""
     keys = np.zeros(64, np.int64)
     counts = np.full(64, -1, np.int64)
@@ -172,7 +164,7 @@ def distincts(run_first, fill, begin, ops, rows, mask, values, out):  # type: ig
         k = run_first[r]
         for step in range(steps):
             if step < filled:
-                row = rows[fill[r, 0] + step]
+                p = fill[r, 0] + step
                 adding = True
             else:
                 o = begin[run_first[r]] + step - filled
@@ -180,13 +172,13 @@ def distincts(run_first, fill, begin, ops, rows, mask, values, out):  # type: ig
                     out[k] = n
                     k += 1
                 adding = ops[o] > 0
-                row = rows[abs(ops[o]) - 1]
-            if not mask[row]:
+                p = abs(ops[o]) - 1
+            if not mask[p]:
                 continue
-            at = _slot(keys, counts, values[row])
+            at = _slot(keys, counts, values[p])
             if adding:
                 if counts[at] < 0:
-                    keys[at] = values[row]
+                    keys[at] = values[p]
                     counts[at] = 0
                     used += 1
                 n += counts[at] == 0

@@ -1,7 +1,7 @@
 """count, sum, avg and stddev of integers: exact, whatever order rows came in.
 
-Every kernel here and beside takes the same description of windows (see windows.py): `run_first, fill, begin, ops,
-rows`, then `mask` (uint8 a store row: whether the row counts and is not NULL) and, but for count, `values` a store row.
+Every kernel here and beside takes the same description of windows (see windows.py): `run_first, fill, begin, ops`, then
+`mask` (uint8: whether the row counts and is not NULL) and, but for count, `values`, both in the order of the walk.
 """
 
 from __future__ import annotations
@@ -13,48 +13,47 @@ _LOW = np.int64(0xFFFFFFFF)
 
 
 @njit(cache=True)
-def count(run_first, fill, begin, ops, rows, mask, counts):  # type: ignore[no-untyped-def]
+def count(run_first, fill, begin, ops, mask, counts):  # type: ignore[no-untyped-def]
     """counts[k]: rows that count in window k."""
     for r in range(len(run_first) - 1):
         n = 0
         for p in range(fill[r, 0], fill[r, 1]):
-            n += mask[rows[p]]
+            n += mask[p]
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 if ops[o] > 0:
-                    n += mask[rows[ops[o] - 1]]
+                    n += mask[ops[o] - 1]
                 else:
-                    n -= mask[rows[-ops[o] - 1]]
+                    n -= mask[-ops[o] - 1]
             counts[k] = n
 
 
 @njit(cache=True)
-def sums(run_first, fill, begin, ops, rows, mask, values, counts, highs, lows):  # type: ignore[no-untyped-def]
+def sums(run_first, fill, begin, ops, mask, values, counts, highs, lows):  # type: ignore[no-untyped-def]
     """The exact sum is highs[k] * 2**32 + lows[k], 0 <= lows[k] < 2**32: no window can overflow it."""
     for r in range(len(run_first) - 1):
         n = 0
         high = np.int64(0)
         low = np.int64(0)
         for p in range(fill[r, 0], fill[r, 1]):
-            row = rows[p]
-            if mask[row]:
+            if mask[p]:
                 n += 1
-                high += values[row] >> 32
-                low += values[row] & _LOW
+                high += values[p] >> 32
+                low += values[p] & _LOW
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 if ops[o] > 0:
-                    row = rows[ops[o] - 1]
-                    if mask[row]:
+                    p = ops[o] - 1
+                    if mask[p]:
                         n += 1
-                        high += values[row] >> 32
-                        low += values[row] & _LOW
+                        high += values[p] >> 32
+                        low += values[p] & _LOW
                 else:
-                    row = rows[-ops[o] - 1]
-                    if mask[row]:
+                    p = -ops[o] - 1
+                    if mask[p]:
                         n -= 1
-                        high -= values[row] >> 32
-                        low -= values[row] & _LOW
+                        high -= values[p] >> 32
+                        low -= values[p] & _LOW
             counts[k] = n
             highs[k] = high + (low >> 32)
             lows[k] = low & _LOW
@@ -117,7 +116,7 @@ def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True)
-def stddevs(run_first, fill, begin, ops, rows, mask, values, scale, counts, out):  # type: ignore[no-untyped-def]
+def stddevs(run_first, fill, begin, ops, mask, values, scale, counts, out):  # type: ignore[no-untyped-def]
     """Sample standard deviation (n - 1) of values / scale; meaningless where counts[k] < 2."""
     squares = np.zeros(4, np.int64)
     s1 = np.zeros(3, np.int64)
@@ -129,21 +128,20 @@ def stddevs(run_first, fill, begin, ops, rows, mask, values, scale, counts, out)
         low = np.int64(0)
         squares[:] = 0
         for p in range(fill[r, 0], fill[r, 1]):
-            row = rows[p]
-            if mask[row]:
+            if mask[p]:
                 n += 1
-                high += values[row] >> 32
-                low += values[row] & _LOW
-                _square(values[row], 1, squares)
+                high += values[p] >> 32
+                low += values[p] & _LOW
+                _square(values[p], 1, squares)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = 1 if ops[o] > 0 else -1
-                row = rows[sign * ops[o] - 1]
-                if mask[row]:
+                p = sign * ops[o] - 1
+                if mask[p]:
                     n += sign
-                    high += sign * (values[row] >> 32)
-                    low += sign * (values[row] & _LOW)
-                    _square(values[row], sign, squares)
+                    high += sign * (values[p] >> 32)
+                    low += sign * (values[p] & _LOW)
+                    _square(values[p], sign, squares)
             counts[k] = n
             if n > 1:
                 spread = _spread(n, high, low, squares, s1, s2, total)

@@ -1,10 +1,11 @@
 """From rows to evaluate to the changes of their windows, as the aggregates read them.
 
-A *walk* is an array of store rows in (time, id) order in which every window is a stretch: a group's segment, or, for a
-measure with `per`, the part of it that shares one value. A *run* is a stretch of rows to evaluate in one walk. For
-each run the window of its first row is given as a stretch to fill, and for each row the changes from the window
-before: `at + 1` adds the row at walk index `at`, `-(at + 1)` removes it. So every rule about what a window holds
-(length, `since`, `excluding_current`, late rows) is here, and an aggregate knows only how to add and remove a row.
+A *walk* lays rows side by side so that every window is a stretch of it: for each run the part of its group's segment
+that windows can hold, or, for a measure with `per`, the rows of that part that share one value. A *run* is a stretch
+of rows to evaluate, at least one; in a run's part of the walk rows are in (time, id) order. For each run the window of
+its first row is given as a stretch to fill, and for each row the changes from the window before: `at + 1` adds the row
+at walk index `at`, `-(at + 1)` removes it. So every rule about what a window holds (length, `since`,
+`excluding_current`, late rows) is here, and an aggregate knows only how to add and remove a row.
 """
 
 from __future__ import annotations
@@ -14,27 +15,62 @@ from numba import njit
 
 
 @njit(cache=True)
-def lower_bounds(run_first, run_start, times, at, over, low):  # type: ignore[no-untyped-def]
-    """low[k]: first walk index whose time is within `over` of the row at at[k] (both ends included)."""
+def gather(run_first, run_start, rows, times, at, over):  # type: ignore[no-untyped-def]
+    """Lay the rows that windows of `over` can hold side by side, so that columns are read once and in order.
+
+    Returns (rows, times, at): the walk's store rows and times, and where in it each row to evaluate is.
+    """
+    runs = len(run_first) - 1
+    base = np.empty(runs, np.int64)
+    total = 0
+    for r in range(runs):
+        first = run_first[r]
+        base[r] = _earliest(times, run_start[r], at[first], times[at[first]] - over)
+        total += at[run_first[r + 1] - 1] + 1 - base[r]
+    walk_rows = np.empty(total, np.int64)
+    walk_times = np.empty(total, np.int64)
+    walk_at = np.empty(len(at), np.int64)
+    n = 0
+    for r in range(runs):
+        shift = n - base[r]
+        for k in range(run_first[r], run_first[r + 1]):
+            walk_at[k] = at[k] + shift
+        for p in range(base[r], at[run_first[r + 1] - 1] + 1):
+            walk_rows[n] = rows[p]
+            walk_times[n] = times[p]
+            n += 1
+    return walk_rows, walk_times, walk_at
+
+
+@njit(cache=True)
+def _earliest(times, a, b, bound):  # type: ignore[no-untyped-def]
+    """The first index from a to b whose time is not before bound; most windows are short, so near b is tried first."""
+    if b - a > 8 and times[b - 8] < bound:
+        a = b - 7
+    while a < b:
+        middle = (a + b) >> 1
+        if times[middle] < bound:
+            a = middle + 1
+        else:
+            b = middle
+    return a
+
+
+@njit(cache=True)
+def lower_bounds(run_first, times, at, over):  # type: ignore[no-untyped-def]
+    """low[k]: the first index of the walk whose time is within `over` of the row at at[k] (both ends included)."""
+    low = np.empty(len(at), np.int64)
+    start = 0
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
-        if first == last:
-            continue
-        bound = times[at[first]] - over
-        a, b = run_start[r], at[first]
-        if b - a > 8 and times[b - 8] < bound:
-            a = b - 7
-        while a < b:
-            middle = (a + b) >> 1
-            if times[middle] < bound:
-                a = middle + 1
-            else:
-                b = middle
+        a = _earliest(times, start, at[first], times[at[first]] - over)
         for k in range(first, last):
             bound = times[at[k]] - over
             while times[a] < bound:
                 a += 1
             low[k] = a
+        start = at[last - 1] + 1
+    return low
 
 
 @njit(cache=True)
@@ -42,13 +78,10 @@ def after_reset(run_first, rows, at, resets, late, seq, low):  # type: ignore[no
     """Raise low[k] past the latest earlier row that meets `since` and that the row at at[k] may see."""
     widest = 0
     for r in range(len(run_first) - 1):
-        if run_first[r + 1] > run_first[r]:
-            widest = max(widest, at[run_first[r + 1] - 1] - low[run_first[r]])
+        widest = max(widest, at[run_first[r + 1] - 1] - low[run_first[r]])
     found = np.empty(widest + 1, np.int64)
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
-        if first == last:
-            continue
         count = 0
         p = low[first]
         for k in range(first, last):
@@ -77,8 +110,6 @@ def split_by_value(run_first, rows, at, low, codes, marks):  # type: ignore[no-u
     kept = 0
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
-        if first == last:
-            continue
         least = low[first]
         for k in range(first, last):
             least = min(least, low[k])
@@ -102,8 +133,6 @@ def split_by_value(run_first, rows, at, low, codes, marks):  # type: ignore[no-u
     evaluated = 0
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
-        if first == last:
-            continue
         least = low[first]
         values = 0
         for k in range(first, last):
@@ -174,8 +203,18 @@ def _visible(p, late, rank, base, seen):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def changes(run_first, rows, at, low, excluding, late, last_late, seq, fill, begin, ops, write):  # type: ignore[no-untyped-def]
-    """Write the windows' changes; returns how many there are (call with write=False to size `ops`).
+def _put(ops, n, op):  # type: ignore[no-untyped-def]
+    if n == len(ops):
+        longer = np.empty(2 * n, np.int32)
+        longer[:n] = ops
+        ops = longer
+    ops[n] = op
+    return ops
+
+
+@njit(cache=True)
+def changes(run_first, rows, at, low, excluding, late, last_late, seq):  # type: ignore[no-untyped-def]
+    """(fill, begin, ops): the windows of the rows at at[k], from low[k] on, as the aggregates read them.
 
     fill: int64 (runs, 2), the stretch of the first window of each run, without the row itself; begin: int64
     (rows + 1), where each row's changes start in ops (int32). A late row counts only for rows that arrived after it
@@ -183,12 +222,13 @@ def changes(run_first, rows, at, low, excluding, late, last_late, seq, fill, beg
     *contended* rows are added and removed as the rows to evaluate come before or after them in arrival (seq).
     last_late is the arrival of the latest late row of all: before it, there is nothing to look for.
     """
+    fill = np.empty((len(run_first) - 1, 2), np.int64)
+    begin = np.zeros(len(at) + 1, np.int64)
+    ops = np.empty(2 * len(at) + 64, np.int32)
+    nothing = np.empty(0, np.int64)
     n = 0
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
-        if first == last:
-            fill[r, 0] = fill[r, 1] = 0
-            continue
         base = low[first]
         oldest = seq[rows[at[first]]]
         for k in range(first, last):
@@ -200,10 +240,10 @@ def changes(run_first, rows, at, low, excluding, late, last_late, seq, fill, beg
                 if late[rows[p]] and seq[rows[p]] > oldest:
                     contended += 1
         is_late = contended > 0
-        rank = np.empty(0, np.int64)
-        places = np.empty(contended, np.int64)
-        arrivals = np.empty(contended, np.int64)
+        rank = places = arrivals = nothing
         if is_late:
+            places = np.empty(contended, np.int64)
+            arrivals = np.empty(contended, np.int64)
             rank = np.full(at[last - 1] + 1 - base, -1, np.int64)
             j = 0
             for p in range(base, at[last - 1]):
@@ -226,40 +266,34 @@ def changes(run_first, rows, at, low, excluding, late, last_late, seq, fill, beg
             here = at[k]
             while b < here:
                 if _visible(b, is_late, rank, base, seen):
-                    if write:
-                        ops[n] = b + 1
+                    ops = _put(ops, n, b + 1)
                     n += 1
                 b += 1
             while a < low[k]:
                 if _visible(a, is_late, rank, base, seen):
-                    if write:
-                        ops[n] = -(a + 1)
+                    ops = _put(ops, n, -(a + 1))
                     n += 1
                 a += 1
             while a > low[k]:
                 a -= 1
                 if _visible(a, is_late, rank, base, seen):
-                    if write:
-                        ops[n] = a + 1
+                    ops = _put(ops, n, a + 1)
                     n += 1
             if is_late:
                 s = seq[rows[here]]
                 while seen > 0 and arrivals[seen - 1] > s:
                     seen -= 1
                     if a <= places[seen] < b:
-                        if write:
-                            ops[n] = -(places[seen] + 1)
+                        ops = _put(ops, n, -(places[seen] + 1))
                         n += 1
                 while seen < contended and arrivals[seen] < s:
                     if a <= places[seen] < b:
-                        if write:
-                            ops[n] = places[seen] + 1
+                        ops = _put(ops, n, places[seen] + 1)
                         n += 1
                     seen += 1
             if not excluding:
-                if write:
-                    ops[n] = here + 1
+                ops = _put(ops, n, here + 1)
                 n += 1
                 b = here + 1
         begin[last] = n
-    return n
+    return fill, begin, ops
