@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from rules.errors import PredicateError
 from rules.predicates import MAX_DEPTH, MAX_TEXT, MAX_WEIGHT, compile_predicate
-from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, decimal
+from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
 
 COLUMNS: dict[str, FieldType] = {
     "amount": decimal(12, 2),
     "large": decimal(18, 4),
+    "sum": FieldType(Kind.DECIMAL, 19, 2),
     "number": INT64,
     "other": INT64,
     "ratio": DOUBLE,
@@ -35,6 +36,7 @@ ROWS = pl.DataFrame(
     {
         "amount": [1234, None, -5],
         "large": [20_000, None, 10**18 - 1],
+        "sum": [50_000, None, LONGEST],
         "number": [7, None, -(2**63)],
         "other": [2, None, LONGEST],
         "ratio": [0.5, None, -1e300],
@@ -106,6 +108,10 @@ def truth(text: str, rows: pl.DataFrame = ROWS) -> str:
         ("large * 10000 = 999999999999999999.0", "FFT"),
         ("large = 99999999999999.9999", "FFT"),
         ("large * large > 9999999999999999000000000000", "FFT"),
+        ("sum > 500 OR sum = 500", "TFT"),
+        ("sum * sum > 8507059173023461584739690778423250", "FFT"),
+        ("- sum * 4 < -2000", "FFT"),
+        ("sum = 92233720368547758.07", "FFT"),
         ("number < 1e30", "TFT"),
         ("CAST(amount AS DOUBLE) * 2 = 24.68", "TFF"),
         ("CASE WHEN flag THEN amount ELSE number END = 12.34", "TFF"),

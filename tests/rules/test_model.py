@@ -1,0 +1,339 @@
+"""Rules as people write them: what is read, what is refused, and with which words."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.documents import MAX_BYTES
+from rules.errors import Problem, RuleError
+from rules.model import (
+    MAX_MEASURES,
+    Function,
+    Measure,
+    Rule,
+    load_rules,
+    parse_rule,
+    result_type,
+    rule_to_mapping,
+)
+from rules.streams import load_streams
+from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
+
+STREAMS = load_streams()
+VELOCITY = """
+id: card-velocity
+stream: transactions
+group_by: [customer_id]
+where: "amount > 0"
+measures:
+  spent:     {sum: amount, over: 1h}
+  usual:     {avg: amount, over: 30d, excluding_current: true}
+  terminals: {count_distinct: terminal_id, over: 10m, where: "amount >= 50"}
+  since_big: {count: "*", over: 1d, per: [terminal_id], since: "amount > 1000"}
+when: "spent > 500 AND spent > 4 * usual AND terminals >= 3 AND since_big > 1"
+severity: high
+description: "{customer_id} spent {spent}"
+"""
+
+
+def written(**changes: Any) -> dict[str, Any]:
+    """A small good rule with these keys changed; None takes one away."""
+    rule = {
+        "id": "r",
+        "stream": "transactions",
+        "group_by": ["customer_id"],
+        "measures": {"spent": {"sum": "amount", "over": "1h"}},
+        "when": "spent > 500",
+        **changes,
+    }
+    return {key: value for key, value in rule.items() if value is not None}
+
+
+def problems_of(rule: Any) -> list[Problem]:
+    """What is wrong with a rule."""
+    with pytest.raises(RuleError) as refusal:
+        parse_rule(rule, STREAMS)
+    return refusal.value.problems
+
+
+def test_a_rule_is_read_from_yaml() -> None:
+    """The example of the design is a rule, with its windows in microseconds and the defaults filled in."""
+    rule = parse_rule(VELOCITY, STREAMS)
+    assert rule.measures["spent"] == Measure.model_validate({"function": "sum", "field": "amount", "over": "1h"})
+    assert rule.measures["usual"].excluding_current
+    assert rule.measures["terminals"].where == "amount >= 50"
+    since_big = rule.measures["since_big"]
+    assert (since_big.function, since_big.field, since_big.over) == (Function.COUNT, None, 86_400_000_000)
+    assert (since_big.per, since_big.since) == (("terminal_id",), "amount > 1000")
+    assert (rule.state, rule.severity, rule.effective) == ("active", "high", None)
+
+
+def test_yaml_json_and_the_written_form_are_the_same_rule() -> None:
+    """A rule survives being written as a mapping, as JSON, as YAML, and dumped by pydantic."""
+    rule = parse_rule(VELOCITY, STREAMS)
+    mapping = rule_to_mapping(rule)
+    assert mapping["measures"]["spent"] == {"sum": "amount", "over": "1h"}
+    for form in (mapping, json.dumps(mapping), json.dumps(mapping).encode(), yaml.safe_dump(mapping)):
+        assert parse_rule(form, STREAMS) == rule
+    assert Rule.model_validate(rule.model_dump()) == rule
+    assert Rule.model_validate_json(rule.model_dump_json()) == rule
+
+
+FIELDS = ["transaction_id", "event_time", "customer_id", "terminal_id", "amount"]
+TAKES: dict[str, list[str]] = {
+    "sum": ["amount"], "avg": ["amount"], "stddev": ["amount"], "min": ["amount", "event_time"],
+    "max": ["amount", "event_time"], "count": [*FIELDS, "*"], "count_distinct": FIELDS, "first": FIELDS, "last": FIELDS,
+}  # fmt: skip
+CONDITIONS = st.sampled_from(["amount > 1", "customer_id = 'c' OR amount IS NULL"])
+
+
+def _optional(draw: Callable[[Any], Any], measure: dict[str, Any]) -> dict[str, Any]:
+    options = {
+        "where": CONDITIONS,
+        "since": CONDITIONS,
+        "per": st.just(["terminal_id"]),
+        "excluding_current": st.just(value=True),
+    }
+    return measure | {name: draw(values) for name, values in options.items() if draw(st.booleans())}
+
+
+@st.composite
+def rules(draw: Callable[[Any], Any]) -> dict[str, Any]:
+    """Good rules in the written form."""
+    measures = {}
+    for name in draw(st.lists(st.sampled_from(["a", "b", "spent", "count", "last"]), unique=True, max_size=4)):
+        function = draw(st.sampled_from(sorted(TAKES)))
+        over = f"{draw(st.integers(1, 400))}{draw(st.sampled_from(['ms', 's', 'm', 'h', 'd']))}"
+        measures[name] = _optional(draw, {function: draw(st.sampled_from(TAKES[function])), "over": over})
+    group_by = draw(st.lists(st.sampled_from(FIELDS), unique=True, max_size=3))
+    rule = {"id": "r.1", "stream": "transactions", "group_by": group_by, "measures": measures, "when": "amount > 1"}
+    if draw(st.booleans()):
+        rule |= {"state": draw(st.sampled_from(["active", "shadow", "paused", "retired"])), "severity": "low"}
+        rule |= {"effective": draw(st.datetimes().map(lambda at: at.replace(tzinfo=UTC).isoformat())), "where": "TRUE"}
+    return rule
+
+
+@given(rules())
+def test_every_rule_reads_back_from_its_written_form(mapping: dict[str, Any]) -> None:
+    """Writing a rule and reading it again changes nothing."""
+    rule = parse_rule(mapping, STREAMS)
+    assert parse_rule(rule_to_mapping(rule), STREAMS) == rule
+    assert parse_rule(yaml.safe_dump(rule_to_mapping(rule)), STREAMS) == rule
+
+
+@pytest.mark.parametrize(
+    ("given_as", "expected"),
+    [
+        ("2018-04-01T12:00:00Z", datetime(2018, 4, 1, 12, tzinfo=UTC)),
+        ("2018-04-01 14:00:00+02:00", datetime(2018, 4, 1, 12, tzinfo=UTC)),
+        ("2018-04-01", datetime(2018, 4, 1, tzinfo=UTC)),
+    ],
+)
+def test_an_effective_time_without_a_zone_is_utc(given_as: str, expected: datetime) -> None:
+    """YAML's own timestamps and text mean the same point in time."""
+    quoted = written(effective=given_as)
+    assert parse_rule(quoted, STREAMS).effective == expected
+    assert parse_rule(yaml.safe_dump(quoted).replace(f"'{given_as}'", given_as), STREAMS).effective == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "what", "remedy"),
+    [
+        ({"id": "Card"}, "id", "is 'Card'", "Lower-case letters"),
+        ({"id": 5}, "id", "is 5", "card-velocity"),
+        ({"id": "a\n"}, "id", "is 'a\\n'", "Lower-case"),
+        ({"id": None}, "id", "is missing", "Lower-case"),
+        ({"stream": "transaction"}, "stream", "no stream 'transaction'", "Did you mean transactions?"),
+        ({"state": "on"}, "state", "is 'on'", "'active', 'shadow', 'paused' or 'retired'"),
+        ({"severity": "urgent"}, "severity", "is 'urgent'", "'low', 'medium', 'high' or 'critical'"),
+        ({"group_by": "customer_id"}, "group_by", "is 'customer_id'", "[customer_id]"),
+        ({"group_by": ["custmer_id"]}, "group_by", "has no field 'custmer_id'", "Did you mean customer_id?"),
+        ({"group_by": ["customer_id"] * 2}, "group_by", "names a field twice", "once"),
+        ({"group_by": None}, "group_by", "is missing", "[] is the whole stream"),
+        ({"when": None}, "when", "is missing", "Write a condition"),
+        ({"when": True}, "when", "is True", "Write a condition"),
+        ({"when": "spnt > 5"}, "when", "unknown name 'spnt'", "Did you mean spent?"),
+        ({"when": "spent"}, "when", "a condition is needed", "Compare it"),
+        ({"where": "spent > 5"}, "where", "unknown name 'spent'", "Known are"),
+        ({"where": "amount > 'x'"}, "where", "cannot be compared", "without quotes"),
+        ({"effective": "soon"}, "effective", "'soon' is not a point in time", "2018-04-01T12:00:00Z"),
+        ({"wher": "TRUE"}, "wher", "is not a key of a rule", "Did you mean where?"),
+        ({"mute": "30m"}, "mute", "is not a key of a rule", "Keys are"),
+        ({"reset_after_alert": True}, "reset_after_alert", "is not a key of a rule", "Keys are"),
+        ({"measures": []}, "measures", "is not a mapping", "{sum: amount, over: 1h}"),
+        (
+            {"measures": {f"m{at}": {"count": "*", "over": "1h"} for at in range(MAX_MEASURES + 1)}, "when": "TRUE"},
+            "measures",
+            "has 65 measures, more than 64",
+            "Split",
+        ),
+    ],
+)
+def test_a_mistake_names_its_place_and_the_remedy(changes: dict[str, Any], place: str, what: str, remedy: str) -> None:
+    """A problem says where it is, what was found and what would be right."""
+    (problem,) = problems_of(written(**changes))
+    assert problem.place == place
+    assert what in problem.message
+    assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("measure", "place", "what", "remedy"),
+    [
+        (5, "measures.m", "5 is not a measure", "{sum: amount, over: 1h}"),
+        ({"over": "1h"}, "measures.m", "has no function", "exactly one of count, sum"),
+        ({"sum": "amount", "avg": "amount", "over": "1h"}, "measures.m", "several functions: sum, avg", "exactly one"),
+        ({"sum": "amount"}, "measures.m.over", "is missing", "over: 1h"),
+        ({"sum": "amount", "over": 3600}, "measures.m.over", "3600 is not a duration", "units ms, s, m, h, d"),
+        ({"sum": "amount", "over": "0s"}, "measures.m.over", "0s is no window", "at most 400d"),
+        ({"sum": "amount", "over": "401d"}, "measures.m.over", "401d is no window", "at most 400d"),
+        ({"sum": "amonut", "over": "1h"}, "measures.m.sum", "has no field 'amonut'", "Did you mean amount?"),
+        ({"sum": "customer_id", "over": "1h"}, "measures.m.sum", "cannot take customer_id: string", "takes are amount"),
+        ({"max": "customer_id", "over": "1h"}, "measures.m.max", "cannot take customer_id", "event_time, amount"),
+        (
+            {"avg": "event_time", "over": "1h"},
+            "measures.m.avg",
+            "cannot take event_time: timestamp",
+            "takes are amount",
+        ),
+        ({"sum": "*", "over": "1h"}, "measures.m", "sum of * has no meaning", "only count takes *"),
+        ({"sum": ["amount"], "over": "1h"}, "measures.m", "sum of ['amount']", "Name a field"),
+        ({"count": "*", "over": "1h", "per": ["ip"]}, "measures.m.per", "has no field 'ip'", "Fields are"),
+        ({"count": "*", "over": "1h", "per": "terminal_id"}, "measures.m.per", "is 'terminal_id'", "[ip]"),
+        ({"count": "*", "over": "1h", "where": "foo(1)"}, "measures.m.where", "function FOO", "Allowed functions"),
+        ({"count": "*", "over": "1h", "since": "m > 1"}, "measures.m.since", "unknown name 'm'", "Known are"),
+        ({"count": "*", "over": "1h", "excluding_current": 1}, "measures.m.excluding_current", "is 1", "true or false"),
+        ({"count": "*", "over": "1h", "episode": "10m"}, "measures.m.episode", "not an option", "over, where, per"),
+        ({"count": "*", "over": "1h", "resolution": "1m"}, "measures.m.resolution", "not an option", "over, where"),
+    ],
+)
+def test_a_mistake_in_a_measure_names_the_measure(measure: Any, place: str, what: str, remedy: str) -> None:
+    """Options of later versions of nightjar are unknown here, and refused like any other word."""
+    (problem,) = problems_of(written(measures={"m": measure}, when="TRUE"))
+    assert problem.place == place
+    assert what in problem.message
+    assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("amount", "has a field of that name"), ("and", "cannot be the name"), ("a b", "cannot be"), (5, "cannot be")],
+)
+def test_a_measure_has_a_name_of_its_own(name: Any, what: str) -> None:
+    """No measure hides a field or a word of SQL."""
+    problems = problems_of(written(measures={name: {"count": "*", "over": "1h"}}, when="TRUE"))
+    assert [what in problem.message for problem in problems] == [True]
+
+
+def test_everything_wrong_is_said_at_once() -> None:
+    """An author mends a rule in one go: all problems are listed, in the order of the rule's keys."""
+    rule = written(
+        id="Card",
+        group_by=["ip"],
+        measures={"a": {"sum": "amonut", "over": "1h"}, "b": {"count": "*", "over": "1"}},
+        when="a > 'x'",
+        severity="urgent",
+        extra=1,
+    )
+    assert [problem.place for problem in problems_of(rule)] == [
+        "id",
+        "group_by",
+        "measures.b.over",
+        "measures.a.sum",
+        "severity",
+        "extra",
+    ]
+
+
+def test_the_message_is_for_a_person() -> None:
+    """The text of the error lists the problems, with carets under the place in a predicate."""
+    with pytest.raises(RuleError) as refusal:
+        parse_rule(written(where="amount >", when="spnt > 5"), STREAMS)
+    text = str(refusal.value)
+    assert text.startswith("rule r: 2 problems\n")
+    assert "  - when: unknown name 'spnt'. Did you mean spent?" in text
+    assert "spnt > 5\n      ^^^^" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "holds 0 documents"),
+        ("5", "is not a mapping"),
+        ("- id: x", "is not a mapping"),
+        ("id: 1\n---\nid: 2", "holds 2 documents"),
+        ("a: [", "is not YAML or JSON"),
+        ("measures: {n: {count: *, over: 1h}}", "is not YAML or JSON"),
+        ("a: &x [1]\nb: *x", "a reference (*x) is not allowed"),
+        ("&a [*a]", "a reference (*a) is not allowed"),
+        ("id: a\nid: b", "key 'id' stands twice"),
+        ('{"id": "a", "id": "b"}', "key 'id' stands twice"),
+        ("!!python/object/apply:os.system ['true']", "is not YAML or JSON"),
+        ("[" * 100_000, "nested too deep"),
+        ("{a: " * 100, "nested too deep"),
+        ("x" * (MAX_BYTES + 1), f"more than {MAX_BYTES}"),
+        (b"\xff", "is not UTF-8"),
+        ("\x00", "is not YAML or JSON"),
+    ],
+)
+def test_a_text_that_is_no_rule_is_refused_cleanly(text: str | bytes, what: str) -> None:
+    """No text makes more than an error: tags, references, repeated keys and depth are refused."""
+    (problem,) = problems_of(text)
+    assert what in problem.message
+
+
+def test_result_types() -> None:
+    """Counts are integers, averages doubles, decimal sums keep their scale, the rest keeps the field's type."""
+    assert result_type(Function.COUNT, None) == INT64
+    assert result_type(Function.COUNT_DISTINCT, STRING) == INT64
+    assert result_type(Function.SUM, decimal(12, 2)) == FieldType(Kind.DECIMAL, 19, 2)
+    assert result_type(Function.SUM, INT64) == INT64
+    assert result_type(Function.AVG, decimal(12, 2)) == DOUBLE
+    assert result_type(Function.STDDEV, INT64) == DOUBLE
+    assert result_type(Function.MIN, TIMESTAMP) == TIMESTAMP
+    assert result_type(Function.LAST, BOOLEAN) == BOOLEAN
+
+
+@pytest.mark.parametrize("form", ["one", "list", "rules", "documents", "json"])
+def test_a_file_holds_rules_in_any_of_its_forms(tmp_path: Path, form: str) -> None:
+    """One rule, a list, `rules: [...]`, several YAML documents, or JSON."""
+    two = [written(id="a"), written(id="b")]
+    content = {
+        "one": yaml.safe_dump(two[0]),
+        "list": yaml.safe_dump(two),
+        "rules": yaml.safe_dump({"rules": two}),
+        "documents": yaml.safe_dump_all(two),
+        "json": json.dumps(two),
+    }[form]
+    path = tmp_path / "rules.yaml"
+    path.write_text(content)
+    assert [rule.id for rule in load_rules(path, STREAMS)] == (["a"] if form == "one" else ["a", "b"])
+
+
+def test_a_files_problems_name_the_rule(tmp_path: Path) -> None:
+    """Every rule of a file is checked, and a place begins with the rule's id or number."""
+    path = tmp_path / "rules.yaml"
+    path.write_text(yaml.safe_dump([written(id="a", when="x"), 5, written(id="b"), written(id="b")]))
+    with pytest.raises(RuleError) as refusal:
+        load_rules(path, STREAMS)
+    assert [problem.place for problem in refusal.value.problems] == ["rule a, when", "rule number 2", "rule b, id"]
+    assert str(refusal.value).startswith(f"{path}: 3 problems")
+
+
+@pytest.mark.parametrize(
+    ("content", "what"), [("", "holds no rule"), ("rules: []", "holds no rule"), (None, "cannot be read")]
+)
+def test_a_file_without_rules_is_an_error(tmp_path: Path, content: str | None, what: str) -> None:
+    """An empty or absent file is not silently no rules."""
+    path = tmp_path / "rules.yaml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(RuleError, match=what):
+        load_rules(path, STREAMS)

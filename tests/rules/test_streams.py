@@ -1,0 +1,160 @@
+"""Stream declarations."""
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rules.errors import DeclarationError
+from rules.streams import load_streams, streams_from_mapping
+from rules.types import STRING, TIMESTAMP, FieldType, decimal
+
+DECLARATION: dict[str, Any] = {
+    "clicks": {
+        "topic": "clicks",
+        "event_id": "id",
+        "event_time": "at",
+        "entities": ["user"],
+        "allowed_lateness": "5s",
+        "max_future_skew": "1s",
+        "fields": {"id": "string", "at": "timestamp", "user": "string", "price": "decimal(10,3)", "n": "int64"},
+    }
+}
+
+
+def test_the_shipped_streams_are_declared() -> None:
+    """Transactions, logins and the Flink demo's payments are there without any configuration."""
+    streams = load_streams()
+    assert list(streams) == ["transactions", "logins", "payments"]
+    transactions = streams["transactions"]
+    assert dict(transactions.fields) == {
+        "transaction_id": STRING,
+        "event_time": TIMESTAMP,
+        "customer_id": STRING,
+        "terminal_id": STRING,
+        "amount": decimal(12, 2),
+    }
+    assert transactions.entities == ("customer_id", "terminal_id")
+    assert (transactions.allowed_lateness, transactions.max_future_skew) == (600_000_000, 60_000_000)
+    assert (streams["payments"].event_id, streams["payments"].event_time) == ("transactionId", "eventTime")
+
+
+def test_a_declaration_gives_the_schema_of_its_events() -> None:
+    """The Arrow schema holds the fields in the order they are declared in."""
+    stream = streams_from_mapping(DECLARATION, "test")["clicks"]
+    assert stream.schema == pa.schema(
+        [
+            ("id", pa.string()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("user", pa.string()),
+            ("price", pa.decimal128(10, 3)),
+            ("n", pa.int64()),
+        ]
+    )
+
+
+def test_what_is_not_said_has_a_default() -> None:
+    """The topic is called like the stream; lateness is ten minutes, future skew one."""
+    declaration = copy.deepcopy(DECLARATION)
+    for key in ("topic", "allowed_lateness", "max_future_skew"):
+        del declaration["clicks"][key]
+    stream = streams_from_mapping(declaration, "test")["clicks"]
+    assert (stream.topic, stream.allowed_lateness, stream.max_future_skew) == ("clicks", 600_000_000, 60_000_000)
+
+
+def test_a_stream_travels_to_another_process() -> None:
+    """A pickled stream comes back equal."""
+    stream = load_streams()["logins"]
+    assert pickle.loads(pickle.dumps(stream)) == stream  # noqa: S301
+
+
+MISSING = object()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "place", "remedy"),
+    [
+        ("event_id", MISSING, "streams.clicks.event_id", "Name the field"),
+        ("event_id", "idd", "streams.clicks.event_id", "Did you mean id?"),
+        ("event_id", "n", "streams.clicks.event_id", 'n = "string"'),
+        ("event_time", "user", "streams.clicks.event_time", 'user = "timestamp"'),
+        ("entities", [], "streams.clicks.entities", "at least one"),
+        ("entities", "user", "streams.clicks.entities", "at least one"),
+        ("entities", ["user", "user"], "streams.clicks.entities", "once"),
+        ("entities", ["usr"], "streams.clicks.entities", "Did you mean user?"),
+        ("allowed_lateness", "10", "streams.clicks.allowed_lateness", "10s"),
+        ("allowed_lateness", 10, "streams.clicks.allowed_lateness", "10s"),
+        ("max_future_skew", "soon", "streams.clicks.max_future_skew", "units ms, s, m, h, d"),
+        ("topic", "a b", "streams.clicks.topic", "letters"),
+        ("latenes", "10s", "streams.clicks.latenes", "Keys are"),
+        ("fields", {}, "streams.clicks.fields", "Declare them under"),
+        ("fields.price", "decimal(30,2)", "streams.clicks.fields.price", "1 to 18 digits"),
+        ("fields.price", "decimal(2,3)", "streams.clicks.fields.price", "at most the first"),
+        ("fields.price", "decimal", "streams.clicks.fields.price", "Did you mean decimal(12,2)?"),
+        ("fields.n", "int", "streams.clicks.fields.n", "Did you mean int64?"),
+        ("fields.n", 64, "streams.clicks.fields.n", "Types are"),
+        ("fields.two words", "string", "streams.clicks.fields.two words", "letters"),
+        ("fields.case", "string", "streams.clicks.fields.case", "no word of SQL"),
+        ("fields.arrival_time", "timestamp", "streams.clicks.fields.arrival_time", "something else"),
+        ("fields.USER", "string", "streams.clicks.fields.USER", "another name"),
+    ],
+)
+def test_a_bad_declaration_is_refused_with_its_key_and_remedy(path: str, value: Any, place: str, remedy: str) -> None:
+    """The error names the file, the key, and what would be right."""
+    declaration = copy.deepcopy(DECLARATION)
+    *outer, last = path.split(".")
+    table = declaration["clicks"]
+    for key in outer:
+        table = table[key]
+    if value is MISSING:
+        del table[last]
+    else:
+        table[last] = value
+    with pytest.raises(DeclarationError) as refusal:
+        streams_from_mapping(declaration, "streams.toml")
+    assert refusal.value.where == f"streams.toml: {place}"
+    assert remedy in refusal.value.remedy
+
+
+def test_two_streams_do_not_share_a_topic() -> None:
+    """An event's stream is known by its topic alone."""
+    both = {"clicks": DECLARATION["clicks"], "taps": DECLARATION["clicks"]}
+    with pytest.raises(DeclarationError, match="already belongs to stream clicks"):
+        streams_from_mapping(both, "test")
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("[streams.x", "is not TOML"),
+        ("streams = 5", "no table of streams"),
+        ("", "no table of streams"),
+        ("[stream.x]", "is not a key of this file"),
+        ("[streams]", "no stream is declared"),
+        ("[streams]\nx = 5", "is not a table"),
+        ("[streams.X]", "is not a stream name"),
+    ],
+)
+def test_a_file_that_declares_nothing_is_refused(tmp_path: Path, content: str, what: str) -> None:
+    """The error of a file names the file."""
+    path = tmp_path / "mine.toml"
+    path.write_text(content)
+    with pytest.raises(DeclarationError) as refusal:
+        load_streams(path)
+    assert what in refusal.value.what
+    assert str(path) in refusal.value.where
+
+
+def test_a_file_that_is_not_there_is_no_traceback(tmp_path: Path) -> None:
+    """A wrong path is an error of nightjar's."""
+    with pytest.raises(DeclarationError, match="cannot be read"):
+        load_streams(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("text", ["string", "int64", "double", "boolean", "timestamp", "decimal(18,0)", "decimal(1,1)"])
+def test_a_type_reads_back_as_it_is_shown(text: str) -> None:
+    """Types are written the same way everywhere."""
+    assert str(FieldType.parse(text)) == text
