@@ -7,6 +7,7 @@ the remedy.
 
 import logging
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -97,6 +98,7 @@ def explained(settings: Settings, doing: str) -> Iterator[None]:
 
 def _connected(client: Any, settings: Settings, options: Mapping[str, Any], *topics: str) -> Any:
     try:
+        _probe(settings.bootstrap)
         return client(*topics, bootstrap_timeout_ms=CONNECT_TIMEOUT_MS, **python_options(settings), **options)
     except (kafka.errors.KafkaError, OSError) as error:
         raise KafkaError(
@@ -104,6 +106,24 @@ def _connected(client: Any, settings: Settings, options: Mapping[str, Any], *top
             where=f"Kafka at {settings.bootstrap}",
             remedy="Start one with `nightjar up`, or set bootstrap_servers (and kafka, where it asks for a login)",
         ) from error
+
+
+def _probe(bootstrap: str) -> None:
+    """Raise OSError where nobody listens at any of the addresses: kafka-python would try until its time is up."""
+    failures: list[OSError] = []
+    for address in bootstrap.split(","):
+        host, _, port = address.strip().rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_MS / 1000).close()
+        except ValueError:
+            raise SettingsError(
+                f"{address!r} is no address", where="bootstrap_servers", remedy="Write host:port,host:port"
+            ) from None
+        except OSError as failure:
+            failures.append(failure)
+        else:
+            return
+    raise failures[0]
 
 
 def _revealed(security: Mapping[str, SecretStr]) -> dict[str, str]:

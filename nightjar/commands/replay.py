@@ -61,7 +61,8 @@ def replay(
     from nightjar.event_files import read_events
     from nightjar.replay import ReplayOptions, replay_batches, send
     from nightjar.settings import load_settings
-    from rules.streams import did_you_mean, load_streams
+    from rules.names import did_you_mean
+    from rules.streams import load_streams
 
     settings = load_settings(**({} if streams is None else {"streams": streams}))
     declared = load_streams(settings.streams)

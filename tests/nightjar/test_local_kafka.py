@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar import kafka_clients, topics
+from nightjar import topics
 from nightjar.kafka_clients import KafkaError, admin, consumer, producer
 from nightjar.local_kafka import LocalKafka, LocalKafkaError
 from nightjar.settings import load_settings
@@ -65,9 +65,8 @@ def test_refused_topic_names_the_topic(kafka_topics: TestTopics) -> None:
         topics.ensure(kafka_topics.settings, streams)
 
 
-def test_no_broker_is_one_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_broker_is_one_clear_message() -> None:
     """Where nobody listens the error names the address and what to do."""
-    monkeypatch.setattr(kafka_clients, "CONNECT_TIMEOUT_MS", 500)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"

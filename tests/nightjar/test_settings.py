@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from nightjar.kafka_clients import python_options, spark_options
+from nightjar.kafka_clients import admin, python_options, spark_options
 from nightjar.settings import load_settings, settings_table
 from rules.errors import SettingsError
 
@@ -77,6 +77,12 @@ def test_unknown_name_in_the_file_is_refused() -> None:
     Path("nightjar.toml").write_text("bucket = 7\n")
     with pytest.raises(SettingsError, match=r"nightjar.toml: bucket: is no setting. Did you mean buckets\?"):
         load_settings()
+
+
+def test_address_without_port_is_refused() -> None:
+    """The brokers are written host:port."""
+    with pytest.raises(SettingsError, match=r"'kafka' is no address. Write host:port"):
+        admin(load_settings(bootstrap_servers="kafka"))
 
 
 SASL = {
