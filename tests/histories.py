@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,6 +86,7 @@ def _symbols() -> st.SearchStrategy[str]:
     return st.sampled_from(sorted(OPERATORS))
 
 
+@functools.cache
 def comparisons(name: str, kind: str) -> st.SearchStrategy[Said]:
     """Comparisons of one field or measure with a literal that data is likely to meet."""
     cents = st.integers(-300, 300)
@@ -103,9 +105,10 @@ def comparisons(name: str, kind: str) -> st.SearchStrategy[Said]:
     return st.just(Said(f"{name} IS NOT NULL", lambda row: row[name] is not None))
 
 
-def predicates(kinds: dict[str, str]) -> st.SearchStrategy[Said]:
-    """Comparisons joined by AND, OR and NOT."""
-    leaves = st.one_of([comparisons(name, kind) for name, kind in kinds.items()])
+@functools.cache  # a strategy takes far longer to make than to draw from
+def predicates(kinds: tuple[tuple[str, str], ...]) -> st.SearchStrategy[Said]:
+    """Comparisons joined by AND, OR and NOT; kinds: (name, kind) of the columns."""
+    leaves = st.one_of([comparisons(name, kind) for name, kind in kinds])
     return st.recursive(
         leaves,
         lambda inner: st.one_of(
@@ -135,8 +138,15 @@ def _not(a: bool | None) -> bool | None:
 
 
 FIELD_KINDS = {
-    "place": "string", "amount": "decimal", "number": "int64", "ratio": "double", "flag": "boolean", "seen": "timestamp",
-}  # fmt: skip
+    "place": "string",
+    "amount": "decimal",
+    "number": "int64",
+    "ratio": "double",
+    "flag": "boolean",
+    "seen": "timestamp",
+}
+FIELD_PREDICATES = predicates(tuple(FIELD_KINDS.items()))
+PERHAPS = st.none() | FIELD_PREDICATES
 _NUMBERS = ("amount", "large", "number", "ratio")
 _ANY = ("place", "amount", "large", "number", "ratio", "flag", "seen", "id")
 _FIELDS_OF = {
@@ -164,8 +174,8 @@ def measures(draw: st.DrawFn) -> tuple[dict[str, Any], Measure, str]:
     function = draw(st.sampled_from(sorted(_FIELDS_OF)))
     name = draw(st.sampled_from(_FIELDS_OF[function]))
     over = draw(st.sampled_from([1, 3, 8, 30]))
-    where = draw(st.none() | predicates(FIELD_KINDS))
-    since = draw(st.none() | predicates(FIELD_KINDS))
+    where = draw(PERHAPS)
+    since = draw(PERHAPS)
     per = draw(st.sampled_from([(), ("place",), ("number",), ("place", "flag")]))
     excluding = draw(st.booleans())
     written: dict[str, Any] = {function: name or "*", "over": f"{over}s"}
@@ -189,8 +199,8 @@ def rules(draw: st.DrawFn, rule_id: str, *, effective: int | None = None) -> tup
     """One version of a rule, for nightjar and for the reference."""
     drawn = {f"m{i}": draw(measures()) for i in range(draw(st.integers(1, 3)))}
     group_by = draw(st.sampled_from([("who",), ("who", "place"), ("number",), ()]))
-    where = draw(st.none() | predicates(FIELD_KINDS))
-    when = draw(predicates({"amount": "decimal", **{name: kind for name, (_, _, kind) in drawn.items()}}))
+    where = draw(PERHAPS)
+    when = draw(predicates((("amount", "decimal"), *((name, kind) for name, (_, _, kind) in drawn.items()))))
     written: dict[str, Any] = {
         "id": rule_id,
         "stream": "things",
@@ -233,32 +243,36 @@ def rule_sets(draw: st.DrawFn) -> tuple[RuleSet, list[Version]]:
     return ruleset, versions
 
 
+_DELAYS = st.sampled_from([0, 0, 0, 1, 2, 5, 10])
+_LATE_DELAYS = st.sampled_from([0, 0, 0, 1, 2, 5, 10, 11, 15, 30])
+_STEPS = st.sampled_from([0, 0, 1, 1, 2, 5])
+_VALUES = st.fixed_dictionaries(
+    {
+        "who": st.sampled_from(["x", "x", "y", None]),
+        "place": st.sampled_from(["a", "b", None]),
+        "amount": st.none() | st.integers(-300, 300).map(lambda cents: Decimal(cents) / 100),
+        "large": st.none() | st.integers(-(10**18) + 1, 10**18 - 1).map(lambda n: Decimal(n).scaleb(-3)),
+        "number": st.none() | st.integers(-2, 2) | st.just(2**61),
+        "ratio": st.none() | st.sampled_from([0.1, -1.5, 1e16, 2.5, 1e-9, -0.0]),
+        "flag": st.none() | st.booleans(),
+        "seen": st.none() | st.integers(0, 5).map(lambda s: s * SECOND),
+    }
+)
+
+
 @st.composite
 def events(draw: st.DrawFn, *, lateness: bool, most: int = 25) -> list[Event]:
     """Events in the order of arrival, with disorder, equal times, NULLs and repeated ids."""
     arrival = 60 * SECOND
     made: list[Event] = []
     for _ in range(draw(st.integers(0, most))):
-        arrival += draw(st.sampled_from([0, 0, 1, 1, 2, 5])) * SECOND
-        delays = [0, 0, 0, 1, 2, 5, 10] + ([11, 15, 30] if lateness else [])
+        arrival += draw(_STEPS) * SECOND
         if made and draw(st.integers(0, 9)) == 0:
             made.append({**draw(st.sampled_from(made)), "arrival": arrival})
             continue
-        made.append(
-            {
-                "id": f"e{draw(st.integers(0, 99)):02d}-{len(made)}",
-                "at": arrival - draw(st.sampled_from(delays)) * SECOND,
-                "who": draw(st.sampled_from(["x", "x", "y", None])),
-                "place": draw(st.sampled_from(["a", "b", None])),
-                "amount": draw(st.none() | st.integers(-300, 300).map(lambda cents: Decimal(cents) / 100)),
-                "large": draw(st.none() | st.integers(-(10**18) + 1, 10**18 - 1).map(lambda n: Decimal(n).scaleb(-3))),
-                "number": draw(st.none() | st.integers(-2, 2) | st.just(2**61)),
-                "ratio": draw(st.none() | st.sampled_from([0.1, -1.5, 1e16, 2.5, 1e-9, -0.0])),
-                "flag": draw(st.none() | st.booleans()),
-                "seen": draw(st.none() | st.integers(0, 5).map(lambda s: s * SECOND)),
-                "arrival": arrival,
-            }
-        )
+        at = arrival - draw(_LATE_DELAYS if lateness else _DELAYS) * SECOND
+        identifier = f"e{draw(st.integers(0, 99)):02d}-{len(made)}"
+        made.append({"id": identifier, "at": at, **draw(_VALUES), "arrival": arrival})
     return made
 
 
