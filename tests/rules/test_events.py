@@ -191,6 +191,22 @@ def test_no_digit_is_lost_on_the_way(cents: int, at: int, ratio: float, number: 
     assert parsed["ratio"] == ratio
 
 
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    max_leaves=3,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(GOOD)), VALUES), st.binary(max_size=20))
+def test_nothing_that_arrives_does_more_than_be_rejected(values: dict[str, Any], noise: bytes) -> None:
+    """Whatever stands on the topic is a rejection, or an event that fits the stream's schema."""
+    assert isinstance(parse_event(noise, STREAM), Rejection)
+    for raw in (event_with(**{name: json.dumps(value) for name, value in values.items()}), values):
+        parsed = parse_event(raw, STREAM)
+        assert isinstance(parsed, Rejection) or pa.Table.from_pylist([parsed], STREAM.schema).num_rows == 1
+
+
 @pytest.mark.parametrize(("ahead", "rejected"), [(-1, False), (60_000_000, False), (60_000_001, True)])
 def test_an_event_too_far_in_the_future_is_rejected(ahead: int, rejected: bool) -> None:
     """max_future_skew after arrival is still allowed, a microsecond more is not."""

@@ -289,6 +289,28 @@ def test_a_text_that_is_no_rule_is_refused_cleanly(text: str | bytes, what: str)
     assert what in problem.message
 
 
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=3),
+    max_leaves=5,
+)
+KEYS = ["id", "stream", "group_by", "measures", "when", "where", "state", "severity", "description", "effective"]
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), PLAIN), st.dictionaries(st.text(max_size=3), PLAIN), PLAIN)
+def test_no_data_does_more_than_be_refused(keys: dict[str, Any], measures: dict[Any, Any], measure: Any) -> None:
+    """Whatever stands where in a rule, the answer is a RuleError with a text, or the rule."""
+    for rule in (
+        written(**keys),
+        written(measures=measures),
+        written(measures={"spent": {"sum": measure, "over": measure, "where": measure, "per": measure}}),
+    ):
+        try:
+            parse_rule(rule, STREAMS)
+        except RuleError as refusal:
+            str(refusal).encode("utf-8", "backslashreplace")
+
+
 def test_result_types() -> None:
     """Counts are integers, averages doubles, decimal sums keep their scale, the rest keeps the field's type."""
     assert result_type(Function.COUNT, None) == INT64

@@ -342,6 +342,26 @@ def test_a_text_made_to_exhaust_the_parser_is_refused_at_once(name: str) -> None
     assert time.monotonic() - started < 2
 
 
+WORDS = [
+    "amount", "number", "ratio", "status", "flag", "seen", "order", "AND", "OR", "NOT", "(", ")", ",", "=", "<>", "<",
+    "+", "-", "*", "/", "%", "1", "2.5", "1e5", "'x'", "'a%'", "NULL", "TRUE", "IS", "IN", "BETWEEN", "LIKE", "CASE",
+    "WHEN", "THEN", "ELSE", "END", "COALESCE(", "ABS(", "CAST(", "AS", "DOUBLE", "EXTRACT(", "HOUR", "FROM",
+    "TIMESTAMP", "::", ".", ";", "[", "{", "->", "--", "/*", '"', "`", "@", "?", ":", "SELECT", "#", "\\", "\x00", "é",
+    "'",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join) | st.text(max_size=30))
+def test_no_text_does_more_than_compile_or_be_refused(text: str) -> None:
+    """Whatever is sent as a predicate is a PredicateError with a text, or runs and gives a boolean for every row."""
+    try:
+        predicate = compile_predicate(text, COLUMNS)
+    except PredicateError as refusal:
+        str(refusal)
+        return
+    assert truth(predicate.text) == truth(text)
+
+
 def test_what_stays_within_the_limits_is_compiled() -> None:
     """The longest text, the deepest nesting and a long chain of conditions still work."""
     assert truth("flag" + " " * (MAX_TEXT - 4)) == "TFF"
