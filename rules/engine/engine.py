@@ -73,9 +73,17 @@ class Engine:
 
     stream: the declaration of the events. ruleset: all published versions. batch: evaluate every event whatever its
     lateness (the truth); False: late events count for events that arrive later, and are not evaluated (law 8).
+    group_bys: evaluate the rules of these only (None: of all), where others are evaluated elsewhere.
     """
 
-    def __init__(self, stream: Stream, ruleset: RuleSet, *, batch: bool = False) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        ruleset: RuleSet,
+        *,
+        batch: bool = False,
+        group_bys: frozenset[tuple[str, ...]] | None = None,
+    ) -> None:
         self.stream = stream
         self.clock = _LONG_AGO
         self._batch = batch
@@ -86,14 +94,13 @@ class Engine:
         self._next_seq = 0
         self._look_again_at = _EVICTION_FLOOR
         self._event_columns = [*stream.fields, ARRIVAL]
-        self._ruleset = ruleset
         self._plan: Plan
-        self.set_rules(ruleset)
+        self.set_rules(ruleset, group_bys)
 
-    def set_rules(self, ruleset: RuleSet) -> None:
+    def set_rules(self, ruleset: RuleSet, group_bys: frozenset[tuple[str, ...]] | None = None) -> None:
         """Evaluate by these versions from now on. A new group-by starts with all that is retained."""
-        self._ruleset = ruleset
-        self._plan = compile_plan(self.stream, ruleset, None if self._batch else self._settled)
+        self._ruleset, self._group_bys = ruleset, group_bys
+        self._plan = compile_plan(self.stream, ruleset, None if self._batch else self._settled, group_bys)
         self._masks.use(self._plan.predicates)
         groups = {plan.group_by for plan in self._plan.groups}
         self._timelines = {g: t for g, t in self._timelines.items() if g in groups}
@@ -217,6 +224,6 @@ class Engine:
         self._masks = Masks(self.store)
         self._ledger = Ledger(self.store)
         self._timelines = {}
-        self.set_rules(self._ruleset)
+        self.set_rules(self._ruleset, self._group_bys)
         self.restore(needed)
         self._next_seq = next_seq

@@ -77,8 +77,10 @@ class Plan:
         return max((group.reach for group in self.groups), default=0)
 
 
-def compile_plan(stream: Stream, ruleset: RuleSet, since: int | None) -> Plan:
-    """Compile the versions that can apply to an event at or after `since` (µs; None: to any event).
+def compile_plan(
+    stream: Stream, ruleset: RuleSet, since: int | None, group_bys: frozenset[tuple[str, ...]] | None = None
+) -> Plan:
+    """Compile the versions of these group-bys (None: all) that can apply at or after `since` (µs; None: ever).
 
     Where a rule changes its group-by, each version stands in the plan of its own group-by, which holds the rule's
     other versions too, so that every plan picks versions alike.
@@ -90,7 +92,8 @@ def compile_plan(stream: Stream, ruleset: RuleSet, since: int | None) -> Plan:
     predicates: dict[str, Predicate] = {}
     numbers: dict[Aggregate, int] = {}
     groups = []
-    for group_by in sorted({v.rule.group_by for versions in live.values() for v in versions}):
+    wanted = {v.rule.group_by for versions in live.values() for v in versions}
+    for group_by in sorted(wanted if group_bys is None else wanted & group_bys):
         compiled = {}
         reach = 0
         for rule_id, versions in live.items():

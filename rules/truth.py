@@ -1,0 +1,143 @@
+"""The truth: what rules conclude about a finished table of events, whatever the order it came in (design law 9).
+
+The stream's alerts are held against it, and `nightjar evaluate` writes it to a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from rules.engine import Engine, Evaluated
+from rules.engine.records import Described
+from rules.engine.store import ARRIVAL
+from rules.errors import EvaluationError
+from rules.model import State
+from rules.streams import Stream
+from rules.versions import RuleSet, RuleVersion
+
+RESULT_SCHEMA = pa.schema(
+    [
+        ("rule_id", pa.string()),
+        ("rule_version", pa.int64()),
+        ("event_id", pa.string()),
+        ("event_time", pa.timestamp("us", "UTC")),
+        ("violated", pa.bool_()),
+        ("group", pa.string()),
+        ("measures", pa.string()),
+    ]
+)
+
+# Rows whose texts are made at once: some tens of megabytes, and a row group of a file.
+ROWS_AT_ONCE = 131_072
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One version of a rule: how many events it was evaluated at, and at how many of them it was violated."""
+
+    version: RuleVersion
+    evaluated: int
+    violations: int
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The evaluations of one version, one for each group-by it was looked at in."""
+
+    version: RuleVersion
+    results: list[Evaluated]
+
+    def places(self, result: Evaluated, *, every: bool) -> np.ndarray:
+        """The places of a result to show, in the order of arrival."""
+        at = result.seen if every else result.violated
+        ordered: np.ndarray = at[np.argsort(result.rows[at])]
+        return ordered
+
+
+class Truth:
+    """What the rules of one stream conclude about a table of events.
+
+    stream: the events' declaration. ruleset: the versions; those of other streams are left aside. events: the stream's
+    fields in their Arrow types and `arrival_time` (timestamp[us, UTC]; without it events arrive when they happen), in
+    any row order; arrival says which of several events with one id counts.
+
+    Raises EvaluationError where a measure's exact value leaves the range of its type.
+    """
+
+    def __init__(self, stream: Stream, ruleset: RuleSet, events: pa.Table) -> None:
+        if ARRIVAL not in events.column_names:
+            events = events.append_column(ARRIVAL, events.column(stream.event_time))
+        self._engine = Engine(stream, ruleset.of_stream(stream.name), batch=True)
+        advance = self._engine.advance(events)
+        if advance.failures:
+            failure = advance.failures[0]
+            others = f" (and {len(advance.failures) - 1} more like this)" if len(advance.failures) > 1 else ""
+            raise EvaluationError(
+                f"its exact value at event {failure.event_id} does not fit 64 bits{others}",
+                where=f"rule {failure.rule_id}: measures.{failure.measure}",
+                remedy="Shorten its window, or narrow what it counts; a double takes any size",
+            )
+        self.events = events.num_rows
+        self.duplicates = advance.duplicates
+        self._found = [
+            _Found(version, [result for result in advance.evaluated if result.compiled.version == version])
+            for version in ruleset.of_stream(stream.name).versions
+        ]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """One for each version that looks for something, in the order of publication."""
+        return [
+            Verdict(
+                found.version,
+                sum(len(result.seen) for result in found.results),
+                sum(len(result.violated) for result in found.results),
+            )
+            for found in self._found
+            if found.version.rule.state not in (State.PAUSED, State.RETIRED)
+        ]
+
+    def rows(self, *, every: bool = False) -> int:
+        """How many rows `tables` has."""
+        return sum(verdict.evaluated if every else verdict.violations for verdict in self.verdicts)
+
+    def tables(self, *, every: bool = False) -> Iterator[pa.Table]:
+        """The violations (every: all evaluations) as RESULT_SCHEMA, rule by rule and then as they arrived.
+
+        Each table holds at most ROWS_AT_ONCE rows, all of one version; its texts are made when it is asked for.
+        """
+        for found in self._found:
+            for result in found.results:
+                at = found.places(result, every=every)
+                for start in range(0, len(at), ROWS_AT_ONCE):
+                    yield self._table(result, at[start : start + ROWS_AT_ONCE])
+
+    def table(self, *, every: bool = False) -> pa.Table:
+        """All of `tables` in one."""
+        return pa.concat_tables([RESULT_SCHEMA.empty_table(), *self.tables(every=every)])
+
+    def _table(self, result: Evaluated, at: np.ndarray) -> pa.Table:
+        store, version = self._engine.store, result.compiled.version
+        rows = result.rows[at]
+        violated = np.zeros(len(result.rows), np.bool_)
+        violated[result.violated] = True
+        described = Described(store, result.compiled, result.values, rows, at)
+        columns = {
+            "rule_id": pa.repeat(version.rule.id, len(at)),
+            "rule_version": pa.repeat(version.version, len(at)),
+            "event_id": _text(described.event_id),
+            "event_time": store.array(store.stream.event_time, rows),
+            "violated": pa.array(violated[at]),
+            "group": _text(described.group),
+            "measures": _text(described.measures),
+        }
+        return pa.table(columns).cast(RESULT_SCHEMA)
+
+
+def _text(series: pl.Series) -> pa.Array:
+    return series.to_arrow(compat_level=pl.CompatLevel.oldest())
