@@ -1,0 +1,114 @@
+"""What is kept beside Spark's checkpoint, and whether a checkpoint fits the job that would go on from it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rules.errors import NightjarError
+from rules.streams import Stream
+from streaming.config import JobConfig
+from streaming.rulebook import Route
+
+FORMAT = 1
+_FILE = "nightjar.json"
+
+
+class CheckpointError(NightjarError):
+    """A checkpoint does not fit the job."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A checkpoint's name, drawn when it is made, and the routes its buckets are numbered by."""
+
+    name: str
+    routes: tuple[Route, ...]
+
+
+def settle(config: JobConfig, routes: list[Route]) -> Identity:
+    """Check the checkpoint against the job and keep what is new; makes the file for a new checkpoint.
+
+    routes: all that the rules ask for, in the order they were first asked for. Raises CheckpointError with a remedy
+    where the checkpoint was written with other buckets or another declaration of a stream.
+    """
+    path = config.checkpoint / _FILE
+    if not path.exists():
+        if (config.checkpoint / "offsets").exists():
+            raise _unfit(config, f"{_FILE} is missing", "it is not a checkpoint of nightjar")
+        found: dict[str, Any] = {"name": uuid.uuid4().hex, "routes": []}
+    else:
+        found = _read(path, config)
+        _check(found, config)
+    kept = [Route(r["stream"], r["field"]) for r in found["routes"]]
+    if kept != routes[: len(kept)]:
+        raise _unfit(config, "its routes are not those of the rules topic", "the rules topic is another one")
+    wanted = {
+        "format": FORMAT,
+        "name": found["name"],
+        "buckets": config.buckets,
+        "streams": {name: _declaration(stream) for name, stream in config.streams.items()},
+        "routes": [{"stream": route.stream, "field": route.field} for route in routes],
+    }
+    config.checkpoint.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(wanted, indent=1))
+    partial.replace(path)
+    return Identity(found["name"], tuple(routes))
+
+
+def committed_offsets(config: JobConfig) -> Mapping[str, Mapping[str, int]]:
+    """Topic -> partition -> the offset after the last record of the last batch that was committed; empty before."""
+    commits = config.checkpoint / "commits"
+    done = [int(file.name) for file in commits.iterdir() if file.name.isdigit()] if commits.is_dir() else []
+    if not done:
+        return {}
+    lines = (config.checkpoint / "offsets" / str(max(done))).read_text().splitlines()
+    offsets: dict[str, dict[str, int]] = json.loads(lines[-1])
+    return offsets
+
+
+def _declaration(stream: Stream) -> dict[str, Any]:
+    return {
+        "topic": stream.topic,
+        "event_id": stream.event_id,
+        "event_time": stream.event_time,
+        "entities": list(stream.entities),
+        "fields": {name: str(kind) for name, kind in stream.fields.items()},
+    }
+
+
+def _read(path: Path, config: JobConfig) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except ValueError:
+        raise _unfit(config, f"{_FILE} is not JSON", "it was changed by hand") from None
+    if found.get("format") != FORMAT:
+        raise _unfit(config, f"its format is {found.get('format')}, this version reads {FORMAT}", "it is of another")
+    return found
+
+
+def _check(found: Mapping[str, Any], config: JobConfig) -> None:
+    if found["buckets"] != config.buckets:
+        raise _unfit(
+            config,
+            f"it was made with buckets = {found['buckets']}, and the setting is {config.buckets}",
+            f"Set buckets = {found['buckets']}",
+        )
+    for name, kept in found["streams"].items():
+        if name not in config.streams:
+            raise _unfit(config, f"it holds events of stream {name}, which is no longer declared", f"Declare {name}")
+        now = _declaration(config.streams[name])
+        for key, value in kept.items():
+            if now[key] != value:
+                remedy = "Declare it as it was"
+                raise _unfit(config, f"streams.{name}.{key} was {value} and is {now[key]}", remedy)
+
+
+def _unfit(config: JobConfig, what: str, remedy: str) -> CheckpointError:
+    start_anew = "or set checkpoint_dir to a new folder: the job then reads the topics from their beginning"
+    return CheckpointError(what, where=f"checkpoint {config.checkpoint}", remedy=f"{remedy}, {start_anew}")

@@ -1,0 +1,60 @@
+"""What travels between the packer, the buckets and the sink: the few rows a micro-batch has inside Spark.
+
+Events are packed before the stateful operator, which hands every row to Python as an object: a bucket gets its events
+as one Arrow stream for each slice of a partition, never one by one.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import pyarrow as pa
+
+from rules.streams import Stream
+
+# A row of the packer: the bucket it is for, what it is, and its payload.
+PACKED_SCHEMA = "bucket int, kind string, payload binary"
+# A row for the sink: `sent_at` is the wall clock (µs) of the event behind it, or NULL.
+SAID_SCHEMA = "topic string, key string, value string, sent_at bigint"
+
+SENT_AT = "sent_at"
+PRIMARY = "primary"
+
+
+class Kind(StrEnum):
+    """What a packed row holds."""
+
+    EVENTS = "events"  # an Arrow stream of `events_schema`
+    RULE = "rule"  # JSON: offset, arrival (µs), value (text)
+    CLOCK = "clock"  # JSON: incarnation, clock (µs)
+    QUARANTINE = "quarantine"  # the JSON text of a record for the quarantine topic, passed on as it is
+
+
+def events_schema(stream: Stream) -> pa.Schema:
+    """The columns of packed events: the stream's fields and where each event came from.
+
+    primary: of the buckets that get the event, one speaks for it where it is to be said once.
+    """
+    return pa.schema(
+        [
+            *stream.schema,
+            ("arrival_time", pa.timestamp("us", "UTC")),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            (SENT_AT, pa.int64()),
+            (PRIMARY, pa.bool_()),
+        ]
+    )
+
+
+def to_ipc(table: pa.Table) -> bytes:
+    """A table as one Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def from_ipc(payload: bytes) -> pa.Table:
+    """The table that `to_ipc` wrote."""
+    return pa.ipc.open_stream(pa.py_buffer(payload)).read_all()

@@ -1,0 +1,138 @@
+"""A bucket's log of deltas: what is written is read, however it was merged."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import histories
+import pyarrow as pa
+import pyarrow.compute as pc
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rules.engine import Delta, Engine
+from rules.engine.ledger import LEDGER_SCHEMA
+from rules.versions import RuleSet
+from streaming import statelog
+from streaming.statelog import FAN_OUT, Head, StateLog
+
+_NEVER = -(1 << 60)
+
+
+class Memory(dict[int, bytes]):
+    """Entries kept in a dictionary."""
+
+    def get(self, number: int) -> bytes:  # type: ignore[override]
+        """What was put."""
+        return self[number]
+
+    def put(self, number: int, value: bytes) -> None:
+        """Keep it."""
+        self[number] = value
+
+    def remove(self, number: int) -> None:
+        """Forget it."""
+        del self[number]
+
+
+def delta(*names: str, at: int = 0) -> Delta:
+    """Events of these ids at a time in seconds, taken in by an engine without rules."""
+    made = [
+        {**dict.fromkeys(histories.STREAM.fields), "id": n, "at": at * histories.SECOND, "arrival": 0} for n in names
+    ]
+    return Engine(histories.STREAM, RuleSet(), batch=True).advance(histories.table(made)).delta
+
+
+def announcement(event_id: str, revision: int) -> Delta:
+    """One alert's announcement, without events."""
+    entry = dict.fromkeys(LEDGER_SCHEMA.names, "") | {
+        "event_id": event_id, "event_time": 0, "rule_version": 1, "revision": revision, "retracted": False,
+    }  # fmt: skip
+    return Delta(delta().events, pa.Table.from_pylist([entry], LEDGER_SCHEMA))
+
+
+def held(log: StateLog, head: Head) -> list[str]:
+    """The ids in the log, oldest first."""
+    return [i for entry in head.entries for i in log.read(entry).events.column("id").to_pylist()]
+
+
+def test_entries_merge_in_levels_and_none_is_lost() -> None:
+    """After any number of appends the log holds every event once, in order, in few entries."""
+    entries = Memory()
+    log, head = StateLog(entries, "at"), Head()
+    for n in range(3 * FAN_OUT * FAN_OUT + 5):
+        head = log.append(head, delta(f"e{n}"), _NEVER)
+    assert held(log, head) == [f"e{n}" for n in range(3 * FAN_OUT * FAN_OUT + 5)]
+    assert len(head.entries) <= 3 + FAN_OUT + FAN_OUT
+    assert set(entries) == {entry.number for entry in head.entries}
+    assert Head.from_bytes(head.to_bytes()) == head
+
+
+def test_events_before_the_horizon_go_when_entries_merge_or_wholly_pass() -> None:
+    """What no rule can need does not stay: a wholly passed entry goes unread, others lose it when they merge."""
+    entries = Memory()
+    log, head = StateLog(entries, "at"), Head()
+    head = log.append(head, delta("old", at=1), _NEVER)
+    head = log.append(head, delta("new", at=9), 5 * histories.SECOND)
+    assert held(log, head) == ["new"]
+    head = Head()
+    for n in range(FAN_OUT):
+        mixed = Delta(
+            pa.concat_tables([delta(f"a{n}", at=1).events, delta(f"b{n}", at=9).events]), delta().announcements
+        )
+        head = log.append(head, mixed, 5 * histories.SECOND)
+    assert held(log, head) == [f"b{n}" for n in range(FAN_OUT)]
+
+
+def test_a_merge_keeps_the_last_announcement_of_each_alert() -> None:
+    """Revisions of one alert become one entry: the last."""
+    merged = statelog.concat([announcement("x", 1), announcement("y", 1), announcement("x", 2)], "at", _NEVER)
+    assert sorted(
+        zip(*(merged.announcements.column(c).to_pylist() for c in ("event_id", "revision")), strict=True)
+    ) == [
+        ("x", 2),
+        ("y", 1),
+    ]
+
+
+def test_an_engine_reads_only_what_it_has_not_seen() -> None:
+    """The head tells an engine at some version which entries to read, and one of a failed attempt that it is none."""
+    log, head = StateLog(Memory(), "at"), Head()
+    for n in range(3):
+        head = log.append(head, delta(f"e{n}"), _NEVER)
+    seen_one = log.append(Head(), delta("e0"), _NEVER)
+    assert not head.holds(1, seen_one.tokens[1])
+    assert head.holds(2, head.tokens[2])
+    assert [log.read(e).events.column("id").to_pylist() for e in head.missing(2)] == [["e2"]]
+
+
+def test_large_entries_are_merged_no_more(monkeypatch: Any) -> None:
+    """Nothing is rewritten whole: past a size an entry stays as it is."""
+    monkeypatch.setattr(statelog, "LARGEST_MERGED", 0)
+    log, head = StateLog(Memory(), "at"), Head()
+    for n in range(3 * FAN_OUT):
+        head = log.append(head, delta(f"e{n}"), _NEVER)
+    assert len(head.entries) == 3 * FAN_OUT
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories.rule_sets(), histories.events(lateness=True, most=40), st.lists(st.integers(0, 40), max_size=30))
+def test_an_engine_restored_from_the_log_goes_on_like_one_that_was_never_lost(
+    rule_set: Any, events: Any, cuts: list[int]
+) -> None:
+    """Laws 9 and 11 through the durable form: merged, filtered by the horizon, written and read again."""
+    ruleset, _ = rule_set
+    table = histories.table(events)
+    edges = [0, *sorted(c % (table.num_rows + 1) for c in cuts), table.num_rows]
+    whole = Engine(histories.STREAM, ruleset)
+    log, head = StateLog(Memory(), "at"), Head()
+    for a, b in itertools.pairwise(edges):
+        batch = table.slice(a, b - a)
+        clock = pc.max(batch.column("arrival_time")).cast(pa.int64()).as_py()
+        lost = Engine(histories.STREAM, ruleset)
+        for entry in head.entries:
+            lost.restore(log.read(entry))
+        expected, got = whole.advance(batch, clock), lost.advance(batch, clock)
+        assert got.alerts.equals(expected.alerts)
+        head = log.append(head, got.delta, whole.horizon)
