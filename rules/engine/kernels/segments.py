@@ -64,8 +64,8 @@ def insert(  # type: ignore[no-untyped-def]
 ):
     """Insert store rows base, base + 1, … into their groups' segments (groups[i] < 0: into none).
 
-    Returns (used, touched, first, places): the arena's use afterwards, or -1 and nothing done where it is too small by
-    touched[0] places; the groups touched, and for each the arena places of its new rows, ascending, in
+    Returns (used, touched, first, places): the arena's use afterwards, or -1 and nothing done where it is too small, and
+    touched[0] is the room that suffices beside what is held; the groups touched, and for each the arena places of its new rows, ascending, in
     places[first[t]:first[t + 1]]. Rows before `horizon` are let go from the front of touched segments.
     """
     n = len(groups)
@@ -82,17 +82,20 @@ def insert(  # type: ignore[no-untyped-def]
             count += 1
         first[slot_of[g] + 1] += 1
     needed = used
+    moved = 0  # if all touched segments had to move, as they may have to after a compaction
     for t in range(count):
         g = touched[t]
         while start[g] < end[g] and arena_times[start[g]] < horizon:
             start[g] += 1
             room[g] -= 1
+        twice = 2 * (end[g] - start[g] + first[t + 1]) + 4
+        moved += twice
         if end[g] - start[g] + first[t + 1] > room[g]:
-            needed += 2 * (end[g] - start[g] + first[t + 1]) + 4
+            needed += twice
     if needed > len(rows):
         for t in range(count):
             slot_of[touched[t]] = -1
-        touched[0] = needed - len(rows)
+        touched[0] = moved
         return -1, touched[:1], first[:1], touched[:0]
     for t in range(count):
         first[t + 1] += first[t]
