@@ -25,29 +25,37 @@ def announce(
 
     Nothing is said about what stands announced in the same words. Order: retractions, then rule by rule.
     """
-    old = rows[rows < base]
-    old = old[ledger.announced(old)]
-    holding: dict[int, set[Subject]] = defaultdict(set)
-    if len(old):
-        known = set(old.tolist())
-        for result in results:
-            for row in result.rows[result.violated].tolist():
-                if row in known:
-                    holding[row].add(_subject(result))
-    said: Said = []
-    own = {
-        Subject(v.rule.id, v.version) for versions in plan.versions.values() for v in versions
-        if v.rule.group_by == plan.group_by
-    }  # fmt: skip
-    for row in old.tolist():
-        for subject, last in ledger.standing(row):
-            if subject in own and subject not in holding[row]:
-                said.append((row, subject, Announcement(last.revision + 1, True, last.content)))
+    said = _withdrawn(ledger, plan, results, rows, base)
     for result in results:
         said += _alerts(store, ledger, result, base)
     for row, subject, announcement in said:
         ledger.set(row, subject, announcement)
     return said
+
+
+def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[Evaluated], rows: Int64Array, base: int) -> Said:
+    old = rows[rows < base]
+    if not len(old) or not (announced := ledger.announced(old)).any():
+        return []
+    old = old[announced]
+    known = set(old.tolist())
+    holding: dict[int, set[Subject]] = defaultdict(set)
+    for result in results:
+        for row in result.rows[result.violated].tolist():
+            if row in known:
+                holding[row].add(_subject(result))
+    own = {
+        Subject(v.rule.id, v.version)
+        for versions in plan.versions.values()
+        for v in versions
+        if v.rule.group_by == plan.group_by
+    }
+    return [
+        (row, subject, Announcement(last.revision + 1, True, last.content))
+        for row in old.tolist()
+        for subject, last in ledger.standing(row)
+        if subject in own and subject not in holding[row]
+    ]
 
 
 def _subject(result: Evaluated) -> Subject:

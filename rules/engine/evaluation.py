@@ -65,7 +65,8 @@ def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> I
         of_rule = {name: values[aggregate] for name, aggregate in compiled.measures.items()}
         overflows = [Overflow(name, int(at)) for name, found in of_rule.items() for at in found.overflow if seen[at]]
         violated = condition & seen
-        violated[[overflow.at for overflow in overflows]] = 0
+        if overflows:
+            violated[[overflow.at for overflow in overflows]] = 0
         yield Evaluated(compiled, rows, seen, np.flatnonzero(violated), of_rule, overflows)
 
 
@@ -108,7 +109,7 @@ def _measured(timeline: Timeline, compiled: CompiledRule, name: str, found: Valu
     kind, aggregate = compiled.types[name].kind, compiled.measures[name]
     if kind is Kind.STRING:
         assert aggregate.field is not None
-        return timeline.store.tables[aggregate.field].strings(np.where(found.valid != 0, found.values, -1))
+        return timeline.store.tables[aggregate.field].strings(found.codes)
     if kind is Kind.BOOLEAN:
-        return pa.array(found.values.astype(np.bool_), mask=found.valid == 0)
+        return pa.array(found.values.astype(np.bool_), mask=None if found.valid is None else found.valid == 0)
     return number_array(found.values, found.valid)

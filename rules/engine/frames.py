@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from rules.engine.store import EventStore, Mask
+from rules.engine.store import EventStore, Mask, bitmap_of
 from rules.engine.strings import Int64Array
 from rules.types import Kind
 
@@ -17,9 +17,8 @@ _ARROW = {np.dtype(np.int64): pa.int64(), np.dtype(np.float64): pa.float64()}
 
 def number_array(values: np.ndarray, valid: Mask | None) -> pa.Array:
     """An Arrow array over the very memory of values (int64 or float64), NULL where valid is 0."""
-    bitmap = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     values = np.ascontiguousarray(values)
-    return pa.Array.from_buffers(_ARROW[values.dtype], len(values), [bitmap, pa.py_buffer(values)])
+    return pa.Array.from_buffers(_ARROW[values.dtype], len(values), [bitmap_of(valid), pa.py_buffer(values)])
 
 
 def physical_array(store: EventStore, name: str, rows: Int64Array | slice) -> pa.Array:

@@ -21,14 +21,19 @@ from rules.types import Kind
 
 @dataclass(frozen=True)
 class Values:
-    """One aggregate at the rows to evaluate: physical values, uint8 validity, and where the exact value has no place.
+    """One aggregate at the rows to evaluate: physical values, and where they are not NULL (uint8; None: everywhere).
 
-    `overflow` holds indices into the rows (usually none).
+    `overflow` holds indices into the rows where the exact value has no place in the type (usually none).
     """
 
     values: npt.NDArray[np.generic]
-    valid: Mask
+    valid: Mask | None
     overflow: Int64Array
+
+    @property
+    def codes(self) -> Int64Array:
+        """The values of a measure of strings, -1 for NULL."""
+        return np.where(self.valid != 0, self.values, -1)
 
 
 class _Walk:
@@ -115,13 +120,13 @@ class _Evaluation:
         if function is Function.COUNT:
             counts = np.empty(n, np.int64)
             totals.count(*changes, mask, counts)
-            return Values(walk.placed(counts, rows), np.ones(rows, np.uint8), _NONE)
+            return Values(walk.placed(counts, rows), None, _NONE)
         assert field is not None
         kind, values = self._store.stream.fields[field], walk.values(self._store, field)
         if function is Function.COUNT_DISTINCT:
             counts = np.empty(n, np.int64)
             order.distincts(*changes, mask, values.view(np.int64), counts)
-            return Values(walk.placed(counts, rows), np.ones(rows, np.uint8), _NONE)
+            return Values(walk.placed(counts, rows), None, _NONE)
         if function in (Function.FIRST, Function.LAST):
             ends = np.empty(n, np.int64)
             order.ends(*changes, mask, function is Function.LAST, ends)
@@ -191,7 +196,7 @@ def _of_integers(function: Function, scale: float, counts: Int64Array, results: 
     exact = (highs << 32) + lows
     beyond = np.flatnonzero((highs + (1 << 31)) >> 32)
     if function is Function.SUM:
-        return Values(exact, np.ones(len(exact), np.uint8), beyond)
+        return Values(exact, None, beyond)
     whole = exact.astype(np.float64)
     if len(beyond):
         whole[beyond] = highs[beyond] * 4294967296.0 + lows[beyond]

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -105,6 +104,5 @@ def _declared(store: EventStore, compiled: CompiledRule, name: str, found: Value
     aggregate, kind = compiled.measures[name], compiled.types[name]
     if kind.kind is Kind.STRING:
         assert aggregate.field is not None
-        codes = np.where(found.valid[at] != 0, found.values[at], -1)
-        return store.tables[aggregate.field].strings(codes)
-    return logical(found.values[at], found.valid[at], kind)
+        return store.tables[aggregate.field].strings(found.codes[at])
+    return logical(found.values[at], None if found.valid is None else found.valid[at], kind)

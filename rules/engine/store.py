@@ -58,9 +58,14 @@ def physical(array: pa.Array, kind: Kind) -> npt.NDArray[Any]:
     return _words(array, np.int64)
 
 
-def logical(values: npt.NDArray[np.generic], valid: Mask, kind: FieldType) -> pa.Array:
+def bitmap_of(valid: Mask | None) -> pa.Buffer | None:
+    """Arrow's validity bitmap; None where nothing is NULL."""
+    return None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def logical(values: npt.NDArray[np.generic], valid: Mask | None, kind: FieldType) -> pa.Array:
     """A pyarrow array of the field's declared type from its physical form; strings are not for this function."""
-    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    bitmap = bitmap_of(valid)
     if kind.kind is Kind.DECIMAL:
         words = np.empty((len(values), 2), np.int64)
         words[:, 0] = values
@@ -68,7 +73,7 @@ def logical(values: npt.NDArray[np.generic], valid: Mask, kind: FieldType) -> pa
         # the widest precision the same bits may have: sums of 18 digits fit 19
         return pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(values), [bitmap, pa.py_buffer(words)])
     if kind.kind is Kind.BOOLEAN:
-        return pa.array(values.astype(np.bool_), mask=valid == 0)
+        return pa.array(values.astype(np.bool_), mask=None if valid is None else valid == 0)
     values = np.ascontiguousarray(values)
     return pa.Array.from_buffers(kind.arrow, len(values), [bitmap, pa.py_buffer(values)])
 
