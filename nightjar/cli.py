@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
-from nightjar.commands import generate, replay
+from nightjar.commands import evaluate, generate, replay
 from rules.errors import NightjarError
 
-COMMANDS = (generate, replay)
+COMMANDS = (evaluate, generate, replay)
 
 app = typer.Typer(
     name="nightjar",

@@ -15,7 +15,6 @@ from nightjar.event_columns import MisfitError, as_declared
 from rules.errors import NightjarError
 from rules.events import Rejection, parse_event
 from rules.streams import Stream, did_you_mean
-from rules.timestamps import parse_timestamp
 from rules.types import TIMESTAMP
 
 ARRIVAL = "arrival_time"

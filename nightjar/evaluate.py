@@ -1,0 +1,49 @@
+"""The truth about a file of events: what `nightjar evaluate` does, for programs that have tables at hand."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rules.errors import SettingsError
+from rules.model import Rule
+from rules.streams import Stream
+from rules.timestamps import MIN_TIMESTAMP
+from rules.truth import RESULT_SCHEMA, Truth
+from rules.versions import RuleSet
+
+
+def evaluate(stream: Stream, rules: Iterable[Rule], events: pa.Table) -> Truth:
+    """What the rules conclude about the events of one stream; rules of other streams are left aside.
+
+    A rule applies from its `effective` time on, or from the beginning. events: see `Truth`.
+
+    Raises EvaluationError where a measure's exact value leaves the range of its type.
+    """
+    return Truth(stream, RuleSet.of(rules, MIN_TIMESTAMP), events)
+
+
+def write_truth(truth: Truth, path: Path, *, every: bool, progress: Callable[[int], object] | None = None) -> int:
+    """Write the violations (every: all evaluations) as Parquet of RESULT_SCHEMA, and return how many rows it has.
+
+    `progress` is told the rows of each part that is written. The file appears when it is complete.
+    """
+    part = path.with_name(f".{path.name}.part")
+    rows = 0
+    try:
+        with pq.ParquetWriter(part, RESULT_SCHEMA, compression="zstd") as writer:
+            for table in truth.tables(every=every):
+                writer.write_table(table, row_group_size=max(1, table.num_rows))
+                rows += table.num_rows
+                if progress is not None:
+                    progress(table.num_rows)
+        part.replace(path)
+    except OSError as failure:
+        part.unlink(missing_ok=True)
+        raise SettingsError(
+            f"cannot be written ({failure.strerror or failure})",
+            where=str(path),
+            remedy="Name a file in a folder of yours",
+        ) from None
+    return rows

@@ -1,0 +1,197 @@
+"""`nightjar evaluate`, held against DuckDB's window functions, and what it says of input it cannot use."""
+
+import json
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nightjar.evaluate import evaluate
+from nightjar.event_files import read_events
+from rules.model import parse_rule
+from rules.streams import SHIPPED, load_streams
+from rules.truth import RESULT_SCHEMA
+from tests.nightjar.command import run
+
+STREAMS = load_streams()
+TRANSACTIONS = STREAMS["transactions"]
+RULE = """
+id: spending
+stream: transactions
+group_by: [customer_id]
+measures: {spent: {sum: amount, over: 1h}}
+when: "spent > 25"
+"""
+EVENTS = """transaction_id,event_time,customer_id,terminal_id,amount
+1,2026-01-05T12:00:00Z,7,3,20
+2,2026-01-05T12:30:00Z,7,3,5.01
+3,2026-01-05T13:30:01Z,7,4,20.00
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three payments of one customer, and a rule."""
+    (tmp_path / "rules.yaml").write_text(RULE)
+    (tmp_path / "events.csv").write_text(EVENTS)
+    return tmp_path
+
+
+def generated(rows: int, seed: int) -> pa.Table:
+    """Payments of 40 customers over three days, no two at the same microsecond, one amount in ten NULL."""
+    rng = np.random.default_rng(seed)
+    times = rng.choice(3 * 86_400_000_000, rows, replace=False) + 1_767_600_000_000_000
+    cents = rng.integers(-2_000, 50_000, rows)
+    amounts = pa.array(cents).cast(pa.decimal128(19, 0)).cast(pa.float64()).to_numpy() / 100
+    return pa.table(
+        {
+            "transaction_id": pa.array(np.arange(rows), pa.int32()),
+            "event_time": pa.array(times).cast(pa.timestamp("us")),
+            "customer_id": pa.array(rng.integers(0, 40, rows), pa.int16()),
+            "terminal_id": pa.array([f"m{t}" for t in rng.integers(0, 9, rows)]).dictionary_encode(),
+            "amount": pa.array(amounts, mask=rng.random(rows) < 0.1),
+        }
+    )
+
+
+FUNCTIONS = {
+    "n": ("count", "*", "count(*) OVER w"),
+    "given": ("count", "amount", "count(amount) OVER w"),
+    "spent": ("sum", "amount", "coalesce(sum(amount) OVER w, 0)"),
+    "mean": ("avg", "amount", "(avg(cents) OVER w) / 100"),
+    "least": ("min", "amount", "min(amount) OVER w"),
+    "most": ("max", "amount", "max(amount) OVER w"),
+}
+
+
+@pytest.mark.parametrize("over", ["10m", "6h", "40h"])
+@pytest.mark.parametrize("group_by", [["customer_id"], ["customer_id", "terminal_id"], []], ids=",".join)
+def test_measures_equal_duckdbs_window_functions(tmp_path: Path, over: str, group_by: list[str]) -> None:
+    """Every measure of every event, and the violations that follow."""
+    pq.write_table(generated(3_000, seed=len(over) + len(group_by)), tmp_path / "events.parquet")
+    events = read_events(tmp_path / "events.parquet", TRANSACTIONS)
+    measures = {name: {function: field, "over": over} for name, (function, field, _) in FUNCTIONS.items()}
+    rule = {
+        "id": "r",
+        "stream": "transactions",
+        "group_by": group_by,
+        "measures": measures,
+        "when": "n >= 3 AND most > 400",
+    }
+    found = evaluate(TRANSACTIONS, [parse_rule(rule, STREAMS)], events).table(every=True)
+    interval = {"m": "MINUTE", "h": "HOUR"}[over[-1]]
+    columns = ", ".join(f"{sql} AS {name}" for name, (_, _, sql) in FUNCTIONS.items())
+    by = f"PARTITION BY {', '.join(group_by)}" if group_by else ""
+    expected = duckdb.sql(
+        f"SELECT transaction_id, {columns}"  # noqa: S608  the names are the test's own
+        " FROM (SELECT *, CAST(amount * 100 AS BIGINT) AS cents FROM events)"
+        f" WINDOW w AS ({by} ORDER BY event_time"
+        f" RANGE BETWEEN INTERVAL {over[:-1]} {interval} PRECEDING AND CURRENT ROW)"
+    )
+    by_id = {row[0]: dict(zip(FUNCTIONS, row[1:], strict=True)) for row in expected.fetchall()}
+    assert found.num_rows == len(by_id) == 3_000
+    for row in found.to_pylist():
+        want, got = by_id[row["event_id"]], json.loads(row["measures"])
+        assert (got["n"], got["given"]) == (want["n"], want["given"])
+        for name in ("spent", "least", "most"):
+            assert got[name] == (None if want[name] is None else f"{want[name]:.2f}"), name
+        assert got["mean"] == (None if want["mean"] is None else pytest.approx(want["mean"], rel=1e-12))
+        assert row["violated"] == (want["n"] >= 3 and want["most"] is not None and want["most"] > 400)
+
+
+def test_violations_are_written_and_summed_up(folder: Path) -> None:
+    """The readme's first minute: one file of rules, one of events, one of violations."""
+    done = run(
+        "evaluate", "--stream", "transactions", "--rules", "rules.yaml", "--events", "events.csv", "--out", "v.parquet",
+        folder=folder,
+    )  # fmt: skip
+    assert pq.read_schema(folder / "v.parquet").equals(RESULT_SCHEMA)
+    (row,) = pq.read_table(folder / "v.parquet").to_pylist()
+    assert (row["rule_id"], row["event_id"], row["violated"]) == ("spending", "2", True)
+    assert json.loads(row["measures"]) == {"spent": "25.01"}
+    assert json.loads(row["group"]) == {"customer_id": "7"}
+    assert "spending" in done.stdout
+    assert "3 events" in done.stdout
+
+
+def test_all_evaluations_are_written_on_demand(folder: Path) -> None:
+    """With --measures every event has a row, and --json prints the counts for a program."""
+    done = run(
+        "evaluate", "--stream", "transactions", "--rules", "rules.yaml", "--events", "events.csv", "--out", "v.parquet",
+        "--measures", "--json", folder=folder,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == {
+        "out": "v.parquet",
+        "rows": 3,
+        "events": 3,
+        "duplicates": 0,
+        "rules": [{"rule_id": "spending", "rule_version": 1, "evaluated": 3, "violations": 1}],
+    }
+    assert pq.read_table(folder / "v.parquet").column("violated").to_pylist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"--stream": "transaction"}, "Did you mean transactions?"),
+        ({"--rules": "none.yaml"}, "none.yaml: cannot be read"),
+        ({"--events": "none.csv"}, "none.csv: there is no such file"),
+        ({"--streams": "none.toml"}, "none.toml: cannot be read"),
+        ({"--out": "nowhere/v.parquet"}, "nowhere/v.parquet: cannot be written"),
+        ({"--out": "v.csv"}, "Name it like violations.parquet"),
+        ({"--stream": "logins"}, "holds no rule on stream logins"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_wrong_option_is_one_message(folder: Path, changes: dict[str, str], said: str) -> None:
+    """Exit code 2, no traceback, nothing written."""
+    given = {"--stream": "transactions", "--rules": "rules.yaml", "--events": "events.csv", "--out": "v.parquet"}
+    options = [word for pair in (given | changes).items() for word in pair]
+    done = run("evaluate", *options, code=2, folder=folder)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["events.csv", "rules.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        (
+            "events.csv",
+            ("5.01", "5.011"),
+            "events.csv: row 2: amount (string): '5.011' cannot be read as decimal(12,2)",
+        ),
+        ("events.csv", ("\n3,", "\n,"), "events.csv: row 3: transaction_id: is NULL"),
+        ("events.csv", ("2026-01-05T12:30:00Z", ""), "events.csv: row 2: event_time: is NULL"),
+        ("events.csv", (",customer_id,", ",customer,"), "has no column customer_id"),
+        ("rules.yaml", ("amount", "amonut"), "Did you mean amount?"),
+        ("rules.yaml", ("spent > 25", "spent > > 25"), "when"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_wrong_content_is_told_with_its_place(folder: Path, name: str, change: tuple[str, str], said: str) -> None:
+    """Column, row and value of an event; key and position of a rule."""
+    path = folder / name
+    path.write_text(path.read_text().replace(*change))
+    done = run(
+        "evaluate", "--stream", "transactions", "--rules", "rules.yaml", "--events", "events.csv", "--out", "v.parquet",
+        code=2, folder=folder,
+    )  # fmt: skip
+    assert said in done.stderr
+    assert not (folder / "v.parquet").exists()
+
+
+def test_overflow_is_told(folder: Path) -> None:
+    """A sum beyond 64 bits ends the command; no row of a half truth is written."""
+    (folder / "streams.toml").write_text(SHIPPED.read_text().replace("decimal(12,2)", "decimal(18,0)"))
+    rows = [f"x{i},2026-01-05T12:{i:02d}:00Z,7,3,{10**18 - 1}" for i in range(10)]
+    (folder / "events.csv").write_text("\n".join([EVENTS.splitlines()[0], *rows]) + "\n")
+    done = run(
+        "evaluate", "--stream", "transactions", "--rules", "rules.yaml", "--events", "events.csv", "--out", "v.parquet",
+        "--streams", "streams.toml", code=2, folder=folder,
+    )  # fmt: skip
+    assert "rule spending: measures.spent: its exact value at event x9" in done.stderr
+    assert not (folder / "v.parquet").exists()
