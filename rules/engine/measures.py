@@ -144,7 +144,7 @@ class _Evaluation:
         counts, *results = self._totals[key]
         if kind.kind is Kind.DOUBLE:
             return _of_doubles(function, counts, results[0])
-        return _of_integers(function, 10.0**kind.scale, counts, results)
+        return _of_integers(function, counts, results)
 
 
 _NONE: Int64Array = np.empty(0, np.int64)
@@ -175,9 +175,9 @@ def _totals(
     if function is Function.STDDEV:
         totals.stddevs(*changes, mask, values, scale, counts, out)
         return counts, out
-    highs, lows = np.empty(n, np.int64), np.empty(n, np.int64)
-    totals.sums(*changes, mask, values, counts, highs, lows)
-    return counts, highs, lows
+    exact, beyond = np.empty(n, np.int64), np.empty(n, np.uint8)
+    totals.sums(*changes, mask, values, scale, counts, exact, out, beyond)
+    return counts, exact, out, beyond
 
 
 def _of_doubles(function: Function, counts: Int64Array, result: npt.NDArray[Any]) -> Values:
@@ -189,15 +189,10 @@ def _of_doubles(function: Function, counts: Int64Array, result: npt.NDArray[Any]
     return Values(result, valid.view(np.uint8), overflow)
 
 
-def _of_integers(function: Function, scale: float, counts: Int64Array, results: list[npt.NDArray[Any]]) -> Values:
+def _of_integers(function: Function, counts: Int64Array, results: list[npt.NDArray[Any]]) -> Values:
     if function is Function.STDDEV:
         return Values(results[0], (counts >= 2).view(np.uint8), _NONE)
-    highs, lows = results
-    exact = (highs << 32) + lows
-    beyond = np.flatnonzero((highs + (1 << 31)) >> 32)
+    exact, means, beyond = results
     if function is Function.SUM:
-        return Values(exact, None, beyond)
-    whole = exact.astype(np.float64)
-    if len(beyond):
-        whole[beyond] = highs[beyond] * 4294967296.0 + lows[beyond]
-    return Values(whole / (np.maximum(counts, 1) * scale), (counts > 0).view(np.uint8), _NONE)
+        return Values(exact, None, np.flatnonzero(beyond))
+    return Values(means, (counts > 0).view(np.uint8), _NONE)

@@ -64,9 +64,10 @@ def insert(  # type: ignore[no-untyped-def]
 ):
     """Insert store rows base, base + 1, … into their groups' segments (groups[i] < 0: into none).
 
-    Returns (used, touched, first, places): the arena's use afterwards, or -1 and nothing done where it is too small, and
-    then touched[0] is the room that suffices beside what is held; the groups touched, and for each the arena places of
-    its new rows, ascending, in places[first[t]:first[t + 1]]. Rows before `horizon` go from the front of touched segments.
+    Returns (used, touched, first, places). used: the arena's use afterwards, or -1 where it is too small: nothing is
+    done then, and touched[0] is the room that suffices beside what is held. touched: the groups; places: for each the
+    arena places of its new rows, ascending, in places[first[t]:first[t + 1]]. Rows before `horizon` go from the front
+    of touched segments.
     """
     n = len(groups)
     touched = np.empty(n, np.int64)

@@ -203,13 +203,12 @@ def _visible(p, late, rank, base, seen):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _put(ops, n, op):  # type: ignore[no-untyped-def]
-    if n == len(ops):
-        longer = np.empty(2 * n, np.int32)
-        longer[:n] = ops
-        ops = longer
-    ops[n] = op
-    return ops
+def _with_room(ops, needed):  # type: ignore[no-untyped-def]
+    if needed <= len(ops):
+        return ops
+    longer = np.empty(2 * needed, np.int32)
+    longer[: len(ops)] = ops
+    return longer
 
 
 @njit(cache=True)
@@ -264,35 +263,36 @@ def changes(run_first, rows, at, low, excluding, late, last_late, seq):  # type:
         for k in range(first, last):
             begin[k] = n
             here = at[k]
+            ops = _with_room(ops, n + (here - b) + abs(low[k] - a) + contended + 1)
             while b < here:
                 if _visible(b, is_late, rank, base, seen):
-                    ops = _put(ops, n, b + 1)
+                    ops[n] = b + 1
                     n += 1
                 b += 1
             while a < low[k]:
                 if _visible(a, is_late, rank, base, seen):
-                    ops = _put(ops, n, -(a + 1))
+                    ops[n] = -(a + 1)
                     n += 1
                 a += 1
             while a > low[k]:
                 a -= 1
                 if _visible(a, is_late, rank, base, seen):
-                    ops = _put(ops, n, a + 1)
+                    ops[n] = a + 1
                     n += 1
             if is_late:
                 s = seq[rows[here]]
                 while seen > 0 and arrivals[seen - 1] > s:
                     seen -= 1
                     if a <= places[seen] < b:
-                        ops = _put(ops, n, -(places[seen] + 1))
+                        ops[n] = -(places[seen] + 1)
                         n += 1
                 while seen < contended and arrivals[seen] < s:
                     if a <= places[seen] < b:
-                        ops = _put(ops, n, places[seen] + 1)
+                        ops[n] = places[seen] + 1
                         n += 1
                     seen += 1
             if not excluding:
-                ops = _put(ops, n, here + 1)
+                ops[n] = here + 1
                 n += 1
                 b = here + 1
         begin[last] = n
