@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
-from nightjar.commands import evaluate, generate, replay
+from nightjar.commands import alerts, evaluate, generate, replay, rules, stream
 from rules.errors import NightjarError
 
-COMMANDS = (evaluate, generate, replay)
+COMMANDS = (alerts, evaluate, generate, replay, rules, stream)
 
 app = typer.Typer(
     name="nightjar",
@@ -62,3 +62,7 @@ def main() -> None:
         # The reader of our output went away (`| head`): nobody is left to tell, and Python must not try at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

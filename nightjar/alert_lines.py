@@ -1,0 +1,49 @@
+"""One alert as a line for a person, and the numbers a program reads off it."""
+
+import json
+from typing import Any, NamedTuple
+
+from rich.text import Text
+
+from nightjar.reading import Record
+
+_SEVERITY_STYLES = {"low": "cyan", "medium": "yellow", "high": "red", "critical": "bold red"}
+_GROUP_WIDTH = 24
+
+
+class Alert(NamedTuple):
+    """A record of the alerts topic. record: design law 10; latency: µs from the event's sending to receipt, or None."""
+
+    record: dict[str, Any]
+    latency: int | None
+
+
+def alert_of(record: Record) -> Alert | None:
+    """The alert of a Kafka record; None where it holds none."""
+    try:
+        written = json.loads(record.value)
+        written["alert_id"], written["revision"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return Alert(written, None if record.sent_at is None else record.received - record.sent_at)
+
+
+def alert_line(alert: Alert) -> Text:
+    """Event time, severity, rule, group, what became of it, text, latency."""
+    record = alert.record
+    retracted = record["kind"] == "retraction"
+    group = " ".join(f"{value}" for value in record["group"].values())
+    latency = "" if alert.latency is None else f"  {alert.latency / 1000:,.0f} ms"
+    line = Text(f"{record['event_time'][:19].replace('T', ' ')}  ")
+    line.append(f"{record['severity']:<8}", style=_SEVERITY_STYLES.get(record["severity"], ""))
+    line.append(f"  {record['rule_id']} v{record['rule_version']}".ljust(28), style="bold")
+    line.append(f"  {group:<{_GROUP_WIDTH}}  ")
+    if retracted:
+        line.append("RETRACTED  ", style="magenta")
+    elif record["revision"] > 1:
+        line.append(f"REVISED ({record['revision']})  ", style="magenta")
+    if record["rule_state"] == "shadow":
+        line.append("shadow  ", style="dim")
+    line.append(record["text"] or json.dumps(record["measures"]), style="strike" if retracted else "")
+    line.append(latency, style="dim")
+    return line

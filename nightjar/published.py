@@ -1,0 +1,128 @@
+"""The rules as the `rules` topic has them: what is published, and publishing.
+
+How it works: nothing is remembered here. Every question is answered by folding the whole topic through the same rule
+book that the job uses, so the answer is the job's.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nightjar.kafka_clients import KafkaError, explained, producer
+from nightjar.reading import Reader
+from nightjar.settings import Settings
+from rules.model import Rule, State
+from rules.publication import CONTROLS, Answer
+from rules.streams import Stream
+from streaming.rulebook import RuleBook, RuleMessage
+
+_DELIVERY_SECONDS = 30
+
+
+def rule_book(settings: Settings, streams: Mapping[str, Stream]) -> RuleBook:
+    """All that has been published so far. Raises KafkaError where the topic cannot be read."""
+    book = RuleBook(streams, settings.activation_delay)
+    with Reader(settings, settings.rules_topic) as topic:
+        for record in topic.all():
+            book.receive(RuleMessage(record.offset, record.arrival, record.value))
+    return book
+
+
+def send(settings: Settings, messages: Iterable[Mapping[str, Any]], arrival: int | None = None) -> None:
+    """Put rule messages (design section 4) and control messages on the topic, in their order, keyed by the rule's id.
+
+    arrival: µs, for topics whose producers give it; None: now. Returns once all are delivered.
+    """
+    with (
+        producer(settings) as client,
+        explained(settings, f"publishing on topic {settings.rules_topic}"),
+    ):
+        for message in messages:
+            stamp = None if arrival is None else arrival // 1000
+            value = json.dumps(message).encode()
+            client.send(settings.rules_topic, value, key=_rule_id(message).encode(), timestamp_ms=stamp).get(
+                _DELIVERY_SECONDS
+            )
+
+
+def unchanged(book: RuleBook, rule: Rule) -> bool:
+    """Whether publishing the rule would change nothing."""
+    versions = book.ruleset.of_rule(rule.id)
+    return bool(versions) and versions[-1].rule == rule
+
+
+@dataclass(frozen=True)
+class Told:
+    """One record of `rule-status`, as the job wrote it."""
+
+    answer: Answer
+    rule_id: str | None
+    version: int | None
+    effective: str | None
+    reasons: tuple[str, ...]
+
+
+class Answers:
+    """The records of `rule-status` from the moment this is made; a context manager."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._reader = Reader(settings, settings.rule_status_topic).to_end()
+
+    def __enter__(self) -> "Answers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.__exit__()
+
+    def until_settled(self, messages: Iterable[Mapping[str, Any]], seconds: float) -> Iterator[Told]:
+        """What is said about the messages sent since, until each is settled: REJECTED, or ACTIVE.
+
+        A rule that is paused or retired is never ACTIVE: ACCEPTED settles it. Raises KafkaError when that has not
+        happened after `seconds`.
+        """
+        waiting = [(_rule_id(message), _settled_by(message)) for message in messages]
+        about = {rule_id for rule_id, _ in waiting}
+        deadline = time.monotonic() + seconds
+        while waiting:
+            for record in self._reader.poll():
+                told = _told(record.value)
+                if told is None or told.rule_id not in about:
+                    continue
+                yield told
+                settled = next((w for w in waiting if w[0] == told.rule_id and told.answer in w[1]), None)
+                if settled is not None:
+                    waiting.remove(settled)
+            if waiting and time.monotonic() > deadline:
+                missing = ", ".join(rule_id for rule_id, _ in waiting)
+                raise KafkaError(
+                    f"the job has not settled {missing} after {seconds:.0f} s",
+                    where=f"topic {self._settings.rule_status_topic}",
+                    remedy="See with `nightjar status` whether it runs; what is published it will read",
+                )
+
+
+def _rule_id(message: Mapping[str, Any]) -> str:
+    return str(message["rule" if "control" in message else "id"])
+
+
+def _settled_by(message: Mapping[str, Any]) -> tuple[Answer, ...]:
+    state = CONTROLS.get(message["control"]) if "control" in message else State(message["state"])
+    at_once = (Answer.ACCEPTED,) if state in (State.PAUSED, State.RETIRED) else ()
+    return (Answer.REJECTED, Answer.ACTIVE, *at_once)
+
+
+def _told(value: bytes) -> Told | None:
+    try:
+        record = json.loads(value)
+        return Told(
+            Answer(record["status"]),
+            record["rule_id"],
+            record["rule_version"],
+            record["effective"],
+            tuple(record["reasons"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None

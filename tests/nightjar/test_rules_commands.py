@@ -1,0 +1,166 @@
+"""`nightjar rules`: publishing, steering and comparing rules on a real Kafka."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from nightjar import published
+from nightjar.kafka_clients import producer
+from nightjar.reading import Reader
+from nightjar.settings import Settings
+from tests.conftest import TestTopics
+from tests.nightjar.command import run
+
+pytestmark = pytest.mark.kafka
+
+RULE = """
+id: burst
+stream: transactions
+group_by: [customer_id]
+measures:
+  payments: {count: "*", over: 10m}
+when: "payments >= 4"
+"""
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """What makes the command line use the test's topics."""
+    names = ["bootstrap_servers", "rules_topic", "rule_status_topic", "alerts_topic", "job_progress_topic"]
+    return {f"NIGHTJAR_{name.upper()}": str(getattr(settings, name)) for name in names}
+
+
+@pytest.fixture
+def own(kafka_topics: TestTopics) -> TestTopics:
+    """The test's topics, made."""
+    return kafka_topics.ensure()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with one rule."""
+    path = tmp_path / "burst.yaml"
+    path.write_text(RULE)
+    return path
+
+
+@contextmanager
+def answering(own: TestTopics) -> Iterator[None]:
+    """Answers rule messages from the topic alone, as the job does."""
+    done = Event()
+
+    def answer() -> None:
+        book = published.RuleBook(own.streams, own.settings.activation_delay)
+        with Reader(own.settings, own.settings.rules_topic) as topic, producer(own.settings) as client:
+            while not done.is_set():
+                for record in topic.poll():
+                    message = published.RuleMessage(record.offset, record.arrival, record.value)
+                    for status in book.receive(message):
+                        client.send(own.settings.rule_status_topic, json.dumps(status.record()).encode()).get(10)
+
+    thread = Thread(target=answer)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def messages(own: TestTopics) -> list[tuple[bytes | None, dict[str, object]]]:
+    """Key and value of every message on the rules topic."""
+    with Reader(own.settings, own.settings.rules_topic) as topic:
+        return [(record.key, json.loads(record.value)) for record in topic.all()]
+
+
+def test_each_rule_is_one_message_keyed_by_its_id(own: TestTopics, file: Path) -> None:
+    """Publishing sends the rule as JSON; publishing it again sends nothing."""
+    assert "published" in run("rules", "publish", str(file), environment=environment(own.settings)).stdout
+    assert (
+        "unchanged: it is version 1" in run("rules", "publish", str(file), environment=environment(own.settings)).stdout
+    )
+    ((key, rule),) = messages(own)
+    assert key == b"burst"
+    assert rule["when"] == "payments >= 4"
+
+
+def test_nothing_is_sent_of_files_with_a_bad_rule(own: TestTopics, file: Path, tmp_path: Path) -> None:
+    """All files are checked before the first message goes out."""
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(RULE.replace("burst", "other").replace("payments >= 4", "payment >= 4"))
+    done = run("rules", "publish", str(file), str(bad), code=2, environment=environment(own.settings))
+    assert "payments" in done.stderr
+    assert messages(own) == []
+
+
+def test_waiting_shows_the_answers(own: TestTopics, file: Path) -> None:
+    """With --wait the version and its effective time are shown, until it is active."""
+    with answering(own):
+        shown = run("rules", "publish", str(file), "--wait", environment=environment(own.settings)).stdout
+    assert "burst version 1  ACCEPTED, holds from 20" in shown
+    assert "burst version 1  ACTIVE" in shown
+
+
+def test_a_rejected_rule_is_exit_code_1(own: TestTopics, file: Path) -> None:
+    """What the job refuses although it looked right from here."""
+    with answering(own):
+        run("rules", "publish", str(file), "--wait", environment=environment(own.settings))
+        logins = RULE.replace("transactions", "logins")
+        file.write_text(logins)
+        done = run("rules", "publish", str(file), "--wait", code=1, environment=environment(own.settings))
+    assert "REJECTED" in done.stdout
+    assert "A rule keeps its stream" in done.stdout
+
+
+def test_no_answer_is_an_error_with_a_remedy(own: TestTopics, file: Path) -> None:
+    """Where no job runs, --wait ends after the time given."""
+    arguments = ("rules", "publish", str(file), "--wait", "--timeout", "1")
+    assert "nightjar status" in run(*arguments, code=2, environment=environment(own.settings)).stderr
+
+
+def test_controls_publish_another_state(own: TestTopics, file: Path) -> None:
+    """Pause and resume are versions; repeating one changes nothing; the list shows what holds."""
+    given = environment(own.settings)
+    run("rules", "publish", str(file), environment=given)
+    run("rules", "pause", "burst", environment=given)
+    assert "unchanged: version 2 is paused" in run("rules", "pause", "burst", environment=given).stdout
+    run("rules", "shadow", "burst", "--effective", "2026-04-01T12:00:00Z", environment=given)
+    (last,) = json.loads(run("rules", "list", "--json", environment=given).stdout)
+    assert (last["rule_version"], last["state"], last["effective"]) == (3, "shadow", "2026-04-01T12:00:00.000000Z")
+    every = json.loads(run("rules", "list", "--all", "--json", environment=given).stdout)
+    assert [version["state"] for version in every] == ["active", "paused", "shadow"]
+    assert "shadow" in run("rules", "list", environment=given).stdout
+
+
+def test_control_of_an_unknown_rule_names_the_nearest(own: TestTopics, file: Path) -> None:
+    """A slip of the pen is answered before anything is sent."""
+    run("rules", "publish", str(file), environment=environment(own.settings))
+    done = run("rules", "retire", "brust", code=2, environment=environment(own.settings))
+    assert "Did you mean burst?" in done.stderr
+    assert len(messages(own)) == 1
+
+
+def test_diff_shows_the_lines_that_differ(own: TestTopics, file: Path, tmp_path: Path) -> None:
+    """Exit code 0 where file and topic agree, 1 where they do not, with the lines of both."""
+    given = environment(own.settings)
+    assert "+when: payments >= 4" in run("rules", "diff", str(file), code=1, environment=given).stdout
+    run("rules", "publish", str(file), environment=given)
+    assert "1 rules, as published" in run("rules", "diff", str(file), environment=given).stdout
+    file.write_text(RULE.replace(">= 4", ">= 5"))
+    shown = run("rules", "diff", str(file), code=1, environment=given).stdout
+    assert "-when: payments >= 4" in shown
+    assert "+when: payments >= 5" in shown
+    other = tmp_path / "other.yaml"
+    other.write_text(RULE.replace("burst", "other"))
+    assert (
+        "burst version 1 is published and not in" in run("rules", "diff", str(other), code=1, environment=given).stdout
+    )
+
+
+def test_rules_of_no_topic(kafka_topics: TestTopics, file: Path) -> None:
+    """Before the topics are made the message says who makes them."""
+    done = run("rules", "publish", str(file), code=2, environment=environment(kafka_topics.settings))
+    assert "nightjar up" in done.stderr
