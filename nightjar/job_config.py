@@ -1,0 +1,43 @@
+"""From settings to what the job process is told."""
+
+from collections.abc import Mapping
+
+from nightjar.jars import jars
+from nightjar.kafka_clients import python_options, spark_options
+from nightjar.settings import Settings
+from rules.streams import Stream
+from streaming.config import JobConfig, Topics
+
+
+def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
+    """The job's configuration.
+
+    Raises:
+        JarsError: the jars of the Kafka connector have not been resolved.
+        SettingsError: a security setting that one of the Kafka clients cannot honour.
+    """
+    return JobConfig(
+        streams=streams,
+        spark_kafka=spark_options(settings),
+        python_kafka=python_options(settings),
+        checkpoint=settings.checkpoint.resolve(),
+        jars=tuple(jars("spark")),
+        topics=Topics(
+            rules=settings.rules_topic,
+            rule_status=settings.rule_status_topic,
+            alerts=settings.alerts_topic,
+            late_events=settings.late_events_topic,
+            quarantine=settings.quarantine_topic,
+            clock=settings.clock_topic,
+            job_progress=settings.job_progress_topic,
+        ),
+        arrival=settings.arrival,
+        activation_delay=settings.activation_delay,
+        master=settings.spark_master,
+        driver_memory=settings.driver_memory,
+        shuffle_partitions=settings.shuffle_partitions,
+        buckets=settings.buckets,
+        max_offsets_per_trigger=settings.max_offsets_per_trigger,
+        slow_batch_warning=settings.slow_batch_warning,
+        log_level=settings.log_level,
+    )
