@@ -211,14 +211,27 @@ class Engine:
         ]
 
     def _evict(self) -> None:
-        """Start anew from what is still needed once that is less than half of what is held."""
+        """Let go of what is no longer needed, once that is more than half of what is held."""
         held = self.store.rows
         if held < self._look_again_at:
             return
-        kept = int((self.store.times[:held] >= self.horizon).sum())
-        self._look_again_at = max(_EVICTION_FLOOR, 2 * kept)
-        if 2 * kept > held:
+        needed = self.store.times[:held] >= self.horizon
+        rows = np.flatnonzero(needed)
+        self._look_again_at = max(_EVICTION_FLOOR, 2 * len(rows))
+        if 2 * len(rows) > held:
             return
+        if self.store.codes_given > 4 * len(rows) + _EVICTION_FLOOR:
+            self._start_anew()
+            return
+        new_row = np.where(needed, np.cumsum(needed) - 1, -1)
+        self.store.keep(rows)
+        self._masks.keep(rows)
+        self._ledger.renumber(new_row, self._settled)
+        for timeline in self._timelines.values():
+            timeline.renumber(new_row)
+
+    def _start_anew(self) -> None:
+        """Forget also the values of fields that no event has any more, which takes longer: all codes change."""
         needed, next_seq = self.snapshot(), self._next_seq
         self.store = EventStore(self.stream)
         self._masks = Masks(self.store)

@@ -85,6 +85,16 @@ class Ledger:
         self._announced[row] = 1
         self._of_row.setdefault(row, {})[subject] = announcement
 
+    def renumber(self, new_row: np.ndarray, settled: int) -> None:
+        """Follow the store in forgetting rows (new_row is -1 for them), and forget events before `settled` (µs).
+
+        Called once the store has forgotten.
+        """
+        moved = ((int(new_row[row]), subjects) for row, subjects in self._of_row.items())
+        self._of_row = {row: s for row, s in moved if row >= 0 and self._store.times[row] >= settled}
+        self._announced = np.zeros(max(64, self._store.rows), np.uint8)
+        self._announced[list(self._of_row)] = 1
+
     def entries(self, since: int) -> pa.Table:
         """All that is remembered of events at or after `since` (µs), as LEDGER_SCHEMA."""
         return entries(

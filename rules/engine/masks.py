@@ -7,7 +7,7 @@ import numpy as np
 from rules.engine.frames import physical_array, truths
 from rules.engine.plan import MaskKey
 from rules.engine.store import EventStore, Mask
-from rules.engine.strings import grown
+from rules.engine.strings import Int64Array, grown
 from rules.predicates import Predicate
 
 
@@ -39,6 +39,11 @@ class Masks:
         for key, mask in self._columns.items():
             if not self._is_plain(key):
                 mask[old:new] = self._combined(key, old, new)
+
+    def keep(self, rows: Int64Array) -> None:
+        """Follow the store in forgetting all but these rows."""
+        self._columns = {key: mask[rows] for key, mask in self._columns.items()}
+        self._rows = len(rows)
 
     def __getitem__(self, key: MaskKey) -> Mask:
         """uint8, one place a store row (and room)."""

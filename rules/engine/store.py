@@ -151,6 +151,22 @@ class EventStore:
             longer[old:new] = self._encode(fields, table, old, new)
             self._keys[fields] = (table, longer)
 
+    def keep(self, rows: Int64Array) -> None:
+        """Forget all but these rows (ascending); they become 0, 1, … Codes of fields stay as they are."""
+        for column in self.columns.values():
+            column.values, column.valid = column.values[rows], column.valid[rows]
+        self.columns[self.stream.event_id].values = np.arange(len(rows))
+        self.arrival, self.seq, self.late = self.arrival[rows], self.seq[rows], self.late[rows]
+        self.ids.keep(rows)
+        self._keys = {fields: (table, codes[rows]) for fields, (table, codes) in self._keys.items()}
+        self.rows = len(rows)
+
+    @property
+    def codes_given(self) -> int:
+        """The largest number of codes that any field or tuple of fields has been given."""
+        tables = [table.count for table in self.tables.values()]
+        return max(tables + [table.count for table, _ in self._keys.values()], default=0)
+
     def codes(self, fields: tuple[str, ...]) -> Int64Array:
         """A dense code a row for the tuple of the fields' values, -1 where one is NULL; () is one code for all."""
         if len(fields) == 1 and fields[0] in self.tables:

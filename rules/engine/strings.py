@@ -84,6 +84,16 @@ def _intern(in_offsets, in_data, valid, slots, hashes, ends, heap, count, codes,
     return count
 
 
+@njit(cache=True)
+def _gather(codes, ends, heap, new_ends, new_heap):  # type: ignore[no-untyped-def]
+    n = 0
+    for i in range(len(codes)):
+        for j in range(ends[codes[i]], ends[codes[i] + 1]):
+            new_heap[n] = heap[j]
+            n += 1
+        new_ends[i + 1] = n
+
+
 def grown(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
     """The array itself, or a copy with at least `needed` and at least twice the places (amortised O(1) an append)."""
     if needed <= len(array):
@@ -142,13 +152,24 @@ class StringTable:
         )
         return codes
 
+    def keep(self, codes: Int64Array) -> None:
+        """Forget all but these codes; they become 0, 1, …"""
+        size = int((self.ends[codes + 1] - self.ends[codes]).sum())
+        ends, heap = np.zeros(len(codes) + 1, np.int64), np.zeros(max(size, 1), np.uint8)
+        _gather(codes, self.ends, self.heap, ends, heap)
+        self.hashes, self.ends, self.heap, self.count = self.hashes[codes], ends, heap, len(codes)
+        self._rehash()
+
+    def _rehash(self) -> None:
+        self.slots = np.empty(1 << max(6, (2 * len(self.hashes) - 1).bit_length()), np.int64)
+        _rehash(self.slots, self.hashes, self.count)
+
     def _reserve(self, rows: int, size: int) -> None:
         self.hashes = grown(self.hashes, self.count + rows)
         self.ends = grown(self.ends, self.count + rows + 1)
         self.heap = grown(self.heap, int(self.ends[self.count]) + size)
         if 2 * (self.count + rows) > len(self.slots):
-            self.slots = np.empty(1 << (2 * (self.count + rows) - 1).bit_length(), np.int64)
-            _rehash(self.slots, self.hashes, self.count)
+            self._rehash()
 
     def strings(self, codes: Int64Array) -> pa.Array:
         """pyarrow large_string of the codes; -1 gives NULL."""

@@ -68,6 +68,10 @@ class Timeline:
         )
         return Runs(run_first, run_start, at)
 
+    def renumber(self, new_row: Int64Array) -> None:
+        """Follow the store in forgetting rows: new_row is each old row's number, -1 for those before the horizon."""
+        segments.renumber(self._start, self._end, self._room, self.rows, new_row)
+
     def _make_room(self, needed: int) -> None:
         held = int((self._end - self._start).sum())
         size = max(2 * (held + held // 4 + len(self._start)) + needed, 256)

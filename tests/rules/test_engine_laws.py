@@ -5,21 +5,31 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 import histories
 import pyarrow as pa
+import pytest
 from histories import LATENESS, SECOND, SETTING, STREAM, TRUTH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import OVERFLOW, evaluations, violations
 
-from rules.engine import Engine
+from rules.engine import Engine, engine
 from rules.engine.records import Described, alert_id
 from rules.types import Kind
 
 Key = tuple[str, int, str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _evicting_early() -> Iterator[None]:
+    """Histories here are small: let engines look for what can go as soon as they hold a few events."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "_EVICTION_FLOOR", 2)
+        yield
 
 
 def final(alerts: list[pa.Table]) -> dict[str, dict[str, Any]]:

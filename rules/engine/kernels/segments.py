@@ -200,6 +200,17 @@ def affected(touched, first, places, start, end, rows, arena_times, late, reach)
 
 
 @njit(cache=True)
+def renumber(start, end, room, rows, new_row):  # type: ignore[no-untyped-def]
+    """Give the rows in all segments their new numbers; those that have none (-1) stand first and go."""
+    for g in range(len(start)):
+        while start[g] < end[g] and new_row[rows[start[g]]] < 0:
+            start[g] += 1
+            room[g] -= 1
+        for i in range(start[g], end[g]):
+            rows[i] = new_row[rows[i]]
+
+
+@njit(cache=True)
 def compact(start, end, room, rows, arena_times, new_rows, new_times):  # type: ignore[no-untyped-def]
     """Copy all segments to the front of a new arena, each with a quarter to spare; returns its use."""
     used = 0
