@@ -33,6 +33,7 @@ from rules.versions import RuleSet
 # Below this many rows it is not worth looking whether half of them could go.
 _EVICTION_FLOOR = 4096
 _LONG_AGO = -(1 << 62)
+_NEVER = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,9 @@ class Engine:
         self._ruleset, self._group_bys = ruleset, group_bys
         self._plan = compile_plan(self.stream, ruleset, None if self._batch else self._settled, group_bys)
         self._masks.use(self._plan.predicates)
+        # by then an older version applies to nothing any more, and what only it needed may go
+        later = (v.effective for v in ruleset.of_stream(self.stream.name).versions if v.effective > self._settled)
+        self._plan_again_at = min(later, default=_NEVER)
         groups = {plan.group_by for plan in self._plan.groups}
         self._timelines = {g: t for g, t in self._timelines.items() if g in groups}
         for group_by in sorted(groups - self._timelines.keys()):
@@ -160,6 +164,8 @@ class Engine:
         )
         if clock is not None and clock > self.clock:
             self.clock = clock
+            if self._settled >= self._plan_again_at:
+                self.set_rules(self._ruleset, self._group_bys)
             self._evict()
         return advance
 

@@ -102,7 +102,7 @@ def _conditions(
         for field in compiled.when.columns - set(compiled.columns.values()):
             if field not in columns:
                 columns[field] = physical_array(timeline.store, field, rows)
-    return truths(columns, [compiled.when.expr for compiled in wanted], len(rows))
+    return truths(columns, [compiled.condition for compiled in wanted], len(rows))
 
 
 def _measured(timeline: Timeline, compiled: CompiledRule, name: str, found: Values) -> pa.Array:

@@ -41,12 +41,11 @@ def frame(columns: dict[str, pa.Array]) -> pl.DataFrame:
 
 
 def truths(columns: dict[str, pa.Array], exprs: Iterable[pl.Expr], rows: int) -> list[Mask]:
-    """Each expression's result as uint8, one place a row.
+    """Each expression's result as uint8, one place a row; every expression has a name of its own.
 
     One after the other (select_seq): handing so little work to a thread pool takes longer than doing it.
     """
-    named = [expr.alias(str(i)) for i, expr in enumerate(exprs)]
     if not columns:  # every expression is a constant
         columns = {"": pa.nulls(rows)}
-    found = frame(columns).select_seq(named)
-    return [found.to_series(i).to_numpy().view(np.uint8) for i in range(len(named))]
+    found = frame(columns).select_seq(exprs)
+    return [column.to_numpy().view(np.uint8) for column in found.iter_columns()]

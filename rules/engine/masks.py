@@ -72,7 +72,7 @@ class Masks:
             return
         names = frozenset[str]().union(*(p.columns for p in predicates.values()))
         columns = {name: physical_array(self._store, name, slice(old, new)) for name in sorted(names)}
-        exprs = [p.expr for p in predicates.values()]
+        exprs = [p.expr.alias(text) for text, p in predicates.items()]
         for text, found in zip(predicates, truths(columns, exprs, new - old), strict=True):
             key = MaskKey(frozenset((text,)))
             if key not in self._columns:

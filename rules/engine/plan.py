@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import polars as pl
+
 from rules.model import Function, Measure, Rule, State, result_type
 from rules.predicates import Predicate, compile_predicate
 from rules.streams import Stream
@@ -39,7 +41,10 @@ class Aggregate(NamedTuple):
 
 @dataclass(frozen=True)
 class CompiledRule:
-    """One version of a rule, ready to evaluate. `when` calls a measure by its `columns` name, not by the rule's."""
+    """One version of a rule, ready to evaluate. `when` calls a measure by its `columns` name, not by the rule's.
+
+    condition: `when` as an expression with a name of its own.
+    """
 
     version: RuleVersion
     seen: MaskKey
@@ -47,6 +52,7 @@ class CompiledRule:
     types: dict[str, FieldType]
     columns: dict[str, str]
     when: Predicate
+    condition: pl.Expr
 
     @property
     def rule(self) -> Rule:
@@ -153,4 +159,5 @@ def _compile(
     # two rules may call different measures by one name: in a frame an aggregate is called by its number
     columns = {name: f"${numbers.setdefault(aggregate, len(numbers))}" for name, aggregate in measures.items()}
     when = compile_predicate(rule.when, {**stream.fields, **types}, where=f"rule {rule.id}: when", names=columns)
-    return CompiledRule(version, key(rule.where), measures, types, columns, when)
+    condition = when.expr.alias(f"{rule.id} {version.version}")
+    return CompiledRule(version, key(rule.where), measures, types, columns, when, condition)
