@@ -5,5 +5,6 @@
 
 from nightjar.replay.plan import Kind, ReplayOptions, replay_batches, replay_plan
 from nightjar.replay.sending import Report, send
+from nightjar.replay.together import send_together
 
-__all__ = ["Kind", "ReplayOptions", "Report", "replay_batches", "replay_plan", "send"]
+__all__ = ["Kind", "ReplayOptions", "Report", "replay_batches", "replay_plan", "send", "send_together"]

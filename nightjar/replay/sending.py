@@ -103,7 +103,7 @@ def send(
         producer(settings, linger_ms=_LINGER_MS, batch_size=_BATCH_BYTES) as client,
         explained(settings, f"sending to topic {stream.topic}"),
     ):
-        sender = _Sender(client, stream.topic, stamp=not shifted)
+        sender = Sender(client, stream.topic, stamp=not shifted)
         for batch in batches:
             due = batch["arrival_time"].cast(pa.int64()).to_numpy()
             clock = clock or _clock(int(due[0]), speed, shifted)
@@ -141,7 +141,7 @@ def _portions(due: NDArray[np.int64], clock: _Clock) -> Iterator[tuple[int, int]
             time.sleep(_TICK)
 
 
-class _Sender:
+class Sender:
     """Hands records to the producer with the partition Kafka's own partitioner would choose, and notices failures."""
 
     def __init__(self, client: kafka.KafkaProducer, topic: str, *, stamp: bool) -> None:

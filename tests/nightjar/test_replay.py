@@ -16,8 +16,10 @@ import pytest
 from nightjar import kafka_clients
 from nightjar.generate import Options, generate
 from nightjar.kafka_clients import KafkaError, consumer
-from nightjar.replay import Kind, ReplayOptions, replay_plan, send
+from nightjar.reading import Reader
+from nightjar.replay import Kind, ReplayOptions, replay_plan, send, send_together
 from nightjar.replay.malformed import forms, malformed
+from nightjar.replay.together import STEP
 from rules.errors import SettingsError
 from rules.events import Reason, Rejection, check_skew, parse_event
 from rules.streams import Stream, load_streams, streams_from_mapping
@@ -315,3 +317,22 @@ def test_command_reports_what_it_sent(kafka_topics: TestTopics, events: pa.Table
     assert (report["duplicates"], report["malformed"]) == (expected[Kind.DUPLICATE], expected[Kind.MALFORMED])
     assert sum(report["forms"].values()) == sum(report["reasons"].values()) == report["malformed"]
     assert "sending to" in done.stderr
+
+
+@pytest.mark.kafka
+def test_streams_sent_together_arrive_in_order(kafka_topics: TestTopics) -> None:
+    """A record is appended before any, of whatever topic, that arrives more than a step after it."""
+    own = kafka_topics.with_arrival("producer").ensure()
+    tables = generate(Options(events=2_000, days=1, customers=200, terminals=50, seed=5))
+    streams = {name: own.streams[name] for name in tables}
+    plans = {name: replay_plan(tables[name], stream, FLAWS) for name, stream in streams.items()}
+    begins = min(microseconds(plan["arrival_time"][0].as_py()) for plan in plans.values())
+    sent: list[int] = []
+    send_together(own.settings, streams, plans, speed=math.inf, begins=begins, progress=sent.append)
+    with Reader(own.settings, *(stream.topic for stream in streams.values())) as reader:
+        records = list(reader.all())
+    assert sum(sent) == len(records) == sum(plan.num_rows for plan in plans.values())
+    latest = 0
+    for record in sorted(records, key=lambda record: record.sent_at or 0):
+        assert record.arrival > latest - STEP
+        latest = max(latest, record.arrival)

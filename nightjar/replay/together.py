@@ -1,0 +1,58 @@
+"""Sending several streams' plans as one replay, in the order of arrival across all of them.
+
+The job lets go of events by how far arrival has come in what it has read (design law 11), so no record may be sent
+after one that arrived much later, whatever topic either is on. Here a step of event time is delivered before the next
+one begins, however slow the machine is at that moment.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from nightjar.kafka_clients import explained, producer
+from nightjar.replay.sending import Sender
+from nightjar.settings import Settings
+from rules.streams import Stream
+
+# Records within one step may reach Kafka in any order: far below any stream's allowed lateness.
+STEP = 60_000_000
+
+
+def send_together(
+    settings: Settings,
+    streams: Mapping[str, Stream],
+    plans: Mapping[str, pa.Table],
+    *,
+    speed: float,
+    begins: int,
+    progress: Callable[[int], object] = lambda _: None,
+) -> None:
+    """Send each stream's plan (whose times are kept) to its topic, and wait until all is delivered.
+
+    begins: µs; what arrives then is due at once, and everything else `speed` times faster than it follows. Raises
+    KafkaError as `send` does.
+    """
+    dues = {name: _microseconds(plan["arrival_time"]) for name, plan in plans.items()}
+    last = max((int(due[-1]) for due in dues.values() if due.size), default=begins)
+    topics = ", ".join(streams[name].topic for name in plans)
+    with producer(settings) as client, explained(settings, f"sending to topics {topics}"):
+        senders = {name: Sender(client, streams[name].topic, stamp=True) for name in plans}
+        began = time.monotonic()
+        for step in range(begins, last + 1, STEP):
+            if not math.isinf(speed):
+                time.sleep(max(0.0, (step - begins) / 1_000_000 / speed - (time.monotonic() - began)))
+            for name, plan in plans.items():
+                begin, end = np.searchsorted(dues[name], [step, step + STEP])
+                if begin < end:
+                    senders[name].send(plan.slice(begin, end - begin))
+                    progress(int(end - begin))
+            for sender in senders.values():
+                sender.finish()
+
+
+def _microseconds(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    return np.asarray(column.cast(pa.int64()))
