@@ -1,0 +1,212 @@
+"""Parsed records to few rows, because the stateful operator makes a Python object of every row.
+
+How it works: `pack` runs under `mapInArrow`, once a task. For each route of its stream an event goes to the bucket of
+the route's field, all of a bucket's events as one Arrow stream; rule messages and clocks go to every bucket. Suspect
+records are read by `rules.events.parse_event`, and what cannot be used leaves as a record for the quarantine topic.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rules.events import Rejection, check_skew, parse_event
+from rules.streams import Stream
+from rules.timestamps import iso_text
+from streaming.hashing import bucket_numbers
+from streaming.parse import column_of
+from streaming.rulebook import WHOLE_STREAM, Route
+from streaming.wire import PRIMARY, SENT_AT, Kind, events_schema, to_ipc
+
+# The bucket that passes quarantined records on.
+_ANSWERING = 0
+_MICROSECONDS = pa.timestamp("us", "UTC")
+
+Packed = tuple[int, Kind, bytes]
+
+
+@dataclass(frozen=True)
+class Packer:
+    """What `mapInArrow` runs. Route r has the buckets from r * buckets on; the whole-stream route has that one only."""
+
+    streams: Mapping[str, Stream]
+    routes: tuple[Route, ...]
+    buckets: int
+    rules_topic: str
+    clock_topic: str
+
+    def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Parsed records (see parse.parsed) to rows of wire.PACKED_SCHEMA."""
+        read = list(batches)
+        if read:
+            rows = list(self.packed(pa.Table.from_batches(read)))
+            columns = [
+                pa.array([bucket for bucket, _, _ in rows], pa.int32()),
+                pa.array([kind.value for _, kind, _ in rows], pa.string()),
+                pa.array([payload for _, _, payload in rows], pa.binary()),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, ["bucket", "kind", "payload"])
+        keep_out_of_collection()
+
+    def packed(self, records: pa.Table) -> Iterator[Packed]:
+        """The rows: bucket, kind, payload."""
+        topics = set(pc.unique(records.column("topic")).to_pylist())
+        if self.rules_topic in topics:
+            yield from self._to_every_bucket(Kind.RULE, _rules(_of_topic(records, self.rules_topic)))
+        if self.clock_topic in topics:
+            yield from self._to_every_bucket(Kind.CLOCK, _clocks(_of_topic(records, self.clock_topic)))
+        for stream in self.streams.values():
+            if stream.topic in topics:
+                yield from self._events(records, stream)
+
+    def _to_every_bucket(self, kind: Kind, payloads: list[bytes]) -> Iterator[Packed]:
+        for number, route in enumerate(self.routes):
+            first = number * self.buckets
+            for bucket in range(first, first + (1 if route.field == WHOLE_STREAM else self.buckets)):
+                yield from ((bucket, kind, payload) for payload in payloads)
+
+    def _events(self, records: pa.Table, stream: Stream) -> Iterator[Packed]:
+        usable = records.filter(pc.is_valid(records.column(column_of(stream))))
+        events = [_typed(usable, stream)]
+        ours = pc.and_(pc.equal(records.column("topic"), stream.topic), pc.is_valid(records.column("raw")))
+        if (suspects := records.filter(ours)).num_rows:
+            understood, rejected = read_suspects(suspects, stream)
+            events.append(understood)
+            yield from ((_ANSWERING, Kind.QUARANTINE, json.dumps(record).encode()) for record in rejected)
+        table = pa.concat_tables(events).combine_chunks()
+        if not table.num_rows:
+            return
+        batch = table.to_batches()[0]
+        first = True  # every route gets the event, the stream's first speaks for it
+        for number, route in enumerate(self.routes):
+            if route.stream != stream.name:
+                continue
+            for at, part in _split(batch, self._numbers(batch, route)):
+                speaks = pa.repeat(pa.scalar(first), part.num_rows)
+                whole = pa.Table.from_arrays([*part.columns, speaks], schema=events_schema(stream))
+                yield number * self.buckets + at, Kind.EVENTS, to_ipc(whole)
+            first = False
+
+    def _numbers(self, batch: pa.RecordBatch, route: Route) -> np.ndarray:
+        if route.field == WHOLE_STREAM:
+            return np.zeros(batch.num_rows, np.int64)
+        return bucket_numbers(batch.column(route.field), self.buckets)
+
+
+def read_suspects(records: pa.Table, stream: Stream) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """Records the JVM was not sure about: the events among them, and quarantine records of the others."""
+    events: list[dict[str, Any]] = []
+    rejected = []
+    columns = [records.column(name).to_pylist() for name in ("raw", "partition", "offset", SENT_AT)]
+    for raw, partition, offset, sent_at, arrival in zip(*columns, _arrivals(records).to_pylist(), strict=True):
+        event = parse_event(raw, stream)
+        refused = event if isinstance(event, Rejection) else check_skew(event[stream.event_time], arrival, stream)
+        if refused is None and not isinstance(event, Rejection):
+            coordinates = {"arrival_time": arrival, "partition": partition, "offset": offset, SENT_AT: sent_at}
+            events.append(event | coordinates)
+        elif refused is not None:
+            place = {"topic": stream.topic, "partition": partition, "offset": offset}
+            rejected.append(_quarantined(refused, stream, place, arrival, raw))
+    schema = _typed_schema(stream)
+    arrays = [_array([event[field.name] for event in events], field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema), rejected
+
+
+_set_aside = False
+
+
+def keep_out_of_collection() -> None:
+    """At the end of a worker's first task, exempt what it has imported from garbage collection.
+
+    PySpark collects garbage after every task, and with these libraries loaded that takes 60 ms of processor time.
+    """
+    global _set_aside  # noqa: PLW0603  one fact about this process
+    if not _set_aside:
+        _set_aside = True
+        gc.collect()
+        gc.freeze()
+
+
+def _of_topic(records: pa.Table, topic: str) -> pa.Table:
+    return records.filter(pc.equal(records.column("topic"), topic))
+
+
+def _arrivals(records: pa.Table) -> pa.ChunkedArray:
+    return records.column("timestamp").cast(_MICROSECONDS).cast(pa.int64())
+
+
+def _rules(records: pa.Table) -> list[bytes]:
+    return [
+        json.dumps({"offset": offset, "arrival": arrival, "value": raw.decode("utf-8", "surrogateescape")}).encode()
+        for offset, arrival, raw in zip(
+            records.column("offset").to_pylist(),
+            _arrivals(records).to_pylist(),
+            records.column("raw").to_pylist(),
+            strict=True,
+        )
+    ]
+
+
+def _clocks(records: pa.Table) -> list[bytes]:
+    """The values that are clocks; anybody can write to a topic, and the operator must not stumble."""
+    return [raw for raw in records.column("raw").to_pylist() if _is_clock(raw)]
+
+
+def _is_clock(raw: bytes) -> bool:
+    try:
+        written = json.loads(raw)
+        return isinstance(written["incarnation"], str) and isinstance(written["clock"], int)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def _quarantined(
+    rejection: Rejection, stream: Stream, place: Mapping[str, Any], arrival: int, raw: bytes
+) -> dict[str, Any]:
+    return {
+        "reason": rejection.reason.value,
+        "detail": rejection.detail,
+        "stream": stream.name,
+        **place,
+        "arrival_time": iso_text(arrival),
+        "original": base64.b64encode(raw).decode(),
+    }
+
+
+def _typed_schema(stream: Stream) -> pa.Schema:
+    schema = events_schema(stream)
+    return schema.remove(schema.get_field_index(PRIMARY))
+
+
+def _typed(records: pa.Table, stream: Stream) -> pa.Table:
+    structs = records.column(column_of(stream)).combine_chunks()
+    arrays = dict(zip(stream.fields, structs.flatten(), strict=True))
+    arrays["arrival_time"] = records.column("timestamp").combine_chunks()
+    for name in ("partition", "offset", SENT_AT):
+        arrays[name] = records.column(name).combine_chunks()
+    schema = _typed_schema(stream)
+    return pa.Table.from_arrays([arrays[field.name].cast(field.type) for field in schema], schema=schema)
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)
+
+
+def _split(batch: pa.RecordBatch, numbers: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """(number, the rows that have it), each in their order."""
+    order = np.argsort(numbers, kind="stable")
+    in_order = numbers[order]
+    ordered = batch.take(pa.array(order))
+    starts = np.flatnonzero(np.diff(in_order, prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
+        yield int(in_order[start]), ordered.slice(start, end - start)
