@@ -1,0 +1,62 @@
+"""Law 11: what is held is what some live rule can still need, also when rules have changed."""
+
+import pyarrow as pa
+
+from rules.engine import Engine
+from rules.model import parse_rule
+from rules.streams import load_streams
+from rules.versions import RuleSet
+
+STREAMS = load_streams()
+MINUTE = 60_000_000
+
+
+def rule(over: str, state: str = "active") -> RuleSet:
+    """One version of the rule, published alone."""
+    written = {
+        "id": "r",
+        "stream": "transactions",
+        "state": state,
+        "group_by": ["customer_id"],
+        "measures": {"n": {"count": "*", "over": over}},
+        "when": "n > 1000000",
+    }
+    return RuleSet.of([parse_rule(written, STREAMS)], 0)
+
+
+def payments(*minutes: int) -> pa.Table:
+    """One payment a minute given."""
+    times = pa.array([minute * MINUTE for minute in minutes]).cast(pa.timestamp("us", "UTC"))
+    return pa.table(
+        {
+            "transaction_id": pa.array([f"t{minute}" for minute in minutes], pa.string()),
+            "event_time": times,
+            "customer_id": pa.array(["ann"] * len(minutes), pa.string()),
+            "terminal_id": pa.nulls(len(minutes), pa.string()),
+            "amount": pa.nulls(len(minutes), pa.decimal128(12, 2)),
+            "arrival_time": times,
+        }
+    )
+
+
+def test_a_replaced_versions_window_is_let_go_once_it_applies_to_nothing() -> None:
+    """No message says so: it is the clock that passes the new version's time by the allowed lateness (10 minutes)."""
+    long = rule("60m")
+    short = long.publish(parse_rule(rule("5m").versions[0].rule.model_dump(mode="json"), STREAMS), 20 * MINUTE)
+    engine = Engine(STREAMS["transactions"], short)
+    engine.advance(payments(*range(25)), 24 * MINUTE)
+    assert engine.retained == {("customer_id",): 25}
+    engine.advance(payments(29), 29 * MINUTE)
+    assert engine.retained == {("customer_id",): 26}
+    engine.advance(payments(), 30 * MINUTE)
+    assert engine.retained == {("customer_id",): 11}, "from 15 on: 30 less 10 of lateness less 5 of window"
+
+
+def test_a_retired_rule_holds_nothing() -> None:
+    """Not even its grouping, once no event can be judged by an older version."""
+    active = rule("60m")
+    retired = active.publish(rule("60m", "retired").versions[0].rule, 20 * MINUTE)
+    engine = Engine(STREAMS["transactions"], retired)
+    engine.advance(payments(*range(25)), 24 * MINUTE)
+    engine.advance(payments(), 40 * MINUTE)
+    assert sum(engine.retained.values()) == 0
