@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
-from nightjar.commands import alerts, evaluate, generate, replay, rules, stream
+from nightjar.commands import alerts, evaluate, generate, replay, rules, simulate, stream
 from rules.errors import NightjarError
 
-COMMANDS = (alerts, evaluate, generate, replay, rules, stream)
+COMMANDS = (alerts, evaluate, generate, replay, rules, simulate, stream)
 
 app = typer.Typer(
     name="nightjar",

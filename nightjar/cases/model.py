@@ -1,0 +1,95 @@
+"""What a case is, and what came of it, for any host that runs one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nightjar.settings import Settings
+from rules.streams import Stream
+
+SECTIONS = ("alerts", "final", "late", "quarantine", "rule_status")
+ALERT_KEYS = (
+    "alert_id", "revision", "kind", "rule_id", "rule_version", "rule_state", "stream", "group", "event_id",
+    "event_time", "measures", "severity", "text", "muted", "source", "emitted_at",
+)  # fmt: skip
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "alerts": ALERT_KEYS,
+    "final": ALERT_KEYS,
+    "late": ("stream", "event_id", "event_time", "arrival_time", "event"),
+    "quarantine": ("stream", "reason", "detail", "raw", "arrival_time"),
+    "rule_status": ("status", "rule_id", "rule_version", "effective", "reasons", "emitted_at"),
+}
+# Of all records; ISO 8601 in UTC with six digits of a second.
+TIMES = frozenset({"event_time", "arrival_time", "emitted_at", "effective"})
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message on a stream's topic, as its bytes."""
+
+    stream: str
+    raw: bytes
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens at one time, in this order: a crash, rule messages (rules, then control), events.
+
+    at: arrival of everything in it, µs since 1970 in UTC. rules: messages on the `rules` topic.
+    """
+
+    at: int
+    crash: bool
+    rules: tuple[bytes, ...]
+    events: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a case expects: for each section that is checked the rows, with the keys that matter; and the state."""
+
+    rows: Mapping[str, list[Row]] = field(default_factory=dict)
+    state: Mapping[str, Mapping[str, int]] | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """Steps in time, and what is expected of them. `settings` knows neither the environment nor a settings file."""
+
+    title: str
+    description: str
+    origin: str
+    streams: Mapping[str, Stream]
+    settings: Settings
+    steps: tuple[Step, ...]
+    expect: Expectation
+
+
+@dataclass
+class Outcome:
+    """What a host made of a case: the JSON records of each topic in order (see KEYS), and the rows it still holds.
+
+    state: stream → the group-by's fields joined by commas → rows.
+    """
+
+    alerts: list[Row] = field(default_factory=list)
+    late: list[Row] = field(default_factory=list)
+    quarantine: list[Row] = field(default_factory=list)
+    rule_status: list[Row] = field(default_factory=list)
+    state: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def final(self) -> list[Row]:
+        """The highest revision of each alert, retracted ones left out: what a consumer is left with."""
+        last: dict[str, Row] = {}
+        for record in self.alerts:
+            known = last.get(record["alert_id"])
+            if known is None or record["revision"] > known["revision"]:
+                last[record["alert_id"]] = record
+        return [record for record in last.values() if record["kind"] == "alert"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """One JSON object: the sections and the state."""
+        return {**{section: getattr(self, section) for section in SECTIONS}, "state": self.state}
