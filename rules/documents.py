@@ -103,7 +103,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 def _remedy(failure: yaml.MarkedYAMLError) -> str:
-    problem = failure.problem or ""
+    problem = f"{failure.context} {failure.problem}"  # libyaml says in the one what PyYAML says in the other
     if "alias" in problem:
         return 'Put a star in quotes, as in count: "*"'
     if "mapping values are not allowed" in problem or "expected <block end>" in problem:

@@ -67,4 +67,4 @@ def from_microseconds(instant: int) -> datetime:
 
 def iso_text(instant: int) -> str:
     """ISO 8601 text of µs since 1970 in UTC, always with six digits of a second, as records and alerts show it."""
-    return from_microseconds(instant).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return from_microseconds(instant).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
