@@ -1,0 +1,104 @@
+"""The days that the demo replays: simulated events, and for each stream the plan of records, with every flaw."""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nightjar.generate import Options, generate
+from nightjar.replay import Kind, ReplayOptions, replay_plan
+from rules.streams import Stream
+from rules.timestamps import microseconds
+
+SIMULATION = Options(
+    events=30_000,
+    days=2,
+    customers=2_000,
+    terminals=400,
+    logins=0.5,
+    fraud=0.015,
+    start=datetime(2026, 1, 5, tzinfo=UTC),
+    seed=7,
+)
+FLAWS = ReplayOptions(disorder=0.15, late=0.01, duplicates=0.02, malformed=0.005, seed=11)
+
+_FIRST_SENDINGS = [Kind.EVENT, Kind.DISORDERED, Kind.LATE]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One stream's share. plan: see `replay_plan`; events: its fields and arrival_time, each event once."""
+
+    stream: Stream
+    plan: pa.Table
+    events: pa.Table
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """Records of each Kind."""
+        return Counter(self.plan["kind"].to_pylist())
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Malformed records by the reason they are to be quarantined for."""
+        return Counter(self.plan["reason"].drop_null().to_pylist())
+
+
+@dataclass(frozen=True)
+class History:
+    """All of it, and two instants in it (µs): when rules are changed, and from when on the change holds.
+
+    The change holds 3 hours after it is published: longer than a new rule's window, so that the job has had all that
+    the rule looks back at (design law 9).
+    """
+
+    streams: dict[str, Planned]
+    begins: int
+    ends: int
+
+    @property
+    def change_published(self) -> int:
+        """Arrival of the rules that change on the way."""
+        return self.begins + (self.ends - self.begins) * 2 // 5
+
+    @property
+    def change_holds(self) -> int:
+        """Event time from which they hold."""
+        return self.change_published + 3 * 3_600_000_000
+
+    @property
+    def records(self) -> int:
+        """All that is sent."""
+        return sum(planned.plan.num_rows for planned in self.streams.values())
+
+    def part(self, begin: int, end: int) -> dict[str, pa.Table]:
+        """The records of each stream that arrive in [begin, end), both µs."""
+        return {name: _between(planned.plan, begin, end) for name, planned in self.streams.items()}
+
+
+def draw_history(streams: dict[str, Stream]) -> History:
+    """Simulate, and plan the replay; the same every time."""
+    planned = {name: _planned(table, streams[name]) for name, table in generate(SIMULATION).items()}
+    last = max(microseconds(pc.max(share.plan["arrival_time"]).as_py()) for share in planned.values())
+    return History(planned, microseconds(SIMULATION.start), last + 1)
+
+
+def _planned(table: pa.Table, stream: Stream) -> Planned:
+    events = table.select(stream.schema.names)
+    plan = replay_plan(events, stream, FLAWS)
+    first = pl.DataFrame(plan.select(["kind", "event_id", "arrival_time"])).filter(
+        pl.col("kind").is_in(_FIRST_SENDINGS)
+    )
+    arrivals = first.select(pl.col("event_id").alias(stream.event_id), "arrival_time")
+    arrived = pl.DataFrame(events).join(arrivals, on=stream.event_id, how="inner").to_arrow()
+    return Planned(stream, plan, arrived.cast(stream.schema.append(plan.schema.field("arrival_time"))))
+
+
+def _between(plan: pa.Table, begin: int, end: int) -> pa.Table:
+    arrivals = plan["arrival_time"].cast(pa.int64()).to_numpy()  # in order
+    first, last = np.searchsorted(arrivals, [begin, end])
+    return plan.slice(first, last - first)
