@@ -18,10 +18,10 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
     """
     return JobConfig(
         streams=streams,
-        spark_kafka=spark_options(settings),
-        python_kafka=python_options(settings),
         checkpoint=settings.checkpoint.resolve(),
-        jars=tuple(jars("spark")),
+        kafka_options=spark_options(settings),
+        client_options=python_options(settings),
+        jars=tuple(str(jar) for jar in jars("spark")),
         topics=Topics(
             rules=settings.rules_topic,
             rule_status=settings.rule_status_topic,
@@ -38,6 +38,5 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         shuffle_partitions=settings.shuffle_partitions,
         buckets=settings.buckets,
         max_offsets_per_trigger=settings.max_offsets_per_trigger,
-        slow_batch_warning=settings.slow_batch_warning,
-        log_level=settings.log_level,
+        slow_batch=settings.slow_batch_warning,
     )

@@ -21,7 +21,7 @@ class JobProcessError(NightjarError):
 
 
 class JobProcess:
-    """`nightjar stream` in the background, alive inside a `with` block.
+    """`nightjar stream` in the background, alive inside a `with` block (or between `start` and `stop`).
 
     environment: added to this process's. folder: where it runs (None: here).
     """
@@ -33,6 +33,14 @@ class JobProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it; the log begins anew."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as log:
             # A session of its own: Ctrl-C reaches the parent only, which then stops the job in its turn.
@@ -45,10 +53,6 @@ class JobProcess:
                 cwd=self._folder,
                 start_new_session=True,
             )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     @property
     def pid(self) -> int | None:
