@@ -1,4 +1,4 @@
-"""`nightjar rules`: publishing rules, steering them, and seeing what is published."""
+"""`nightjar rules`: checking and publishing rules, steering them, and seeing what is published."""
 
 import json
 from pathlib import Path
@@ -34,6 +34,38 @@ app = typer.Typer(name="rules", help="Publish rules, steer them, and see what is
 def register(main: typer.Typer) -> None:
     """Add the commands."""
     main.add_typer(app)
+
+
+@app.command()
+def check(
+    files: Files,
+    streams: Annotated[
+        Path | None,
+        typer.Option(help="TOML file of stream declarations, instead of the configured.", show_default=False),
+    ] = None,
+) -> None:
+    """Say everything that is wrong with rules, each with its place and a remedy; the exit code is 2 if anything is.
+
+    Nothing needs to run for it.
+    """
+    from nightjar.settings import load_settings
+    from rules.model import load_rules
+    from rules.streams import load_streams
+
+    declared = load_streams(load_settings(**({} if streams is None else {"streams": streams})).streams)
+    refusals: list[NightjarError] = []
+    for file in files:
+        try:
+            found = load_rules(file, declared)
+        except NightjarError as refusal:
+            refusals.append(refusal)
+            continue
+        typer.echo(f"{file}: {len(found)} rule{'s'[: len(found) != 1]}: {', '.join(rule.id for rule in found)}")
+    for refusal in refusals:
+        typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
+        typer.echo(str(refusal), err=True)
+    if refusals:
+        raise typer.Exit(2)
 
 
 @app.command()

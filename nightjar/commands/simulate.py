@@ -80,23 +80,15 @@ def _show_difference(console: "Console", difference: "Difference") -> None:
 
 
 def _show_outcome(console: "Console", outcome: "Outcome") -> None:
-    from rich.table import Table
-
-    if outcome.alerts:
-        table = Table(title="alerts", title_justify="left")
-        for column in ("at", "alert", "rule", "group", "event", "measures", "text"):
-            table.add_column(column)
-        for alert in outcome.alerts:
-            table.add_row(
-                alert["emitted_at"].replace(".000000", ""),
-                f"{alert['kind']} {alert['revision']}",
-                f"{alert['rule_id']} v{alert['rule_version']}" + _unless_active(alert["rule_state"]),
-                *(
-                    _escaped(text)
-                    for text in (_pairs(alert["group"]), alert["event_id"], _pairs(alert["measures"]), alert["text"])
-                ),
-            )
-        console.print(table)
+    for alert in outcome.alerts:
+        at = alert["emitted_at"].replace(".000000", "")
+        rule = f"{alert['rule_id']} v{alert['rule_version']}" + _unless_active(alert["rule_state"])
+        group = f" of {_pairs(alert['group'])}" if alert["group"] else ""
+        said = f"{at} {alert['kind']} {alert['revision']}: {rule} at {alert['event_id']}{group}"
+        console.print(f"  [bold]{_escaped(said)}[/]")
+        for text in (_pairs(alert["measures"]), alert["text"]):
+            if text:
+                console.print(f"    {_escaped(text)}")
     for record in outcome.rule_status:
         version = "" if record["rule_version"] is None else f" v{record['rule_version']}"
         reasons = "".join(f"\n    {reason}" for reason in record["reasons"])

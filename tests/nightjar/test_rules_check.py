@@ -1,0 +1,140 @@
+"""`nightjar rules check`: everything wrong with rules, said at once; and the rules that documents show."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nightjar.cases import check, find_cases, load_case, read_case
+from nightjar.simulate import simulate
+from rules.documents import read_documents
+from rules.measures import Function, Measure
+from rules.model import MAX_MEASURES, Rule, load_rules, parse_rule
+from rules.streams import load_streams
+from tests.nightjar.command import run
+
+ROOT = Path(__file__).parents[2]
+STREAMS = load_streams()
+GOOD = """
+id: {id}
+stream: transactions
+group_by: [customer_id]
+measures: {{spent: {{sum: amount, over: 1h}}}}
+when: "spent > 500"
+"""
+BAD = """
+id: Bad Id
+stream: transactions
+group_by: [customer]
+measures: {spent: {sum: terminal_id, over: 1 hour}, n: {count: "*"}}
+when: "spent > 500 AND amonut > 3"
+serverity: high
+"""
+
+
+def test_good_rules_are_listed(tmp_path: Path) -> None:
+    """One line a file."""
+    (tmp_path / "one.yaml").write_text(GOOD.format(id="a"))
+    (tmp_path / "two.yaml").write_text(GOOD.format(id="b") + "---" + GOOD.format(id="c"))
+    done = run("rules", "check", "one.yaml", "two.yaml", folder=tmp_path)
+    assert done.stdout.splitlines() == ["one.yaml: 1 rule: a", "two.yaml: 2 rules: b, c"]
+
+
+def test_every_problem_of_every_file_is_said(tmp_path: Path) -> None:
+    """With its place and what would be right; exit code 2, and the good ones are still listed."""
+    (tmp_path / "bad.yaml").write_text(BAD)
+    (tmp_path / "star.yaml").write_text("id: a\nmeasures:\n  n: {count: *, over: 1h}\n")
+    (tmp_path / "good.yaml").write_text(GOOD.format(id="a"))
+    done = run("rules", "check", "bad.yaml", "none.yaml", "star.yaml", "good.yaml", code=2, folder=tmp_path)
+    assert done.stdout == "good.yaml: 1 rule: a\n"
+    for place in ("id", "group_by", "measures.spent", "measures.n.over", "serverity"):
+        assert f"rule Bad Id, {place}" in done.stderr
+    for remedy in (
+        "Did you mean customer_id?",
+        "Did you mean severity?",
+        'as in count: "*"',
+        "none.yaml: cannot be read",
+    ):
+        assert remedy in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_rules_are_checked_against_the_streams_that_are_named(tmp_path: Path) -> None:
+    """A field of another declaration is unknown here."""
+    declared = '[streams.transactions]\nevent_id = "id"\nevent_time = "at"\nentities = ["id"]\n'
+    (tmp_path / "streams.toml").write_text(
+        declared + '[streams.transactions.fields]\nid = "string"\nat = "timestamp"\n'
+    )
+    (tmp_path / "one.yaml").write_text(GOOD.format(id="a"))
+    done = run("rules", "check", "one.yaml", "--streams", "streams.toml", code=2, folder=tmp_path)
+    assert "stream transactions has no field 'customer_id'" in done.stderr
+
+
+# Documents
+
+
+def blocks(document: str, language: str = "yaml") -> list[str]:
+    """The code blocks of a document."""
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    found: list[str] = re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("text", blocks("rules.md"))
+def test_every_rule_in_the_reference_can_be_published(text: str) -> None:
+    """Whole rules as they stand; a block of measures within a rule that has them."""
+    for written in read_documents(text):
+        if "id" in written:
+            parse_rule(written, STREAMS)
+        else:
+            measures = {name: body for name, body in written.items() if isinstance(body, dict)}
+            assert measures.keys() == written.keys()
+            rule = {
+                "id": "r",
+                "stream": "transactions",
+                "group_by": ["customer_id"],
+                "measures": measures,
+                "when": "TRUE",
+            }
+            parse_rule(rule, STREAMS)
+
+
+@pytest.mark.parametrize("text", blocks("rules.md", "sql"))
+def test_every_predicate_in_the_reference_is_one(text: str) -> None:
+    """One a line, over a payment or a login, and the measures the reference names."""
+    measures = {"spent": {"sum": "amount", "over": "1h"}, "usual": {"avg": "amount", "over": "1h"}}
+    for line in text.splitlines():
+        stream = "logins" if re.search(r"\b(status|ip|device)\b", line) else "transactions"
+        wanted = measures if stream == "transactions" else {}
+        parse_rule({"id": "r", "stream": stream, "group_by": [], "measures": wanted, "when": line}, STREAMS)
+
+
+def test_the_reference_names_every_key_function_and_limit() -> None:
+    """What a rule can say is in the reference."""
+    text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+    options = [name for name in Measure.model_fields if name not in ("function", "field")]
+    for name in (*Rule.model_fields, *options, *(function.value for function in Function)):
+        assert f"`{name}`" in text, name
+    assert f"{MAX_MEASURES} measures" in text
+
+
+@pytest.mark.parametrize("text", blocks("cases.md"))
+def test_every_case_in_the_documents_comes_out_as_it_says(text: str) -> None:
+    """They are whole cases."""
+    case = read_case(text, "docs/cases.md")
+    assert case.expect.rows
+    assert [difference.as_dict() for difference in check(case.expect, simulate(case))] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_examples_are_rules(path: Path) -> None:
+    """`examples/` holds rules for the streams that are shipped."""
+    assert load_rules(path, STREAMS)
+
+
+@pytest.mark.parametrize("path", find_cases([ROOT / "examples" / "cases"]), ids=lambda path: path.name)
+def test_example_cases_come_out_as_they_say(path: Path) -> None:
+    """And cases for them."""
+    case = load_case(path)
+    assert [difference.as_dict() for difference in check(case.expect, simulate(case))] == []
