@@ -1,6 +1,8 @@
 """`nightjar evaluate`, held against DuckDB's window functions, and what it says of input it cannot use."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -100,6 +102,18 @@ def test_measures_equal_duckdbs_window_functions(tmp_path: Path, over: str, grou
             assert got[name] == (None if want[name] is None else f"{want[name]:.2f}"), name
         assert got["mean"] == (None if want["mean"] is None else pytest.approx(want["mean"], rel=1e-12))
         assert row["violated"] == (want["n"] >= 3 and want["most"] is not None and want["most"] > 400)
+
+
+@pytest.mark.slow
+def test_ten_rules_agree_with_duckdb_on_every_row() -> None:
+    """`bench/agree.py`: every function and option, windows up to 30 days, ties at one second."""
+    script = Path(__file__).parents[2] / "bench" / "agree.py"
+    command = [sys.executable, str(script), "--generated", "4000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    figures = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [figure["differences"] for figure in figures[:-1]] == [0] * 10
+    assert all(figure["violations"] for figure in figures[:-1])
 
 
 def test_violations_are_written_and_summed_up(folder: Path) -> None:
