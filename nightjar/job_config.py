@@ -19,9 +19,9 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
     return JobConfig(
         streams=streams,
         checkpoint=settings.checkpoint.resolve(),
-        kafka_options=spark_options(settings),
-        client_options=python_options(settings),
-        jars=tuple(str(jar) for jar in jars("spark")),
+        spark_kafka=spark_options(settings),
+        python_kafka=python_options(settings),
+        jars=tuple(jars("spark")),
         topics=Topics(
             rules=settings.rules_topic,
             rule_status=settings.rule_status_topic,
@@ -38,5 +38,5 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         shuffle_partitions=settings.shuffle_partitions,
         buckets=settings.buckets,
         max_offsets_per_trigger=settings.max_offsets_per_trigger,
-        slow_batch=settings.slow_batch_warning,
+        slow_batch_warning=settings.slow_batch_warning,
     )

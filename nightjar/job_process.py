@@ -15,6 +15,9 @@ from rules.errors import NightjarError
 # It finishes its batch first; after that it is killed, and its next start goes on from the checkpoint.
 STOP_SECONDS = 60.0
 
+# Spark's errors bring their whole query plan.
+_LONGEST_LINE = 2000
+
 
 class JobProcessError(NightjarError):
     """The job ended by itself."""
@@ -96,6 +99,6 @@ class JobProcess:
         return process.wait()
 
     def tail(self, lines: int = 20) -> str:
-        """The end of its log."""
+        """The end of its log, its lines cut to a readable length."""
         with self.log.open(errors="replace") as log:
-            return "".join(deque(log, lines)).rstrip()
+            return "\n".join(line.rstrip()[:_LONGEST_LINE] for line in deque(log, lines))

@@ -1,0 +1,75 @@
+"""`nightjar up`: a local Kafka, where none is configured, and the job."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from nightjar.stages import Stages
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("up")(up)
+
+
+def up() -> None:
+    """Start a local Kafka (unless bootstrap_servers names one), make the topics, and run the job until Ctrl-C.
+
+    Everything local is kept in `data_dir`, so that the next start goes on from there.
+    """
+    from rich.console import Console
+
+    from nightjar import topics
+    from nightjar.job_config import job_config
+    from nightjar.job_process import JobProcess
+    from nightjar.job_watch import await_running
+    from nightjar.local_kafka import LocalKafka
+    from nightjar.settings import load_settings
+    from nightjar.sole import refuse_running
+    from nightjar.stages import Stages, terminated_as_interrupt
+    from rules.streams import load_streams
+
+    settings = load_settings()
+    streams = load_streams(settings.streams)
+    refuse_running(job_config(settings, streams).checkpoint)
+    stages = Stages(Console(stderr=True, highlight=False))
+    with terminated_as_interrupt(), ExitStack() as started:
+        environment = {}
+        if settings.bootstrap_servers:
+            stages.say(f"using Kafka at {settings.bootstrap_servers}")
+        else:
+            with stages.stage("Kafka", f"starting a local broker; its data and its log are in {settings.kafka_dir}"):
+                broker = LocalKafka(settings)
+                started.callback(_stop, stages, "stopping Kafka", broker.stop)
+                broker.start()
+                settings = broker.settings
+                environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": broker.bootstrap, "NIGHTJAR_KAFKA": "{}"}
+                stages.say(f"listening on {broker.bootstrap}")
+        with stages.stage("Topics", "making those that are missing"):
+            made = topics.ensure(settings, streams.values())
+            stages.say(f"made {', '.join(made)}" if made else "all there")
+        job = JobProcess(settings.data_dir / "job.log", environment)
+        with stages.stage("Job", f"starting Spark; its log is {job.log}"):
+            started.callback(_stop, stages, "stopping the job, which finishes its batch", job.stop)
+            job.start()
+            with stages.waiting("half a minute on a slow machine"):
+                await_running(settings, job)
+        stages.console.print(
+            "[bold green]nightjar is up.[/] Publish rules with `nightjar rules publish FILE`, watch with "
+            "`nightjar alerts tail` and `nightjar status`. Ctrl-C stops everything.",
+            soft_wrap=True,
+        )
+        try:
+            while not job.wait(1.0):
+                pass
+        except KeyboardInterrupt:
+            return
+        job.check()
+
+
+def _stop(stages: "Stages", doing: str, stop: Callable[[], object]) -> None:
+    stages.console.print(f"[bold]==> {doing}[/]")
+    stop()

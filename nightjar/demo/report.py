@@ -1,0 +1,138 @@
+"""What the demo shows at its end: what was sent and what became of it, rule by rule, and whether it is right."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from nightjar.demo.history import History
+from nightjar.demo.verdict import LATE_IN_WINDOW, LATE_ITSELF, Comparison
+from nightjar.demo.watching import Tally
+from nightjar.job_watch import JobState
+from nightjar.replay import Kind
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must hold: the count found and the count it has to be."""
+
+    what: str
+    found: int
+    expected: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether it does."""
+        return self.found == self.expected
+
+
+def checks(history: History, tally: Tally, state: JobState, comparisons: dict[str, Comparison]) -> list[Check]:
+    """All that must hold, stream by stream."""
+    found = []
+    for name, planned in history.streams.items():
+        kinds, reasons = planned.kinds, tally.quarantined.get(name, Counter())
+        counts = state.counts(name)
+        seen, duplicates = counts.get("events", 0), counts.get("duplicates", 0)
+        found += [
+            Check(f"{name}: records seen or quarantined, of those sent", seen + reasons.total(), planned.plan.num_rows),
+            Check(f"{name}: events seen, duplicates not counted", seen - duplicates, _events(kinds)),
+            Check(f"{name}: duplicates", duplicates, kinds[Kind.DUPLICATE]),
+            Check(f"{name}: late events", tally.late[name], kinds[Kind.LATE]),
+            *(
+                Check(f"{name}: quarantined as {reason}", reasons[reason], planned.reasons[reason])
+                for reason in sorted(planned.reasons.keys() | reasons.keys())
+            ),
+            Check(
+                f"{name}: differences to the truth that no late event explains", len(unexplained(comparisons[name])), 0
+            ),
+        ]
+    return found
+
+
+def unexplained(comparison: Comparison) -> list[str]:
+    """The differences without a cause, a line each."""
+    return [
+        f"{difference.rule_id} v{difference.rule_version} at {difference.event_id}: "
+        f"stream {difference.said or 'nothing'}, truth {difference.true or 'nothing'}"
+        for difference in comparison.differences
+        if difference.cause is None
+    ]
+
+
+def records_table(history: History, tally: Tally, state: JobState) -> Table:
+    """What was sent, and what the job made of it."""
+    table = Table(title="events", title_justify="left", title_style="bold")
+    table.add_column("")
+    for name in history.streams:
+        table.add_column(name, justify="right")
+    table.add_column("all", justify="right")
+    shares = history.streams.values()
+
+    def row(title: str, counts: list[int]) -> None:
+        table.add_row(title, *(f"{count:,}" for count in counts), f"{sum(counts):,}")
+
+    row("records sent", [share.plan.num_rows for share in shares])
+    row("  out of order", [share.kinds[Kind.DISORDERED] for share in shares])
+    counts = [state.counts(name) for name in history.streams]
+    row("seen as events", [count.get("events", 0) for count in counts])
+    row("  duplicates", [count.get("duplicates", 0) for count in counts])
+    row("  late", [tally.late[name] for name in history.streams])
+    quarantined = [tally.quarantined.get(name, Counter()) for name in history.streams]
+    row("quarantined", [reasons.total() for reasons in quarantined])
+    for reason in sorted(set().union(*quarantined)):
+        row(f"  {reason}", [reasons[reason] for reasons in quarantined])
+    return table
+
+
+def rules_table(tally: Tally, comparisons: dict[str, Comparison]) -> Table:
+    """What the rules said, and what of it differs from the truth."""
+    table = Table(title="alerts", title_justify="left", title_style="bold")
+    table.add_column("rule")
+    for title in ("alerts", "revisions", "retractions", "stand", "late itself", "late in window", "unexplained"):
+        table.add_column(title, justify="right")
+    standing = Counter(record["rule_id"] for record in tally.final.values() if record["kind"] == "alert")
+    causes = Counter(
+        (difference.rule_id, difference.cause) for found in comparisons.values() for difference in found.differences
+    )
+    rules = sorted(tally.announced.keys() | {rule_id for rule_id, _ in causes})
+    columns = [tally.announced, tally.revisions, tally.retractions, standing]
+    for rule_id in rules:
+        counts = [column[rule_id] for column in columns]
+        counts += [causes[rule_id, cause] for cause in (LATE_ITSELF, LATE_IN_WINDOW, None)]
+        table.add_row(rule_id, *(f"{count:,}" for count in counts))
+    totals = [column.total() for column in columns]
+    totals += [
+        sum(count for (_, cause), count in causes.items() if cause == wanted)
+        for wanted in (LATE_ITSELF, LATE_IN_WINDOW, None)
+    ]
+    table.add_section()
+    table.add_row("all", *(f"{total:,}" for total in totals))
+    return table
+
+
+def latency_line(tally: Tally) -> str:
+    """Percentiles of what lies between an event's sending and the receipt of its alert."""
+    if not tally.latencies:
+        return "no alert had a latency to measure"
+    half, most, worst = np.percentile(tally.latencies, [50, 99, 100]) / 1000
+    return f"latency from sending to receipt: p50 {half:,.0f} ms, p99 {most:,.0f} ms, longest {worst:,.0f} ms"
+
+
+def verdict(found: list[Check], comparisons: dict[str, Comparison]) -> Group:
+    """Each thing that must hold with a mark, and the differences that nothing explains."""
+    lines = [
+        Text(f"  ✓ {check.what}: {check.found:,}", style="green")
+        if check.holds
+        else Text(f"  ✗ {check.what}: {check.found:,}, and not {check.expected:,}", style="bold red")
+        for check in found
+    ]
+    for comparison in comparisons.values():
+        lines += [Text(f"    {line}", style="red") for line in unexplained(comparison)[:20]]
+    return Group(*lines)
+
+
+def _events(kinds: Counter[str]) -> int:
+    return kinds[Kind.EVENT] + kinds[Kind.DISORDERED] + kinds[Kind.LATE]

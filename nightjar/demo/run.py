@@ -1,0 +1,206 @@
+"""The demo from beginning to end; its stages in order."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from nightjar import job_watch, published, topics
+from nightjar.alert_lines import Alert, alert_line
+from nightjar.demo import report
+from nightjar.demo.ground import own_settings
+from nightjar.demo.history import History, draw_history
+from nightjar.demo.verdict import Comparison, compare
+from nightjar.demo.watching import Tally, Watch
+from nightjar.jars import PROJECT
+from nightjar.job_process import JobProcess, JobProcessError
+from nightjar.job_watch import JobState
+from nightjar.local_kafka import LocalKafka
+from nightjar.replay import Kind, send_together
+from nightjar.settings import Settings
+from nightjar.stages import Stages, terminated_as_interrupt
+from rules.errors import NightjarError
+from rules.model import load_rules, rule_to_mapping
+from rules.publication import Answer
+from rules.streams import Stream, load_streams
+from rules.timestamps import from_microseconds, iso_text
+
+# Two days pass in about 75 seconds.
+SPEED = 2_300.0
+
+RULES = PROJECT / "examples" / "rules.yaml"
+CHANGES = PROJECT / "examples" / "changes.yaml"
+
+_HOUR = 3_600_000_000
+_ANSWER_SECONDS = 60.0
+_DRAIN_SECONDS = 120.0
+
+
+def run(console: Console) -> bool:
+    """Run all of it; whether everything held.
+
+    Raises NightjarError where something could not be done; whatever was started is stopped, whatever was written
+    removed.
+    """
+    stages = Stages(console)
+    streams = load_streams()
+    with terminated_as_interrupt(), own_settings() as given:
+        with stages.stage("Events", "two days of payments and logins with fraud in them, and a plan to send them"):
+            history = draw_history(streams)
+            _say_history(stages, history)
+        with ExitStack() as running:
+            settings, job = _start(stages, running, given, streams)
+            try:
+                outcome = _play(stages, settings, streams, history, job)
+            except NightjarError as failure:
+                if not isinstance(failure, JobProcessError | job_watch.JobNotThereError):  # which show it already
+                    console.print(f"the job's log ends:\n{job.tail()}", style="red", markup=False, soft_wrap=True)
+                raise
+            stages.console.print("[bold]==> Stopping[/]  [dim]the job, which finishes its batch, then Kafka[/]")
+    return _show(console, history, outcome)
+
+
+def _start(
+    stages: Stages, running: ExitStack, settings: Settings, streams: dict[str, Stream]
+) -> tuple[Settings, JobProcess]:
+    with stages.stage("Kafka", f"a broker of its own in {settings.kafka_dir}"):
+        broker = running.enter_context(LocalKafka(settings, short_lived=True))
+        settings = broker.settings
+        stages.say(f"listening on {broker.bootstrap}")
+    with stages.stage("Topics", "made so that the replay says when a record arrived"):
+        stages.say(", ".join(topics.ensure(settings, streams.values())))
+    environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap}
+    job = JobProcess(settings.data_dir / "job.log", environment, settings.data_dir)
+    with stages.stage("Job", "`nightjar stream` as a process of its own: Spark starts and warms up"):
+        running.enter_context(job)
+        with stages.waiting("half a minute on a slow machine"):
+            job_watch.await_running(settings, job)
+    return settings, job
+
+
+def _play(
+    stages: Stages, settings: Settings, streams: dict[str, Stream], history: History, job: JobProcess
+) -> "_Outcome":
+    with stages.stage("Rules", f"those of {RULES.relative_to(PROJECT)}, published an hour before the first event"):
+        messages = [rule_to_mapping(rule) for rule in load_rules(RULES, streams)]
+        with published.Answers(settings) as answers:
+            published.send(settings, messages, history.begins - _HOUR)
+            _say_answers(stages.say, answers, messages)
+    with ExitStack() as shown:
+        bar = Progress(
+            TextColumn("    {task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=stages.console,
+            transient=True,
+            disable=not stages.console.is_terminal,
+        )
+        replay = _Replay(settings, streams, history, bar)
+        with stages.stage(
+            "Replay", f"{history.records:,} records at {SPEED:,.0f} times the speed; alerts as they come"
+        ):
+            watch = shown.enter_context(Watch(settings, replay.show))
+            with bar:
+                replay.play(job)
+        with stages.stage("Rest", "the job reads and says what is left"):
+            with stages.waiting("until it has committed everything"):
+                state = job_watch.await_consumed(settings, history.streams, job, _DRAIN_SECONDS)
+            tally = watch.finish()
+    with stages.stage("Truth", "the same events at once, by the versions on the rules topic, against the final alerts"):
+        ruleset = published.rule_book(settings, streams).ruleset
+        comparisons = {
+            name: compare(share.stream, ruleset, share.events, tally.standing(name))
+            for name, share in history.streams.items()
+        }
+    return _Outcome(tally, state, comparisons)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What the job said, what it counted, and how that compares with the truth, by stream."""
+
+    tally: Tally
+    state: JobState
+    comparisons: dict[str, Comparison]
+
+
+@dataclass
+class _Replay:
+    """The history sent in three parts: until rules change, until the change holds, and the rest."""
+
+    settings: Settings
+    streams: dict[str, Stream]
+    history: History
+    bar: Progress
+
+    def play(self, job: JobProcess) -> None:
+        """Send all of it. The events of the change's time go out only once the job has confirmed the change."""
+        history = self.history
+        task = self.bar.add_task("", total=history.records)
+        send = partial(self._send, advance=lambda count: self.bar.advance(task, count), job=job)
+        send(history.begins, history.change_published)
+        since = from_microseconds(history.change_holds)
+        changes = [
+            rule_to_mapping(rule.model_copy(update={"effective": since})) for rule in load_rules(CHANGES, self.streams)
+        ]
+        with published.Answers(self.settings) as answers:
+            self._say(
+                f"[bold]publishing {' and '.join(rule['id'] for rule in changes)}, to hold from {since:%d %b %H:%M}[/]"
+            )
+            published.send(self.settings, changes, history.change_published)
+            send(history.change_published, history.change_holds)
+            _say_answers(self._say, answers, changes)
+        send(history.change_holds, history.ends)
+
+    def show(self, alert: Alert) -> None:
+        """An alert as it comes."""
+        self.bar.console.print("   ", alert_line(alert), soft_wrap=True)
+
+    def _send(self, begin: int, end: int, *, advance: Callable[[int], object], job: JobProcess) -> None:
+        job.check()
+        parts = self.history.part(begin, end)
+        send_together(self.settings, self.streams, parts, speed=SPEED, begins=begin, progress=advance)
+
+    def _say(self, text: str) -> None:
+        self.bar.console.print(f"    {text}", soft_wrap=True)
+
+
+def _say_answers(say: Callable[[str], None], answers: published.Answers, messages: list[dict[str, object]]) -> None:
+    """Show the answers until all are settled. Raises NightjarError where a rule is rejected."""
+    for told in answers.until_settled(messages, _ANSWER_SECONDS):
+        if told.answer is Answer.REJECTED:
+            raise NightjarError("\n".join(told.reasons), where=f"rule {told.rule_id}", remedy="Mend the example")
+        if told.answer is Answer.ACTIVE:
+            say(f"{told.rule_id} version {told.version} is active, and holds from {told.effective}")
+
+
+def _say_history(stages: Stages, history: History) -> None:
+    for name, share in history.streams.items():
+        kinds = share.kinds
+        stages.say(
+            f"{name}: {share.events.num_rows:,} events, {kinds[Kind.DISORDERED]:,} of them out of order and "
+            f"{kinds[Kind.LATE]:,} late; {kinds[Kind.DUPLICATE]:,} sent twice; {kinds[Kind.MALFORMED]:,} malformed"
+        )
+    stages.say(f"from {iso_text(history.begins)} to {iso_text(history.ends)}")
+
+
+def _show(console: Console, history: History, outcome: _Outcome) -> bool:
+    tally, comparisons = outcome.tally, outcome.comparisons
+    found = report.checks(history, tally, outcome.state, comparisons)
+    violations = sum(comparison.violations for comparison in comparisons.values())
+    equal = sum(comparison.equal for comparison in comparisons.values())
+    console.print()
+    console.print(report.records_table(history, tally, outcome.state))
+    console.print(report.rules_table(tally, comparisons))
+    console.print(report.latency_line(tally))
+    console.print(
+        f"truth: {violations:,} violations; {equal:,} final alerts equal them in id, version and every measure"
+    )
+    console.print(report.verdict(found, comparisons))
+    held = all(check.holds for check in found)
+    console.print("[bold green]Everything held.[/]" if held else "[bold red]Not everything held.[/]")
+    return held

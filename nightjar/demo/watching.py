@@ -1,0 +1,126 @@
+"""What comes out of the job while the demo runs: alerts as they come, and the counts of everything."""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from nightjar.alert_lines import Alert, alert_of
+from nightjar.demo.verdict import exact_json
+from nightjar.reading import Reader, Record
+from nightjar.settings import Settings
+
+
+@dataclass
+class Tally:
+    """What the job has said so far.
+
+    final: the alert record of the highest revision of each id, retractions among them, numbers as text. latencies: µs.
+    late, quarantined: by stream; of quarantined, by reason too.
+    """
+
+    final: dict[str, dict[str, Any]] = field(default_factory=dict)
+    announced: Counter[str] = field(default_factory=Counter)
+    revisions: Counter[str] = field(default_factory=Counter)
+    retractions: Counter[str] = field(default_factory=Counter)
+    latencies: list[int] = field(default_factory=list)
+    late: Counter[str] = field(default_factory=Counter)
+    quarantined: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def standing(self, stream: str) -> list[dict[str, Any]]:
+        """The final alerts of a stream that are not retracted."""
+        return [record for record in self.final.values() if record["stream"] == stream and record["kind"] == "alert"]
+
+    def take_alert(self, alert: Alert, record: dict[str, Any]) -> bool:
+        """Count an alert; False where it is a repetition of one that came before."""
+        before = self.final.get(record["alert_id"])
+        if before is not None and int(before["revision"]) >= int(record["revision"]):
+            return False
+        self.final[record["alert_id"]] = record
+        rule_id = record["rule_id"]
+        if record["kind"] == "retraction":
+            self.retractions[rule_id] += 1
+        elif before is None:
+            self.announced[rule_id] += 1
+        else:
+            self.revisions[rule_id] += 1
+        if alert.latency is not None:
+            self.latencies.append(alert.latency)
+        return True
+
+
+class Watch:
+    """Reads what the job says from a thread of its own, from the topics' beginning; a context manager.
+
+    on_alert is called, in that thread, with each alert that says something new.
+    """
+
+    def __init__(self, settings: Settings, on_alert: Callable[[Alert], object]) -> None:
+        self.tally = Tally()
+        self._settings = settings
+        self._on_alert = on_alert
+        self._reader = Reader(
+            settings,
+            settings.alerts_topic,
+            settings.late_events_topic,
+            settings.quarantine_topic,
+        )
+        self._seen: set[tuple[str, ...]] = set()
+        self._leave = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave.set()
+        self._thread.join()
+        self._reader.__exit__()
+
+    def finish(self) -> Tally:
+        """Read to the end of the topics as they are now; the tally is then complete."""
+        self._leave.set()
+        self._thread.join()
+        self.check()
+        for record in self._reader.all():
+            self._take(record)
+        return self.tally
+
+    def check(self) -> None:
+        """Raise what the thread has ended with, if it has."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            while not self._leave.is_set():
+                for record in self._reader.poll():
+                    self._take(record)
+        except BaseException as failure:  # noqa: BLE001  it is raised where somebody can act on it
+            self._failure = failure
+
+    def _take(self, record: Record) -> None:
+        names = self._settings
+        if record.topic == names.alerts_topic:
+            alert = alert_of(record)
+            if alert is not None and self.tally.take_alert(alert, exact_json(record.value)):
+                self._on_alert(alert)
+            return
+        written = json.loads(record.value)
+        stream = written.get("stream")
+        if record.topic == names.late_events_topic:
+            if self._is_new("late", stream, str(record.key)):
+                self.tally.late[stream] += 1
+        elif self._is_new("quarantined", stream, str(written["partition"]), str(written["offset"])):
+            self.tally.quarantined.setdefault(stream, Counter())[written["reason"]] += 1
+
+    def _is_new(self, *coordinates: str) -> bool:
+        """The job says everything at least once."""
+        if coordinates in self._seen:
+            return False
+        self._seen.add(coordinates)
+        return True

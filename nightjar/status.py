@@ -1,0 +1,105 @@
+"""How the job stands, from what it tells on the job-progress topic and from its latest alerts."""
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nightjar.job_watch import JobState
+from nightjar.reading import Reader
+from nightjar.settings import Settings
+
+# Latency is told of so many alerts at most, of each partition of their topic.
+_LATEST_ALERTS = 500
+
+# The averages of a batch's parts are over so many words of the driver, which has one a second.
+_LATEST_WORDS = 60
+
+# A few minutes of what a driver and some dozens of buckets say.
+_LATEST_RECORDS = 5000
+
+
+@dataclass(frozen=True)
+class Status:
+    """How the job stands. told: its driver's last word, empty where it never said one; counts, retained: by stream.
+
+    heartbeat_seconds: since that word. batches: as the driver tells them, averaged over the last minute. latency: of
+    the latest alerts, from the event's `sent_at` to the alert's arrival on its topic; empty where none can tell.
+    counts: since the checkpoint began; retained: events still needed, by group-by (its fields with commas).
+    """
+
+    running: bool
+    heartbeat_seconds: float | None
+    told: dict[str, Any] = field(default_factory=dict)
+    batches: dict[str, Any] = field(default_factory=dict)
+    latency: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    retained: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        keys = ("state", "process", "lag", "rules")
+        return {
+            "running": self.running,
+            "heartbeat_seconds": self.heartbeat_seconds,
+            **{key: self.told.get(key) for key in keys},
+            "batches": self.batches,
+            "latency": self.latency,
+            "counts": self.counts,
+            "retained": self.retained,
+        }
+
+
+def read_status(settings: Settings) -> Status:
+    """How the job stands now. Raises KafkaError where its topics cannot be read."""
+    state = JobState()
+    words: deque[dict[str, Any]] = deque(maxlen=_LATEST_WORDS)
+    with Reader(settings, settings.job_progress_topic) as reader:
+        for record in reader.last(_LATEST_RECORDS):
+            state.take(record)
+            if state.driver is not None and (not words or words[-1] is not state.driver):
+                words.append(state.driver)
+    if state.driver is None:
+        return Status(running=False, heartbeat_seconds=None)
+    now = time.time_ns() // 1000
+    streams = list(state.driver["lag"])
+    return Status(
+        running=state.runs(now),
+        heartbeat_seconds=round((now - state.driver["at"]) / 1_000_000, 3),
+        told=state.driver,
+        batches=_batches([word for word in words if word["incarnation"] == state.driver["incarnation"]]),
+        latency=_latency(settings),
+        counts={stream: state.counts(stream) for stream in streams},
+        retained={stream: state.retained(stream) for stream in streams},
+    )
+
+
+def _batches(words: list[dict[str, Any]]) -> dict[str, Any]:
+    """Batches that had rows, of all these words as one; a part's mean is over batches."""
+    busy = [word for word in words if word["batches"]]
+    if not busy:
+        return {}
+    batches = sum(word["batches"] for word in busy)
+    parts = {
+        name: round(sum(word["parts_ms"].get(name, 0.0) * word["batches"] for word in busy) / batches, 1)
+        for name in busy[-1]["parts_ms"]
+    }
+    return {
+        "batches": batches,
+        "rows": sum(word["rows"] for word in busy),
+        "parts_ms": parts,
+        "slowest_ms": max(word["slowest_ms"] for word in busy),
+        "state_bytes": busy[-1]["state_bytes"],
+    }
+
+
+def _latency(settings: Settings) -> dict[str, float]:
+    with Reader(settings, settings.alerts_topic) as reader:
+        latest = [(record.arrival, record.sent_at) for record in reader.last(_LATEST_ALERTS)]
+    took = [(arrival - sent_at) / 1000 for arrival, sent_at in latest if sent_at is not None]
+    if not took:
+        return {}
+    half, most = np.percentile(took, [50, 99])
+    return {"alerts": len(took), "p50_ms": round(float(half), 1), "p99_ms": round(float(most), 1)}

@@ -1,0 +1,86 @@
+"""`nightjar status`: read from what the job tells, here told by the test."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from nightjar.job_watch import STALE
+from nightjar.kafka_clients import producer
+from tests.conftest import TestTopics
+from tests.nightjar.command import run
+from tests.nightjar.test_rules_commands import environment
+
+pytestmark = pytest.mark.kafka
+
+
+def word(at: int, **more: Any) -> dict[str, Any]:
+    """A word of the driver."""
+    return {
+        "kind": "job", "state": "running", "incarnation": "i", "process": 7, "at": at,
+        "batches": 2, "batch": 9, "rows": 100, "parts_ms": {"run": 30.0, "whole": 40.0}, "slowest_ms": 60,
+        "state_bytes": 1, "lag": {"transactions": {"events": 12, "seconds": 1.5}},
+        "rules": {"burst": {"version": 2, "state": "active", "stream": "transactions"}}, **more,
+    }  # fmt: skip
+
+
+def bucket(number: int, events: int) -> dict[str, Any]:
+    """A word of a bucket."""
+    return {
+        "kind": "bucket", "bucket": number, "stream": "transactions", "route": "customer_id", "at": 1, "held": 5,
+        "counts": {"events": events, "late": 1, "duplicates": 2, "announced": 3}, "retained": {"customer_id": events},
+    }  # fmt: skip
+
+
+def tell(own: TestTopics, *words: dict[str, Any]) -> None:
+    """Put words on the job-progress topic."""
+    with producer(own.settings) as client:
+        for told in words:
+            client.send(own.settings.job_progress_topic, json.dumps(told).encode()).get(10)
+
+
+@pytest.fixture
+def own(kafka_topics: TestTopics) -> TestTopics:
+    """The test's topics, made."""
+    return kafka_topics.ensure()
+
+
+def test_running_job(own: TestTopics) -> None:
+    """The last word of the driver and of each bucket, batches averaged over their number."""
+    now = time.time_ns() // 1000
+    slower = {"batches": 1, "parts_ms": {"run": 60.0, "whole": 70.0}, "slowest_ms": 70}
+    tell(own, word(now - 1_000_000), bucket(0, 4), bucket(0, 10), bucket(1, 20), word(now, **slower))
+    found = json.loads(run("status", "--json", environment=environment(own.settings)).stdout)
+    assert found["running"]
+    assert found["lag"] == {"transactions": {"events": 12, "seconds": 1.5}}
+    assert found["counts"]["transactions"] == {"events": 30, "late": 2, "duplicates": 4, "announced": 6}
+    assert found["retained"] == {"transactions": {"customer_id": 30}}
+    assert (found["batches"]["batches"], found["batches"]["slowest_ms"]) == (3, 70)
+    assert found["batches"]["parts_ms"] == {"run": 40.0, "whole": 50.0}
+    shown = run("status", environment=environment(own.settings)).stdout
+    assert "burst version 2 on transactions: active" in shown
+
+
+@pytest.mark.parametrize(("age", "state"), [(STALE + 60_000_000, "running"), (0, "stopped")], ids=["silent", "stopped"])
+def test_job_that_does_not_run(own: TestTopics, age: int, state: str) -> None:
+    """Silence and a last word of stopping are exit code 1."""
+    tell(own, word(time.time_ns() // 1000 - age, state=state))
+    assert "not running" in run("status", code=1, environment=environment(own.settings)).stdout
+
+
+def test_job_that_never_ran(own: TestTopics) -> None:
+    """An empty topic says how to start it."""
+    assert "nightjar up" in run("status", code=1, environment=environment(own.settings)).stdout
+    assert not json.loads(run("status", "--json", code=1, environment=environment(own.settings)).stdout)["running"]
+
+
+def test_latency_of_the_latest_alerts(own: TestTopics) -> None:
+    """From the event's sending to the alert's arrival on its topic."""
+    sent = time.time_ns() // 1000 - 250_000
+    tell(own, word(time.time_ns() // 1000))
+    with producer(own.settings) as client:
+        client.send(own.settings.alerts_topic, b"{}", headers=[("sent_at", b"%d" % sent)]).get(10)
+    latency = json.loads(run("status", "--json", environment=environment(own.settings)).stdout)["latency"]
+    assert latency["alerts"] == 1
+    assert 250 <= latency["p50_ms"] < 60_000
