@@ -9,17 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rules.errors import NightjarError
 from rules.streams import Stream
-from streaming.config import JobConfig
+from streaming.config import JobConfig, JobError
 from streaming.rulebook import Route
 
 FORMAT = 1
 _FILE = "nightjar.json"
-
-
-class CheckpointError(NightjarError):
-    """A checkpoint does not fit the job."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +25,20 @@ class Identity:
     routes: tuple[Route, ...]
 
 
+def query_folder(config: JobConfig) -> Path:
+    """Spark's own part of the checkpoint."""
+    return config.checkpoint / "query"
+
+
 def settle(config: JobConfig, routes: list[Route]) -> Identity:
     """Check the checkpoint against the job and keep what is new; makes the file for a new checkpoint.
 
-    routes: all that the rules ask for, in the order they were first asked for. Raises CheckpointError with a remedy
+    routes: all that the rules ask for, in the order they were first asked for. Raises JobError with a remedy
     where the checkpoint was written with other buckets or another declaration of a stream.
     """
     path = config.checkpoint / _FILE
     if not path.exists():
-        if (config.checkpoint / "offsets").exists():
+        if query_folder(config).exists():
             raise _unfit(config, f"{_FILE} is missing", "it is not a checkpoint of nightjar")
         found: dict[str, Any] = {"name": uuid.uuid4().hex, "routes": []}
     else:
@@ -51,6 +51,7 @@ def settle(config: JobConfig, routes: list[Route]) -> Identity:
         "format": FORMAT,
         "name": found["name"],
         "buckets": config.buckets,
+        "shuffle_partitions": config.shuffle_partitions,
         "streams": {name: _declaration(stream) for name, stream in config.streams.items()},
         "routes": [{"stream": route.stream, "field": route.field} for route in routes],
     }
@@ -61,15 +62,15 @@ def settle(config: JobConfig, routes: list[Route]) -> Identity:
     return Identity(found["name"], tuple(routes))
 
 
-def committed_offsets(config: JobConfig) -> Mapping[str, Mapping[str, int]]:
+def committed_offsets(config: JobConfig) -> Mapping[str, Mapping[int, int]]:
     """Topic -> partition -> the offset after the last record of the last batch that was committed; empty before."""
-    commits = config.checkpoint / "commits"
+    commits = query_folder(config) / "commits"
     done = [int(file.name) for file in commits.iterdir() if file.name.isdigit()] if commits.is_dir() else []
     if not done:
         return {}
-    lines = (config.checkpoint / "offsets" / str(max(done))).read_text().splitlines()
-    offsets: dict[str, dict[str, int]] = json.loads(lines[-1])
-    return offsets
+    lines = (query_folder(config) / "offsets" / str(max(done))).read_text().splitlines()
+    # a line of version, a line of Spark's settings, then one for each source: there is one
+    return {topic: {int(p): offset for p, offset in of.items()} for topic, of in json.loads(lines[2]).items()}
 
 
 def _declaration(stream: Stream) -> dict[str, Any]:
@@ -93,12 +94,12 @@ def _read(path: Path, config: JobConfig) -> dict[str, Any]:
 
 
 def _check(found: Mapping[str, Any], config: JobConfig) -> None:
-    if found["buckets"] != config.buckets:
-        raise _unfit(
-            config,
-            f"it was made with buckets = {found['buckets']}, and the setting is {config.buckets}",
-            f"Set buckets = {found['buckets']}",
-        )
+    for setting in ("buckets", "shuffle_partitions"):
+        was, now = found[setting], getattr(config, setting)
+        if was != now:
+            raise _unfit(
+                config, f"it was made with {setting} = {was}, and the setting is {now}", f"Set {setting} = {was}"
+            )
     for name, kept in found["streams"].items():
         if name not in config.streams:
             raise _unfit(config, f"it holds events of stream {name}, which is no longer declared", f"Declare {name}")
@@ -109,6 +110,6 @@ def _check(found: Mapping[str, Any], config: JobConfig) -> None:
                 raise _unfit(config, f"streams.{name}.{key} was {value} and is {now[key]}", remedy)
 
 
-def _unfit(config: JobConfig, what: str, remedy: str) -> CheckpointError:
+def _unfit(config: JobConfig, what: str, remedy: str) -> JobError:
     start_anew = "or set checkpoint_dir to a new folder: the job then reads the topics from their beginning"
-    return CheckpointError(what, where=f"checkpoint {config.checkpoint}", remedy=f"{remedy}, {start_anew}")
+    return JobError(what, where=f"checkpoint {config.checkpoint}", remedy=f"{remedy}, {start_anew}")

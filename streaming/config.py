@@ -1,49 +1,56 @@
-"""What the job is told: a plain table, so that `streaming` knows nothing of where settings come from."""
+"""What the job needs to know, given by the program on top: no settings file is read in this package."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from rules.errors import NightjarError
 from rules.streams import Stream
+
+
+class JobError(NightjarError):
+    """The job cannot start or go on."""
 
 
 @dataclass(frozen=True)
 class Topics:
-    """The names of the topics that are not a stream's."""
+    """Names of the topics beside those of the streams."""
 
     rules: str = "rules"
-    clock: str = "clock"
+    rule_status: str = "rule-status"
     alerts: str = "alerts"
     late_events: str = "late-events"
     quarantine: str = "quarantine"
-    rule_status: str = "rule-status"
+    clock: str = "clock"
     job_progress: str = "job-progress"
 
 
 @dataclass(frozen=True)
 class JobConfig:
-    """Everything the job needs.
+    """The job's settings. Durations are microseconds.
 
-    kafka_options: for Spark, `kafka.bootstrap.servers` and security under Kafka's own names; client_options: the same
-    for kafka-python. arrival: who stamps a record's arrival. Durations are µs. jars: absolute paths added to Spark's.
+    streams: by name. spark_kafka, python_kafka: what every Kafka client is given, under Spark's (`kafka.…`) and
+    kafka-python's names. jars: those that pyspark does not ship. checkpoint: a folder that every Spark process sees.
     """
 
     streams: Mapping[str, Stream]
+    spark_kafka: Mapping[str, str]
+    python_kafka: Mapping[str, object]
     checkpoint: Path
-    kafka_options: Mapping[str, str] = field(repr=False)
-    client_options: Mapping[str, Any] = field(repr=False)
-    jars: tuple[str, ...]
-    topics: Topics = Topics()
+    jars: tuple[Path, ...]
+    topics: Topics = field(default_factory=Topics)
     arrival: Literal["broker", "producer"] = "broker"
     activation_delay: int = 5_000_000
-    buckets: int = 4
-    shuffle_partitions: int = 2
-    max_offsets_per_trigger: int = 200_000
-    slow_batch: int = 5_000_000
-    clock_interval: int = 10_000_000
-    clock_skew: int = 60_000_000
     master: str = "local[*]"
     driver_memory: str = "2g"
+    shuffle_partitions: int = 2
+    buckets: int = 4
+    max_offsets_per_trigger: int = 200_000
+    slow_batch_warning: int = 5_000_000
+    clock_interval: int = 5_000_000
+    clock_margin: int = 2_000_000
+    warm_up_batches: int = 8
+    log_level: str = "info"

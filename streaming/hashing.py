@@ -1,4 +1,4 @@
-"""Which bucket a value belongs to."""
+"""Which bucket a value belongs to, and the integer that stands for a bucket in Spark's shuffle."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numba import njit
 from rules.engine.strings import hash_bytes
 
 _NOTHING = np.zeros(1, np.uint8)
+_KEYS_APART = 1 << 16  # more buckets than anybody has
 
 
 @njit(cache=True)
@@ -46,3 +47,33 @@ def _texts(values: pa.Array) -> pa.Array:
     elif pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
     return values.cast(pa.string())
+
+
+def shuffle_key(bucket: int, partitions: int) -> int:
+    """An int that stands for the bucket and that Spark's hash partitioning sends to partition `bucket % partitions`.
+
+    Left to chance, a handful of buckets would lie unevenly on the partitions for the checkpoint's whole life.
+    """
+    key = bucket
+    while _spark_hash(key) % partitions != bucket % partitions:
+        key += _KEYS_APART
+    return key
+
+
+def bucket_of(key: int) -> int:
+    """The bucket that a shuffle key stands for."""
+    return key % _KEYS_APART
+
+
+def _spark_hash(value: int) -> int:
+    """Spark's hash of an int column: MurmurHash3 x86 32 with seed 42, as a signed number."""
+    k = _rotl(value * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
+    h = (_rotl(42 ^ k, 13) * 5 + 0xE6546B64 & 0xFFFFFFFF) ^ 4
+    h = (h ^ h >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    h = (h ^ h >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    h ^= h >> 16
+    return h - (1 << 32) if h >> 31 else h
+
+
+def _rotl(value: int, by: int) -> int:
+    return (value << by | value >> 32 - by) & 0xFFFFFFFF

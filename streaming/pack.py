@@ -7,7 +7,6 @@ records are read by `rules.events.parse_event`, and what cannot be used leaves a
 
 from __future__ import annotations
 
-import base64
 import gc
 import json
 from collections.abc import Iterator, Mapping
@@ -20,9 +19,9 @@ import pyarrow.compute as pc
 
 from rules.events import Rejection, check_skew, parse_event
 from rules.streams import Stream
-from rules.timestamps import iso_text
-from streaming.hashing import bucket_numbers
+from streaming.hashing import bucket_numbers, shuffle_key
 from streaming.parse import column_of
+from streaming.records import chunks, quarantine_line
 from streaming.rulebook import WHOLE_STREAM, Route
 from streaming.wire import PRIMARY, SENT_AT, Kind, events_schema, to_ipc
 
@@ -40,6 +39,7 @@ class Packer:
     streams: Mapping[str, Stream]
     routes: tuple[Route, ...]
     buckets: int
+    partitions: int
     rules_topic: str
     clock_topic: str
 
@@ -49,7 +49,7 @@ class Packer:
         if read:
             rows = list(self.packed(pa.Table.from_batches(read)))
             columns = [
-                pa.array([bucket for bucket, _, _ in rows], pa.int32()),
+                pa.array([shuffle_key(bucket, self.partitions) for bucket, _, _ in rows], pa.int32()),
                 pa.array([kind.value for _, kind, _ in rows], pa.string()),
                 pa.array([payload for _, _, payload in rows], pa.binary()),
             ]
@@ -80,7 +80,7 @@ class Packer:
         if (suspects := records.filter(ours)).num_rows:
             understood, rejected = read_suspects(suspects, stream)
             events.append(understood)
-            yield from ((_ANSWERING, Kind.QUARANTINE, json.dumps(record).encode()) for record in rejected)
+            yield from ((_ANSWERING, Kind.QUARANTINE, lines.encode()) for lines in chunks(rejected))
         table = pa.concat_tables(events).combine_chunks()
         if not table.num_rows:
             return
@@ -101,10 +101,10 @@ class Packer:
         return bucket_numbers(batch.column(route.field), self.buckets)
 
 
-def read_suspects(records: pa.Table, stream: Stream) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """Records the JVM was not sure about: the events among them, and quarantine records of the others."""
+def read_suspects(records: pa.Table, stream: Stream) -> tuple[pa.Table, list[str]]:
+    """Records the JVM was not sure about: the events among them, and lines for the quarantine topic of the others."""
     events: list[dict[str, Any]] = []
-    rejected = []
+    rejected: list[str] = []
     columns = [records.column(name).to_pylist() for name in ("raw", "partition", "offset", SENT_AT)]
     for raw, partition, offset, sent_at, arrival in zip(*columns, _arrivals(records).to_pylist(), strict=True):
         event = parse_event(raw, stream)
@@ -113,8 +113,9 @@ def read_suspects(records: pa.Table, stream: Stream) -> tuple[pa.Table, list[dic
             coordinates = {"arrival_time": arrival, "partition": partition, "offset": offset, SENT_AT: sent_at}
             events.append(event | coordinates)
         elif refused is not None:
-            place = {"topic": stream.topic, "partition": partition, "offset": offset}
-            rejected.append(_quarantined(refused, stream, place, arrival, raw))
+            rejected.append(
+                quarantine_line(refused, stream, partition=partition, offset=offset, arrival=arrival, raw=raw)
+            )
     schema = _typed_schema(stream)
     arrays = [_array([event[field.name] for event in events], field.type) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema), rejected
@@ -163,22 +164,10 @@ def _clocks(records: pa.Table) -> list[bytes]:
 def _is_clock(raw: bytes) -> bool:
     try:
         written = json.loads(raw)
-        return isinstance(written["incarnation"], str) and isinstance(written["clock"], int)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        clocks = written["clocks"]
+        return isinstance(written["incarnation"], str) and all(isinstance(clock, int) for clock in clocks.values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
-
-
-def _quarantined(
-    rejection: Rejection, stream: Stream, place: Mapping[str, Any], arrival: int, raw: bytes
-) -> dict[str, Any]:
-    return {
-        "reason": rejection.reason.value,
-        "detail": rejection.detail,
-        "stream": stream.name,
-        **place,
-        "arrival_time": iso_text(arrival),
-        "original": base64.b64encode(raw).decode(),
-    }
 
 
 def _typed_schema(stream: Stream) -> pa.Schema:

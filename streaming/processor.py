@@ -5,28 +5,39 @@ the engines of the buckets it has seen; the log's head says whether one is where
 reads what it has not seen), or neither (then it is made anew). While an engine takes part in a batch it is not in the
 cache, so one whose task fails half-way is never met again.
 
-Known limitation: the rules a bucket has received since the job started are kept in its state until the next start.
+What it does not do: commit. Spark commits state and offsets together once all tasks of a batch are done.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from rules.streams import Stream
-from streaming.bucket import Bucket, Said
+from streaming.bucket import Bucket, Counts, failure_record, status_record
 from streaming.config import Topics
+from streaming.hashing import bucket_of
+from streaming.pack import keep_out_of_collection
+from streaming.records import alert_lines, chunks, late_lines, line
 from streaming.rulebook import Route, RuleBook, RuleMessage
 from streaming.statelog import Head, StateLog
 from streaming.wire import Kind, events_schema, from_ipc
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import TimerValues
+
+# The bucket that answers rule messages; all of them receive them.
+ANSWERING = 0
+
+# A bucket tells what it holds at most this often (seconds): a record a batch and bucket would be many.
+_TELL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,7 @@ class _Cached:
     version: int
     token: str
     bucket: Bucket
+    told_at: float = 0.0
 
 
 _cache: dict[tuple[str, str, int], _Cached] = {}
@@ -91,104 +103,105 @@ class BucketProcessor(StatefulProcessor):
         self._plan = plan
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Declare the state: the head, the log's entries, the rules received in this run and those before."""
+        """Bind the state: the log's head and entries, and the rules received since some start of the job."""
         self._head = handle.getValueState("head", "value binary")
-        self._entries = handle.getMapState("log", "number long", "value binary")
+        self._entries = _MapEntries(handle.getMapState("log", "number long", "value binary"))
         self._rules = handle.getValueState("rules", "value binary")
 
     def handleInputRows(  # noqa: N802  Spark's name
         self,
-        key: Any,
-        rows: Iterator[pd.DataFrame],
+        key: tuple[int],
+        rows: Iterator[Row],
         timerValues: TimerValues,  # noqa: ARG002, N803
-    ) -> Iterator[pd.DataFrame]:
-        """One bucket's packed rows of a micro-batch; yields rows of SAID_SCHEMA."""
-        number = int(key[0])
-        packed = [row for frame in rows for row in zip(frame["kind"], frame["payload"], strict=True)]
-        said = [Said("quarantine", "", payload.decode(), None) for kind, payload in packed if kind == Kind.QUARANTINE]
-        said += self._process(number, packed)
-        names = self._plan.topics
-        topics = {
-            "alerts": names.alerts, "late-events": names.late_events, "quarantine": names.quarantine,
-            "rule-status": names.rule_status, "job-progress": names.job_progress,
-        }  # fmt: skip
-        yield pd.DataFrame(
-            {
-                "topic": [topics[s.role] for s in said],
-                "key": [s.key for s in said],
-                "value": [s.value for s in said],
-                "sent_at": pd.array([s.sent_at for s in said], dtype="Int64"),
-            }
-        )
+    ) -> Iterator[Row]:
+        """One bucket's packed rows of a micro-batch, to rows of records.OUTPUT_SCHEMA."""
+        packed: dict[str, list[bytes]] = {}
+        for row in rows:
+            packed.setdefault(row.kind, []).append(bytes(row.payload))
+        topics = self._plan.topics
+        yield from _rows(topics.quarantine, (lines.decode() for lines in packed.get(Kind.QUARANTINE, [])))
+        yield from self._process(bucket_of(key[0]), packed)
 
     def close(self) -> None:
-        """Nothing is held outside the cache."""
+        """End of a task."""
+        keep_out_of_collection()
 
-    def _process(self, number: int, packed: list[tuple[str, bytes]]) -> list[Said]:
-        started = time.perf_counter()
+    def _process(self, number: int, packed: Mapping[str, list[bytes]]) -> Iterator[Row]:
+        topics, started = self._plan.topics, time.perf_counter()
         route = self._plan.route_of(number)
         stream = self._plan.streams[route.stream]
-        log = StateLog(_MapEntries(self._entries), stream.event_time)
+        log = StateLog(self._entries, stream.event_time)
         stored = self._head.get()
         head = Head.from_bytes(None if stored is None else bytes(stored[0]))
-        bucket = self._bucket(number, route, stream, head, log)
+        cached = self._cached(number, route, stream, head, log)
+        bucket = cached.bucket
         read = time.perf_counter()
-        said = self._receive(bucket, [json.loads(p) for kind, p in packed if kind == Kind.RULE])
-        tables = [from_ipc(p) for kind, p in packed if kind == Kind.EVENTS]
+        said = self._receive(bucket, [json.loads(payload) for payload in packed.get(Kind.RULE, [])], number)
+        tables = [from_ipc(payload) for payload in packed.get(Kind.EVENTS, [])]
         events = pa.concat_tables(tables) if tables else events_schema(stream).empty_table()
-        told, delta, counts = bucket.advance(events, self._clock(packed), _now())
-        said += told
+        heard = bucket.advance(events, self._clock(stream, packed.get(Kind.CLOCK, [])))
         evaluated = time.perf_counter()
-        head = log.append(head, delta, bucket.engine.horizon)
+        head = log.append(head, heard.delta, bucket.engine.horizon, bucket.engine.clock, asdict(bucket.counts))
         self._head.update((head.to_bytes(),))
-        key = (self._plan.checkpoint, self._plan.incarnation, number)
-        _cache[key] = _Cached(head.version, head.tokens[head.version], bucket)
-        parts = {
-            "read_ms": 1000 * (read - started),
-            "evaluate_ms": 1000 * (evaluated - read),
-            "write_ms": 1000 * (time.perf_counter() - evaluated),
-        }
-        told_progress = {"bucket": number, "stream": stream.name, "route": route.field, **asdict(counts), **parts}
-        return [*said, Said("job-progress", "bucket", json.dumps(told_progress), None)]
+        cached.version, cached.token = head.version, head.tokens[head.version]
+        _cache[self._plan.checkpoint, self._plan.incarnation, number] = cached
+        written = time.perf_counter()
+        said += [failure_record(failure) for failure in heard.failures]
+        yield from _rows(topics.rule_status, chunks(line(key, value) for key, value in said))
+        now = time.time_ns() // 1000
+        yield from _rows(topics.alerts, alert_lines(heard.alerts, events, stream.event_id, now))
+        yield from _rows(topics.late_events, late_lines(heard.late, events, stream))
+        if time.monotonic() - cached.told_at >= _TELL_SECONDS:
+            cached.told_at = time.monotonic()
+            parts = {"read": read - started, "evaluate": evaluated - read, "write": written - evaluated}
+            told = {
+                "kind": "bucket", "bucket": number, "stream": stream.name, "route": route.field, "at": now,
+                "held": bucket.engine.rows, "entries": len(head.entries), "counts": asdict(bucket.counts),
+                "retained": {",".join(group_by): rows for group_by, rows in bucket.engine.retained.items()},
+                "parts_ms": {name: round(1000 * seconds, 2) for name, seconds in parts.items()},
+            }  # fmt: skip
+            yield Row(topic=topics.job_progress, lines=line(f"bucket-{number}", told))
 
-    def _bucket(self, number: int, route: Route, stream: Stream, head: Head, log: StateLog) -> Bucket:
-        """The bucket's engine where the log is: the cached one as far as it is a beginning of the log."""
+    def _cached(self, number: int, route: Route, stream: Stream, head: Head, log: StateLog) -> _Cached:
+        """The bucket where the log is: the one in memory as far as that has seen a beginning of the log."""
         cached = _cache.pop((self._plan.checkpoint, self._plan.incarnation, number), None)
-        if cached is not None and head.holds(cached.version, cached.token):
-            bucket, version = cached.bucket, cached.version
-        else:
-            book = self._plan.rule_book()
-            bucket = Bucket(stream, route, book, announces_rules=number == 0)
-            version = 0
-        if version < head.version:
-            bucket.receive(self._received())
-            bucket.restore(log.read(entry) for entry in head.missing(version))
-        return bucket
+        if cached is None or not head.holds(cached.version, cached.token):
+            cached = _Cached(0, "", Bucket(stream, route, self._plan.rule_book()))
+        if cached.version < head.version:
+            bucket = cached.bucket
+            bucket.receive(_message(written) for written in self._received())
+            bucket.restore(log.read(entry) for entry in head.missing(cached.version))
+            bucket.engine.clock = max(bucket.engine.clock, head.clock)
+            bucket.counts = Counts(**head.counts)
+        return cached
 
-    def _received(self) -> list[RuleMessage]:
+    def _received(self) -> list[dict[str, Any]]:
         """The rule messages this bucket has received since some earlier start of the job."""
         stored = self._rules.get()
-        return [] if stored is None else [_message(m) for m in json.loads(bytes(stored[0]))]
+        return [] if stored is None else json.loads(bytes(stored[0]))
 
-    def _receive(self, bucket: Bucket, written: list[dict[str, Any]]) -> list[Said]:
+    def _receive(self, bucket: Bucket, written: list[dict[str, Any]], number: int) -> list[tuple[str, dict[str, Any]]]:
+        """Take rule messages, keep them in the state until the next start, and answer them in one bucket."""
         fresh = sorted((m for m in written if m["offset"] >= bucket.book.next_offset), key=lambda m: m["offset"])
         if not fresh:
             return []
         since = self._plan.rules[-1].offset if self._plan.rules else -1
-        stored = self._rules.get()
-        kept = [] if stored is None else [m for m in json.loads(bytes(stored[0])) if m["offset"] > since]
+        kept = [message for message in self._received() if message["offset"] > since]
         self._rules.update((json.dumps(kept + fresh).encode(),))
-        return bucket.receive([_message(m) for m in fresh])
+        answers = bucket.receive(_message(message) for message in fresh)
+        topic = self._plan.topics.rules
+        return [status_record(status, message, topic) for message, status in answers] if number == ANSWERING else []
 
-    def _clock(self, packed: list[tuple[str, bytes]]) -> int | None:
+    def _clock(self, stream: Stream, payloads: Iterable[bytes]) -> int | None:
         """The latest clock of this run; one of an earlier run may speak of records that are yet to be read again."""
-        clocks = [json.loads(payload) for kind, payload in packed if kind == Kind.CLOCK]
-        return max((c["clock"] for c in clocks if c["incarnation"] == self._plan.incarnation), default=None)
+        written = (json.loads(payload) for payload in payloads)
+        clocks = [w["clocks"].get(stream.name) for w in written if w["incarnation"] == self._plan.incarnation]
+        return max((clock for clock in clocks if clock is not None), default=None)
 
 
 def _message(written: Mapping[str, Any]) -> RuleMessage:
     return RuleMessage(written["offset"], written["arrival"], written["value"].encode("utf-8", "surrogateescape"))
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def _rows(topic: str, lines: Iterable[str]) -> Iterator[Row]:
+    return (Row(topic=topic, lines=joined) for joined in lines)

@@ -57,7 +57,7 @@ class RuleBook:
     def __post_init__(self) -> None:
         self.routes = [Route(s.name, entity) for s in self.streams.values() for entity in s.entities]
         self._running = set(self.routes)
-        self._waiting: dict[tuple[str, int], Route] = {}
+        self._waiting: dict[tuple[str, int], tuple[Route, int]] = {}
 
     @property
     def waiting(self) -> list[tuple[str, int]]:
@@ -82,16 +82,16 @@ class RuleBook:
         route = self._serve(newest.rule.stream, newest.rule.group_by)
         if route in self._running:
             return [status, replace(status, answer=Answer.ACTIVE)]
-        self._waiting[newest.rule.id, newest.version] = route
+        self._waiting[newest.rule.id, newest.version] = route, message.arrival
         self._set_effective(newest.rule.id, newest.version, _NOT_YET)
         wait = f"no route serves group_by {list(newest.rule.group_by)} yet: it takes effect once the job has made one"
         return [replace(status, effective=None, reasons=(wait,))]
 
-    def activations(self) -> list[bytes]:
-        """The messages to publish once the job runs with all `routes`."""
+    def activations(self) -> list[tuple[bytes, int]]:
+        """The messages to publish once the job runs with all `routes`, each with the arrival (µs) of its rule."""
         return [
-            json.dumps({"control": ACTIVATE, "rule": rule_id, "rule_version": version}).encode()
-            for rule_id, version in self._waiting
+            (json.dumps({"control": ACTIVATE, "rule": rule_id, "rule_version": version}).encode(), arrival)
+            for (rule_id, version), (_, arrival) in self._waiting.items()
         ]
 
     def served_by(self, route: Route) -> frozenset[tuple[str, ...]]:
@@ -115,10 +115,10 @@ class RuleBook:
         return known
 
     def _activate(self, activated: tuple[str, int], arrival: int) -> list[Status]:
-        route = self._waiting.pop(activated, None)
-        if route is None:  # published again after a crash
+        waited = self._waiting.pop(activated, None)
+        if waited is None:  # published again after a crash
             return []
-        self._running.add(route)
+        self._running.add(waited[0])
         rule_id, number = activated
         rule = self.ruleset.of_rule(rule_id)[number - 1].rule
         effective = arrival + self.activation_delay

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import struct
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
@@ -60,6 +61,7 @@ class Entry:
 class Head:
     """The small value: how many batches there were, each recent one's token, and the entries in order of age.
 
+    clock: µs, how far arrival had come; counts: what was seen since the checkpoint began.
     A token is drawn anew by every attempt at a batch, so that an engine which took part in an attempt that failed is
     told from one that is where the log is.
     """
@@ -68,6 +70,8 @@ class Head:
     next_number: int = 0
     tokens: dict[int, str] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
+    clock: int = _FIRST_INSTANT
+    counts: dict[str, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """The head as the state store keeps it."""
@@ -81,7 +85,7 @@ class Head:
         read = json.loads(value)
         tokens = {int(version): token for version, token in read["tokens"].items()}
         entries = tuple(Entry(**entry) for entry in read["entries"])
-        return cls(read["version"], read["next_number"], tokens, entries)
+        return cls(**{**read, "tokens": tokens, "entries": entries})
 
     def holds(self, version: int, token: str) -> bool:
         """Whether an engine that is at this version by this token has seen a beginning of this log."""
@@ -103,8 +107,18 @@ class StateLog:
         """What an entry holds."""
         return read(self._entries.get(entry.number))
 
-    def append(self, head: Head, delta: Delta, horizon: int) -> Head:
-        """Keep a batch's delta, merge what is due, and return the new head. horizon: µs, as Engine.horizon."""
+    def append(
+        self,
+        head: Head,
+        delta: Delta,
+        horizon: int,
+        clock: int = _FIRST_INSTANT,
+        counts: Mapping[str, int] | None = None,
+    ) -> Head:
+        """Keep a batch's delta, merge what is due, and return the new head.
+
+        horizon, clock: µs, as the engine's after the batch.
+        """
         version, number, log = head.version + 1, head.next_number, list(head.entries)
         for entry in [entry for entry in log if entry.latest < horizon]:
             self._remove(entry, log)
@@ -122,7 +136,7 @@ class StateLog:
             level += 1
         tokens = {**head.tokens, version: uuid.uuid4().hex[:12]}
         tokens.pop(version - REMEMBERED, None)
-        return Head(version, number, tokens, tuple(log))
+        return Head(version, number, tokens, tuple(log), max(head.clock, clock), dict(counts or {}))
 
     def _remove(self, entry: Entry, log: list[Entry]) -> None:
         self._entries.remove(entry.number)

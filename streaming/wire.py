@@ -1,4 +1,4 @@
-"""What travels between the packer, the buckets and the sink: the few rows a micro-batch has inside Spark.
+"""What travels from the packer to the buckets: the few rows a micro-batch has inside Spark.
 
 Events are packed before the stateful operator, which hands every row to Python as an object: a bucket gets its events
 as one Arrow stream for each slice of a partition, never one by one.
@@ -14,9 +14,6 @@ from rules.streams import Stream
 
 # A row of the packer: the bucket it is for, what it is, and its payload.
 PACKED_SCHEMA = "bucket int, kind string, payload binary"
-# A row for the sink: `sent_at` is the wall clock (µs) of the event behind it, or NULL.
-SAID_SCHEMA = "topic string, key string, value string, sent_at bigint"
-
 SENT_AT = "sent_at"
 PRIMARY = "primary"
 
@@ -26,8 +23,8 @@ class Kind(StrEnum):
 
     EVENTS = "events"  # an Arrow stream of `events_schema`
     RULE = "rule"  # JSON: offset, arrival (µs), value (text)
-    CLOCK = "clock"  # JSON: incarnation, clock (µs)
-    QUARANTINE = "quarantine"  # the JSON text of a record for the quarantine topic, passed on as it is
+    CLOCK = "clock"  # JSON: incarnation, clocks (µs by stream)
+    QUARANTINE = "quarantine"  # lines for the quarantine topic (see records.py), passed on as they are
 
 
 def events_schema(stream: Stream) -> pa.Schema:

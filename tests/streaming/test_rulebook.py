@@ -45,7 +45,7 @@ def test_a_rule_without_a_route_waits_for_the_job_to_make_one() -> None:
     assert answers == [[(Answer.ACCEPTED, 1, None)]]
     assert book.routes[-1] == Route("transactions", "amount")
     assert book.ruleset.applicable("r", 10**15) is None
-    (activate,) = book.activations()
+    ((activate, _),) = book.activations()
     again = RuleMessage(1, 100 * SECOND, activate)
     assert [(s.answer, s.effective) for s in book.receive(again)] == [(Answer.ACTIVE, 105 * SECOND)]
     assert book.ruleset.applicable("r", 105 * SECOND) is not None

@@ -1,0 +1,245 @@
+"""Purpose: the driver of the continuous job: starts the query, watches over it, and ends it cleanly.
+
+How it works: one loop. It follows the rules topic beside the query; a rule that needs a route which the query does not
+have makes it finish the batch, add the route to what the checkpoint keeps, and start the query again on the same
+checkpoint. Once a second it tells how the job is doing, every few seconds how far arrival has come.
+
+What it does not do: evaluate anything, or keep any state of its own. All of it is in the checkpoint and in Kafka.
+
+Known limitation: a new route begins without history; events before it are not counted by the rules it serves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from kafka import KafkaConsumer, KafkaProducer
+
+from streaming.checkpoint import committed_offsets, query_folder, settle
+from streaming.clock import Arrivals, clock_record, clocks_of_standings
+from streaming.config import JobConfig, JobError
+from streaming.pack import Packer
+from streaming.processor import BucketPlan
+from streaming.progress import batches_told, lag_told, rules_told
+from streaming.rulebook import Route
+from streaming.rulewatch import RuleWatch
+from streaming.session import open_session
+from streaming.source import evaluated, finish, kafka_records, started, subscribed
+from streaming.warmup import warm_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_log = structlog.get_logger(__name__)
+
+TELL_SECONDS = 1.0
+_LOOK_SECONDS = 0.1
+
+_FETCH_BYTES = 64 * 1024
+
+
+def run(config: JobConfig, *, stop: threading.Event | None = None, ready: Callable[[], None] | None = None) -> None:
+    """Run the job until SIGTERM, SIGINT or `stop`; the running batch is finished first.
+
+    ready: called once the query runs. Signals are heeded only in a program's main thread.
+
+    Raises:
+        JobError: it cannot start (a topic is missing, the checkpoint does not fit) or the query failed.
+    """
+    stop = stop or threading.Event()
+    with contextlib.ExitStack() as cleanup:
+        consumers = [cleanup.enter_context(_consumer(config)) for _ in range(2)]
+        _refuse_missing_topics(config, consumers[0])
+        producer = cleanup.enter_context(_producer(config))
+        session = open_session(config)
+        cleanup.callback(session.stop)
+        cleanup.enter_context(_heeding_signals(stop))
+        warm_up(session, config)
+        Driver(config, session, consumers, producer).run(stop, ready)
+
+
+class Driver:
+    """The loop around the query."""
+
+    def __init__(
+        self, config: JobConfig, session: SparkSession, consumers: list[KafkaConsumer], producer: KafkaProducer
+    ) -> None:
+        self._config = config
+        self._session = session
+        self._producer = producer
+        self._arrivals = Arrivals(config, consumers[0])
+        self._watch = RuleWatch(config, consumers[1])
+        self._routes: tuple[Route, ...] = ()
+        self._activated: set[bytes] = set()
+        self._incarnation = ""
+        self._told_batch = -1
+        self._next_tell = self._next_clock = 0.0
+
+    def run(self, stop: threading.Event, ready: Callable[[], None] | None = None) -> None:
+        """Until `stop`; plans the query anew as often as rules need it."""
+        while not stop.is_set():
+            query = self._start()
+            if ready is not None:
+                ready()
+                ready = None
+            try:
+                while not stop.is_set() and not self._lacks_routes:
+                    self._look(query)
+                    stop.wait(_LOOK_SECONDS)
+            finally:
+                finish(query)
+            self._raise_failure(query)
+            if not stop.is_set():
+                self._tell(query, "planning anew")
+                _log.info("a rule needs a new route: the query is planned anew")
+        self._tell(query, "stopped")
+        self._producer.flush()
+
+    def _start(self) -> StreamingQuery:
+        """Settle the routes of every rule there is, keep them, and start the query with them."""
+        config, watch = self._config, self._watch
+        watch.catch_up()
+        identity = settle(config, watch.book.routes)
+        self._routes = identity.routes
+        self._incarnation = uuid.uuid4().hex
+        topics = config.topics
+        packer = Packer(
+            config.streams, identity.routes, config.buckets, config.shuffle_partitions, topics.rules, topics.clock
+        )
+        begins = committed_offsets(config).get(topics.rules, {}).get(0, 0)
+        plan = BucketPlan(
+            identity.name, self._incarnation, config.streams, identity.routes, config.buckets,
+            config.activation_delay, topics, watch.before(begins),
+        )  # fmt: skip
+        rows = evaluated(kafka_records(self._session, config), config, packer, plan)
+        query = started(rows, config, str(query_folder(config).resolve()), "nightjar")
+        self._told_batch = -1
+        _log.info("the query runs", routes=len(identity.routes))
+        return query
+
+    def _activate(self) -> None:
+        """Publish, once, that the rules which wait for a route have it.
+
+        Where producers give arrivals there is no present to begin in: such a rule begins where it was published.
+        """
+        for message, arrival in self._watch.book.activations():
+            if message not in self._activated:
+                self._activated.add(message)
+                stamp = {"timestamp_ms": arrival // 1000} if self._config.arrival == "producer" else {}
+                self._producer.send(self._config.topics.rules, value=message, **stamp)
+
+    @property
+    def _lacks_routes(self) -> bool:
+        return len(self._watch.book.routes) > len(self._routes)
+
+    def _look(self, query: StreamingQuery) -> None:
+        self._raise_failure(query)
+        self._watch.poll()
+        if not self._lacks_routes:
+            self._activate()
+        now = time.monotonic()
+        if now >= self._next_tell:
+            self._next_tell = now + TELL_SECONDS
+            self._tell(query, "running")
+
+    def _tell(self, query: StreamingQuery, state: str) -> None:
+        """A record of progress, a warning of slow batches, and the clock when it is time."""
+        asked_at = time.time_ns() // 1000
+        standings = self._arrivals.standings(committed_offsets(self._config))
+        recent = [batch for batch in query.recentProgress if batch["batchId"] > self._told_batch]
+        for batch in recent:
+            self._told_batch = max(self._told_batch, batch["batchId"])
+            self._warn_if_slow(batch)
+        told: dict[str, Any] = {
+            "kind": "job",
+            "state": state,
+            "incarnation": self._incarnation,
+            "process": os.getpid(),
+            "at": asked_at,
+            **batches_told(recent),
+            "lag": lag_told(standings, asked_at),
+            "rules": rules_told(self._watch.book.ruleset),
+        }
+        self._producer.send(self._config.topics.job_progress, key=b"job", value=json.dumps(told).encode())
+        if state == "running" and time.monotonic() >= self._next_clock:
+            self._next_clock = time.monotonic() + self._config.clock_interval / 1_000_000
+            if clocks := clocks_of_standings(self._config, standings, asked_at):
+                self._producer.send(self._config.topics.clock, value=clock_record(self._incarnation, clocks))
+
+    def _warn_if_slow(self, batch: dict[str, Any]) -> None:
+        took = batch["durationMs"].get("triggerExecution", 0)
+        if took * 1000 > self._config.slow_batch_warning:
+            _log.warning(
+                "a micro-batch took long",
+                batch=batch["batchId"],
+                rows=batch["numInputRows"],
+                milliseconds=took,
+                parts=batch["durationMs"],
+            )
+
+    def _raise_failure(self, query: StreamingQuery) -> None:
+        failure = query.exception()
+        if failure is not None:
+            _log.error("the query failed", detail=str(failure))
+            raise JobError(
+                f"the query failed: {str(failure).strip().splitlines()[0]}",
+                where=str(self._config.checkpoint),
+                remedy="The log above has the cause; once it is gone, start the job again: it goes on where it was",
+            )
+
+
+def _refuse_missing_topics(config: JobConfig, consumer: KafkaConsumer) -> None:
+    wanted = [*subscribed(config), *vars(config.topics).values()]
+    missing = sorted(set(wanted) - set(consumer.topics()))
+    if missing:
+        raise JobError(
+            f"there is no topic {', '.join(missing)}",
+            where=f"Kafka at {config.spark_kafka['kafka.bootstrap.servers']}",
+            remedy="`nightjar up` makes the topics, or have them made as docs/settings.md says",
+        )
+
+
+@contextlib.contextmanager
+def _consumer(config: JobConfig) -> Iterator[KafkaConsumer]:
+    consumer = KafkaConsumer(
+        enable_auto_commit=False,
+        max_partition_fetch_bytes=_FETCH_BYTES,
+        auto_offset_reset="earliest",
+        **config.python_kafka,
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+@contextlib.contextmanager
+def _producer(config: JobConfig) -> Iterator[KafkaProducer]:
+    producer = KafkaProducer(linger_ms=0, **config.python_kafka)
+    try:
+        yield producer
+    finally:
+        producer.close()
+
+
+@contextlib.contextmanager
+def _heeding_signals(stop: threading.Event) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

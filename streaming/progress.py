@@ -1,0 +1,55 @@
+"""What the job tells about itself once a second on the job-progress topic, for `nightjar status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rules.model import State
+from rules.versions import RuleSet
+from streaming.clock import Standing
+
+# Spark's names for the parts of a micro-batch, and ours.
+_PARTS = {
+    "latestOffset": "offsets", "getBatch": "read", "queryPlanning": "plan", "walCommit": "log",
+    "addBatch": "run", "commitOffsets": "commit", "triggerExecution": "whole",
+}  # fmt: skip
+
+
+def batches_told(progress: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Spark's progress of some batches as one: rows, and mean milliseconds of the parts of those that had rows."""
+    busy = [batch for batch in progress if batch["numInputRows"] > 0]
+    if not busy:
+        return {"batches": 0, "rows": 0, "parts_ms": {}, "slowest_ms": 0}
+    parts = {
+        ours: round(sum(batch["durationMs"].get(theirs, 0) for batch in busy) / len(busy), 1)
+        for theirs, ours in _PARTS.items()
+    }
+    return {
+        "batches": len(busy),
+        "batch": busy[-1]["batchId"],
+        "rows": sum(batch["numInputRows"] for batch in busy),
+        "parts_ms": parts,
+        "slowest_ms": max(batch["durationMs"].get("triggerExecution", 0) for batch in busy),
+        "state_bytes": sum(operator["memoryUsedBytes"] for operator in busy[-1]["stateOperators"]),
+    }
+
+
+def lag_told(standings: Mapping[str, list[Standing]], now: int) -> dict[str, Any]:
+    """How far behind the job is, by stream: events that wait, and seconds since the oldest of them arrived."""
+    told = {}
+    for stream, partitions in standings.items():
+        waiting = [standing.waiting for standing in partitions if standing.lag and standing.waiting is not None]
+        seconds = round(max(0, now - min(waiting)) / 1_000_000, 3) if waiting else 0.0
+        told[stream] = {"events": sum(standing.lag for standing in partitions), "seconds": seconds}
+    return told
+
+
+def rules_told(ruleset: RuleSet) -> dict[str, dict[str, Any]]:
+    """The rules that are not retired: id to the last version, its state and its stream."""
+    last = {version.rule.id: version for version in ruleset.versions}
+    return {
+        rule_id: {"version": version.version, "state": version.rule.state.value, "stream": version.rule.stream}
+        for rule_id, version in last.items()
+        if version.rule.state is not State.RETIRED
+    }

@@ -1,0 +1,124 @@
+"""A few micro-batches of made-up events before traffic, so that the first real ones do not wait for compilers.
+
+They run through the very same steps, without Kafka and on a checkpoint of their own that is thrown away: the JVM
+compiles what it runs often, the Python workers import their libraries and load the Numba kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+from pyspark.sql import types as T  # noqa: N812
+
+from rules.streams import Stream
+from rules.types import Kind
+from streaming.config import JobConfig
+from streaming.pack import Packer
+from streaming.processor import BucketPlan
+from streaming.rulebook import RuleBook, RuleMessage
+from streaming.source import evaluated, finish
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_log = structlog.get_logger(__name__)
+
+_ROWS = 64
+_HEADERS = "array<struct<key string, value binary>>"
+
+# A slow machine needs a second a batch; beyond this (seconds) the rest may be compiled by real traffic.
+_AT_MOST = 60.0
+
+
+def warm_up(session: SparkSession, config: JobConfig) -> None:
+    """Run `config.warm_up_batches` micro-batches."""
+    if not config.warm_up_batches:
+        return
+    started = time.monotonic()
+    rules = tuple(
+        RuleMessage(at, 0, json.dumps(_rule(stream)).encode()) for at, stream in enumerate(config.streams.values())
+    )
+    routes = tuple(RuleBook(config.streams, 0).routes)
+    topics = config.topics
+    packer = Packer(config.streams, routes, config.buckets, config.shuffle_partitions, topics.rules, topics.clock)
+    name = f"warm-up-{uuid.uuid4().hex}"
+    plan = BucketPlan(name, name, config.streams, routes, config.buckets, 0, topics, rules)
+    rows = evaluated(_records(session, config), config, packer, plan)
+    with tempfile.TemporaryDirectory(prefix="nightjar-warm-up-") as folder:
+        writer = rows.writeStream.format("noop").outputMode("append").option("checkpointLocation", folder)
+        query = writer.start()
+        while query.isActive and time.monotonic() - started < _AT_MOST:
+            progress = query.lastProgress
+            if progress is not None and progress["batchId"] + 1 >= config.warm_up_batches:
+                break
+            query.awaitTermination(0.1)
+        finish(query)
+    _log.info("warm", seconds=round(time.monotonic() - started, 1))
+
+
+def _records(session: SparkSession, config: JobConfig) -> DataFrame:
+    now = int(time.time() * 1000)
+    source = session.readStream.format("rate-micro-batch").options(
+        rowsPerBatch=str(_ROWS), numPartitions="1", startTimestamp=str(now), advanceMillisPerBatch="200"
+    )
+    number = F.col("value")
+    streams = list(config.streams.values())
+    topic, value = F.lit(None).cast("string"), F.lit(None).cast("string")
+    for at, stream in enumerate(streams):
+        mine = number % len(streams) == at
+        topic = F.when(mine, F.lit(stream.topic)).otherwise(topic)
+        value = F.when(
+            mine, F.to_json(F.struct(*(_made_up(stream, name).alias(name) for name in stream.fields)))
+        ).otherwise(value)
+    return source.load().select(
+        topic.alias("topic"),
+        F.lit(0).alias("partition"),
+        number.alias("offset"),
+        F.col("timestamp"),
+        value.cast("binary").alias("value"),
+        F.lit(None).cast(_HEADERS).alias("headers"),
+    )
+
+
+def _made_up(stream: Stream, name: str) -> Column:
+    number, kind = F.col("value"), stream.fields[name]
+    match kind.kind:
+        case Kind.STRING:
+            return F.concat(F.lit("w"), number if name == stream.event_id else number % 10)
+        case Kind.TIMESTAMP:
+            return F.unix_millis("timestamp")
+        case Kind.DECIMAL:
+            return F.lit(1).cast(T.DecimalType(kind.precision, kind.scale))
+        case Kind.INT64:
+            return number
+        case Kind.DOUBLE:
+            return number + F.lit(0.5)
+        case Kind.BOOLEAN:
+            return number % 2 == 0
+
+
+def _rule(stream: Stream) -> dict[str, Any]:
+    """A rule that uses every kind of measure."""
+    number = next((name for name, kind in stream.fields.items() if kind.is_number), None)
+    measures: dict[str, Any] = {
+        "w_count": {"count": "*", "over": "1h"},
+        "w_distinct": {"count_distinct": stream.event_id, "over": "10m"},
+        "w_first": {"first": stream.event_id, "over": "10m"},
+        "w_last": {"last": stream.event_id, "over": "10m", "excluding_current": True},
+    }
+    if number is not None:
+        measures |= {f"w_{f}": {f: number, "over": "1h"} for f in ("sum", "avg", "min", "max", "stddev")}
+    return {
+        "id": f"warm-up-{stream.name}".replace("_", "-"),
+        "stream": stream.name,
+        "group_by": [stream.entities[0]],
+        "measures": measures,
+        "when": "w_count > 2",
+        "effective": "2000-01-01T00:00:00Z",
+    }
