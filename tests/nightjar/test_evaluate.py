@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nightjar.cli import app
 from nightjar.evaluate import evaluate
 from nightjar.event_files import read_events
+from rules.errors import NightjarError
 from rules.model import parse_rule
 from rules.streams import SHIPPED, load_streams
 from rules.truth import RESULT_SCHEMA
@@ -160,13 +162,16 @@ def test_all_evaluations_are_written_on_demand(folder: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_wrong_option_is_one_message(folder: Path, changes: dict[str, str], said: str) -> None:
-    """Exit code 2, no traceback, nothing written."""
+def test_wrong_option_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], said: str
+) -> None:
+    """What is wrong with it and what would be right, and nothing is written."""
+    monkeypatch.chdir(folder)
     given = {"--stream": "transactions", "--rules": "rules.yaml", "--events": "events.csv", "--out": "v.parquet"}
     options = [word for pair in (given | changes).items() for word in pair]
-    done = run("evaluate", *options, code=2, folder=folder)
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    with pytest.raises(NightjarError) as refusal:
+        app(["evaluate", *options], standalone_mode=False)
+    assert said in str(refusal.value)
     assert sorted(path.name for path in folder.iterdir()) == ["events.csv", "rules.yaml"]
 
 
@@ -190,16 +195,16 @@ def test_wrong_content_is_told_with_its_place(folder: Path, name: str, change: t
     """Column, row and value of an event; key and position of a rule."""
     path = folder / name
     path.write_text(path.read_text().replace(*change))
-    done = run(
-        "evaluate", "--stream", "transactions", "--rules", "rules.yaml", "--events", "events.csv", "--out", "v.parquet",
-        code=2, folder=folder,
-    )  # fmt: skip
-    assert said in done.stderr
+    options = {"--stream": "transactions", "--rules": folder / "rules.yaml", "--events": folder / "events.csv"}
+    words = [str(word) for pair in options.items() for word in pair]
+    with pytest.raises(NightjarError) as refusal:
+        app(["evaluate", *words, "--out", str(folder / "v.parquet")], standalone_mode=False)
+    assert said in str(refusal.value)
     assert not (folder / "v.parquet").exists()
 
 
 def test_overflow_is_told(folder: Path) -> None:
-    """A sum beyond 64 bits ends the command; no row of a half truth is written."""
+    """A sum beyond 64 bits ends the command with code 2 and one message; no row of a half truth is written."""
     (folder / "streams.toml").write_text(SHIPPED.read_text().replace("decimal(12,2)", "decimal(18,0)"))
     rows = [f"x{i},2026-01-05T12:{i:02d}:00Z,7,3,{10**18 - 1}" for i in range(10)]
     (folder / "events.csv").write_text("\n".join([EVENTS.splitlines()[0], *rows]) + "\n")
@@ -207,5 +212,6 @@ def test_overflow_is_told(folder: Path) -> None:
         "evaluate", "--stream", "transactions", "--rules", "rules.yaml", "--events", "events.csv", "--out", "v.parquet",
         "--streams", "streams.toml", code=2, folder=folder,
     )  # fmt: skip
-    assert "rule spending: measures.spent: its exact value at event x9" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "error: rule spending: measures.spent: its exact value at event x9" in done.stderr
     assert not (folder / "v.parquet").exists()

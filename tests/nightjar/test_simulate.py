@@ -9,7 +9,9 @@ import pytest
 
 from nightjar.cases import Outcome, read_case
 from nightjar.cases.model import ALERT_KEYS, KEYS
+from nightjar.cli import app
 from nightjar.simulate import simulate
+from rules.errors import NightjarError
 from tests.nightjar.command import run
 
 CASE = """
@@ -206,9 +208,16 @@ def test_command_prints_one_object_a_case(folder: Path) -> None:
         ("[]", "is not a mapping"),
     ],
 )
-def test_a_case_that_is_none_is_one_message(folder: Path, text: str, said: str) -> None:
-    """Exit code 2, no traceback."""
+def test_a_case_that_is_none_is_refused(folder: Path, text: str, said: str) -> None:
+    """With the place and what would be right."""
     (folder / "bad.yaml").write_text(text)
-    done = run("simulate", "bad.yaml", code=2, folder=folder)
-    assert said in done.stderr
+    with pytest.raises(NightjarError) as refusal:
+        app(["simulate", str(folder / "bad.yaml")], standalone_mode=False)
+    assert said in str(refusal.value)
+
+
+def test_bad_input_is_exit_code_2(folder: Path) -> None:
+    """One message, no traceback."""
+    done = run("simulate", "none.yaml", code=2, folder=folder)
+    assert done.stderr.startswith("error: none.yaml: cannot be read")
     assert "Traceback" not in done.stderr
