@@ -55,6 +55,10 @@ def evaluate(
         raise SettingsError("is no declared stream", where=stream, remedy=did_you_mean(stream, declared, "Streams are"))
     if out.suffix.lower() != ".parquet":
         raise SettingsError("is no Parquet file by its name", where=str(out), remedy="Name it like violations.parquet")
+    if not out.parent.is_dir():
+        raise SettingsError(
+            "cannot be written: there is no such folder", where=str(out), remedy="Make it, or name another"
+        )
     if out.resolve() == events.resolve():
         raise SettingsError("is the file of events itself", where=str(out), remedy="Name another file")
     loaded = load_rules(rules, declared)
