@@ -16,7 +16,7 @@ from rules.errors import NightjarError
 STOP_SECONDS = 60.0
 
 # Spark's errors bring their whole query plan.
-_LONGEST_LINE = 2000
+_LONGEST_LINE = 4000
 
 
 class JobProcessError(NightjarError):

@@ -190,12 +190,21 @@ class Driver:
     def _raise_failure(self, query: StreamingQuery) -> None:
         failure = query.exception()
         if failure is not None:
-            _log.error("the query failed", detail=str(failure))
+            detail, cause = told_failure(str(failure))
+            _log.error("the query failed", detail=detail)
             raise JobError(
-                f"the query failed: {str(failure).strip().splitlines()[0]}",
+                f"the query failed: {cause}",
                 where=str(self._config.checkpoint),
                 remedy="The log above has the cause; once it is gone, start the job again: it goes on where it was",
             )
+
+
+def told_failure(text: str) -> tuple[str, str]:
+    """Spark's text of a failed query without its plan, and the line of it that names the cause."""
+    detail = text.partition("=== Streaming Query ===")[0].strip()
+    lines = [line.strip() for line in detail.splitlines() if line.strip() and not line.strip().startswith("SQLSTATE")]
+    # a traceback of a Python worker names its cause last
+    return detail, lines[-1 if "Traceback" in detail else 0] if lines else "no reason was given"
 
 
 def _refuse_missing_topics(config: JobConfig, consumer: KafkaConsumer) -> None:

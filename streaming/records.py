@@ -89,11 +89,11 @@ def late_lines(late: pa.Table, events: pa.Table, stream: Stream) -> Iterator[str
         "offset": coordinates.column("offset").combine_chunks(),
     }
     parts = {
-        "key": _series(ids).str.replace_all(r"[\t\r\n]", " "),
+        "key": _series(late.column(stream.event_id)).str.replace_all(r"[\t\r\n]", " "),
         "about": json_objects(about, late.num_rows).str.head(-1),
         "event": json_objects(fields, late.num_rows),
     }
-    lines = pl.DataFrame(parts).select(pl.format('{}\t\t{},"event":{}}', "key", "about", "event"))
+    lines = pl.DataFrame(parts).select(pl.format('{}\t\t{},"event":{}}}', "key", "about", "event"))
     yield from _rows_of(lines.to_series())
 
 

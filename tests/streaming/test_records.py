@@ -1,0 +1,103 @@
+"""What the job says: alerts, late events and records in quarantine as lines that read back as JSON."""
+
+import base64
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from rules.engine import Engine
+from rules.events import Reason, Rejection
+from rules.model import parse_rule
+from rules.streams import load_streams
+from rules.versions import RuleSet
+from streaming.records import alert_lines, late_lines, quarantine_line
+from streaming.wire import PRIMARY, SENT_AT, events_schema
+
+STREAMS = load_streams()
+STREAM = STREAMS["transactions"]
+RULE = parse_rule(
+    {
+        "id": "any",
+        "stream": "transactions",
+        "group_by": ["customer_id"],
+        "measures": {"spent": {"sum": "amount", "over": "1h"}},
+        "when": "amount > 0",
+        "description": "spent {spent}",
+    },
+    STREAMS,
+)
+AT = datetime(2026, 1, 5, 10, 0, 0, 123456, tzinfo=UTC)
+
+
+def event(number: int, arrival: datetime, customer: str = "c", **more: Any) -> dict[str, Any]:
+    """A payment at AT."""
+    return {
+        "transaction_id": f"t{number}", "event_time": AT, "customer_id": customer, "terminal_id": None,
+        "amount": Decimal("1.10"), "arrival_time": arrival, "partition": 1, "offset": 40 + number,
+        SENT_AT: 7_000_000 + number, PRIMARY: True, **more,
+    }  # fmt: skip
+
+
+def parts(lines: list[str]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Key, sent_at and value of every line."""
+    found = [line.split("\t", 2) for joined in lines for line in joined.split("\n")]
+    return [(key, sent_at, json.loads(value)) for key, sent_at, value in found]
+
+
+def advanced(*events: dict[str, Any]) -> tuple[Any, pa.Table]:
+    """What the engine makes of events, and their table."""
+    table = pa.Table.from_pylist(list(events), events_schema(STREAM))
+    return Engine(STREAM, RuleSet.of([RULE], 0)).advance(table), table
+
+
+def test_alert_has_every_key_of_its_record() -> None:
+    """The record of design law 10, keyed by its id, with its event's sent_at."""
+    advance, table = advanced(event(1, AT))
+    ((key, sent_at, record),) = parts(list(alert_lines(advance.alerts, table, STREAM.event_id, 5_000_000)))
+    assert (key, sent_at) == (record["alert_id"], "7000001")
+    assert record == {
+        "alert_id": key, "revision": 1, "kind": "alert", "rule_id": "any", "rule_version": 1, "rule_state": "active",
+        "stream": "transactions", "group": {"customer_id": "c"}, "event_id": "t1",
+        "event_time": "2026-01-05T10:00:00.123456Z", "measures": {"spent": "1.10"}, "severity": "medium",
+        "text": "spent 1.10", "muted": False, "source": "stream", "emitted_at": "1970-01-01T00:00:05.000000Z",
+    }  # fmt: skip
+
+
+def test_text_of_an_event_breaks_no_line() -> None:
+    """Tabs, line breaks and quotes in an event's values come back as they were."""
+    strange = 'a\tb\nc"\\'
+    advance, table = advanced(event(1, AT, strange))
+    ((_, _, record),) = parts(list(alert_lines(advance.alerts, table, STREAM.event_id, 0)))
+    assert record["group"] == {"customer_id": strange}
+
+
+def test_late_event_tells_its_place_and_fields() -> None:
+    """Its stream, times and Kafka coordinates, and the fields as they were read."""
+    late = datetime(2026, 1, 5, 10, 30, tzinfo=UTC)
+    advance, table = advanced(event(1, AT), event(2, late), event(3, late))
+    found = parts(list(late_lines(advance.late, table, STREAM)))
+    assert [key for key, _, _ in found] == ["t2", "t3"]
+    assert found[0][2] == {
+        "stream": "transactions", "event_id": "t2", "event_time": "2026-01-05T10:00:00.123456Z",
+        "arrival_time": "2026-01-05T10:30:00.000000Z", "partition": 1, "offset": 42,
+        "event": {
+            "transaction_id": "t2", "event_time": "2026-01-05T10:00:00.123456Z", "customer_id": "c",
+            "terminal_id": None, "amount": "1.10",
+        },
+    }  # fmt: skip
+
+
+def test_quarantined_record_keeps_its_bytes() -> None:
+    """The reason, the place, and the original in Base64."""
+    raw = b'\xff{"a":\n'
+    line = quarantine_line(Rejection(Reason.NOT_JSON, "why"), STREAM, partition=1, offset=9, arrival=0, raw=raw)
+    ((key, sent_at, record),) = parts([line])
+    assert (key, sent_at) == ("transactions-1-9", "")
+    assert base64.b64decode(record.pop("original")) == raw
+    assert record == {
+        "reason": "not_json", "detail": "why", "stream": "transactions", "topic": "transactions", "partition": 1,
+        "offset": 9, "arrival_time": "1970-01-01T00:00:00.000000Z",
+    }  # fmt: skip
