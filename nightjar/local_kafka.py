@@ -184,7 +184,7 @@ class LocalKafka:
         if (self.folder / "data" / "meta.properties").is_file():
             return
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ["format", "--cluster-id", cluster, "--config", str(self.folder / "server.properties")]
+        arguments = ["format", f"--cluster-id={cluster}", "--config", str(self.folder / "server.properties")]
         done = subprocess.run(
             self._command("kafka.tools.StorageTool", arguments, heap="128m"),
             capture_output=True,

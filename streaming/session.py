@@ -15,7 +15,7 @@ _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing.FileSys
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 # Hadoop's local file system starts a `chmod` process for every file it makes; this one sets the permission itself.
-_LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem"
+_LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 _LOCAL_FILES_JAR = "hadoop-bare-naked-local-fs-"
 
 

@@ -25,7 +25,7 @@ from rules.engine import Delta
 
 FAN_OUT = 8
 # Merging costs reading and writing the entries over a socket: beyond this a batch would wait for it.
-LARGEST_MERGED = 4 << 20
+LARGEST_MERGED = 512 << 10
 # An engine further behind than this many batches is made anew.
 REMEMBERED = 64
 _SETTLED = 1 << 30  # the level of entries that take part in no merge
