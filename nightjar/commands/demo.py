@@ -2,6 +2,9 @@
 
 import typer
 
+# In a file nothing is gained by wrapping at 80 columns.
+_FILE_WIDTH = 140
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -18,5 +21,8 @@ def demo() -> None:
 
     from nightjar.demo.run import run
 
-    if not run(Console(highlight=False)):
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
+    if not run(console):
         raise typer.Exit(1)

@@ -15,6 +15,7 @@ arrival = "producer"
 kafka_port = 0
 kafka_heap = "384m"
 driver_memory = "1g"
+buckets = 2
 data_dir = "{folder}"
 spark_master = "local[2]"
 """

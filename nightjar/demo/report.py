@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from rich.console import Group
@@ -89,9 +90,13 @@ def records_table(history: History, tally: Tally, state: JobState) -> Table:
 
 def rules_table(tally: Tally, comparisons: dict[str, Comparison]) -> Table:
     """What the rules said, and what of it differs from the truth."""
-    table = Table(title="alerts", title_justify="left", title_style="bold")
-    table.add_column("rule")
-    for title in ("alerts", "revisions", "retractions", "stand", "late itself", "late in window", "unexplained"):
+    table = Table(
+        title="alerts, and why final ones differ from the truth: late itself, a late event in the window, other",
+        title_justify="left",
+        title_style="bold",
+    )
+    table.add_column("rule", no_wrap=True)
+    for title in ("new", "revised", "retracted", "stand", "late itself", "late in window", "other"):
         table.add_column(title, justify="right")
     standing = Counter(record["rule_id"] for record in tally.final.values() if record["kind"] == "alert")
     causes = Counter(
@@ -113,12 +118,18 @@ def rules_table(tally: Tally, comparisons: dict[str, Comparison]) -> Table:
     return table
 
 
-def latency_line(tally: Tally) -> str:
-    """Percentiles of what lies between an event's sending and the receipt of its alert."""
+def latency_lines(tally: Tally, batches: dict[str, Any]) -> str:
+    """Percentiles of what lies between an event's sending and the receipt of its alert, and what a micro-batch took."""
     if not tally.latencies:
         return "no alert had a latency to measure"
     half, most, worst = np.percentile(tally.latencies, [50, 99, 100]) / 1000
-    return f"latency from sending to receipt: p50 {half:,.0f} ms, p99 {most:,.0f} ms, longest {worst:,.0f} ms"
+    lines = f"latency from sending to receipt: p50 {half:,.0f} ms, p99 {most:,.0f} ms, longest {worst:,.0f} ms"
+    if batches:
+        parts = dict(batches["parts_ms"])
+        whole = parts.pop("whole", 0)
+        shares = ", ".join(f"{name} {took:,.0f}" for name, took in parts.items())
+        lines += f"\nmicro-batches in their last minute: {whole:,.0f} ms on average ({shares})"
+    return lines
 
 
 def verdict(found: list[Check], comparisons: dict[str, Comparison]) -> Group:

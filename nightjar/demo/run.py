@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -22,6 +23,7 @@ from nightjar.local_kafka import LocalKafka
 from nightjar.replay import Kind, send_together
 from nightjar.settings import Settings
 from nightjar.stages import Stages, terminated_as_interrupt
+from nightjar.status import read_status
 from rules.errors import NightjarError
 from rules.model import load_rules, rule_to_mapping
 from rules.publication import Answer
@@ -109,22 +111,23 @@ def _play(
         with stages.stage("Rest", "the job reads and says what is left"):
             with stages.waiting("until it has committed everything"):
                 state = job_watch.await_consumed(settings, history.streams, job, _DRAIN_SECONDS)
-            tally = watch.finish()
+            tally, batches = watch.finish(), read_status(settings).batches
     with stages.stage("Truth", "the same events at once, by the versions on the rules topic, against the final alerts"):
         ruleset = published.rule_book(settings, streams).ruleset
         comparisons = {
             name: compare(share.stream, ruleset, share.events, tally.standing(name))
             for name, share in history.streams.items()
         }
-    return _Outcome(tally, state, comparisons)
+    return _Outcome(tally, state, batches, comparisons)
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What the job said, what it counted, and how that compares with the truth, by stream."""
+    """What the job said, what it counted, what its batches took, and how it compares with the truth, by stream."""
 
     tally: Tally
     state: JobState
+    batches: dict[str, Any]
     comparisons: dict[str, Comparison]
 
 
@@ -196,7 +199,7 @@ def _show(console: Console, history: History, outcome: _Outcome) -> bool:
     console.print()
     console.print(report.records_table(history, tally, outcome.state))
     console.print(report.rules_table(tally, comparisons))
-    console.print(report.latency_line(tally))
+    console.print(report.latency_lines(tally, outcome.batches))
     console.print(
         f"truth: {violations:,} violations; {equal:,} final alerts equal them in id, version and every measure"
     )

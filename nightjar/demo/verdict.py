@@ -53,8 +53,7 @@ def compare(stream: Stream, ruleset: RuleSet, events: pa.Table, final: Iterable[
     """Compare the stream's final alerts with the truth about the events.
 
     events: the stream's fields and arrival_time, an event id's first arrival once. final: alert records (law 10) of
-    this stream, of each id the highest revision, without retracted ones; their measures' numbers as text
-    (see `exact_json`).
+    this stream, of each id the highest revision, without retracted ones; their measures as `exact_json` reads them.
     """
     truth = {
         _key(row["rule_id"], row["rule_version"], row["event_id"]): row

@@ -17,7 +17,8 @@ from nightjar.settings import Settings
 class Tally:
     """What the job has said so far.
 
-    final: the alert record of the highest revision of each id, retractions among them, numbers as text. latencies: µs.
+    final: the alert record of the highest revision of each id, retractions among them, its measures
+    as `exact_json` reads them. latencies: µs.
     late, quarantined: by stream; of quarantined, by reason too.
     """
 
@@ -33,10 +34,11 @@ class Tally:
         """The final alerts of a stream that are not retracted."""
         return [record for record in self.final.values() if record["stream"] == stream and record["kind"] == "alert"]
 
-    def take_alert(self, alert: Alert, record: dict[str, Any]) -> bool:
-        """Count an alert; False where it is a repetition of one that came before."""
+    def take_alert(self, alert: Alert, measures: dict[str, Any]) -> bool:
+        """Count an alert; False where it is a repetition of one that came before. measures: numbers as text."""
+        record = {**alert.record, "measures": measures}
         before = self.final.get(record["alert_id"])
-        if before is not None and int(before["revision"]) >= int(record["revision"]):
+        if before is not None and before["revision"] >= record["revision"]:
             return False
         self.final[record["alert_id"]] = record
         rule_id = record["rule_id"]
@@ -107,7 +109,7 @@ class Watch:
         names = self._settings
         if record.topic == names.alerts_topic:
             alert = alert_of(record)
-            if alert is not None and self.tally.take_alert(alert, exact_json(record.value)):
+            if alert is not None and self.tally.take_alert(alert, exact_json(record.value)["measures"]):
                 self._on_alert(alert)
             return
         written = json.loads(record.value)

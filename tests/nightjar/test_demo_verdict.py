@@ -7,8 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from nightjar.alert_lines import Alert
 from nightjar.demo.history import History, draw_history
 from nightjar.demo.verdict import LATE_IN_WINDOW, LATE_ITSELF, compare, exact_json
+from nightjar.demo.watching import Tally
 from nightjar.jars import PROJECT
 from rules.engine import Engine
 from rules.model import load_rules
@@ -83,3 +85,24 @@ def test_numbers_are_compared_by_their_digits() -> None:
     assert exact_json(json.dumps({"a": 1.10, "b": 3, "c": "7.00", "d": None})) == {
         "a": "1.1", "b": "3", "c": "7.00", "d": None,
     }  # fmt: skip
+
+
+def test_tally_keeps_the_highest_revision_and_counts_each_once() -> None:
+    """Whatever is delivered twice, or in another order, counts once."""
+    first = {
+        "alert_id": "a",
+        "revision": 1,
+        "kind": "alert",
+        "rule_id": "r",
+        "stream": "logins",
+        "measures": {"n": 1.5},
+    }
+    tally = Tally()
+    for record in (first, first | {"revision": 2}, first, first | {"alert_id": "b"}):
+        tally.take_alert(Alert(record, 1000), exact_json(json.dumps(record))["measures"])
+    assert [record["measures"] for record in tally.standing("logins")] == [{"n": "1.5"}, {"n": "1.5"}]
+    assert (tally.announced["r"], tally.revisions["r"], tally.retractions["r"]) == (2, 1, 0)
+    withdrawn = first | {"revision": 3, "kind": "retraction"}
+    tally.take_alert(Alert(withdrawn, None), {})
+    assert [record["alert_id"] for record in tally.standing("logins")] == ["b"]
+    assert tally.retractions["r"] == 1
