@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import polars as pl
 
@@ -44,7 +45,15 @@ def compile_predicate(
     `expr` runs on physical columns: INT64 and TIMESTAMP (µs since 1970 UTC) as Int64, DECIMAL as Int64 scaled by its
     power of ten, DOUBLE as Float64 without NaN, BOOLEAN as Boolean, STRING as String. Raises PredicateError.
     """
+    return _compiled(text, tuple(columns.items()), where, tuple((names or {}).items()))
+
+
+# The same rules are compiled by every bucket of a job, and again whenever one rule changes.
+@lru_cache(maxsize=4096)
+def _compiled(
+    text: str, columns: tuple[tuple[str, FieldType], ...], where: str, names: tuple[tuple[str, str], ...]
+) -> Predicate:
     source = Source(text, where)
-    tree = parse(source, columns)
-    root = renamed(analyse(tree, source, columns), names or {})
+    tree = parse(source, dict(columns))
+    root = renamed(analyse(tree, source, dict(columns)), dict(names))
     return Predicate(compile_node(root), columns_of(root), tree.sql())
