@@ -1,0 +1,72 @@
+"""The control of the whole-path benches: the job's source, sink and settings, and a stateful aggregate of the JVM.
+
+    python bench/control.py      run until SIGTERM, with the NIGHTJAR_ settings in the environment
+
+Per customer it counts, sums and keeps the last event, and says something of about every 20th update.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+
+from nightjar import topics
+from nightjar.job_config import job_config
+from nightjar.settings import load_settings
+from rules.streams import load_streams
+from streaming.parse import column_of, parsed
+from streaming.session import open_session
+from streaming.source import kafka_records
+
+
+def main() -> None:
+    """Run the control in the foreground."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    settings = load_settings()
+    streams = load_streams(settings.streams)
+    topics.ensure(settings, streams.values())
+    config = job_config(settings, streams)
+    session = open_session(config, "control")
+    stream = streams["transactions"]
+    event = column_of(stream)
+    events = parsed(kafka_records(session, config), [stream]).where(F.col(event).isNotNull())
+    updates = (
+        events.groupBy(F.col(f"{event}.customer_id").alias("customer_id"))
+        .agg(
+            F.count("*").alias("n"),
+            F.sum(f"{event}.amount").alias("spent"),
+            F.max(f"{event}.amount").alias("most"),
+            F.max("sent_at").alias("sent_at"),
+        )
+        .where(F.col("n") % 20 == 0)
+    )
+    said = updates.select(
+        F.lit(config.topics.alerts).alias("topic"),
+        F.col("customer_id").alias("key"),
+        F.to_json(F.struct("customer_id", "n", "spent", "most")).alias("value"),
+        F.array(
+            F.struct(F.lit("sent_at").alias("key"), F.col("sent_at").cast("string").cast("binary").alias("value"))
+        ).alias("headers"),
+    )
+    query = (
+        said.writeStream.format("kafka")
+        .options(**config.spark_kafka)
+        .outputMode("update")
+        .option("checkpointLocation", str(config.checkpoint))
+        .start()
+    )
+    print("the query runs", flush=True)
+    while not stop.wait(0.2) and query.isActive:
+        pass
+    query.stop()
+    session.stop()
+    if failure := query.exception():
+        raise SystemExit(str(failure))
+
+
+if __name__ == "__main__":
+    main()

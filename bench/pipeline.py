@@ -1,0 +1,195 @@
+"""What bench/latency.py and bench/drain.py share: a broker, events, the two contestants, and what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+from figures import say
+
+from nightjar import topics
+from nightjar.kafka_clients import consumer, producer
+from nightjar.settings import Settings
+from rules.streams import load_streams
+
+ROOT = Path(__file__).resolve().parent.parent
+CUSTOMERS = 10_000
+ALERTING = "777.77"  # every 20th event has this amount, and one rule looks for it
+RULES: list[dict[str, object]] = [
+    {
+        "id": "exact-amount",
+        "where": f"amount = {ALERTING}",
+        "measures": {"n": {"count": "*", "over": "1h"}},
+        "when": "n >= 1",
+    },
+    {"id": "count", "measures": {"n": {"count": "*", "over": "10m"}}, "when": "n > 1000000"},
+    {"id": "sum", "measures": {"spent": {"sum": "amount", "over": "1h"}}, "when": "spent > 100000000"},
+    {
+        "id": "avg",
+        "measures": {"usual": {"avg": "amount", "over": "1h", "excluding_current": True}},
+        "when": "amount > 1000000 * usual",
+    },
+    {"id": "min", "measures": {"least": {"min": "amount", "over": "1h"}}, "when": "least > 100000"},
+    {"id": "max", "measures": {"most": {"max": "amount", "over": "1h"}}, "when": "most > 100000"},
+    {"id": "stddev", "measures": {"spread": {"stddev": "amount", "over": "1h"}}, "when": "spread > 100000"},
+    {"id": "distinct", "measures": {"t": {"count_distinct": "terminal_id", "over": "10m"}}, "when": "t > 100000"},
+    {
+        "id": "large",
+        "measures": {"n": {"count": "*", "over": "1h", "where": "amount >= 50"}},
+        "when": "n > 1000000",
+    },
+    {"id": "last", "measures": {"t": {"last": "terminal_id", "over": "1h"}}, "when": "t = 'nowhere'"},
+]
+
+
+def events(count: int, *, hot: bool, seed: int) -> Iterator[tuple[bytes, str, str, str]]:
+    """(id, customer, terminal, amount) of random payments; hot: half of them are one customer's."""
+    rng = np.random.default_rng(seed)
+    customers = rng.integers(1, CUSTOMERS, count)
+    if hot:
+        customers[rng.random(count) < 0.5] = 0
+    terminals, cents = rng.integers(0, 1000, count), rng.integers(100, 20_000, count)
+    for i in range(count):
+        amount = ALERTING if i % 20 == 0 else f"{cents[i] / 100:.2f}"
+        yield b"%d-%d" % (seed, i), f"c{customers[i]}", f"t{terminals[i]}", amount
+
+
+def message(event: tuple[bytes, str, str, str], now_ms: int) -> bytes:
+    """An event's JSON."""
+    identifier, customer, terminal, amount = event
+    return (
+        b'{"transaction_id":"%s","event_time":%d,"customer_id":"%s","terminal_id":"%s","amount":%s}'
+        % (identifier, now_ms, customer.encode(), terminal.encode(), amount.encode())
+    )  # fmt: skip
+
+
+def prepare(settings: Settings, *, publishing: bool) -> None:
+    """Make the topics and publish the ten rules, effective long ago."""
+    topics.ensure(settings, load_streams().values())
+    if not publishing:
+        return
+    with producer(settings) as client:
+        for rule in RULES:
+            whole = {
+                "stream": "transactions",
+                "group_by": ["customer_id"],
+                "effective": "2000-01-01T00:00:00Z",
+                **rule,
+            }
+            client.send(settings.rules_topic, key=str(rule["id"]).encode(), value=json.dumps(whole).encode())
+        client.flush()
+
+
+@contextmanager
+def contestant(name: str, settings: Settings, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The job ("job") or the control ("control") as a process on the settings' broker and topics."""
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap,
+        "NIGHTJAR_DATA_DIR": str(folder),
+        "PYTHONPATH": str(ROOT),
+    }
+    for field in ("partitions", "buckets", "shuffle_partitions", "max_offsets_per_trigger"):
+        environment[f"NIGHTJAR_{field.upper()}"] = str(getattr(settings, field))
+    for field in type(settings).model_fields:
+        if field.endswith("_topic"):
+            environment[f"NIGHTJAR_{field.upper()}"] = getattr(settings, field)
+    if settings.streams is not None:
+        environment["NIGHTJAR_STREAMS"] = str(settings.streams)
+    command = ["-m", "nightjar.cli", "stream"] if name == "job" else [str(ROOT / "bench" / "control.py")]
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, *command], env=environment, stdout=log, stderr=log, cwd=ROOT, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                say(f"{name} did not stop in time")
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+class Alerts:
+    """Receives what a contestant says from now on."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._consumer = consumer(settings, settings.alerts_topic, auto_offset_reset="latest", fetch_max_wait_ms=10)
+        while not self._consumer.assignment():
+            self._consumer.poll(timeout_ms=50)
+        for partition in self._consumer.assignment():
+            self._consumer.position(partition)
+
+    def receive(self, seconds: float) -> list[tuple[float, float]]:
+        """(wall clock of receipt, milliseconds since its event was sent) of the records within some time."""
+        found = []
+        until = time.time() + seconds
+        while (left := until - time.time()) > 0:
+            for records in self._consumer.poll(timeout_ms=max(1, int(1000 * min(left, 0.05)))).values():
+                now = time.time()
+                for record in records:
+                    sent = dict(record.headers or []).get("sent_at")
+                    if sent:
+                        found.append((now, now * 1000 - int(sent) / 1000))
+        return found
+
+    def close(self) -> None:
+        """Leave."""
+        self._consumer.close()
+
+
+def shares(settings: Settings) -> dict[str, float]:
+    """The share of each part in the time of the job's micro-batches, and of the buckets' own work, in percent.
+
+    From what the job tells of itself: `run` is Spark's share of executing the batch, in which read, evaluate and write
+    are what buckets do (state and all), summed over buckets.
+    """
+    parts: dict[str, float] = {}
+    buckets: dict[str, float] = {}
+    batches = told = 0
+    with consumer(settings, settings.job_progress_topic, consumer_timeout_ms=5000) as client:
+        for record in client:
+            value = json.loads(record.value)
+            if value["kind"] == "job" and value["batches"]:
+                batches += value["batches"]
+                for name, milliseconds in value["parts_ms"].items():
+                    parts[name] = parts.get(name, 0.0) + milliseconds * value["batches"]
+            elif value["kind"] == "bucket":
+                told += 1
+                for name, milliseconds in value["parts_ms"].items():
+                    buckets[name] = buckets.get(name, 0.0) + milliseconds
+    whole = parts.pop("whole", 0.0) or 1.0
+    found = {f"{name} %": round(100 * spent / whole, 1) for name, spent in parts.items()}
+    found |= {"batch ms": round(whole / max(batches, 1), 1)}
+    return found | {f"a bucket's {name} ms": round(spent / max(told, 1), 2) for name, spent in buckets.items()}
+
+
+def committed(folder: Path, topic: str) -> int:
+    """How many records of the topic the contestant's last committed batch had read."""
+    for query in (folder / "checkpoint" / "query", folder / "checkpoint"):
+        done = [int(file.name) for file in (query / "commits").glob("*") if file.name.isdigit()]
+        if done:
+            lines = (query / "offsets" / str(max(done))).read_text().splitlines()
+            return sum(json.loads(lines[2]).get(topic, {}).values())
+    return 0
+
+
+def await_line(process: subprocess.Popen[bytes], log: Path, text: str, seconds: float = 300) -> None:
+    """Until the contestant's log has the text; an error where it ends before, or takes longer."""
+    until = time.monotonic() + seconds
+    while text not in log.read_text(errors="replace"):
+        if process.poll() is not None or time.monotonic() > until:
+            raise SystemExit(f"{log} does not say {text!r}; it ends: {log.read_text(errors='replace')[-2000:]}")
+        time.sleep(0.2)
