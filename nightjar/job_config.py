@@ -39,4 +39,5 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         buckets=settings.buckets,
         max_offsets_per_trigger=settings.max_offsets_per_trigger,
         slow_batch_warning=settings.slow_batch_warning,
+        warm_up_batches=settings.warm_up_batches,
     )

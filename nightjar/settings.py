@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -132,6 +132,9 @@ class Settings(BaseSettings):
     )
     max_offsets_per_trigger: PositiveInt = Field(200_000, description="Most records one micro-batch reads.")
     slow_batch_warning: Duration = Field("5s", description="A micro-batch that takes longer is logged as a warning.")
+    warm_up_batches: NonNegativeInt = Field(
+        8, description="Micro-batches of made-up events before traffic, for the compilers. 0: a quicker, colder start."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="The least level that is logged."
     )

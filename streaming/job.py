@@ -48,10 +48,17 @@ _LOOK_SECONDS = 0.1
 _FETCH_BYTES = 64 * 1024
 
 
-def run(config: JobConfig, *, stop: threading.Event | None = None, ready: Callable[[], None] | None = None) -> None:
+def run(
+    config: JobConfig,
+    *,
+    session: SparkSession | None = None,
+    stop: threading.Event | None = None,
+    ready: Callable[[], None] | None = None,
+) -> None:
     """Run the job until SIGTERM, SIGINT or `stop`; the running batch is finished first.
 
-    ready: called once the query runs. Signals are heeded only in a program's main thread.
+    session: one that `open_session` made, and that outlives this run; None: one of its own. ready: called once the
+    query runs. Signals are heeded only in a program's main thread.
 
     Raises:
         JobError: it cannot start (a topic is missing, the checkpoint does not fit) or the query failed.
@@ -61,8 +68,9 @@ def run(config: JobConfig, *, stop: threading.Event | None = None, ready: Callab
         consumers = [cleanup.enter_context(_consumer(config)) for _ in range(2)]
         _refuse_missing_topics(config, consumers[0])
         producer = cleanup.enter_context(_producer(config))
-        session = open_session(config)
-        cleanup.callback(session.stop)
+        if session is None:
+            session = open_session(config)
+            cleanup.callback(session.stop)
         cleanup.enter_context(_heeding_signals(stop))
         warm_up(session, config)
         Driver(config, session, consumers, producer).run(stop, ready)

@@ -1,17 +1,22 @@
-"""What many tests share: one real broker a session, and topics of a test's own on it."""
+"""What many tests share: one real broker and one Spark session for all of them, and topics of a test's own."""
 
 import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from nightjar import topics
+from nightjar.job_config import job_config
 from nightjar.local_kafka import LocalKafka
 from nightjar.settings import Settings, load_settings
 from rules.streams import Stream, load_streams
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     settings = load_settings(data_dir=tmp_path_factory.mktemp("nightjar"), kafka_port=0, kafka_heap="384m")
     with LocalKafka(settings, short_lived=True) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """A session with the job's own settings, started when the first test asks for it; queries come and go on it."""
+    from streaming.session import open_session
+
+    # As with the broker: most of what a short life would spend is the second compiler's.
+    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"
+    session = open_session(job_config(load_settings(spark_master="local[2]", driver_memory="1g"), load_streams()))
+    yield session
+    session.stop()
 
 
 @pytest.fixture

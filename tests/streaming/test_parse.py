@@ -1,11 +1,8 @@
 """The JVM and `rules.events.parse_event` read every record alike: what the JVM types is what parse_event says."""
 
 import json
-import os
-import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -16,6 +13,9 @@ from streaming.pack import Packer
 from streaming.parse import column_of, parsed
 from streaming.rulebook import Route
 from streaming.wire import Kind, from_ipc
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -86,24 +86,15 @@ def records() -> list[bytes | None]:
 
 
 @pytest.fixture(scope="module")
-def read() -> Iterator[pa.Table]:
+def read(spark: "SparkSession") -> pa.Table:
     """The records as the JVM parsed them, by offset."""
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    settings = {"spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC", "spark.driver.host": "127.0.0.1"}
-    builder = SparkSession.builder.master("local[1]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
     schema = (
         "topic string, partition int, offset bigint, timestamp timestamp, value binary, "
         "headers array<struct<key string, value binary>>"
     )
     arrival = datetime.fromtimestamp(ARRIVAL / 1_000_000, UTC)
     rows: list[Any] = [("things", 0, at, arrival, value, None) for at, value in enumerate(records())]
-    yield parsed(session.createDataFrame(rows, schema), [STREAM]).coalesce(1).toArrow()
-    session.stop()
+    return parsed(spark.createDataFrame(rows, schema), [STREAM]).coalesce(1).toArrow()
 
 
 def test_the_jvm_and_parse_event_agree_on_every_record(read: pa.Table) -> None:
@@ -118,7 +109,7 @@ def test_the_jvm_and_parse_event_agree_on_every_record(read: pa.Table) -> None:
         else:
             expected[offset] = event  # type: ignore[assignment]
 
-    packer = Packer({"things": STREAM}, (Route("things", "who"),), 4, "rules", "clock")
+    packer = Packer({"things": STREAM}, (Route("things", "who"),), 4, 2, "rules", "clock")
     events: dict[int, dict[str, Any]] = {}
     quarantined: dict[int, str] = {}
     for _, kind, payload in packer.packed(read):
@@ -128,8 +119,9 @@ def test_the_jvm_and_parse_event_agree_on_every_record(read: pa.Table) -> None:
             for at, offset in enumerate(table.column("offset").to_pylist()):
                 events[offset] = {name: column[at] for name, column in plain.items()}
         else:
-            record = json.loads(payload)
-            quarantined[record["offset"]] = record["reason"]
+            for line in payload.decode().split("\n"):
+                record = json.loads(line.split("\t", 2)[2])
+                quarantined[record["offset"]] = record["reason"]
 
     assert quarantined == refused
     assert {o: (records()[o], e) for o, e in events.items() if e != expected.get(o)} == {}
