@@ -108,6 +108,8 @@ class Engine:
         self._plan_again_at = min(later, default=_NEVER)
         groups = {plan.group_by for plan in self._plan.groups}
         self._timelines = {g: t for g, t in self._timelines.items() if g in groups}
+        for timeline in self._timelines.values():
+            timeline.forget_columns()
         for group_by in sorted(groups - self._timelines.keys()):
             self._timelines[group_by] = Timeline(self.store, group_by)
             self._timelines[group_by].insert(0, _LONG_AGO, 0)

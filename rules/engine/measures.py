@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rules.engine.kernels import floats, order, totals, windows
 from rules.engine.masks import Masks
 from rules.engine.plan import Aggregate, MaskKey, Window
-from rules.engine.store import EventStore, Mask
+from rules.engine.store import Mask
 from rules.engine.strings import Int64Array
 from rules.engine.timeline import Runs, Timeline
 from rules.model import Function
@@ -37,25 +37,20 @@ class Values:
 
 
 class _Walk:
-    """Rows side by side (see kernels.windows), with the columns of the store in their order, each fetched once.
+    """Rows in which windows are stretches (see kernels.windows), and the columns of the store in their order.
 
     order: which row of the evaluation each row to evaluate is, None where they are in the same order.
     """
 
     def __init__(self, first: Int64Array, rows: Int64Array, at: Int64Array, order: Int64Array | None) -> None:
         self.first, self.rows, self.at, self.order = first, rows, at, order
-        self._masks: dict[MaskKey, Mask] = {}
-        self._columns: dict[str, npt.NDArray[Any]] = {}
+        self._columns: dict[Hashable, npt.NDArray[Any]] = {}
 
-    def mask(self, masks: Masks, key: MaskKey) -> Mask:
-        if key not in self._masks:
-            self._masks[key] = masks[key].take(self.rows)
-        return self._masks[key]
-
-    def values(self, store: EventStore, field: str) -> npt.NDArray[Any]:
-        if field not in self._columns:
-            self._columns[field] = store.columns[field].values.take(self.rows)
-        return self._columns[field]
+    def column(self, name: Hashable, source: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """A column of the store, given by `source`, in the order of the walk."""
+        if name not in self._columns:
+            self._columns[name] = source().take(self.rows)
+        return self._columns[name]
 
     def placed(self, result: npt.NDArray[Any], rows: int, nothing: int = 0) -> npt.NDArray[Any]:
         """Results in the order of the evaluation; rows that are not in the walk have a window of nothing."""
@@ -66,13 +61,24 @@ class _Walk:
         return placed
 
 
+class _Arena(_Walk):
+    """A timeline's arena as a walk: its columns are kept from batch to batch."""
+
+    def __init__(self, timeline: Timeline, runs: Runs) -> None:
+        super().__init__(runs.first, timeline.rows, runs.at, None)
+        self._timeline = timeline
+
+    def column(self, name: Hashable, source: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        return self._timeline.column(name, source)
+
+
 class _Evaluation:
     """The aggregates at the rows of some runs, with everything shared that can be."""
 
-    def __init__(self, timeline: Timeline, masks: Masks, runs: Runs, widest: int) -> None:
+    def __init__(self, timeline: Timeline, masks: Masks, runs: Runs) -> None:
         self._store, self._masks, self._rows = timeline.store, masks, runs.rows
-        rows, self._times, at = windows.gather(runs.first, runs.start, timeline.rows, timeline.times, runs.at, widest)
-        self._walk = _Walk(runs.first, rows, at, None)
+        self._times, self._start = timeline.times, runs.start
+        self._walk = _Arena(timeline, runs)
         self._lows: dict[tuple[int, MaskKey | None], Int64Array] = {}
         self._splits: dict[tuple[int, MaskKey | None, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
         self._changes: dict[Window, tuple[_Walk, tuple[npt.NDArray[Any], ...]]] = {}
@@ -81,7 +87,7 @@ class _Evaluation:
     def _low(self, over: int, since: MaskKey | None) -> Int64Array:
         if (over, since) not in self._lows:
             walk, store = self._walk, self._store
-            low = windows.lower_bounds(walk.first, self._times, walk.at, over)
+            low = windows.lower_bounds(walk.first, self._start, self._times, walk.at, over)
             if since is not None:
                 windows.after_reset(walk.first, walk.rows, walk.at, self._masks[since], store.late, store.seq, low)
             self._lows[over, since] = low
@@ -115,14 +121,15 @@ class _Evaluation:
         """One aggregate at every row."""
         function, field, rows = aggregate.function, aggregate.field, self._rows
         walk, changes = self.changes(aggregate.window)
-        mask = walk.mask(self._masks, aggregate.mask)
+        masks, store = self._masks, self._store
+        mask = walk.column(aggregate.mask, lambda: masks[aggregate.mask])
         n = len(walk.at)
         if function is Function.COUNT:
             counts = np.empty(n, np.int64)
             totals.count(*changes, mask, counts)
             return Values(walk.placed(counts, rows), None, _NONE)
         assert field is not None
-        kind, values = self._store.stream.fields[field], walk.values(self._store, field)
+        kind, values = store.stream.fields[field], walk.column(field, lambda: store.columns[field].values)
         if function is Function.COUNT_DISTINCT:
             counts = np.empty(n, np.int64)
             order.distincts(*changes, mask, values.view(np.int64), counts)
@@ -155,7 +162,7 @@ def evaluate(timeline: Timeline, masks: Masks, runs: Runs, aggregates: Iterable[
     wanted = dict.fromkeys(aggregates)
     if not wanted:
         return {}
-    evaluation = _Evaluation(timeline, masks, runs, max(aggregate.window.over for aggregate in wanted))
+    evaluation = _Evaluation(timeline, masks, runs)
     return {aggregate: evaluation.values(aggregate) for aggregate in wanted}
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rules.engine.kernels import segments
 from rules.engine.store import EventStore
@@ -26,7 +29,10 @@ class Runs:
 
 
 class Timeline:
-    """The retained rows of every group of one group-by. `rows` and `times` are the arena: store rows, their times."""
+    """The retained rows of every group of one group-by. `rows` and `times` are the arena: store rows, their times.
+
+    Columns of the store that rules need stand in the arena a second time, so that kernels read a window in order.
+    """
 
     def __init__(self, store: EventStore, group_by: tuple[str, ...]) -> None:
         self.store = store
@@ -38,6 +44,7 @@ class Timeline:
         self._end: Int64Array = np.zeros(64, np.int64)
         self._room: Int64Array = np.zeros(64, np.int64)
         self._slot: Int64Array = np.full(64, -1, np.int64)
+        self._columns: dict[Hashable, tuple[Callable[[], npt.NDArray[Any]], npt.NDArray[Any]]] = {}
 
     def insert(self, base: int, horizon: int, reach: int) -> Runs:
         """Insert the store's rows from `base` on; rows before `horizon` (µs) may go. Returns what to evaluate again.
@@ -55,7 +62,7 @@ class Timeline:
             self._slot[old:] = -1
         ids = store.ids
         while True:
-            used, touched, first, places = segments.insert(
+            used, touched, first, places, since = segments.insert(
                 groups, base, store.times, ids.hashes, ids.ends, ids.heap, horizon,
                 self._slot, self._start, self._end, self._room, self.rows, self.times, self._used,
             )  # fmt: skip
@@ -63,10 +70,25 @@ class Timeline:
                 break
             self._make_room(int(touched[0]))
         self._used = used
+        for source, column in self._columns.values():
+            segments.refill(touched, since, self._end, self.rows, source(), column)
         run_first, run_start, at = segments.affected(
             touched, first, places, self._start, self._end, self.rows, self.times, store.late, reach
         )
         return Runs(run_first, run_start, at)
+
+    def column(self, name: Hashable, source: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """A column of the store in the order of the arena, kept from now on. source: gives the store's column."""
+        if name not in self._columns:
+            whole = source()
+            column = np.zeros(len(self.rows), whole.dtype)
+            segments.refill(np.arange(len(self._start)), self._start, self._end, self.rows, whole, column)
+            self._columns[name] = source, column
+        return self._columns[name][1]
+
+    def forget_columns(self) -> None:
+        """Keep no column any more; those that are asked for are made anew."""
+        self._columns = {}
 
     def renumber(self, new_row: Int64Array) -> None:
         """Follow the store in forgetting rows: new_row is each old row's number, -1 for those before the horizon."""
@@ -78,6 +100,7 @@ class Timeline:
         rows, times = np.zeros(size, np.int64), np.zeros(size, np.int64)
         self._used = segments.compact(self._start, self._end, self._room, self.rows, self.times, rows, times)
         self.rows, self.times = rows, times
+        self.forget_columns()
 
     def retained(self, horizon: int) -> int:
         """Rows at or after `horizon` (µs) that belong to a group."""

@@ -64,10 +64,10 @@ def insert(  # type: ignore[no-untyped-def]
 ):
     """Insert store rows base, base + 1, … into their groups' segments (groups[i] < 0: into none).
 
-    Returns (used, touched, first, places). used: the arena's use afterwards, or -1 where it is too small: nothing is
-    done then, and touched[0] is the room that suffices beside what is held. touched: the groups; places: for each the
-    arena places of its new rows, ascending, in places[first[t]:first[t + 1]]. Rows before `horizon` go from the front
-    of touched segments.
+    Returns (used, touched, first, places, since). used: the arena's use afterwards, or -1 where it is too small:
+    nothing is done then, and touched[0] is the room that suffices beside what is held. touched: the groups; places: for
+    each the arena places of its new rows, ascending, in places[first[t]:first[t + 1]]; since: the place from which on
+    its segment is not what it was. Rows before `horizon` go from the front of touched segments.
     """
     n = len(groups)
     touched = np.empty(n, np.int64)
@@ -97,7 +97,7 @@ def insert(  # type: ignore[no-untyped-def]
         for t in range(count):
             slot_of[touched[t]] = -1
         touched[0] = moved
-        return -1, touched[:1], first[:1], touched[:0]
+        return -1, touched[:1], first[:1], touched[:0], touched[:0]
     for t in range(count):
         first[t + 1] += first[t]
     cursor = first[:count].copy()
@@ -109,6 +109,7 @@ def insert(  # type: ignore[no-untyped-def]
             cursor[s] += 1
     scratch = np.empty(len(order), np.int64)
     places = np.empty(len(order), np.int64)
+    since = np.full(count, np.int64(-1))
     for t in range(count):
         g = touched[t]
         slot_of[g] = -1
@@ -122,7 +123,7 @@ def insert(  # type: ignore[no-untyped-def]
             for i in range(length):
                 rows[used + i] = rows[start[g] + i]
                 arena_times[used + i] = arena_times[start[g] + i]
-            start[g] = used
+            start[g] = since[t] = used
             end[g] = used + length
             room[g] = 2 * (length + b - a) + 4
             used += room[g]
@@ -141,7 +142,9 @@ def insert(  # type: ignore[no-untyped-def]
                 places[j] = k
                 j -= 1
             k -= 1
-    return used, touched[:count], first[: count + 1], places
+        if since[t] < 0:
+            since[t] = places[a]
+    return used, touched[:count], first[: count + 1], places, since
 
 
 @njit(cache=True)
@@ -197,6 +200,14 @@ def affected(touched, first, places, start, end, rows, arena_times, late, reach)
                 n += 1
     run_first[runs] = n
     return run_first, run_start, at[:n]
+
+
+@njit(cache=True)
+def refill(groups, since, end, rows, source, column):  # type: ignore[no-untyped-def]
+    """column[p] = source[rows[p]] from since[t] to the end of the segment of groups[t]."""
+    for t in range(len(groups)):
+        for p in range(since[t], end[groups[t]]):
+            column[p] = source[rows[p]]
 
 
 @njit(cache=True)

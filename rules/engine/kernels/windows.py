@@ -1,45 +1,16 @@
 """From rows to evaluate to the changes of their windows, as the aggregates read them.
 
-A *walk* lays rows side by side so that every window is a stretch of it: for each run the part of its group's segment
-that windows can hold, or, for a measure with `per`, the rows of that part that share one value. A *run* is a stretch
-of rows to evaluate, at least one; in a run's part of the walk rows are in (time, id) order. For each run the window of
-its first row is given as a stretch to fill, and for each row the changes from the window before: `at + 1` adds the row
-at walk index `at`, `-(at + 1)` removes it. So every rule about what a window holds (length, `since`,
-`excluding_current`, late rows) is here, and an aggregate knows only how to add and remove a row.
+A *walk* is an array of store rows in which every window is a stretch: the arena of a timeline, or, for a measure with
+`per`, the rows that share one value, side by side. A *run* is a stretch of rows to evaluate, at least one, in (time,
+id) order. For each run the window of its first row is given as a stretch to fill, and for each row the changes from the
+window before: `at + 1` adds the row at walk index `at`, `-(at + 1)` removes it. So every rule about what a window holds
+(length, `since`, `excluding_current`, late rows) is here, and an aggregate knows only how to add and remove a row.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
-
-
-@njit(cache=True)
-def gather(run_first, run_start, rows, times, at, over):  # type: ignore[no-untyped-def]
-    """Lay the rows that windows of `over` can hold side by side, so that columns are read once and in order.
-
-    Returns (rows, times, at): the walk's store rows and times, and where in it each row to evaluate is.
-    """
-    runs = len(run_first) - 1
-    base = np.empty(runs, np.int64)
-    total = 0
-    for r in range(runs):
-        first = run_first[r]
-        base[r] = _earliest(times, run_start[r], at[first], times[at[first]] - over)
-        total += at[run_first[r + 1] - 1] + 1 - base[r]
-    walk_rows = np.empty(total, np.int64)
-    walk_times = np.empty(total, np.int64)
-    walk_at = np.empty(len(at), np.int64)
-    n = 0
-    for r in range(runs):
-        shift = n - base[r]
-        for k in range(run_first[r], run_first[r + 1]):
-            walk_at[k] = at[k] + shift
-        for p in range(base[r], at[run_first[r + 1] - 1] + 1):
-            walk_rows[n] = rows[p]
-            walk_times[n] = times[p]
-            n += 1
-    return walk_rows, walk_times, walk_at
 
 
 @njit(cache=True)
@@ -57,19 +28,17 @@ def _earliest(times, a, b, bound):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def lower_bounds(run_first, times, at, over):  # type: ignore[no-untyped-def]
+def lower_bounds(run_first, run_start, times, at, over):  # type: ignore[no-untyped-def]
     """low[k]: the first index of the walk whose time is within `over` of the row at at[k] (both ends included)."""
     low = np.empty(len(at), np.int64)
-    start = 0
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
-        a = _earliest(times, start, at[first], times[at[first]] - over)
+        a = _earliest(times, run_start[r], at[first], times[at[first]] - over)
         for k in range(first, last):
             bound = times[at[k]] - over
             while times[a] < bound:
                 a += 1
             low[k] = a
-        start = at[last - 1] + 1
     return low
 
 
