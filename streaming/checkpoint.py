@@ -30,36 +30,37 @@ def query_folder(config: JobConfig) -> Path:
     return config.checkpoint / "query"
 
 
+def refuse_unfit(config: JobConfig) -> None:
+    """Raise what `settle` will, as far as that can be said without the rules: before Spark is started."""
+    _found(config)
+
+
 def settle(config: JobConfig, routes: list[Route]) -> Identity:
     """Check the checkpoint against the job and keep what is new; makes the file for a new checkpoint.
 
-    routes: all that the rules ask for, in the order they were first asked for. Raises JobError with a remedy
-    where the checkpoint was written with other buckets or another declaration of a stream.
+    routes: all that the streams and rules ask for; those the checkpoint does not have yet are numbered last. Raises
+    JobError with a remedy where the checkpoint was written with other buckets or another declaration of a stream.
     """
-    path = config.checkpoint / _FILE
-    if not path.exists():
-        if query_folder(config).exists():
-            raise _unfit(config, f"{_FILE} is missing", "it is not a checkpoint of nightjar")
-        found: dict[str, Any] = {"name": uuid.uuid4().hex, "routes": []}
-    else:
-        found = _read(path, config)
-        _check(found, config)
+    found = _found(config)
     kept = [Route(r["stream"], r["field"]) for r in found["routes"]]
-    if kept != routes[: len(kept)]:
-        raise _unfit(config, "its routes are not those of the rules topic", "the rules topic is another one")
+    if not set(kept) <= set(routes):
+        raise _unfit(config, "its routes are not those of the rules topic", "Name the rules topic it was made with")
+    # A stream that was declared later has its entity fields before the routes that rules have asked for.
+    numbered = kept + [route for route in routes if route not in kept]
     wanted = {
         "format": FORMAT,
         "name": found["name"],
         "buckets": config.buckets,
         "shuffle_partitions": config.shuffle_partitions,
         "streams": {name: _declaration(stream) for name, stream in config.streams.items()},
-        "routes": [{"stream": route.stream, "field": route.field} for route in routes],
+        "routes": [{"stream": route.stream, "field": route.field} for route in numbered],
     }
     config.checkpoint.mkdir(parents=True, exist_ok=True)
+    path = config.checkpoint / _FILE
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(wanted, indent=1))
     partial.replace(path)
-    return Identity(found["name"], tuple(routes))
+    return Identity(found["name"], tuple(numbered))
 
 
 def committed_offsets(config: JobConfig) -> Mapping[str, Mapping[int, int]]:
@@ -83,13 +84,25 @@ def _declaration(stream: Stream) -> dict[str, Any]:
     }
 
 
+def _found(config: JobConfig) -> dict[str, Any]:
+    """What a checkpoint that fits has kept; a new name where there is none yet."""
+    path = config.checkpoint / _FILE
+    if path.exists():
+        found = _read(path, config)
+        _check(found, config)
+        return found
+    if query_folder(config).exists():
+        raise _unfit(config, f"{_FILE} is missing", "Name a folder of nightjar alone")
+    return {"name": uuid.uuid4().hex, "routes": []}
+
+
 def _read(path: Path, config: JobConfig) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_text())
     except ValueError:
-        raise _unfit(config, f"{_FILE} is not JSON", "it was changed by hand") from None
+        raise _unfit(config, f"{_FILE} is not JSON", "Put back what was there") from None
     if found.get("format") != FORMAT:
-        raise _unfit(config, f"its format is {found.get('format')}, this version reads {FORMAT}", "it is of another")
+        raise _unfit(config, f"its format is {found.get('format')}, this version reads {FORMAT}", "Run its version")
     return found
 
 

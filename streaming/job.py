@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from kafka import KafkaConsumer, KafkaProducer
 
-from streaming.checkpoint import committed_offsets, query_folder, settle
+from streaming.checkpoint import committed_offsets, query_folder, refuse_unfit, settle
 from streaming.clock import Arrivals, clock_record, clocks_of_standings
 from streaming.config import JobConfig, JobError
 from streaming.pack import Packer
@@ -67,6 +67,7 @@ def run(
     with contextlib.ExitStack() as cleanup:
         consumers = [cleanup.enter_context(_consumer(config)) for _ in range(2)]
         _refuse_missing_topics(config, consumers[0])
+        refuse_unfit(config)
         producer = cleanup.enter_context(_producer(config))
         if session is None:
             session = open_session(config)

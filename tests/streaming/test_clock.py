@@ -1,0 +1,58 @@
+"""How far arrival has come, from where the partitions stand."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rules.streams import load_streams
+from streaming.clock import Standing, clock_of, clock_record, clocks_of_standings
+from streaming.config import JobConfig
+
+CAUGHT_UP = Standing(consumed=5, end=5, last=70)
+BEHIND = Standing(consumed=3, end=5, waiting=40, last=70)
+NEVER_USED = Standing(consumed=0, end=0)
+CONFIG = JobConfig(load_streams(), {}, {}, Path(), (), clock_margin=10)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "now", "clock"),
+    [
+        ([CAUGHT_UP, NEVER_USED], 100, 100),
+        ([CAUGHT_UP, BEHIND], 100, 40),
+        ([BEHIND, replace(BEHIND, waiting=30)], 100, 30),
+        ([CAUGHT_UP, replace(BEHIND, waiting=None)], 100, None),
+        ([CAUGHT_UP, CAUGHT_UP], None, 70),
+        ([CAUGHT_UP, BEHIND], None, 40),
+        ([CAUGHT_UP, NEVER_USED], None, None),
+        ([], 100, None),
+    ],
+    ids=[
+        "nothing waits: the present", "the oldest that waits", "the oldest of several that wait", "one cannot be read",
+        "producers: the last record", "producers: the oldest that waits", "producers: a partition without a record",
+        "no partition is known",
+    ],
+)  # fmt: skip
+def test_clock_is_before_every_record_yet_to_be_consumed(
+    partitions: list[Standing], now: int | None, clock: int | None
+) -> None:
+    """And nothing is said where that cannot be known."""
+    assert clock_of(partitions, now) == clock
+
+
+def test_present_is_told_with_a_margin_and_only_where_brokers_stamp() -> None:
+    """A broker's clock may be a little behind this machine's; a producer's has nothing to do with it."""
+    standings = {"logins": [CAUGHT_UP], "payments": [replace(BEHIND, waiting=None)]}
+    assert clocks_of_standings(CONFIG, standings, 100) == {"logins": 90}
+    assert clocks_of_standings(replace(CONFIG, arrival="producer"), standings, 100) == {"logins": 70}
+
+
+def test_record_names_the_run() -> None:
+    """The buckets heed the clocks of their own run only."""
+    assert json.loads(clock_record("run", {"logins": 7})) == {"incarnation": "run", "clocks": {"logins": 7}}
+
+
+def test_lag_is_never_negative() -> None:
+    """A topic that was cut short behind what is committed has no lag."""
+    assert (BEHIND.lag, Standing(consumed=5, end=3).lag) == (2, 0)

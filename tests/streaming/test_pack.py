@@ -1,0 +1,143 @@
+"""The packer: every event in one bucket of each of its stream's routes, rules and clocks in every bucket."""
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rules.streams import load_streams
+from streaming.hashing import bucket_of
+from streaming.pack import Packed, Packer
+from streaming.parse import column_of
+from streaming.rulebook import WHOLE_STREAM, Route
+from streaming.wire import PRIMARY, SENT_AT, Kind, from_ipc
+
+STREAMS = {name: stream for name, stream in load_streams().items() if name in {"transactions", "logins"}}
+ROUTES = (
+    Route("transactions", "customer_id"),
+    Route("transactions", "terminal_id"),
+    Route("logins", "customer_id"),
+    Route("transactions", WHOLE_STREAM),
+    Route("transactions", "amount"),
+)
+BUCKETS = 4
+PACKER = Packer(STREAMS, ROUTES, BUCKETS, 2, "rules", "clock")
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+def transaction(event_id: str, customer: str | None = "ann", amount: str = "10.00") -> dict[str, Any]:
+    """One transaction."""
+    return {
+        "transaction_id": event_id,
+        "event_time": NOON,
+        "customer_id": customer,
+        "terminal_id": "m1",
+        "amount": Decimal(amount),
+    }
+
+
+def records(*sent: tuple[str, Any]) -> pa.Table:
+    """Records (topic, value) as the JVM leaves them: an event is typed, bytes stand for themselves."""
+    columns: dict[str, list[Any]] = {name: [] for name in ("topic", "raw", *map(column_of, STREAMS.values()))}
+    for topic, value in sent:
+        columns["topic"].append(topic)
+        columns["raw"].append(value if isinstance(value, bytes) else None)
+        for name, stream in STREAMS.items():
+            columns[column_of(stream)].append(value if topic == name and isinstance(value, dict) else None)
+    rows = len(sent)
+    arrays: dict[str, Any] = {
+        "topic": pa.array(columns["topic"]),
+        "partition": pa.array([0] * rows, pa.int32()),
+        "offset": pa.array(range(rows), pa.int64()),
+        "timestamp": pa.array([NOON] * rows, pa.timestamp("us", "UTC")),
+        SENT_AT: pa.array([None] * rows, pa.int64()),
+        "raw": pa.array(columns["raw"], pa.binary()),
+    }
+    for stream in STREAMS.values():
+        arrays[column_of(stream)] = pa.array(columns[column_of(stream)], pa.struct(list(stream.schema)))
+    return pa.table(arrays)
+
+
+def events(packed: list[Packed]) -> list[tuple[int, str, bool]]:
+    """(bucket, event id, primary) of everything packed as an event."""
+    return [
+        (bucket, row.get("transaction_id") or row["login_id"], row[PRIMARY])
+        for bucket, kind, payload in packed
+        if kind is Kind.EVENTS
+        for row in from_ipc(payload).to_pylist()
+    ]
+
+
+def route_of(bucket: int) -> Route:
+    """The route whose bucket that is."""
+    return ROUTES[bucket // BUCKETS]
+
+
+def test_every_route_of_its_stream_gets_an_event_once_and_one_speaks_for_it() -> None:
+    """Whatever its fields are; the whole-stream route has one bucket."""
+    sent = [transaction(f"t{n}", f"c{n % 7}", f"{n}.00") for n in range(50)]
+    packed = events(list(PACKER.packed(records(*(("transactions", event) for event in sent)))))
+    routes = [route for route in ROUTES if route.stream == "transactions"]
+    assert Counter((route_of(bucket), name) for bucket, name, _ in packed) == {
+        (route, event["transaction_id"]): 1 for route in routes for event in sent
+    }
+    assert Counter(name for _, name, primary in packed if primary) == {e["transaction_id"]: 1 for e in sent}
+    assert {bucket for bucket, _, _ in packed if route_of(bucket).field == WHOLE_STREAM} == {3 * BUCKETS}
+    assert len({bucket for bucket, _, _ in packed if route_of(bucket).field == "customer_id"}) > 1
+
+
+def test_events_of_one_value_share_a_bucket_in_their_order() -> None:
+    """Also those whose value is NULL: they belong to no group, and still count as seen."""
+    sent = [("transactions", transaction(f"t{n}", None if n % 2 else "ann")) for n in range(6)]
+    packed = [(bucket, name) for bucket, name, _ in events(list(PACKER.packed(records(*sent)))) if bucket < BUCKETS]
+    assert [name for _, name in packed if name in {"t1", "t3", "t5"}] == ["t1", "t3", "t5"]
+    assert len({bucket for bucket, name in packed if name in {"t1", "t3", "t5"}}) == 1
+    assert len({bucket for bucket, name in packed if name in {"t0", "t2", "t4"}}) == 1
+
+
+@pytest.mark.parametrize(("topic", "kind"), [("rules", Kind.RULE), ("clock", Kind.CLOCK)])
+def test_rules_and_clocks_go_to_every_bucket(topic: str, kind: Kind) -> None:
+    """Of every stream and route; a rule with its offset, its arrival in µs and any bytes it has."""
+    value = b'{"incarnation": "run", "clocks": {"logins": 7}}' if kind is Kind.CLOCK else b"\xff{"
+    packed = list(PACKER.packed(records((topic, value))))
+    every = {number * BUCKETS + at for number, route in enumerate(ROUTES) for at in range(BUCKETS)
+             if at == 0 or route.field != WHOLE_STREAM}  # fmt: skip
+    assert Counter((bucket, found) for bucket, found, _ in packed) == {(bucket, kind): 1 for bucket in every}
+    if kind is Kind.RULE:
+        written = json.loads(packed[0][2])
+        assert (written["offset"], written["arrival"]) == (0, int(NOON.timestamp()) * 1_000_000)
+        assert written["value"].encode("utf-8", "surrogateescape") == value
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"not JSON", b"[1]", b'{"incarnation": 1, "clocks": {}}', b'{"clocks": {"a": "b"}}']
+)
+def test_what_is_no_clock_stops_nothing(raw: bytes) -> None:
+    """Anybody can write to a topic."""
+    assert list(PACKER.packed(records(("clock", raw)))) == []
+
+
+def test_suspects_are_events_or_quarantined() -> None:
+    """What the JVM was not sure about is read by parse_event: nothing is lost between the two."""
+    odd = json.dumps(transaction("t1"), default=str).encode()
+    packed = list(PACKER.packed(records(("transactions", odd), ("transactions", b"GET /"), ("logins", b"{}"))))
+    assert {name for _, name, _ in events(packed)} == {"t1"}
+    lines = [line for _, kind, payload in packed if kind is Kind.QUARANTINE for line in payload.decode().split("\n")]
+    told = [json.loads(line.split("\t", 2)[2]) for line in lines]
+    assert sorted((t["stream"], t["offset"], t["reason"]) for t in told) == [
+        ("logins", 2, "no_id"),
+        ("transactions", 1, "not_json"),
+    ]
+
+
+def test_a_task_packs_all_its_batches_as_one() -> None:
+    """Few rows leave: the operator makes an object of each. Without records there are none."""
+    table = records(*(("transactions", transaction(f"t{n}")) for n in range(9)))
+    batches = list(PACKER.pack(iter(table.to_batches(max_chunksize=2))))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [route_of(bucket_of(row["bucket"])) for row in rows] == [r for r in ROUTES if r.stream == "transactions"]
+    assert list(PACKER.pack(iter([]))) == []

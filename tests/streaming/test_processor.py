@@ -1,0 +1,253 @@
+"""The buckets of a worker: an engine in memory is used only where the state in the store says that it fits.
+
+Spark's three state handles are dictionaries here, so that a test can go back to what was committed, as Spark does.
+"""
+
+import copy
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from rules.streams import load_streams
+from streaming import processor
+from streaming.bucket import Bucket
+from streaming.config import Topics
+from streaming.hashing import shuffle_key
+from streaming.processor import BucketPlan, BucketProcessor
+from streaming.rulebook import Route, RuleMessage
+from streaming.wire import PRIMARY, SENT_AT, Kind, events_schema, to_ipc
+
+STREAMS = load_streams()
+STREAM = STREAMS["transactions"]
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+TOPICS = Topics()
+BURST = {
+    "id": "burst", "stream": "transactions", "group_by": ["customer_id"], "when": "payments >= 2",
+    "measures": {"payments": {"count": "*", "over": "1h"}}, "effective": "2024-01-01T00:00:00Z",
+}  # fmt: skip
+
+
+class Value:
+    """A ValueState."""
+
+    def __init__(self) -> None:
+        self.held: tuple[bytes] | None = None
+
+    def get(self) -> tuple[bytes] | None:
+        """What is held."""
+        return self.held
+
+    def update(self, value: tuple[bytes]) -> None:
+        """Hold it."""
+        self.held = value
+
+
+class Map:
+    """A MapState."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[int], tuple[bytes]] = {}
+
+    def getValue(self, key: tuple[int]) -> tuple[bytes]:  # noqa: N802  Spark's name
+        """What is held under the key."""
+        return self.held[key]
+
+    def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
+        """Hold it under the key."""
+        self.held[key] = value
+
+    def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
+        """Hold it no more."""
+        del self.held[key]
+
+
+class Store:
+    """The state of one bucket; `copy.deepcopy` of it is a version that a later attempt starts from."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, Any] = {}
+
+    def getValueState(self, name: str, _: str) -> Value:  # noqa: N802
+        """The value of that name."""
+        return self.states.setdefault(name, Value())
+
+    def getMapState(self, name: str, _key: str, _value: str) -> Map:  # noqa: N802
+        """The map of that name."""
+        return self.states.setdefault(name, Map())
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "_cache", {})
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Bucket]:
+    """Every bucket that was made anew."""
+    buckets: list[Bucket] = []
+
+    def make(*arguments: Any) -> Bucket:
+        buckets.append(Bucket(*arguments))
+        return buckets[-1]
+
+    monkeypatch.setattr(processor, "Bucket", make)
+    return buckets
+
+
+def plan(incarnation: str = "first", rules: tuple[RuleMessage, ...] = (), name: str = "checkpoint") -> BucketPlan:
+    """One bucket: transactions by customer."""
+    return BucketPlan(name, incarnation, STREAMS, (Route("transactions", "customer_id"),), 1, 0, TOPICS, rules)
+
+
+def rule(offset: int, written: dict[str, Any] | None = None) -> Row:
+    """A rule message as the packer writes it."""
+    payload = json.dumps({"offset": offset, "arrival": 0, "value": json.dumps(written or BURST)}).encode()
+    return Row(kind=Kind.RULE.value, payload=payload)
+
+
+def payment(event_id: str, minute: int) -> Row:
+    """A payment of ann's that arrives at its time."""
+    at = NOON + timedelta(minutes=minute)
+    event = {
+        "transaction_id": event_id, "event_time": at, "customer_id": "ann", "terminal_id": "m1",
+        "amount": Decimal("10.00"), "arrival_time": at, "partition": 0, "offset": minute, SENT_AT: None, PRIMARY: True,
+    }  # fmt: skip
+    return Row(kind=Kind.EVENTS.value, payload=to_ipc(pa.Table.from_pylist([event], events_schema(STREAM))))
+
+
+def clock(minute: int, incarnation: str = "first") -> Row:
+    """A clock as the driver writes it."""
+    at = int((NOON + timedelta(minutes=minute)).timestamp()) * 1_000_000
+    return Row(
+        kind=Kind.CLOCK.value, payload=json.dumps({"incarnation": incarnation, "clocks": {"transactions": at}}).encode()
+    )
+
+
+def batch(store: Store, *rows: Row, of: BucketPlan | None = None) -> dict[str, list[dict[str, Any]]]:
+    """One micro-batch in a task of its own; what was said, by topic."""
+    task = BucketProcessor(of or plan())
+    task.init(store)  # type: ignore[arg-type]
+    said: dict[str, list[dict[str, Any]]] = {}
+    for row in task.handleInputRows((shuffle_key(0, 2),), iter(rows), None):  # type: ignore[arg-type]
+        for line in row.lines.split("\n"):
+            said.setdefault(row.topic, []).append(json.loads(line.split("\t", 2)[2]))
+    return said
+
+
+def counted(said: dict[str, list[dict[str, Any]]]) -> list[tuple[str, int, int]]:
+    """The alerts: event, revision, payments."""
+    return [(a["event_id"], a["revision"], a["measures"]["payments"]) for a in said.get(TOPICS.alerts, [])]
+
+
+def test_an_engine_in_memory_is_used_again(made: list[Bucket]) -> None:
+    """It is made once, and goes on from batch to batch."""
+    store = Store()
+    assert [s["status"] for s in batch(store, rule(0))[TOPICS.rule_status]] == ["ACCEPTED", "ACTIVE"]
+    assert counted(batch(store, payment("t1", 1), payment("t2", 2))) == [("t2", 1, 2)]
+    assert counted(batch(store, payment("t3", 3))) == [("t3", 1, 3)]
+    assert len(made) == 1
+
+
+def test_an_engine_whose_batch_was_not_committed_is_made_anew(made: list[Bucket]) -> None:
+    """The attempt is done again on the state before it, and says the same; nothing is counted twice."""
+    store = Store()
+    batch(store, rule(0), payment("t1", 1))
+    committed = copy.deepcopy(store)
+    first = counted(batch(store, payment("t2", 2)))
+    assert counted(batch(committed, payment("t2", 2))) == first == [("t2", 1, 2)]
+    assert counted(batch(committed, payment("t3", 3))) == [("t3", 1, 3)]
+    assert len(made) == 2
+
+
+def test_an_engine_that_another_attempt_overtook_is_made_anew(made: list[Bucket]) -> None:
+    """Two attempts at one batch have the same number and different events: only the token tells them apart."""
+    store = Store()
+    batch(store, rule(0), payment("t1", 1))
+    elsewhere = copy.deepcopy(store)
+    batch(store, payment("t2", 2))
+    here = dict(processor._cache)
+    processor._cache.clear()
+    batch(elsewhere, payment("t2", 2), payment("t3", 3))
+    processor._cache.update(here)
+    assert counted(batch(elsewhere, payment("t4", 4))) == [("t4", 1, 4)]
+    assert len(made) == 3
+
+
+def test_an_engine_that_missed_batches_reads_only_those(made: list[Bucket]) -> None:
+    """Another worker did them: their events, rules and clock are taken over."""
+    store = Store()
+    batch(store, rule(0), payment("t1", 1))
+    here = dict(processor._cache)
+    processor._cache.clear()
+    batch(store, payment("t2", 2), rule(1, {"control": "pause", "rule": "burst"}), clock(5))
+    batch(store, rule(2, {**BURST, "id": "second"}))
+    processor._cache.clear()
+    processor._cache.update(here)
+    got = batch(store, payment("t3", 3))
+    assert [(a["rule_id"], a["measures"]) for a in got[TOPICS.alerts]] == [("second", {"payments": 3})]
+    assert len(made) == 2
+
+
+def test_an_engine_whose_task_fails_half_way_is_never_met_again(
+    made: list[Bucket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has taken in events that the state does not have."""
+    store = Store()
+    batch(store, rule(0), payment("t1", 1))
+    committed = copy.deepcopy(store)
+    with monkeypatch.context() as broken:
+
+        def fail(*_: Any) -> Iterator[str]:
+            raise ConnectionError("the state server is gone")
+
+        broken.setattr(processor.StateLog, "append", fail)
+        with pytest.raises(ConnectionError):
+            batch(store, payment("t2", 2))
+    assert processor._cache == {}
+    assert counted(batch(committed, payment("t2", 2))) == [("t2", 1, 2)]
+    assert len(made) == 2
+
+
+def test_a_restart_rebuilds_all_of_it_from_the_state(made: list[Bucket]) -> None:
+    """Events, revisions, counts, and the rules received since; those before come with the plan of the new run."""
+    store = Store()
+    batch(store, rule(0), payment("t1", 1), payment("t3", 3))
+    batch(store, rule(1, {**BURST, "id": "second", "when": "payments >= 4"}))
+    early = (RuleMessage(0, 0, json.dumps(BURST).encode()),)
+    again = plan("second", early)
+    assert counted(batch(store, payment("t2", 2), payment("t3", 3), of=again)) == [("t2", 1, 2), ("t3", 2, 3)]
+    told = batch(store, payment("t4", 4), of=plan("third", early))[TOPICS.job_progress]
+    assert told[0]["counts"] == {"events": 5, "late": 0, "duplicates": 1, "announced": 5}
+    assert told[0]["retained"] == {"customer_id": 4}
+    assert len(made) == 3
+
+
+def test_a_rule_that_is_read_again_is_neither_answered_nor_taken_twice() -> None:
+    """After a restart a batch may bring messages that the bucket has had."""
+    store = Store()
+    batch(store, rule(0))
+    assert TOPICS.rule_status not in batch(store, rule(0), rule(0))
+
+
+def test_two_checkpoints_in_one_worker_share_nothing(made: list[Bucket]) -> None:
+    """A test's worker, or a warm-up's, serves several queries."""
+    batch(Store(), rule(0), payment("t1", 1))
+    assert counted(batch(Store(), rule(0), payment("t2", 2), of=plan(name="other"))) == []
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize(("incarnation", "held"), [("first", 0), ("earlier", 2)])
+def test_a_clock_of_another_run_is_not_heeded(incarnation: str, held: int) -> None:
+    """It may speak of records that this run has yet to read again."""
+    store = Store()
+    batch(store, rule(0), payment("t1", 1), payment("t2", 2))
+    batch(store, clock(600, incarnation))
+    processor._cache.clear()
+    (told,) = batch(store, payment("t1", 1))[TOPICS.job_progress]
+    assert told["retained"]["customer_id"] == held
