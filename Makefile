@@ -66,7 +66,7 @@ test: need-java setup jars check
 
 test-fast: setup
 	$(call say,pytest: without Kafka and Spark)
-	@$(BIN)/python -m pytest -m "not kafka and not spark and not slow"
+	@HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -m "not kafka and not spark and not slow"
 
 demo: need-java setup jars
 	@$(BIN)/nightjar demo

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from nightjar import topics
@@ -17,6 +18,12 @@ from rules.streams import Stream, load_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# The laws are tried on many histories; the inner loop (`make test-fast`) tries a fifth of them.
+hypothesis.settings.register_profile("full", max_examples=100, deadline=None)
+hypothesis.settings.register_profile("fast", max_examples=20, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full"))
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def cut(draw_cuts: list[int], table: pa.Table) -> list[pa.Table]:
     return [table.slice(a, b - a) for a, b in itertools.pairwise(edges)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(histories.rule_sets(), histories.events(lateness=True))
 def test_the_truth_equals_the_reference_on_every_measure(rule_set: Any, events: Any) -> None:
     """Laws 1 to 5: every measure of every rule at every event, whatever the events' lateness."""
@@ -103,7 +103,7 @@ def test_the_truth_equals_the_reference_on_every_measure(rule_set: Any, events: 
     assert advance.duplicates == len(events) - len({e["id"] for e in events})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     histories.rule_sets(),
     histories.events(lateness=True),
@@ -149,7 +149,7 @@ def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
     assert expected_late <= set(late) <= expected_late | repeated
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(histories.rule_sets(), histories.events(lateness=False), st.lists(st.integers(0, 100), max_size=6))
 def test_where_nothing_is_late_the_stream_ends_at_the_truth(rule_set: Any, events: Any, cuts: list[int]) -> None:
     """Law 9 on the bare engine: ids, versions and the very text of the values."""
@@ -166,7 +166,6 @@ def test_where_nothing_is_late_the_stream_ends_at_the_truth(rule_set: Any, event
     assert {key: (r["measures"], r["text"]) for key, r in final(alerts).items()} == expected
 
 
-@settings(max_examples=100, deadline=None)
 @given(histories.rule_sets(), histories.events(lateness=True), st.randoms())
 def test_rows_of_a_batch_come_in_any_order(rule_set: Any, events: Any, random: Any) -> None:
     """A batch says its arrival order in columns, not by the order of its rows."""
