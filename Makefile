@@ -75,7 +75,7 @@ bench: need-java setup jars
 	@for file in bench/*.py; do printf '\033[1m==> %s\033[0m\n' "$$file" >&2; $(BIN)/python "$$file"; done
 
 clean:
-	@! pid=$$(cat .nightjar/kafka/broker.pid 2>/dev/null) || ! kill -0 "$$pid" 2>/dev/null || \
+	@! pid=$$(sed -n 's/.*"broker": \([0-9]*\).*/\1/p' .nightjar/kafka/broker.json 2>/dev/null | grep .) || ! kill -0 "$$pid" 2>/dev/null || \
 	  { echo "error: a local broker still runs on .nightjar/kafka (process $$pid): stop it first" >&2; exit 2; }
 	$(call say,removing caches and local data; .venv and .jars stay)
 	@rm -rf .nightjar .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist

@@ -2,9 +2,6 @@
 
 import typer
 
-# In a file nothing is gained by wrapping at 80 columns.
-_FILE_WIDTH = 140
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -17,12 +14,8 @@ def demo() -> None:
     The exit code is 0 only if every event is accounted for and late events explain every difference to the truth.
     Nothing of it stays: the folder is temporary, the port a free one.
     """
-    from rich.console import Console
-
+    from nightjar.console import result_console
     from nightjar.demo.run import run
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _FILE_WIDTH
-    if not run(console):
+    if not run(result_console()):
         raise typer.Exit(1)

@@ -99,10 +99,10 @@ def list_rules(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array of versions.")] = False,
 ) -> None:
     """Show what is published: versions, states, and from which event time on they hold."""
-    from rich.console import Console
     from rich.table import Table
 
     from nightjar import published
+    from nightjar.console import result_console
     from rules.model import rule_to_mapping
 
     settings, streams = _configured()
@@ -134,7 +134,7 @@ def list_rules(
             rule.severity.value,
             _effective(book, rule.id, version.version) or "waiting for the job to make a route",
         )
-    Console().print(table if shown else "No rule is published: `nightjar rules publish FILE` does.")
+    result_console().print(table if shown else "No rule is published: `nightjar rules publish FILE` does.")
 
 
 @app.command()

@@ -21,8 +21,7 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
     The exit code is 1 when it does not run.
     """
-    from rich.console import Console
-
+    from nightjar.console import result_console
     from nightjar.settings import load_settings
     from nightjar.status import read_status
 
@@ -30,7 +29,7 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     if as_json:
         typer.echo(json.dumps(found.as_dict()))
     else:
-        _show(Console(highlight=False), found)
+        _show(result_console(), found)
     if not found.running:
         raise typer.Exit(1)
 

@@ -23,7 +23,6 @@ def up() -> None:
     from rich.console import Console
 
     from nightjar import topics
-    from nightjar.job_config import job_config
     from nightjar.job_process import JobProcess
     from nightjar.job_watch import await_running
     from nightjar.local_kafka import LocalKafka
@@ -34,7 +33,7 @@ def up() -> None:
 
     settings = load_settings()
     streams = load_streams(settings.streams)
-    refuse_running(job_config(settings, streams).checkpoint)
+    refuse_running(settings.checkpoint.resolve())
     stages = Stages(Console(stderr=True, highlight=False))
     with terminated_as_interrupt(), ExitStack() as started:
         environment = {}

@@ -1,7 +1,7 @@
 """The demo from beginning to end; its stages in order."""
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -54,15 +54,25 @@ def run(console: Console) -> bool:
             history = draw_history(streams)
             _say_history(stages, history)
         with ExitStack() as running:
-            settings, job = _start(stages, running, given, streams)
             try:
-                outcome = _play(stages, settings, streams, history, job)
-            except NightjarError as failure:
-                if not isinstance(failure, JobProcessError | job_watch.JobNotThereError):  # which show it already
-                    console.print(f"the job's log ends:\n{job.tail()}", style="red", markup=False, soft_wrap=True)
+                settings, job = _start(stages, running, given, streams)
+                with _log_shown_on_failure(console, job):
+                    outcome = _play(stages, settings, streams, history, job)
+            except KeyboardInterrupt:
+                stages.console.print("[bold]==> Interrupted[/]  [dim]everything is stopped and removed[/]")
                 raise
             stages.console.print("[bold]==> Stopping[/]  [dim]the job, which finishes its batch, then Kafka[/]")
     return _show(console, history, outcome)
+
+
+@contextmanager
+def _log_shown_on_failure(console: Console, job: JobProcess) -> Iterator[None]:
+    try:
+        yield
+    except NightjarError as failure:
+        if not isinstance(failure, JobProcessError | job_watch.JobNotThereError):  # which show it already
+            console.print(f"the job's log ends:\n{job.tail()}", style="red", markup=False, soft_wrap=True)
+        raise
 
 
 def _start(

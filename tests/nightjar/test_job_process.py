@@ -41,7 +41,7 @@ def test_second_job_on_a_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_up_refuses_where_a_job_runs(tmp_path: Path) -> None:
     """Before anything is started."""
     with sole_job(tmp_path / ".nightjar" / "checkpoint"):
-        done = run("up", code=2, folder=tmp_path)
+        done = run("up", code=2, folder=tmp_path, environment={"NIGHTJAR_KAFKA_PORT": "0"})
     assert "a job already runs on it" in done.stderr
     assert not (tmp_path / ".nightjar" / "kafka").exists()
 

@@ -1,0 +1,70 @@
+"""`nightjar up` as a person uses it: everything started, a rule published, an alert seen, everything stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.nightjar.command import run
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+RULE = """
+id: burst
+stream: transactions
+group_by: [customer_id]
+effective: 2020-01-01T00:00:00Z
+measures:
+  payments: {count: "*", over: 10m}
+when: "payments >= 2"
+description: "{payments} payments"
+"""
+EVENTS = """transaction_id,event_time,customer_id,terminal_id,amount
+1,2026-01-05T00:00:00Z,c,t,9.99
+2,2026-01-05T00:00:01Z,c,t,9.99
+"""
+GIVEN = {"NIGHTJAR_KAFKA_PORT": "0", "NIGHTJAR_KAFKA_HEAP": "384m", "NIGHTJAR_DRIVER_MEMORY": "1g"}
+
+
+def started(process: subprocess.Popen[str], said: Path) -> None:
+    """Wait until it says that it is up."""
+    deadline = time.monotonic() + 240
+    while "nightjar is up" not in said.read_text():
+        assert process.poll() is None, said.read_text()
+        assert time.monotonic() < deadline, said.read_text()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+
+
+def test_up_runs_everything_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    """A rule becomes active, its alert is shown, the status is right; SIGTERM ends broker and job, exit code 0."""
+    (tmp_path / "burst.yaml").write_text(RULE)
+    (tmp_path / "events.csv").write_text(EVENTS)
+    said = tmp_path / "said"
+    with said.open("w") as output:
+        command = [str(Path(sys.executable).with_name("nightjar")), "up"]
+        environment = {**os.environ, **GIVEN}
+        up = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=output, text=True)
+    try:
+        started(up, said)
+        options = {"folder": tmp_path, "environment": GIVEN}
+        assert "a job already runs on it" in run("up", code=2, **options).stderr
+        assert "burst version 1  ACTIVE" in run("rules", "publish", "burst.yaml", "--wait", **options).stdout
+        run("replay", "events.csv", "--stream", "transactions", "--speed", "max", **options)
+        alert = json.loads(run("alerts", "tail", "--from-beginning", "--json", "-n", "1", **options).stdout)
+        assert alert["text"] == "2 payments"
+        assert alert["latency_ms"] > 0
+        status = json.loads(run("status", "--json", **options).stdout)
+        assert list(status["rules"]) == ["burst"]
+        assert status["latency"]["alerts"] == 1
+    finally:
+        up.send_signal(signal.SIGTERM)
+        code = up.wait(120)
+    assert code == 0, said.read_text()
+    assert not (tmp_path / ".nightjar" / "kafka" / "broker.json").exists()
+    assert "Traceback" not in said.read_text()
