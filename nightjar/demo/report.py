@@ -91,12 +91,12 @@ def records_table(history: History, tally: Tally, state: JobState) -> Table:
 def rules_table(tally: Tally, comparisons: dict[str, Comparison]) -> Table:
     """What the rules said, and what of it differs from the truth."""
     table = Table(
-        title="alerts, and why final ones differ from the truth: late itself, a late event in the window, other",
+        title="alerts, and why final ones differ from the truth: late itself, or a late event in the window",
         title_justify="left",
         title_style="bold",
     )
     table.add_column("rule", no_wrap=True)
-    for title in ("new", "revised", "retracted", "stand", "late itself", "late in window", "other"):
+    for title in ("new", "revised", "retracted", "stand", "late itself", "late in window", "unexplained"):
         table.add_column(title, justify="right")
     standing = Counter(record["rule_id"] for record in tally.final.values() if record["kind"] == "alert")
     causes = Counter(
