@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+# Of the table of distinct values: clearing them for each group costs less than growing for most.
+_SLOTS = 256
+
 
 @njit(cache=True)
 def _bounds(run_first, fill, begin, ops, r):  # type: ignore[no-untyped-def]
@@ -152,8 +155,8 @@ def _slot(keys, counts, key):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def distincts(run_first, fill, begin, ops, mask, values, out):  # type: ignore[no-untyped-def]
     """out[k]: how many different values (int64: codes, numbers, bits of doubles) window k holds."""
-    keys = np.zeros(64, np.int64)
-    counts = np.full(64, -1, np.int64)
+    keys = np.zeros(_SLOTS, np.int64)
+    counts = np.full(_SLOTS, -1, np.int64)
     for r in range(len(run_first) - 1):
         used = 0
         n = 0
@@ -185,7 +188,7 @@ def distincts(run_first, fill, begin, ops, mask, values, out):  # type: ignore[n
                 counts[at] += 1
                 if 2 * used > len(keys):
                     old_keys, old_counts = keys, counts
-                    keys = np.zeros(max(64, 1 << int(np.ceil(np.log2(4 * n + 1)))), np.int64)
+                    keys = np.zeros(max(_SLOTS, 1 << int(np.ceil(np.log2(4 * n + 1)))), np.int64)
                     counts = np.full(len(keys), -1, np.int64)
                     used = n
                     for j in range(len(old_keys)):
@@ -200,6 +203,6 @@ def distincts(run_first, fill, begin, ops, mask, values, out):  # type: ignore[n
             out[k] = n
             k += 1
         if len(keys) > 4096:  # a hot group's table is not cleared for each small one after it
-            keys = np.zeros(64, np.int64)
-            counts = np.full(64, -1, np.int64)
+            keys = np.zeros(_SLOTS, np.int64)
+            counts = np.full(_SLOTS, -1, np.int64)
         counts[:] = -1
