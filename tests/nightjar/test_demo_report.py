@@ -1,0 +1,73 @@
+"""The demo's table must add up, or the demo fails."""
+
+from collections import Counter
+
+import pytest
+
+from nightjar.demo import report
+from nightjar.demo.history import History, draw_history
+from nightjar.demo.verdict import Comparison, Difference
+from nightjar.demo.watching import Tally
+from nightjar.job_watch import JobState
+from nightjar.replay import Kind
+from rules.streams import load_streams
+
+
+@pytest.fixture(scope="module")
+def history() -> History:
+    """The days the demo replays."""
+    return draw_history(load_streams())
+
+
+def outcome(history: History) -> tuple[Tally, JobState, dict[str, Comparison]]:
+    """What a job says that does everything right."""
+    tally, state = Tally(), JobState()
+    for number, (name, share) in enumerate(history.streams.items()):
+        kinds = share.kinds
+        events = share.plan.num_rows - kinds[Kind.MALFORMED]
+        counts = {"events": events, "late": kinds[Kind.LATE], "duplicates": kinds[Kind.DUPLICATE]}
+        state.buckets[number] = {"stream": name, "counts": counts}
+        tally.late[name] = kinds[Kind.LATE]
+        tally.quarantined[name] = Counter(share.reasons)
+    return tally, state, {name: Comparison(1, 1, []) for name in history.streams}
+
+
+def failing(history: History, tally: Tally, state: JobState, comparisons: dict[str, Comparison]) -> set[str]:
+    """What does not hold."""
+    return {check.what for check in report.checks(history, tally, state, comparisons) if not check.holds}
+
+
+def test_everything_holds_where_every_record_is_accounted_for(history: History) -> None:
+    """A job that does everything right passes."""
+    assert failing(history, *outcome(history)) == set()
+
+
+def test_lost_event_is_noticed(history: History) -> None:
+    """One event fewer than was sent."""
+    tally, state, comparisons = outcome(history)
+    state.buckets[0]["counts"]["events"] -= 1
+    assert failing(history, tally, state, comparisons) == {
+        "transactions: records seen or quarantined, of those sent",
+        "transactions: events seen, duplicates not counted",
+    }
+
+
+def test_wrong_reason_is_noticed(history: History) -> None:
+    """A record quarantined, but for another reason than was planned."""
+    tally, state, comparisons = outcome(history)
+    tally.quarantined["logins"].subtract(["no_id"])
+    tally.quarantined["logins"].update(["not_json"])
+    assert failing(history, tally, state, comparisons) == {
+        "logins: quarantined as no_id",
+        "logins: quarantined as not_json",
+    }
+
+
+def test_difference_without_a_cause_is_noticed_and_named(history: History) -> None:
+    """It fails the demo, with the rule, the event and both values."""
+    tally, state, comparisons = outcome(history)
+    comparisons["logins"].differences.append(Difference("logins", "r", 1, "l7", None, '{"n": "1"}', None))
+    assert failing(history, tally, state, comparisons) == {
+        "logins: differences to the truth that no late event explains"
+    }
+    assert report.unexplained(comparisons["logins"]) == ['r v1 at l7: stream nothing, truth {"n": "1"}']
