@@ -37,8 +37,8 @@ class JobConfig:
     """
 
     streams: Mapping[str, Stream]
-    spark_kafka: Mapping[str, str]
-    python_kafka: Mapping[str, object]
+    spark_kafka: Mapping[str, str] = field(repr=False)  # may hold passwords
+    python_kafka: Mapping[str, object] = field(repr=False)
     checkpoint: Path
     jars: tuple[Path, ...]
     topics: Topics = field(default_factory=Topics)

@@ -1,0 +1,12 @@
+"""What the job is told."""
+
+from pathlib import Path
+
+from streaming.config import JobConfig
+
+
+def test_a_password_is_in_no_text_of_the_configuration() -> None:
+    """Configurations end up in logs and tracebacks; the clients' options may hold passwords."""
+    secret = {"kafka.sasl.jaas.config": "hunter2"}
+    config = JobConfig({}, secret, secret, Path("checkpoint"), ())
+    assert "hunter2" not in repr(config)
