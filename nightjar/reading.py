@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from kafka import KafkaConsumer, TopicPartition
 
 from nightjar.kafka_clients import CONNECT_TIMEOUT_MS, KafkaError, consumer, explained
-from nightjar.replay.sending import SENT_AT
 from nightjar.settings import Settings
+from streaming.wire import SENT_AT
 
 # How long a poll waits before the reader gets to look at its own clock.
 _POLL_MS = 200

@@ -53,4 +53,3 @@ class JobConfig:
     clock_interval: int = 5_000_000
     clock_margin: int = 2_000_000
     warm_up_batches: int = 8
-    log_level: str = "info"

@@ -18,8 +18,7 @@ from nightjar.kafka_clients import explained, producer
 from nightjar.replay.plan import Kind
 from nightjar.settings import Settings
 from rules.streams import Stream
-
-SENT_AT = "sent_at"
+from streaming.wire import SENT_AT
 
 # Records handed to the producer before it must have delivered those before them: it has no bound of its own.
 _IN_FLIGHT = 10_000

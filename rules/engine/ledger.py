@@ -111,7 +111,7 @@ class Ledger:
         """Remember what the entries (LEDGER_SCHEMA) say, of events that the store holds."""
         if not table.num_rows:
             return
-        rows = self._store.find(table.column("event_id").combine_chunks())
+        rows = self._store.ids.find(table.column("event_id").combine_chunks())
         for row, entry in zip(rows.tolist(), _read(table), strict=True):
             if row >= 0:
                 self.set(row, *entry)

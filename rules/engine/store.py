@@ -122,10 +122,6 @@ class EventStore:
             fresh = fresh[np.unique(codes[fresh], return_index=True)[1]]
         return fresh.astype(np.int64, copy=False)
 
-    def find(self, ids: pa.Array) -> Int64Array:
-        """The rows of the events with these ids, -1 where there is none."""
-        return self.ids.find(ids)
-
     def append(self, events: pa.RecordBatch, arrival: Int64Array, seq: Int64Array, late: Mask) -> None:
         """Store rows whose ids `unseen` has just admitted, in the same order."""
         old, new = self.rows, self.rows + events.num_rows
