@@ -110,7 +110,7 @@ def _rule_id(message: Mapping[str, Any]) -> str:
 
 def _settled_by(message: Mapping[str, Any]) -> tuple[Answer, ...]:
     state = CONTROLS.get(message["control"]) if "control" in message else State(message["state"])
-    at_once = (Answer.ACCEPTED,) if state in (State.PAUSED, State.RETIRED) else ()
+    at_once = () if State(state).is_evaluated else (Answer.ACCEPTED,)
     return (Answer.REJECTED, Answer.ACTIVE, *at_once)
 
 

@@ -70,7 +70,8 @@ class _Host:
         self.say(status, at)
         if self.ruleset is before:
             return
-        self.say(replace(status, answer=Answer.ACTIVE), at)  # all history is at hand: the rule is primed
+        if self.ruleset.versions[-1].rule.state.is_evaluated:
+            self.say(replace(status, answer=Answer.ACTIVE), at)  # all history is at hand: the rule is primed
         for engine in self.engines.values():
             engine.set_rules(self.ruleset)
 

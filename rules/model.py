@@ -39,6 +39,11 @@ class State(StrEnum):
     PAUSED = "paused"
     RETIRED = "retired"
 
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether rules in this state are looked at."""
+        return self in (State.ACTIVE, State.SHADOW)
+
 
 class Severity(StrEnum):
     """How grave an alert is."""

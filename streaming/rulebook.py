@@ -81,7 +81,7 @@ class RuleBook:
         newest = self.ruleset.versions[-1]
         route = self._serve(newest.rule.stream, newest.rule.group_by)
         if route in self._running:
-            return [status, replace(status, answer=Answer.ACTIVE)]
+            return [status, replace(status, answer=Answer.ACTIVE)] if newest.rule.state.is_evaluated else [status]
         self._waiting[newest.rule.id, newest.version] = route, message.arrival
         self._set_effective(newest.rule.id, newest.version, _NOT_YET)
         wait = f"no route serves group_by {list(newest.rule.group_by)} yet: it takes effect once the job has made one"
@@ -125,7 +125,7 @@ class RuleBook:
         if rule.effective is not None:
             effective = max(arrival, microseconds(rule.effective))
         self._set_effective(rule_id, number, effective)
-        return [Status(Answer.ACTIVE, rule_id, number, effective)]
+        return [Status(Answer.ACTIVE, rule_id, number, effective)] if rule.state.is_evaluated else []
 
     def _set_effective(self, rule_id: str, number: int, effective: int) -> None:
         self.ruleset = RuleSet(

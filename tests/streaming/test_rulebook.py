@@ -39,6 +39,18 @@ def test_a_rule_on_an_entity_is_active_at_once() -> None:
     assert book.served_by(Route("transactions", "customer_id")) == {("customer_id",)}
 
 
+def test_what_is_not_looked_for_is_never_active() -> None:
+    """A paused or retired version is accepted, whether a route serves it or has to be made; a shadow rule is active."""
+    pause, retire = ({"control": control, "rule": "r"} for control in ("pause", "retire"))
+    _, answers = book_after(rule(state="shadow"), pause, retire)
+    assert [[answer for answer, _, _ in found] for found in answers] == [
+        [Answer.ACCEPTED, Answer.ACTIVE], [Answer.ACCEPTED], [Answer.ACCEPTED],
+    ]  # fmt: skip
+    book, _ = book_after(rule(group_by=["amount"], state="paused"))
+    ((activate, _),) = book.activations()
+    assert book.receive(RuleMessage(1, 100 * SECOND, activate)) == []
+
+
 def test_a_rule_without_a_route_waits_for_the_job_to_make_one() -> None:
     """It is accepted, takes no effect, and becomes active by the message that the job publishes."""
     book, answers = book_after(rule(group_by=["amount"]))
