@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from rules.engine import measures
-from rules.engine.frames import number_array, physical_array, truths
+from rules.engine.frames import LazyColumns, number_array, physical_array
 from rules.engine.masks import Masks
 from rules.engine.measures import Values
 from rules.engine.plan import Aggregate, CompiledRule, GroupPlan
 from rules.engine.store import Mask
 from rules.engine.strings import Int64Array
 from rules.engine.timeline import Runs, Timeline
+from rules.predicates import truths
 from rules.types import Kind
 
 
@@ -56,7 +57,7 @@ def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> I
     if not wanted:
         return
     values = measures.evaluate(timeline, masks, runs, (a for c in wanted for a in c.measures.values()))
-    conditions = _conditions(timeline, wanted, values, rows)
+    conditions = _conditions(timeline, plan, wanted, values, rows)
     for compiled, condition in zip(wanted, conditions, strict=True):
         seen = masks[compiled.seen][rows]
         where = applicable[compiled.version.rule.id, compiled.version.version]
@@ -91,25 +92,20 @@ def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], np.
 
 
 def _conditions(
-    timeline: Timeline, wanted: list[CompiledRule], values: dict[Aggregate, Values], rows: Int64Array
-) -> list[np.ndarray]:
-    """Each rule's `when` at every row, uint8."""
-    columns: dict[str, pa.Array] = {}
-    for compiled in wanted:
-        for name, column in compiled.columns.items():
-            if column in compiled.when.columns and column not in columns:
-                columns[column] = _measured(timeline, compiled, name, values[compiled.measures[name]])
-        for field in compiled.when.columns - set(compiled.columns.values()):
-            if field not in columns:
-                columns[field] = physical_array(timeline.store, field, rows)
-    return truths(columns, [compiled.condition for compiled in wanted], len(rows))
+    timeline: Timeline, plan: GroupPlan, wanted: list[CompiledRule], values: dict[Aggregate, Values], rows: Int64Array
+) -> list[Mask]:
+    """Each rule's `when` at every row."""
 
+    def column(name: str) -> pa.Array:
+        if name not in plan.measured:
+            return physical_array(timeline.store, name, rows)
+        aggregate, kind = plan.measured[name]
+        found = values[aggregate]
+        if kind.kind is Kind.STRING:
+            assert aggregate.field is not None
+            return timeline.store.tables[aggregate.field].strings(found.codes)
+        if kind.kind is Kind.BOOLEAN:
+            return pa.array(found.values.astype(np.bool_), mask=None if found.valid is None else found.valid == 0)
+        return number_array(found.values, found.valid)
 
-def _measured(timeline: Timeline, compiled: CompiledRule, name: str, found: Values) -> pa.Array:
-    kind, aggregate = compiled.types[name].kind, compiled.measures[name]
-    if kind is Kind.STRING:
-        assert aggregate.field is not None
-        return timeline.store.tables[aggregate.field].strings(found.codes)
-    if kind is Kind.BOOLEAN:
-        return pa.array(found.values.astype(np.bool_), mask=None if found.valid is None else found.valid == 0)
-    return number_array(found.values, found.valid)
+    return truths([compiled.when for compiled in wanted], LazyColumns(column), len(rows))

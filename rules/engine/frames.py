@@ -1,8 +1,8 @@
-"""Physical columns as a Polars frame, which predicates run on."""
+"""Physical columns as Polars has them, which predicates run on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 
 import numpy as np
 import polars as pl
@@ -13,6 +13,18 @@ from rules.engine.strings import Int64Array
 from rules.types import Kind
 
 _ARROW = {np.dtype(np.int64): pa.int64(), np.dtype(np.float64): pa.float64()}
+
+
+class LazyColumns(dict[str, pl.Series]):
+    """Columns by name, each made when it is first looked at."""
+
+    def __init__(self, make: Callable[[str], pa.Array]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, name: str) -> pl.Series:
+        self[name] = column = pl.Series(name, self._make(name))
+        return column
 
 
 def number_array(values: np.ndarray, valid: Mask | None) -> pa.Array:
@@ -38,14 +50,3 @@ def frame(columns: dict[str, pa.Array]) -> pl.DataFrame:
     Column by column: a whole Arrow batch goes through Polars' thread pool, which on a busy machine takes far longer.
     """
     return pl.DataFrame([pl.Series(name, array) for name, array in columns.items()])
-
-
-def truths(columns: dict[str, pa.Array], exprs: Iterable[pl.Expr], rows: int) -> list[Mask]:
-    """Each expression's result as uint8, one place a row; every expression has a name of its own.
-
-    One after the other (select_seq): handing so little work to a thread pool takes longer than doing it.
-    """
-    if not columns:  # every expression is a constant
-        columns = {"": pa.nulls(rows)}
-    found = frame(columns).select_seq(exprs)
-    return [column.to_numpy().view(np.uint8) for column in found.iter_columns()]

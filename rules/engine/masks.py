@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rules.engine.frames import physical_array, truths
+from rules.engine.frames import LazyColumns, physical_array
 from rules.engine.plan import MaskKey
 from rules.engine.store import EventStore, Mask
 from rules.engine.strings import Int64Array, grown
-from rules.predicates import Predicate
+from rules.predicates import Predicate, truths
 
 
 class Masks:
@@ -70,10 +70,8 @@ class Masks:
     def _mark(self, predicates: dict[str, Predicate], old: int, new: int) -> None:
         if not predicates:
             return
-        names = frozenset[str]().union(*(p.columns for p in predicates.values()))
-        columns = {name: physical_array(self._store, name, slice(old, new)) for name in sorted(names)}
-        exprs = [p.expr.alias(text) for text, p in predicates.items()]
-        for text, found in zip(predicates, truths(columns, exprs, new - old), strict=True):
+        columns = LazyColumns(lambda name: physical_array(self._store, name, slice(old, new)))
+        for text, found in zip(predicates, truths([*predicates.values()], columns, new - old), strict=True):
             key = MaskKey(frozenset((text,)))
             if key not in self._columns:
                 self._columns[key] = np.zeros(max(64, new), np.uint8)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import polars as pl
-
 from rules.model import Function, Measure, Rule, State, result_type
 from rules.predicates import Predicate, compile_predicate
 from rules.streams import Stream
@@ -41,18 +39,13 @@ class Aggregate(NamedTuple):
 
 @dataclass(frozen=True)
 class CompiledRule:
-    """One version of a rule, ready to evaluate. `when` calls a measure by its `columns` name, not by the rule's.
-
-    condition: `when` as an expression with a name of its own.
-    """
+    """One version of a rule, ready to evaluate. `when` calls a measure by its name in GroupPlan.measured."""
 
     version: RuleVersion
     seen: MaskKey
     measures: dict[str, Aggregate]
     types: dict[str, FieldType]
-    columns: dict[str, str]
     when: Predicate
-    condition: pl.Expr
 
     @property
     def rule(self) -> Rule:
@@ -62,11 +55,16 @@ class CompiledRule:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """All that is evaluated over one group-by. `reach` is the widest window of a rule that may still run, in µs."""
+    """All that is evaluated over one group-by.
+
+    measured: aggregates and their types, by the names that conditions call them by; reach: the widest window of a rule
+    that may still run, in µs.
+    """
 
     group_by: tuple[str, ...]
     versions: dict[str, tuple[RuleVersion, ...]]
     compiled: dict[tuple[str, int], CompiledRule]
+    measured: dict[str, tuple[Aggregate, FieldType]]
     reach: int
 
 
@@ -96,11 +94,12 @@ def compile_plan(
         of_rule.setdefault(version.rule.id, []).append(version)
     live = {rule_id: _live(versions, since) for rule_id, versions in of_rule.items()}
     predicates: dict[str, Predicate] = {}
-    numbers: dict[Aggregate, int] = {}
     groups = []
     wanted = {v.rule.group_by for versions in live.values() for v in versions}
     for group_by in sorted(wanted if group_bys is None else wanted & group_bys):
         compiled = {}
+        measured: dict[str, tuple[Aggregate, FieldType]] = {}
+        numbers: dict[Aggregate, int] = {}
         reach = 0
         for rule_id, versions in live.items():
             for version in versions:
@@ -110,13 +109,13 @@ def compile_plan(
                 # a paused rule keeps its history, so that it can go on where it would have been
                 reach = max([reach, *(measure.over for measure in rule.measures.values())])
                 if rule.state is not State.PAUSED:
-                    compiled[rule_id, version.version] = _compile(version, stream, predicates, numbers)
+                    compiled[rule_id, version.version] = _compile(version, stream, predicates, numbers, measured)
         versions_here = {
             rule_id: versions
             for rule_id, versions in live.items()
             if any(v.rule.group_by == group_by for v in versions)
         }
-        groups.append(GroupPlan(group_by, versions_here, compiled, reach))
+        groups.append(GroupPlan(group_by, versions_here, compiled, measured, reach))
     return Plan(tuple(groups), predicates)
 
 
@@ -136,7 +135,11 @@ def _live(versions: list[RuleVersion], since: int | None) -> tuple[RuleVersion, 
 
 
 def _compile(
-    version: RuleVersion, stream: Stream, predicates: dict[str, Predicate], numbers: dict[Aggregate, int]
+    version: RuleVersion,
+    stream: Stream,
+    predicates: dict[str, Predicate],
+    numbers: dict[Aggregate, int],
+    measured: dict[str, tuple[Aggregate, FieldType]],
 ) -> CompiledRule:
     rule = version.rule
 
@@ -156,8 +159,8 @@ def _compile(
         name: result_type(measure.function, stream.fields[measure.field] if measure.field else None)
         for name, measure in rule.measures.items()
     }
-    # two rules may call different measures by one name: in a frame an aggregate is called by its number
-    columns = {name: f"${numbers.setdefault(aggregate, len(numbers))}" for name, aggregate in measures.items()}
-    when = compile_predicate(rule.when, {**stream.fields, **types}, where=f"rule {rule.id}: when", names=columns)
-    condition = when.expr.alias(f"{rule.id} {version.version}")
-    return CompiledRule(version, key(rule.where), measures, types, columns, when, condition)
+    # two rules may call different measures by one name: in a condition an aggregate is called by its number
+    names = {name: f"${numbers.setdefault(aggregate, len(numbers))}" for name, aggregate in measures.items()}
+    measured.update((names[name], (aggregate, types[name])) for name, aggregate in measures.items())
+    when = compile_predicate(rule.when, {**stream.fields, **types}, where=f"rule {rule.id}: when", names=names)
+    return CompiledRule(version, key(rule.where), measures, types, when)

@@ -1,7 +1,8 @@
-"""Predicates: SQL conditions over an event's fields and a rule's measures, from text to one Polars expression.
+"""Predicates: SQL conditions over an event's fields and a rule's measures, from text to what Polars runs.
 
 How it works: `source` bounds and parses the text, `analysis` admits known constructs and types them (`coercion` brings
-values to one type), `compilation` makes the expression. Three-valued logic is SQL's; what is NULL in the end is false.
+values to one type), `eager` and `compilation` make what runs. Three-valued logic is SQL's; what is NULL in the end is
+false.
 
 What it does not do: call anything by name, read anything but its columns, or take time out of all proportion.
 
@@ -11,26 +12,36 @@ refused when the rule is read. `/` gives a double, and NULL for a zero divisor. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from rules.predicates.analysis import MAX_WEIGHT, analyse
 from rules.predicates.compilation import columns_of, compile_node
-from rules.predicates.nodes import renamed
+from rules.predicates.eager import Columns, Term, eager, is_plain
+from rules.predicates.nodes import BOOLEAN, Node, Op, renamed
 from rules.predicates.source import FUNCTIONS, MAX_DEPTH, MAX_TEXT, Source, parse
 from rules.types import FieldType
 
-__all__ = ["FUNCTIONS", "MAX_DEPTH", "MAX_TEXT", "MAX_WEIGHT", "Predicate", "compile_predicate"]
+__all__ = ["FUNCTIONS", "MAX_DEPTH", "MAX_TEXT", "MAX_WEIGHT", "Columns", "Predicate", "compile_predicate", "truths"]
+
+_TRUE = pl.Series([True])
 
 
 @dataclass(frozen=True)
 class Predicate:
-    """A compiled condition: `expr` (Boolean, never NULL, one value a row), the columns it reads, its canonical text."""
+    """A compiled condition: it holds where every one of `plain` and `rest` does.
 
-    expr: pl.Expr
+    rest: what has to be planned, as one expression that is never NULL; columns: all that it reads; text: canonical.
+    """
+
+    plain: tuple[Term, ...]
+    rest: pl.Expr | None
+    rest_columns: frozenset[str]
     columns: frozenset[str]
     text: str
 
@@ -40,9 +51,9 @@ def compile_predicate(
 ) -> Predicate:
     """The condition written in `text` over columns of declared types; `where` names its place in the rule for errors.
 
-    names: what columns are called in the frame that `expr` runs on, where that differs from the text.
+    names: what columns are called when it runs, where that differs from the text.
 
-    `expr` runs on physical columns: INT64 and TIMESTAMP (µs since 1970 UTC) as Int64, DECIMAL as Int64 scaled by its
+    It runs on physical columns: INT64 and TIMESTAMP (µs since 1970 UTC) as Int64, DECIMAL as Int64 scaled by its
     power of ten, DOUBLE as Float64 without NaN, BOOLEAN as Boolean, STRING as String. Raises PredicateError.
     """
     return _compiled(text, tuple(columns.items()), where, tuple((names or {}).items()))
@@ -56,4 +67,42 @@ def _compiled(
     source = Source(text, where)
     tree = parse(source, dict(columns))
     root = renamed(analyse(tree, source, dict(columns)), dict(names))
-    return Predicate(compile_node(root), columns_of(root), tree.sql())
+    parts = root.args if root.op is Op.AND else (root,)
+    plain = tuple(eager(part) for part in parts if is_plain(part))
+    others = tuple(part for part in parts if not is_plain(part))
+    rest = Node(Op.AND, BOOLEAN, others)
+    return Predicate(plain, compile_node(rest) if others else None, columns_of(rest), columns_of(root), tree.sql())
+
+
+def truths(predicates: Sequence[Predicate], columns: Columns, rows: int) -> list[npt.NDArray[np.uint8]]:
+    """Where each predicate holds, as uint8, one place a row.
+
+    A predicate holds rarely: once nothing is left of what came before, its other conditions and their columns are not
+    looked at. What has to be planned is planned at once, and run one after the other (select_seq): handing so little
+    work to a thread pool takes longer than doing it.
+    """
+    found = [_conjunction(predicate.plain, columns) for predicate in predicates]
+    left = {at: p.rest.alias(str(at)) for at, p in enumerate(predicates) if p.rest is not None and found[at].any()}
+    if left:
+        names = sorted(frozenset[str]().union(*(predicates[at].rest_columns for at in left)))
+        # constants take their length from the frame
+        frame = pl.DataFrame([columns[name].alias(name) for name in names] or [pl.Series([None] * rows)])
+        for at, rest in zip(left, frame.select_seq(left.values()).iter_columns(), strict=True):
+            found[at] = found[at] & rest
+    return [_mask(truth, rows) for truth in found]
+
+
+def _conjunction(terms: Sequence[Term], columns: Columns) -> pl.Series:
+    found = _TRUE
+    for term in terms:
+        found = term(columns) if found is _TRUE else found & term(columns)
+        if not found.any():
+            break
+    return found
+
+
+def _mask(found: pl.Series, rows: int) -> npt.NDArray[np.uint8]:
+    if not found.any():
+        return np.zeros(rows, np.uint8)
+    truth = (found.fill_null(value=False) if found.null_count() else found).to_numpy().view(np.uint8)
+    return truth if len(truth) == rows else np.repeat(truth, rows)

@@ -10,6 +10,7 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import Any
 
 import polars as pl
 
@@ -21,7 +22,8 @@ _DAY = 86_400 * _SECOND
 _THURSDAY_AFTER_SUNDAY = 4
 _THURSDAY_AFTER_MONDAY = 3
 
-_BINARY: dict[Op, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+# For expressions and for columns alike.
+BINARY: dict[Op, Callable[[Any, Any], Any]] = {
     Op.EQ: operator.eq, Op.NE: operator.ne, Op.LT: operator.lt, Op.LE: operator.le, Op.GT: operator.gt,
     Op.GE: operator.ge, Op.ADD: operator.add, Op.SUB: operator.sub, Op.MUL: operator.mul,
 }  # fmt: skip
@@ -80,7 +82,7 @@ def _build(node: Node) -> pl.Expr:
             as_double = _build(value).cast(pl.Float64)
             return as_double / float(10**value.type.scale) if value.type.scale else as_double
         case Op.RESCALE:
-            factor = pl.lit(node.value, dtype=_exact_dtype(wide=node.type.wide))
+            factor = pl.lit(node.value, dtype=exact_dtype(wide=node.type.wide))
             return _at_width(node.args[0], wide=node.type.wide) * factor
         case Op.LOWER:
             return _build(node.args[0]).str.to_lowercase()
@@ -96,17 +98,19 @@ def _build(node: Node) -> pl.Expr:
             return pl.coalesce(*(_at_width(arg, wide=node.type.wide) for arg in node.args))
         case _:
             wide = node.type.wide or any(arg.type.wide for arg in node.args)
-            return _BINARY[node.op](*(_at_width(arg, wide=wide) for arg in node.args))
+            joined: pl.Expr = BINARY[node.op](*(_at_width(arg, wide=wide) for arg in node.args))
+            return joined
 
 
-def _exact_dtype(*, wide: bool) -> type[pl.DataType]:
+def exact_dtype(*, wide: bool) -> type[pl.DataType]:
+    """What an exact number is held in."""
     return pl.Int128 if wide else pl.Int64
 
 
 def _literal(node: Node, *, wide: bool) -> pl.Expr:
     match node.type.family:
         case Family.EXACT:
-            return pl.lit(node.value, dtype=_exact_dtype(wide=wide))
+            return pl.lit(node.value, dtype=exact_dtype(wide=wide))
         case Family.TIMESTAMP:
             return pl.lit(node.value, dtype=pl.Int64)
         case _:
@@ -136,7 +140,7 @@ def _membership(node: Node) -> pl.Expr:
         # No value of the list can occur: false, and NULL where there is nothing to compare.
         return built != built  # noqa: PLR0124
     dtype = {BOOLEAN: pl.Boolean, DOUBLE: pl.Float64, STRING: pl.String}.get(
-        value.type, _exact_dtype(wide=value.type.wide)
+        value.type, exact_dtype(wide=value.type.wide)
     )
     if len(node.value) == 1:
         return built == pl.lit(node.value[0], dtype=dtype)

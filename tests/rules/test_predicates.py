@@ -6,13 +6,14 @@ import time
 from datetime import UTC, datetime
 from fractions import Fraction
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.errors import PredicateError
-from rules.predicates import MAX_DEPTH, MAX_TEXT, MAX_WEIGHT, compile_predicate
+from rules.predicates import MAX_DEPTH, MAX_TEXT, MAX_WEIGHT, compile_predicate, truths
 from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
 
 COLUMNS: dict[str, FieldType] = {
@@ -56,8 +57,8 @@ ROWS = pl.DataFrame(
 
 def truth(text: str, rows: pl.DataFrame = ROWS) -> str:
     """One letter a row, T or F."""
-    found = rows.select(truth=compile_predicate(text, COLUMNS).expr)["truth"]
-    assert (found.dtype, found.null_count(), len(found)) == (pl.Boolean, 0, len(rows))
+    (found,) = truths([compile_predicate(text, COLUMNS)], {column.name: column for column in rows}, len(rows))
+    assert (found.dtype, len(found)) == (np.uint8, len(rows))
     return "".join("T" if value else "F" for value in found)
 
 

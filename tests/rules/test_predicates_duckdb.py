@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,7 +15,10 @@ from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
 from rules.errors import PredicateError
-from rules.predicates import compile_predicate
+from rules.predicates import compile_predicate, truths
+from rules.predicates.analysis import analyse
+from rules.predicates.compilation import compile_node
+from rules.predicates.source import Source, parse
 from rules.timestamps import from_microseconds
 from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
 
@@ -240,19 +243,49 @@ def test_any_well_typed_predicate_is_what_duckdb_says_of_the_same_text(
         expected = evaluated_by_duckdb(text, given_rows)
     except (duckdb.OutOfRangeException, duckdb.ConversionException):
         reject()
-    found = _physical(given_rows).select(truth=predicate.expr)["truth"]
-    assert found.dtype == pl.Boolean
-    assert found.to_list() == expected
+    columns = {column.name: column for column in _physical(given_rows)}
+    (found,) = truths([predicate], columns, len(given_rows))
+    assert found.tolist() == expected
+
+
+# All that 64 bits and a double without NaN hold, and no row at all too.
+extremes: st.SearchStrategy[list[Row]] = st.lists(
+    st.fixed_dictionaries(
+        {
+            name: st.none() | values
+            for name, values in (
+                type_strategy
+                | dict.fromkeys(["number", "small"], st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 1))
+                | {"ratio": st.floats(allow_nan=False).map(lambda value: value + 0.0)}
+            ).items()
+        }
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(PREDICATES, extremes)
+def test_what_runs_at_once_on_columns_is_what_polars_makes_of_the_expression(text: str, given_rows: list[Row]) -> None:
+    """Whichever conditions of a predicate are planned, it holds at the same rows."""
+    source = Source(text, "")
+    try:
+        predicate = compile_predicate(text, COLUMNS)
+    except PredicateError:
+        reject()
+    root = analyse(parse(source, COLUMNS), source, COLUMNS)
+    planned = replace(predicate, plain=(), rest=compile_node(root), rest_columns=predicate.columns)
+    columns = {column.name: column for column in _physical(given_rows)}
+    at_once, by_plan = truths([predicate, planned], columns, len(given_rows))
+    assert at_once.tolist() == by_plan.tolist()
 
 
 def test_the_week_begins_on_sunday_as_in_spark() -> None:
     """DAYOFWEEK, where DuckDB counts from 0 and Spark from 1, is Spark's: Sunday is 1."""
     sunday = datetime(2018, 4, 1, tzinfo=UTC)
     days = [int((sunday.timestamp() + day * 86_400) * 1_000_000) for day in range(-7, 7)]
-    frame = pl.DataFrame({"seen": [*days, -1]}, schema={"seen": pl.Int64})
-    found = [
-        frame.select(truth=compile_predicate(f"DAYOFWEEK(seen) = {day}", COLUMNS).expr)["truth"].to_list()
-        for day in range(1, 8)
-    ]
+    columns = {"seen": pl.Series([*days, -1], dtype=pl.Int64)}
+    predicates = [compile_predicate(f"DAYOFWEEK(seen) = {day}", COLUMNS) for day in range(1, 8)]
+    found = [row.tolist() for row in truths(predicates, columns, len(days) + 1)]
     assert [sum(row[at] * day for day, row in enumerate(found, 1)) for at in range(14)] == [*range(1, 8), *range(1, 8)]
     assert found[3][14], "the last microsecond of 1969 was a Wednesday"

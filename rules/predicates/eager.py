@@ -1,0 +1,73 @@
+"""Conditions run at once on columns: a batch of some hundred rows is done before Polars has made a plan for it.
+
+The same operators as in the expressions of `compilation`, on Polars' columns (Series) instead, and so with the same
+meaning (tests/rules/test_predicates_duckdb.py holds one against the other). Operations for which Polars would make a
+plan from a column all the same are left to expressions.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from functools import reduce
+
+import polars as pl
+
+from rules.predicates.compilation import BINARY, exact_dtype
+from rules.predicates.nodes import Family, Node, Op
+
+Columns = Mapping[str, pl.Series]
+Term = Callable[[Columns], pl.Series]
+
+_PLAIN = {Op.COLUMN, Op.LITERAL, Op.AND, Op.OR, Op.NOT, Op.TO_DOUBLE, Op.RESCALE, *BINARY}
+_DTYPES = {Family.TIMESTAMP: pl.Int64, Family.DOUBLE: pl.Float64, Family.STRING: pl.String, Family.BOOLEAN: pl.Boolean}
+
+
+def is_plain(node: Node) -> bool:
+    """Whether `eager` takes the tree."""
+    return node.op in _PLAIN and node.type.family is not Family.NULL and all(map(is_plain, node.args))
+
+
+def eager(node: Node) -> Term:
+    """From columns to the node's values, one a row; where the node reads no column one value for all rows."""
+    args = [eager(arg) for arg in node.args]
+    match node.op:
+        case Op.COLUMN:
+            return operator.itemgetter(str(node.value))
+        case Op.LITERAL:
+            return _constant(node, wide=node.type.wide)
+        case Op.AND | Op.OR:
+            join = operator.and_ if node.op is Op.AND else operator.or_
+            return lambda columns: reduce(join, [arg(columns) for arg in args])
+        case Op.NOT:
+            (inner,) = args
+            return lambda columns: ~inner(columns)
+        case Op.TO_DOUBLE:
+            (inner,) = args
+            if not node.args[0].type.scale:
+                return lambda columns: inner(columns).cast(pl.Float64)
+            unit = pl.Series([float(10 ** node.args[0].type.scale)])
+            return lambda columns: inner(columns).cast(pl.Float64) / unit
+        case Op.RESCALE:
+            value = _at_width(node.args[0], wide=node.type.wide)
+            factor = pl.Series([node.value], dtype=exact_dtype(wide=node.type.wide))
+            return lambda columns: value(columns) * factor
+        case _:
+            wide = node.type.wide or any(arg.type.wide for arg in node.args)
+            left, right = (_at_width(arg, wide=wide) for arg in node.args)
+            apply = BINARY[node.op]
+            return lambda columns: apply(left(columns), right(columns))
+
+
+def _constant(node: Node, *, wide: bool) -> Term:
+    value = pl.Series([node.value], dtype=_DTYPES.get(node.type.family, exact_dtype(wide=wide)))
+    return lambda _: value
+
+
+def _at_width(node: Node, *, wide: bool) -> Term:
+    if node.is_literal:
+        return _constant(node, wide=wide)
+    built = eager(node)
+    if wide and node.type.family is Family.EXACT and not node.type.wide:
+        return lambda columns: built(columns).cast(pl.Int128)
+    return built
