@@ -18,6 +18,7 @@ UInt64Array = npt.NDArray[np.uint64]
 ByteArray = npt.NDArray[np.uint8]
 
 _STRETCH = 1 << 15
+_CODE = np.int64(0xFFFFFFFF)
 _NO_BYTES: ByteArray = np.empty(0, np.uint8)
 
 
@@ -40,6 +41,12 @@ def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _slot(h, code):  # type: ignore[no-untyped-def]
+    """A code beside the upper half of its hash, so that most other strings are told apart within the slot."""
+    return (np.int64(h >> np.uint64(33)) << 32) | code
+
+
+@njit(cache=True)
 def _rehash(slots, hashes, count):  # type: ignore[no-untyped-def]
     slots[:] = -1
     last = np.uint64(len(slots) - 1)
@@ -47,22 +54,39 @@ def _rehash(slots, hashes, count):  # type: ignore[no-untyped-def]
         at = hashes[code] & last
         while slots[at] >= 0:
             at = (at + np.uint64(1)) & last
-        slots[at] = code
+        slots[at] = _slot(hashes[code], code)
 
 
 @njit(cache=True)
 def _intern(in_offsets, in_data, valid, slots, hashes, ends, heap, count, codes, adding):  # type: ignore[no-untyped-def]
+    """The codes of the strings, in passes: places that are far apart in memory are looked up side by side, not in turn.
+
+    The first three passes only look at what the last will most likely need, so that it finds it in the cache.
+    """
+    n = len(codes)
     last = np.uint64(len(slots) - 1)
-    for i in range(len(in_offsets) - 1):
+    sought = np.empty(n, np.uint64)
+    starts = np.empty(n, np.int64)
+    for i in range(n):
+        sought[i] = hash_bytes(in_data, in_offsets[i], in_offsets[i + 1])
+    for i in range(n):
+        codes[i] = slots[sought[i] & last]
+    for i in range(n):
+        starts[i] = ends[max(codes[i], 0) & _CODE]
+    for i in range(n):
+        codes[i] = heap[min(starts[i], len(heap) - 1)]
+    for i in range(n):
         if len(valid) and not valid[i]:
             codes[i] = -1
             continue
         start, end = in_offsets[i], in_offsets[i + 1]
-        h = hash_bytes(in_data, start, end)
+        h = sought[i]
+        wanted = _slot(h, 0)
         at = h & last
-        code = slots[at]
-        while code >= 0:
-            if hashes[code] == h and ends[code + 1] - ends[code] == end - start:
+        slot = slots[at]
+        while slot >= 0:
+            code = slot & _CODE
+            if slot - code == wanted and ends[code + 1] - ends[code] == end - start:
                 base = ends[code] - start
                 j = start
                 while j < end and heap[base + j] == in_data[j]:
@@ -70,17 +94,20 @@ def _intern(in_offsets, in_data, valid, slots, hashes, ends, heap, count, codes,
                 if j == end:
                     break
             at = (at + np.uint64(1)) & last
-            code = slots[at]
-        if code < 0 and adding:
-            code = count
-            count += 1
-            slots[at] = code
-            hashes[code] = h
-            base = ends[code] - start
+            slot = slots[at]
+        if slot >= 0:
+            codes[i] = slot & _CODE
+        elif adding:
+            slots[at] = wanted | count
+            hashes[count] = h
+            base = ends[count] - start
             for j in range(start, end):
                 heap[base + j] = in_data[j]
-            ends[code + 1] = base + end
-        codes[i] = code
+            ends[count + 1] = base + end
+            codes[i] = count
+            count += 1
+        else:
+            codes[i] = -1
     return count
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-# Of the table of distinct values: clearing them for each group costs less than growing for most.
+# Of the table of distinct values: room for most windows.
 _SLOTS = 256
 
 
@@ -21,16 +21,46 @@ def _bounds(run_first, fill, begin, ops, r):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _only_adds(begin, ops, k):  # type: ignore[no-untyped-def]
+    removed = 0
+    for o in range(begin[k], begin[k + 1]):
+        removed += ops[o] < 0
+    return removed == 0
+
+
+@njit(cache=True)
+def _extreme(mask, values, largest, first, stop, begin, ops, k):  # type: ignore[no-untyped-def]
+    """(whether any row counts, the extreme value) of the stretch first:stop and of what window k adds to it."""
+    added = begin[k + 1] - begin[k]
+    best = values[0]
+    found = False
+    for step in range(stop - first + added):
+        p = first + step if step < stop - first else ops[begin[k] + step - (stop - first)] - 1
+        if not mask[p]:
+            continue
+        x = values[p]
+        if not found:
+            best = x
+            found = True
+        best = max(best, x) if largest else min(best, x)
+    return found, best
+
+
+@njit(cache=True)
 def extremes(run_first, fill, begin, ops, mask, values, largest, found, out):  # type: ignore[no-untyped-def]
     """out[k]: the least (or largest) value of window k where found[k].
 
-    A monotonic deque; where a row comes or goes in the middle of a window, which only late rows cause, the deque is
-    made anew from the rows that are in.
+    A run of one row, the most frequent in small batches, is looked through. Else a monotonic deque; where a row comes
+    or goes in the middle of a window, which only late rows cause, the deque is made anew from the rows that are in.
     """
     deque = np.empty(64, np.int64)
     live = np.zeros(64, np.uint8)
     for r in range(len(run_first) - 1):
-        if run_first[r] == run_first[r + 1]:
+        only = run_first[r]
+        if only == run_first[r + 1]:
+            continue
+        if only + 1 == run_first[r + 1] and _only_adds(begin, ops, only):
+            found[only], out[only] = _extreme(mask, values, largest, fill[r, 0], fill[r, 1], begin, ops, only)
             continue
         base, stop = _bounds(run_first, fill, begin, ops, r)
         if stop - base > len(live):
@@ -143,66 +173,96 @@ def ends(run_first, fill, begin, ops, mask, last, out):  # type: ignore[no-untyp
 
 
 @njit(cache=True)
-def _slot(keys, counts, key):  # type: ignore[no-untyped-def]
+def _slot(keys, owners, run, key):  # type: ignore[no-untyped-def]
+    """Where the key stands, or may be put."""
     last = np.uint64(len(keys) - 1)
     h = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     at = (h ^ (h >> np.uint64(32))) & last
-    while counts[at] >= 0 and keys[at] != key:
+    while owners[at] == run and keys[at] != key:
         at = (at + np.uint64(1)) & last
     return at
 
 
 @njit(cache=True)
-def distincts(run_first, fill, begin, ops, mask, values, out):  # type: ignore[no-untyped-def]
-    """out[k]: how many different values (int64: codes, numbers, bits of doubles) window k holds."""
-    keys = np.zeros(_SLOTS, np.int64)
-    counts = np.full(_SLOTS, -1, np.int64)
-    for r in range(len(run_first) - 1):
-        used = 0
-        n = 0
-        filled = fill[r, 1] - fill[r, 0]
-        steps = filled
-        if run_first[r + 1] > run_first[r]:
-            steps += begin[run_first[r + 1]] - begin[run_first[r]]
-        k = run_first[r]
-        for step in range(steps):
-            if step < filled:
-                p = fill[r, 0] + step
-                adding = True
-            else:
-                o = begin[run_first[r]] + step - filled
-                while o >= begin[k + 1]:
-                    out[k] = n
-                    k += 1
-                adding = ops[o] > 0
-                p = abs(ops[o]) - 1
-            if not mask[p]:
-                continue
-            at = _slot(keys, counts, values[p])
-            if adding:
-                if counts[at] < 0:
-                    keys[at] = values[p]
-                    counts[at] = 0
-                    used += 1
-                n += counts[at] == 0
-                counts[at] += 1
-                if 2 * used > len(keys):
-                    old_keys, old_counts = keys, counts
-                    keys = np.zeros(max(_SLOTS, 1 << int(np.ceil(np.log2(4 * n + 1)))), np.int64)
-                    counts = np.full(len(keys), -1, np.int64)
-                    used = n
-                    for j in range(len(old_keys)):
-                        if old_counts[j] > 0:
-                            at = _slot(keys, counts, old_keys[j])
-                            keys[at] = old_keys[j]
-                            counts[at] = old_counts[j]
-            else:
-                counts[at] -= 1
-                n -= counts[at] == 0
-        while k < run_first[r + 1]:
+def _table(slots):  # type: ignore[no-untyped-def]
+    return np.zeros(slots, np.int64), np.zeros(slots, np.int64), np.full(slots, -1, np.int64)
+
+
+@njit(cache=True)
+def _regrown(keys, counts, owners, run, n):  # type: ignore[no-untyped-def]
+    """The n values that the run has in the table, in one with room for more."""
+    new_keys, new_counts, new_owners = _table(max(_SLOTS, 1 << int(np.ceil(np.log2(4 * n + 1)))))
+    for j in range(len(keys)):
+        if owners[j] == run and counts[j] > 0:
+            at = _slot(new_keys, new_owners, run, keys[j])
+            new_owners[at] = run
+            new_keys[at] = keys[j]
+            new_counts[at] = counts[j]
+    return new_keys, new_counts, new_owners
+
+
+@njit(cache=True)
+def _distincts(  # type: ignore[no-untyped-def]
+    run, first, last, stretch, begin, ops, mask, values, out, keys, counts, owners, used, n, k, step
+):
+    """Walk one run from `step` on until it ends or the table is full: (used, n, k, step) to go on from.
+
+    A function of its own that makes no table: where Numba sees one made, it counts references at every step.
+    """
+    filled = stretch[1] - stretch[0]
+    steps = filled
+    if last > first:
+        steps += begin[last] - begin[first]
+    while step < steps and 2 * used <= len(keys):
+        if step < filled:
+            p = stretch[0] + step
+            adding = True
+        else:
+            o = begin[first] + step - filled
+            while o >= begin[k + 1]:
+                out[k] = n
+                k += 1
+            adding = ops[o] > 0
+            p = abs(ops[o]) - 1
+        step += 1
+        if not mask[p]:
+            continue
+        at = _slot(keys, owners, run, values[p])
+        if adding:
+            if owners[at] != run:
+                owners[at] = run
+                keys[at] = values[p]
+                counts[at] = 0
+                used += 1
+            n += counts[at] == 0
+            counts[at] += 1
+        else:
+            counts[at] -= 1
+            n -= counts[at] == 0
+    if step == steps:
+        while k < last:
             out[k] = n
             k += 1
-        if len(keys) > 4096:  # a hot group's table is not cleared for each small one after it
-            keys = np.zeros(_SLOTS, np.int64)
-            counts = np.full(_SLOTS, -1, np.int64)
-        counts[:] = -1
+    return used, n, k, step
+
+
+@njit(cache=True)
+def distincts(run_first, fill, begin, ops, mask, values, out):  # type: ignore[no-untyped-def]
+    """out[k]: how many different values (int64: codes, numbers, bits of doubles) window k holds.
+
+    A slot of the table is taken where `owners` names the run, so that nothing has to be cleared for the next one.
+    """
+    keys, counts, owners = _table(_SLOTS)
+    for r in range(len(run_first) - 1):
+        first, last = run_first[r], run_first[r + 1]
+        used, n, k, step = 0, 0, first, 0
+        while True:
+            used, n, k, step = _distincts(
+                r, first, last, fill[r], begin, ops, mask, values, out, keys, counts, owners, used, n, k, step
+            )
+            if 2 * used <= len(keys):
+                break
+            keys, counts, owners = _regrown(keys, counts, owners, r, n)
+            used = n
+        if len(keys) > 4096:  # a hot group's table is too far apart for small ones
+            keys, counts, owners = _table(_SLOTS)

@@ -67,7 +67,7 @@ def insert(  # type: ignore[no-untyped-def]
     Returns (used, touched, first, places, since). used: the arena's use afterwards, or -1 where it is too small:
     nothing is done then, and touched[0] is the room that suffices beside what is held. touched: the groups; places: for
     each the arena places of its new rows, ascending, in places[first[t]:first[t + 1]]; since: the place from which on
-    its segment is not what it was. Rows before `horizon` go from the front of touched segments.
+    its segment is not what it was. Rows before `horizon` go from the front of segments that are full.
     """
     n = len(groups)
     touched = np.empty(n, np.int64)
@@ -86,9 +86,10 @@ def insert(  # type: ignore[no-untyped-def]
     moved = 0  # if all touched segments had to move, as they may have to after a compaction
     for t in range(count):
         g = touched[t]
-        while start[g] < end[g] and arena_times[start[g]] < horizon:
-            start[g] += 1
-            room[g] -= 1
+        if end[g] - start[g] + first[t + 1] > room[g]:
+            while start[g] < end[g] and arena_times[start[g]] < horizon:
+                start[g] += 1
+                room[g] -= 1
         twice = 2 * (end[g] - start[g] + first[t + 1]) + 4
         moved += twice
         if end[g] - start[g] + first[t + 1] > room[g]:
@@ -132,13 +133,17 @@ def insert(  # type: ignore[no-untyped-def]
         k = i + b - a
         end[g] = k + 1
         while j >= a:
-            if i >= start[g] and _before(order[j], rows[i], times, hashes, ends, heap):
+            x = order[j]
+            if i >= start[g] and (
+                times[x] < arena_times[i]
+                or (times[x] == arena_times[i] and _before(x, rows[i], times, hashes, ends, heap))
+            ):
                 rows[k] = rows[i]
                 arena_times[k] = arena_times[i]
                 i -= 1
             else:
-                rows[k] = order[j]
-                arena_times[k] = times[order[j]]
+                rows[k] = x
+                arena_times[k] = times[x]
                 places[j] = k
                 j -= 1
             k -= 1
