@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
-from nightjar.commands import alerts, demo, evaluate, generate, replay, rules, simulate, status, stream, up
+from nightjar.commands import alerts, archive, demo, evaluate, generate, replay, rules, simulate, status, stream, up
 from rules.errors import NightjarError
 
-COMMANDS = (alerts, demo, evaluate, generate, replay, rules, simulate, status, stream, up)
+COMMANDS = (alerts, archive, demo, evaluate, generate, replay, rules, simulate, status, stream, up)
 
 app = typer.Typer(
     name="nightjar",

@@ -21,7 +21,9 @@ def evaluate(stream: Stream, rules: Iterable[Rule], events: pa.Table) -> Truth:
 
     Raises EvaluationError where a measure's exact value leaves the range of its type.
     """
-    return Truth(stream, RuleSet.of(rules, MIN_TIMESTAMP), events)
+    truth = Truth(stream, RuleSet.of(rules, MIN_TIMESTAMP), events)
+    truth.refuse_failures()
+    return truth
 
 
 def write_truth(truth: Truth, path: Path, *, every: bool, progress: Callable[[int], object] | None = None) -> int:

@@ -22,15 +22,7 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         spark_kafka=spark_options(settings),
         python_kafka=python_options(settings),
         jars=tuple(jars("spark")),
-        topics=Topics(
-            rules=settings.rules_topic,
-            rule_status=settings.rule_status_topic,
-            alerts=settings.alerts_topic,
-            late_events=settings.late_events_topic,
-            quarantine=settings.quarantine_topic,
-            clock=settings.clock_topic,
-            job_progress=settings.job_progress_topic,
-        ),
+        topics=topics(settings),
         arrival=settings.arrival,
         activation_delay=settings.activation_delay,
         master=settings.spark_master,
@@ -40,4 +32,17 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         max_offsets_per_trigger=settings.max_offsets_per_trigger,
         slow_batch_warning=settings.slow_batch_warning,
         warm_up_batches=settings.warm_up_batches,
+    )
+
+
+def topics(settings: Settings) -> Topics:
+    """The names of the topics beside those of the streams."""
+    return Topics(
+        rules=settings.rules_topic,
+        rule_status=settings.rule_status_topic,
+        alerts=settings.alerts_topic,
+        late_events=settings.late_events_topic,
+        quarantine=settings.quarantine_topic,
+        clock=settings.clock_topic,
+        job_progress=settings.job_progress_topic,
     )

@@ -117,6 +117,7 @@ class Settings(BaseSettings):
         "30d", description="How long alerts, late events, quarantined records and progress are kept."
     )
 
+    lake_dir: Path | None = Field(None, description="Folder of the lake's tables. Empty: `lake` in `data_dir`.")
     checkpoint_dir: Path | None = Field(
         None, description="Folder of the job's checkpoint. Empty: `checkpoint` in `data_dir`."
     )
@@ -135,6 +136,7 @@ class Settings(BaseSettings):
     warm_up_batches: NonNegativeInt = Field(
         8, description="Micro-batches of made-up events before traffic, for the compilers. 0: a quicker, colder start."
     )
+    airflow_port: Port = Field(8080, description="Port of the local Airflow. 0: any free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="The least level that is logged."
     )
@@ -155,6 +157,11 @@ class Settings(BaseSettings):
     def checkpoint(self) -> Path:
         """Folder of the job's checkpoint."""
         return self.checkpoint_dir or self.data_dir / "checkpoint"
+
+    @property
+    def lake(self) -> Path:
+        """Folder of the lake."""
+        return self.lake_dir or self.data_dir / "lake"
 
     @classmethod
     def settings_customise_sources(

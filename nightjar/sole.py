@@ -1,4 +1,4 @@
-"""One job a checkpoint: a lock that its process holds, and that the system lets go of however the process ends."""
+"""One job a checkpoint, one writer a lake: locks that the system lets go of however their process ends."""
 
 import fcntl
 import os
@@ -10,21 +10,22 @@ from rules.errors import NightjarError
 
 
 class AlreadyRunningError(NightjarError):
-    """Another job runs on the same checkpoint."""
+    """Another process works on the same folder."""
 
 
 @contextmanager
 def sole_job(checkpoint: Path) -> Iterator[None]:
-    """Hold the checkpoint's lock inside the block. Raises AlreadyRunningError where another process does."""
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    with _lock_file(checkpoint).open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise _refusal(checkpoint) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+    """Hold the checkpoint's lock inside the block. Raises AlreadyRunningError where another job does."""
+    remedy = "Stop that one first (it ends cleanly on SIGTERM), or set checkpoint_dir to another folder"
+    with _sole(checkpoint, f"checkpoint {checkpoint}", "a job already runs on it", remedy):
+        yield
+
+
+@contextmanager
+def sole_writer(lake: Path) -> Iterator[None]:
+    """Hold the lake's lock inside the block. Raises AlreadyRunningError where another archive or backfill does."""
+    remedy = "Wait for that one to end; a run of Airflow's may hold it too"
+    with _sole(lake, f"lake {lake}", "an archive or backfill already works on it", remedy):
         yield
 
 
@@ -39,10 +40,17 @@ def _lock_file(checkpoint: Path) -> Path:
     return checkpoint.with_name(f".{checkpoint.name}.lock")
 
 
-def _refusal(checkpoint: Path) -> AlreadyRunningError:
-    holder = _lock_file(checkpoint).read_text() or "unknown"
-    return AlreadyRunningError(
-        f"a job already runs on it (process {holder})",
-        where=f"checkpoint {checkpoint}",
-        remedy="Stop that one first (it ends cleanly on SIGTERM), or set checkpoint_dir to another folder",
-    )
+@contextmanager
+def _sole(folder: Path, where: str, what: str, remedy: str) -> Iterator[None]:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = _lock_file(folder)
+    with path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = path.read_text() or "unknown"
+            raise AlreadyRunningError(f"{what} (process {holder})", where=where, remedy=remedy) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield

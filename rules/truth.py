@@ -13,7 +13,8 @@ import polars as pl
 import pyarrow as pa
 
 from rules.engine import Engine, Evaluated
-from rules.engine.records import Described
+from rules.engine.engine import Failure
+from rules.engine.records import ALERT_SCHEMA, Described, alert_id
 from rules.engine.store import ARRIVAL
 from rules.errors import EvaluationError
 from rules.model import State
@@ -30,6 +31,11 @@ RESULT_SCHEMA = pa.schema(
         ("group", pa.string()),
         ("measures", pa.string()),
     ]
+)
+
+# What holds at an event, as an alert says it (design law 10).
+VIOLATION_SCHEMA = pa.schema(
+    [ALERT_SCHEMA.field(name) for name in ALERT_SCHEMA.names if name not in ("revision", "kind")]
 )
 
 # Rows whose texts are made at once: some tens of megabytes, and a row group of a file.
@@ -64,30 +70,37 @@ class Truth:
 
     stream: the events' declaration. ruleset: the versions; those of other streams are left aside. events: the stream's
     fields in their Arrow types and `arrival_time` (timestamp[us, UTC]; without it events arrive when they happen), in
-    any row order; arrival says which of several events with one id counts.
-
-    Raises EvaluationError where a measure's exact value leaves the range of its type.
+    any row order; arrival says which of several events with one id counts. group_bys: evaluate the rules of these only
+    (None: of all), where the events are those of some groups of theirs. failures: where a measure's exact value leaves
+    the range of its type; such an event is no violation.
     """
 
-    def __init__(self, stream: Stream, ruleset: RuleSet, events: pa.Table) -> None:
+    def __init__(
+        self, stream: Stream, ruleset: RuleSet, events: pa.Table, group_bys: frozenset[tuple[str, ...]] | None = None
+    ) -> None:
         if ARRIVAL not in events.column_names:
             events = events.append_column(ARRIVAL, events.column(stream.event_time))
-        self._engine = Engine(stream, ruleset.of_stream(stream.name), batch=True)
+        self._engine = Engine(stream, ruleset.of_stream(stream.name), batch=True, group_bys=group_bys)
         advance = self._engine.advance(events)
-        if advance.failures:
-            failure = advance.failures[0]
-            others = f" (and {len(advance.failures) - 1} more like this)" if len(advance.failures) > 1 else ""
-            raise EvaluationError(
-                f"its exact value at event {failure.event_id} does not fit 64 bits{others}",
-                where=f"rule {failure.rule_id}: measures.{failure.measure}",
-                remedy="Shorten its window, or narrow what it counts; a double takes any size",
-            )
+        self.failures: list[Failure] = advance.failures
         self.events = events.num_rows
         self.duplicates = advance.duplicates
         self._found = [
             _Found(version, [result for result in advance.evaluated if result.compiled.version == version])
             for version in ruleset.of_stream(stream.name).versions
         ]
+
+    def refuse_failures(self) -> None:
+        """Raise EvaluationError where there are failures."""
+        if not self.failures:
+            return
+        failure = self.failures[0]
+        others = f" (and {len(self.failures) - 1} more like this)" if len(self.failures) > 1 else ""
+        raise EvaluationError(
+            f"its exact value at event {failure.event_id} does not fit 64 bits{others}",
+            where=f"rule {failure.rule_id}: measures.{failure.measure}",
+            remedy="Shorten its window, or narrow what it counts; a double takes any size",
+        )
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -120,6 +133,31 @@ class Truth:
     def table(self, *, every: bool = False) -> pa.Table:
         """All of `tables` in one."""
         return pa.concat_tables([RESULT_SCHEMA.empty_table(), *self.tables(every=every)])
+
+    def violations(self) -> pa.Table:
+        """Where rules are violated, as VIOLATION_SCHEMA: what alerts about it say."""
+        parts = [self._described(r, found.places(r, every=False)) for found in self._found for r in found.results]
+        return pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *parts])
+
+    def _described(self, result: Evaluated, at: np.ndarray) -> pa.Table:
+        store, version = self._engine.store, result.compiled.version
+        rows, rule = result.rows[at], version.rule
+        described = Described(store, result.compiled, result.values, rows, at)
+        event_ids = described.event_id.to_list()
+        columns = {
+            "alert_id": pa.array([alert_id(rule.id, version.version, event_id) for event_id in event_ids], pa.string()),
+            "rule_id": pa.repeat(rule.id, len(at)),
+            "rule_version": pa.repeat(version.version, len(at)),
+            "rule_state": pa.repeat(rule.state.value, len(at)),
+            "stream": pa.repeat(store.stream.name, len(at)),
+            "group": _text(described.group),
+            "event_id": _text(described.event_id),
+            "event_time": store.array(store.stream.event_time, rows),
+            "measures": _text(described.measures),
+            "severity": pa.repeat(rule.severity.value, len(at)),
+            "text": _text(described.text()),
+        }
+        return pa.table(columns).cast(VIOLATION_SCHEMA)
 
     def _table(self, result: Evaluated, at: np.ndarray) -> pa.Table:
         store, version = self._engine.store, result.compiled.version

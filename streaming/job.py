@@ -164,7 +164,8 @@ class Driver:
     def _tell(self, query: StreamingQuery, state: str) -> None:
         """A record of progress, a warning of slow batches, and the clock when it is time."""
         asked_at = time.time_ns() // 1000
-        standings = self._arrivals.standings(committed_offsets(self._config))
+        committed = committed_offsets(self._config)
+        standings = self._arrivals.standings(committed)
         recent = [batch for batch in query.recentProgress if batch["batchId"] > self._told_batch]
         for batch in recent:
             self._told_batch = max(self._told_batch, batch["batchId"])
@@ -177,6 +178,7 @@ class Driver:
             "at": asked_at,
             **batches_told(recent),
             "lag": lag_told(standings, asked_at),
+            "consumed": committed,
             "rules": rules_told(self._watch.book.ruleset),
         }
         self._producer.send(self._config.topics.job_progress, key=b"job", value=json.dumps(told).encode())

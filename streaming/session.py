@@ -15,8 +15,8 @@ _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing.FileSys
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 # Hadoop's local file system starts a `chmod` process for every file it makes; this one sets the permission itself.
-_LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
-_LOCAL_FILES_JAR = "hadoop-bare-naked-local-fs-"
+LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+LOCAL_FILES_JAR = "hadoop-bare-naked-local-fs-"
 
 
 def open_session(config: JobConfig, name: str = "nightjar") -> SparkSession:
@@ -70,8 +70,8 @@ def spark_settings(config: JobConfig) -> dict[str, str]:
         # On the class path from the start: Hadoop looks for its file systems before `spark.jars` are there.
         settings["spark.driver.extraClassPath"] = os.pathsep.join(jars)
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
-        if any(_LOCAL_FILES_JAR in jar for jar in jars):
-            settings["spark.hadoop.fs.file.impl"] = _LOCAL_FILES
+        if any(LOCAL_FILES_JAR in jar for jar in jars):
+            settings["spark.hadoop.fs.file.impl"] = LOCAL_FILES
     else:
         settings["spark.jars"] = ",".join(jars)
     return settings

@@ -55,10 +55,9 @@ def compare(stream: Stream, ruleset: RuleSet, events: pa.Table, final: Iterable[
     events: the stream's fields and arrival_time, an event id's first arrival once. final: alert records (law 10) of
     this stream, of each id the highest revision, without retracted ones; their measures as `exact_json` reads them.
     """
-    truth = {
-        _key(row["rule_id"], row["rule_version"], row["event_id"]): row
-        for row in Truth(stream, ruleset, events).table().to_pylist()
-    }
+    found = Truth(stream, ruleset, events)
+    found.refuse_failures()
+    truth = {_key(row["rule_id"], row["rule_version"], row["event_id"]): row for row in found.table().to_pylist()}
     true = {key: _canonical(exact_json(row["measures"])) for key, row in truth.items()}
     said = {record["alert_id"]: record for record in final}
     told = {key: _canonical(record["measures"]) for key, record in said.items()}

@@ -1,0 +1,163 @@
+"""The stage that holds the stream's last words against the truth, finds why they differ, and stages corrections."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+
+from backfill.causes import Cause, Witness
+from backfill.config import BackfillConfig, Request
+from backfill.evaluation import Load, load
+from backfill.reconciliation import corrections, last_words, reconcile
+from backfill.results import in_scope
+from backfill.scope import GroupBy, group_bys, group_texts
+from backfill.staging import CORRECTED, EVALUATED, KEYS, OUTCOMES, TOUCHED_GROUPS, Notes
+from lake import delta
+from lake.events import from_spark
+from lake.tables import ALERTS, PROGRESS
+from rules.engine.records import ALERT_SCHEMA
+from rules.streams import Stream
+from rules.truth import VIOLATION_SCHEMA
+from rules.versions import RuleSet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Corrections of these wait: the stream will say it itself, under the same revision.
+LEFT_TO_THE_STREAM = Cause.STREAM_DOWN
+
+
+@dataclass(frozen=True)
+class Compared:
+    """outcomes and causes: how many alerts; standing: alerts of the stream in scope that are not retracted;
+    corrections: how many are staged; waiting: differences that are left to the stream, which has yet to read them."""
+
+    outcomes: Counter[str]
+    causes: Counter[str]
+    standing: int
+    corrections: int
+    waiting: int
+
+    def as_counts(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {
+            "outcomes": dict(self.outcomes),
+            "causes": dict(self.causes),
+            "stream_alerts": self.standing,
+            "corrections": self.corrections,
+            "left_to_the_stream": self.waiting,
+        }
+
+
+def compare(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> Compared:
+    """Stage OUTCOMES and CORRECTED."""
+    folder = request.staged(config.lake)
+    ruleset = notes.ruleset(config, request)
+    truth = pl.read_parquet(folder / EVALUATED / "*.parquet").select(VIOLATION_SCHEMA.names)
+    alerts = _alerts(session, config, request, notes, ruleset)
+    outcomes = reconcile(truth, alerts)
+    differing = outcomes.filter(pl.col("outcome") != "matched")
+    found = _causes(session, config, request, notes, ruleset, differing)
+    causes = pl.DataFrame(
+        {"alert_id": list(found), "cause": [cause.value for cause in found.values()]},
+        schema={"alert_id": pl.String, "cause": pl.String},
+    )
+    outcomes = outcomes.join(causes, on="alert_id", how="left")
+    wrong = corrections(truth, alerts, causes)
+    waiting = wrong.filter(pl.col("cause") == LEFT_TO_THE_STREAM.value)
+    wrong = wrong.filter(pl.col("cause") != LEFT_TO_THE_STREAM.value)
+    for name, rows in ((OUTCOMES, outcomes), (CORRECTED, wrong)):
+        place = folder / name
+        place.mkdir(parents=True, exist_ok=True)
+        rows.write_parquet(place / "part.parquet")
+    stream_last = last_words(alerts.filter(pl.col("source") == "stream"))
+    return Compared(
+        Counter(outcomes.get_column("outcome").to_list()),
+        Counter(outcomes.get_column("cause").drop_nulls().to_list()),
+        stream_last.filter(pl.col("kind") == "alert").height,
+        wrong.height,
+        waiting.height,
+    )
+
+
+def _alerts(
+    session: SparkSession, config: BackfillConfig, request: Request, notes: Notes, ruleset: RuleSet
+) -> pl.DataFrame:
+    """All records about alerts that the run judges, at the noted version of the table."""
+    spans = session.read.parquet(str(request.staged(config.lake) / TOUCHED_GROUPS)).agg(F.min("lo"), F.max("hi"))
+    first, last = spans.collect()[0]
+    alerts = delta.read(session, config.lake.root, ALERTS, notes.versions[ALERTS.name])
+    event = F.expr("unix_micros(event_time)")
+    near = alerts.where(F.col("alert_id").isNotNull() & (event >= F.lit(first)) & (event <= F.lit(last)))
+    judged = in_scope(session, near, request, config, ruleset)
+    columns = [*ALERT_SCHEMA.names, "source", "cause"]
+    return pl.DataFrame(judged.select(*columns).toArrow())
+
+
+def _causes(
+    session: SparkSession,
+    config: BackfillConfig,
+    request: Request,
+    notes: Notes,
+    ruleset: RuleSet,
+    differing: pl.DataFrame,
+) -> dict[str, Cause]:
+    found: dict[str, Cause] = {}
+    if not differing.height:
+        return found
+    published, consumed = notes.published(config), _consumed(session, config, notes)
+    fields = {(v.rule.id, v.version): v.rule.group_by for v in ruleset.versions}
+    for stream in config.streams.values():
+        of_stream = ruleset.of_stream(stream.name)
+        rows = differing.filter(pl.col("stream") == stream.name).with_columns(pl.col("event_time").dt.epoch("us"))
+        read = load(session, config, request, stream, notes) if rows.height else None
+        if read is None:
+            continue
+        loaded, _ = read
+        for number, group_by in enumerate(group_bys(stream, of_stream, loaded.earliest, request.groups)):
+            mine = [r for r in rows.to_dicts() if fields[r["rule_id"], r["rule_version"]] == group_by.fields]
+            if not mine:
+                continue
+            place = str(request.staged(config.lake) / KEYS / f"{stream.name}-{number}")
+            keys = _keys_of(session.read.parquet(place), stream, group_by, {r["group"] for r in mine})
+            events = from_spark(loaded.events(keys, group_by).toArrow(), stream)
+            witness = Witness(
+                stream, of_stream, group_by, events,
+                published=published,
+                consumed=consumed.get(stream.topic, {}),
+                conflicting=_conflicting(loaded, events, stream),
+            )  # fmt: skip
+            found |= {row["alert_id"]: witness.cause(row) for row in mine}
+    return found
+
+
+def _keys_of(keys: DataFrame, stream: Stream, group_by: GroupBy, groups: set[str]) -> DataFrame:
+    """The keys of these groups."""
+    table = keys.toArrow()
+    wanted = [text in groups for text in group_texts(table, stream, group_by)]
+    kept = table.filter(pa.array(wanted, pa.bool_()))
+    return keys.sparkSession.createDataFrame(kept, keys.schema)
+
+
+def _conflicting(loaded: Load, events: pa.Table, stream: Stream) -> frozenset[str]:
+    """Of the events' ids those that name two different events, be they in these groups or in others."""
+    session = loaded.usable.sparkSession
+    ids = pa.table({stream.event_id: events.column(stream.event_id).combine_chunks().unique()})
+    same = F.xxhash64(*(F.col(f"`{name}`") for name in stream.fields))
+    records = loaded.usable.join(session.createDataFrame(ids), stream.event_id, "left_semi")
+    found = records.groupBy(f"`{stream.event_id}`").agg(F.countDistinct(same).alias("different"))
+    return frozenset(row[0] for row in found.where("different > 1").collect())
+
+
+def _consumed(session: SparkSession, config: BackfillConfig, notes: Notes) -> dict[str, dict[int, int]]:
+    """By topic and partition the offset after the last record that the stream had read, as it last told."""
+    told = delta.read(session, config.lake.root, PROGRESS, notes.versions[PROGRESS.name])
+    last = told.where("consumed IS NOT NULL").orderBy(F.desc("offset")).limit(1).select("consumed").collect()
+    read: dict[str, Any] = json.loads(last[0][0]) if last else {}
+    return {topic: {int(p): int(offset) for p, offset in of.items()} for topic, of in read.items()}

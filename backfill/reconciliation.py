@@ -1,0 +1,97 @@
+"""What became of each alert: the stream's last word against the truth, and what has to be said to put it right.
+
+Pure functions of tables; see causes.py for why they differ.
+
+matched: both have it, with the same content. missed: the truth alone. retracted: the stream alone. revised: both, with
+different content. An alert that the stream has itself retracted and the truth does not have is none.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+
+import polars as pl
+
+CONTENT = ["rule_state", "group", "measures", "severity", "text"]
+_IDENTITY = ["alert_id", "rule_id", "rule_version", "stream", "event_id", "event_time"]
+
+
+class Outcome(StrEnum):
+    """What became of an alert."""
+
+    MATCHED = "matched"
+    MISSED = "missed"
+    RETRACTED = "retracted"
+    REVISED = "revised"
+
+
+def last_words(alerts: pl.DataFrame) -> pl.DataFrame:
+    """Of each alert id the record with the highest revision."""
+    return alerts.sort("alert_id", "revision").unique("alert_id", keep="last", maintain_order=True)
+
+
+def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame) -> pl.DataFrame:
+    """One row an alert: its identity and group, `outcome`, `stream_revision`, `stream_measures`, `measures`.
+
+    truth: violations (VIOLATION_SCHEMA); alerts: the records of the same scope (kind, revision, source and the like).
+    """
+    said = canonical(last_words(alerts.filter(pl.col("source") == "stream")))
+    standing = pl.col("kind_said") == "alert"
+    both = canonical(truth).join(said, on="alert_id", how="full", suffix="_said", coalesce=True)
+    true, differs = (
+        pl.col("rule_id").is_not_null(),
+        pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_said")) for name in CONTENT),
+    )
+    outcome = (
+        pl.when(true & standing & ~differs).then(pl.lit(Outcome.MATCHED.value))
+        .when(true & standing).then(pl.lit(Outcome.REVISED.value))
+        .when(true).then(pl.lit(Outcome.MISSED.value))
+        .when(standing).then(pl.lit(Outcome.RETRACTED.value))
+    )  # fmt: skip
+    both = both.rename({"kind": "kind_said", "revision": "stream_revision"})
+    whole = [pl.coalesce(name, f"{name}_said").alias(name) for name in [*_IDENTITY[1:], "group"]]
+    return (
+        both.with_columns(outcome.alias("outcome"))
+        .filter(pl.col("outcome").is_not_null())
+        .select(
+            "alert_id",
+            *whole,
+            "outcome",
+            "stream_revision",
+            pl.col("measures_said").alias("stream_measures"),
+            "measures",
+        )
+        .sort("event_time", "alert_id")
+    )
+
+
+def corrections(truth: pl.DataFrame, alerts: pl.DataFrame, causes: pl.DataFrame) -> pl.DataFrame:
+    """What has to be said so that the highest revision of each alert is the truth: alert records without a source.
+
+    causes: alert_id and cause of the stream's differences. Where the stream was right and an earlier correction no
+    longer is, the cause is that correction's.
+    """
+    last = canonical(last_words(alerts))
+    both = canonical(truth).join(last, on="alert_id", how="full", suffix="_last", coalesce=True)
+    both = both.rename({"kind": "kind_last", "revision": "revision_last", "cause": "cause_last"})
+    true, standing = pl.col("rule_id").is_not_null(), (pl.col("kind_last") == "alert").fill_null(value=False)
+    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_last")) for name in CONTENT)
+    wrong = both.filter((true & (~standing | differs)) | (~true & standing)).join(causes, on="alert_id", how="left")
+    chosen = [pl.coalesce(name, f"{name}_last").alias(name) for name in [*_IDENTITY[1:], *CONTENT]]
+    return wrong.select(
+        "alert_id",
+        (pl.col("revision_last").fill_null(0) + 1).alias("revision"),
+        pl.when(true).then(pl.lit("alert")).otherwise(pl.lit("retraction")).alias("kind"),
+        pl.coalesce("cause", "cause_last", pl.lit("unexplained")).alias("cause"),
+        *chosen,
+    ).sort("event_time", "alert_id")
+
+
+def canonical(rows: pl.DataFrame) -> pl.DataFrame:
+    """The same with group and measures in one text for equal values: who wrote them does not matter."""
+    return rows.with_columns(pl.col(name).map_elements(_rewritten, pl.String) for name in ("group", "measures"))
+
+
+def _rewritten(text: str) -> str:
+    return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,125 @@
+"""A run: the stages of one day's backfill, in their order, each of which can be a process of its own.
+
+archive: Kafka to the lake. evaluate: the day's truth, staged. gate: what must hold of events and violations. reconcile:
+the stream against the truth, staged, and what must hold of that. publish: corrections to Kafka, results to their
+tables, the manifest. Until publish only the staged folder is written, so a run that fails can be run again at once.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import structlog
+
+from backfill import results
+from backfill.comparison import compare
+from backfill.config import BackfillConfig, BackfillError, Request
+from backfill.evaluation import evaluate
+from backfill.publication import publish
+from backfill.scope import settled
+from backfill.staging import CORRECTED, Notes, Progress, read_notes, take_notes, write_notes
+from lake.archive import archive, make_tables
+from rules.timestamps import iso_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One day's run in a session."""
+
+    session: SparkSession
+    config: BackfillConfig
+    request: Request
+
+    def do(self, stage: str) -> dict[str, Any]:
+        """One of STAGES; returns what it counted. A failure ends in a manifest that says so, and is raised."""
+        folder = self.request.staged(self.config.lake)
+        began = time.monotonic()
+        try:
+            counts = STAGES[stage](self)
+        except Exception as failure:
+            self._conclude("failed", f"{stage}: {failure}"[:4000])
+            raise
+        took = round(time.monotonic() - began, 2)
+        Progress.of(folder).after(stage, counts, took).write(folder)
+        _log.info("a stage is done", stage=stage, run=self.request.run_id, seconds=took, **counts)
+        if stage == "publish":
+            self._conclude("dry run" if self.request.dry_run else "finished")
+        return counts
+
+    def archive(self) -> dict[str, Any]:
+        """Bring every topic to the lake."""
+        return {"archived": dict(archive(self.session, self.config.lake).rows)}
+
+    def evaluate(self) -> dict[str, Any]:
+        """Stage the truth about the day."""
+        config, request = self.config, self.request
+        make_tables(self.session, config.lake)
+        end = settled(request, config.streams.values())
+        if config.arrival == "broker" and not request.dry_run and _now() < end:
+            raise BackfillError(
+                f"the day is not over: events of it may come until {iso_text(end)}",
+                where=f"day {request.day}",
+                remedy="Run it then, or now with --dry-run",
+            )
+        cut = max(end, results.latest_cut(self.session, config))
+        notes = take_notes(self.session, config, cut, _now())
+        write_notes(request.staged(config.lake), notes)
+        return evaluate(self.session, config, request, notes)
+
+    def gate(self) -> dict[str, Any]:
+        """Refuse what must not be published."""
+        return {}
+
+    def reconcile(self) -> dict[str, Any]:
+        """Stage outcomes, causes and corrections."""
+        return compare(self.session, self.config, self.request, self._notes).as_counts()
+
+    def publish(self) -> dict[str, Any]:
+        """Say the corrections, and put the results into their tables."""
+        session, config, request = self.session, self.config, self.request
+        if request.dry_run:
+            return {"published": 0}
+        published = 0
+        if request.publish:
+            staged = pl.read_parquet(request.staged(config.lake) / CORRECTED / "*.parquet")
+            if staged.height:
+                results.note_corrections(session, config, request)
+            published = publish(config, staged)
+        changed = results.publish_violations(session, config, request, self._notes.ruleset(config, request))
+        results.publish_reconciliation(session, config, request)
+        return {"published": published, "violations_changed": changed}
+
+    @property
+    def _notes(self) -> Notes:
+        return read_notes(self.request.staged(self.config.lake))
+
+    def _conclude(self, state: str, failure: str | None = None) -> None:
+        folder = self.request.staged(self.config.lake)
+        progress = Progress.of(folder)
+        try:
+            notes = self._notes
+        except BackfillError:
+            notes = None
+        manifest = results.Manifest(state, progress.counts, progress.seconds, failure)
+        results.add_manifest(self.session, self.config, self.request, notes, manifest, _now())
+
+
+STAGES = {
+    "archive": Run.archive,
+    "evaluate": Run.evaluate,
+    "gate": Run.gate,
+    "reconcile": Run.reconcile,
+    "publish": Run.publish,
+}
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

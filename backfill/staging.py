@@ -1,0 +1,151 @@
+"""What a run leaves in its staged folder, for its next stage, for the gate, and for whoever looks into a failed run."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backfill.causes import Published
+from backfill.config import BackfillConfig, BackfillError, Request
+from lake import delta
+from lake.tables import ALERTS, PROGRESS, RULES, events_table
+from rules.timestamps import MIN_TIMESTAMP
+from rules.versions import RuleSet
+from streaming.rulebook import Route, RuleBook, RuleMessage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Parquet: the violations, the measures without a value, the groups touched as keys and as alerts name them.
+EVALUATED, FAILED, KEYS, TOUCHED_GROUPS = "violations", "failures", "keys", "touched"
+# Parquet: outcomes of alerts, and the corrections to publish.
+OUTCOMES, CORRECTED = "outcomes", "corrections"
+_NOTES, _PROGRESS = "run.json", "progress.json"
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What the stages of one run share. cut: arrivals before it (µs) count; versions: of the Delta tables as read.
+
+    rule_messages: (offset, arrival in µs, bytes as text) of the rules topic.
+    """
+
+    cut: int
+    started_at: int
+    versions: dict[str, int]
+    rule_messages: list[tuple[int, int, str]]
+
+    def rule_book(self, config: BackfillConfig) -> RuleBook:
+        """The rules as the stream's job has them: from the messages of the rules topic."""
+        book = RuleBook(config.streams, config.activation_delay)
+        for offset, arrival, value in self.rule_messages:
+            book.receive(RuleMessage(offset, arrival, value.encode("utf-8", "surrogateescape")))
+        return book
+
+    def published(self, config: BackfillConfig) -> dict[tuple[str, int], Published]:
+        """When each version was published, and from when on the stream has all of its history.
+
+        A route that is no entity field begins when the job has made it; and of a route that was there, the job has let
+        go what no earlier rule could need.
+        """
+        book = RuleBook(config.streams, config.activation_delay)
+        found: dict[tuple[str, int], Published] = {}
+        reach: dict[Route, int] = defaultdict(int)
+        begun: dict[Route, int] = {}
+        for offset, arrival, value in self.rule_messages:
+            before = len(book.ruleset.versions)
+            waiting = set(book.waiting)
+            book.receive(RuleMessage(offset, arrival, value.encode("utf-8", "surrogateescape")))
+            for version in book.ruleset.versions[before:]:
+                rule = version.rule
+                route = book.serving[rule.stream, rule.group_by]
+                widest = max((measure.over for measure in rule.measures.values()), default=0)
+                known_since = arrival - config.streams[rule.stream].allowed_lateness - reach[route]
+                # what the rule can look back at without missing anything, and what it could only if nothing was let go
+                since = known_since if widest > reach[route] else MIN_TIMESTAMP
+                found[rule.id, version.version] = Published(arrival, max(since, begun.get(route, MIN_TIMESTAMP)))
+                reach[route] = max(reach[route], widest)
+            for rule_id, number in waiting - set(book.waiting):
+                rule = book.ruleset.of_rule(rule_id)[number - 1].rule
+                begun.setdefault(book.serving[rule.stream, rule.group_by], arrival)
+                found[rule_id, number] = Published(found[rule_id, number].arrival, arrival)
+        return found
+
+    def ruleset(self, config: BackfillConfig, request: Request) -> RuleSet:
+        """The versions of the rules that the run is about.
+
+        Raises:
+            BackfillError: a rule that was asked for was never published.
+        """
+        versions = self.rule_book(config).ruleset.versions
+        known = {version.rule.id for version in versions}
+        if unknown := sorted(set(request.rules) - known):
+            from rules.names import did_you_mean
+
+            raise BackfillError(
+                "was never published", where=f"rule {unknown[0]}", remedy=did_you_mean(unknown[0], known, "Rules are")
+            )
+        return RuleSet(tuple(v for v in versions if not request.rules or v.rule.id in request.rules))
+
+
+def take_notes(session: SparkSession, config: BackfillConfig, cut: int, started_at: int) -> Notes:
+    """Pin what a run reads."""
+    root = config.lake.root
+    tables = [*map(events_table, config.streams.values()), ALERTS, RULES, PROGRESS]
+    versions = {table.name: delta.version(session, root, table) for table in tables}
+    rows = delta.read(session, root, RULES, versions[RULES.name]).orderBy("offset")
+    messages = [
+        (row["offset"], row["arrival"], bytes(row["value"] or b"").decode("utf-8", "surrogateescape"))
+        for row in rows.selectExpr("offset", "unix_micros(arrival_time) AS arrival", "value").collect()
+    ]
+    return Notes(cut, started_at, versions, messages)
+
+
+def write_notes(folder: Path, notes: Notes) -> None:
+    """Leave the notes for the next stage."""
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"{_NOTES}.partial"
+    partial.write_text(json.dumps(asdict(notes)))
+    partial.replace(folder / _NOTES)
+
+
+def read_notes(folder: Path) -> Notes:
+    """The notes of an earlier stage.
+
+    Raises:
+        BackfillError: there are none.
+    """
+    try:
+        written = json.loads((folder / _NOTES).read_text())
+    except OSError:
+        raise BackfillError(
+            "the run has not been evaluated", where=str(folder), remedy="Run its evaluate stage first"
+        ) from None
+    messages = [(offset, arrival, value) for offset, arrival, value in written.pop("rule_messages")]
+    return Notes(**written, rule_messages=messages)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the stages that are done have counted, and the seconds each took; in the staged folder between them."""
+
+    counts: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder: Path) -> Progress:
+        """What is known so far."""
+        file = folder / _PROGRESS
+        return cls(**json.loads(file.read_text())) if file.exists() else cls()
+
+    def after(self, stage: str, counts: dict[str, Any], seconds: float) -> Progress:
+        """One stage more."""
+        return Progress({**self.counts, **counts}, {**self.seconds, stage: seconds})
+
+    def write(self, folder: Path) -> None:
+        """Leave it for the next stage."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _PROGRESS).write_text(json.dumps(asdict(self)))

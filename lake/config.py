@@ -1,0 +1,33 @@
+"""What the lake needs to know, given by the program on top."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rules.errors import NightjarError
+from rules.streams import Stream
+from streaming.config import Topics
+
+
+class LakeError(NightjarError):
+    """The lake cannot be read or written."""
+
+
+@dataclass(frozen=True)
+class LakeConfig:
+    """Where the lake is and what fills it.
+
+    root: the folder of all tables. streams: by name. spark_kafka: what Spark's Kafka client is given, under its names.
+    jars: those that pyspark does not ship. max_offsets_per_batch: most records the archive holds at once.
+    """
+
+    root: Path
+    streams: Mapping[str, Stream]
+    spark_kafka: Mapping[str, str] = field(repr=False)  # may hold passwords
+    jars: tuple[Path, ...]
+    topics: Topics = field(default_factory=Topics)
+    master: str = "local[*]"
+    driver_memory: str = "2g"
+    max_offsets_per_batch: int = 2_000_000

@@ -1,0 +1,65 @@
+"""Delta tables by folder: made when first needed, appended to and replaced so that doing it twice does it once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lake.config import LakeError
+from lake.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def folder(root: Path, table: Table) -> str:
+    """Where a table is."""
+    return str(root / table.name)
+
+
+def exists(root: Path, table: Table) -> bool:
+    """Whether the table has been made."""
+    return (root / table.name / "_delta_log").is_dir()
+
+
+def make(session: SparkSession, root: Path, table: Table) -> None:
+    """Make the table where it is not there."""
+    from delta.tables import DeltaTable
+
+    if exists(root, table):
+        return
+    builder = DeltaTable.createIfNotExists(session).location(folder(root, table)).addColumns(table.schema)
+    builder.partitionedBy(*table.partitioned_by).execute()
+
+
+def version(session: SparkSession, root: Path, table: Table) -> int:
+    """The table's newest version."""
+    from delta.tables import DeltaTable
+
+    return int(DeltaTable.forPath(session, folder(root, table)).history(1).collect()[0]["version"])
+
+
+def read(session: SparkSession, root: Path, table: Table, at: int | None = None) -> DataFrame:
+    """The table's rows, of the version `at` (None: the newest).
+
+    Raises:
+        LakeError: there is no such table.
+    """
+    if not exists(root, table):
+        raise LakeError(
+            "the lake has no such table yet", where=folder(root, table), remedy="Run `nightjar archive` to fill it"
+        )
+    reader = session.read.format("delta")
+    return (reader if at is None else reader.option("versionAsOf", at)).load(folder(root, table))
+
+
+def append(rows: DataFrame, root: Path, table: Table, writer: str, number: int) -> None:
+    """Add rows. What a writer has added under a number, it adds only once."""
+    options = {"txnAppId": writer, "txnVersion": str(number)}
+    rows.select(*table.columns).write.format("delta").mode("append").options(**options).save(folder(root, table))
+
+
+def replace(rows: DataFrame, root: Path, table: Table, condition: str) -> None:
+    """Put `rows`, which all meet the condition over partition columns, in the place of those that do, in one commit."""
+    writer = rows.select(*table.columns).write.format("delta").mode("overwrite")
+    writer.option("replaceWhere", condition).save(folder(root, table))

@@ -1,0 +1,130 @@
+"""Every table of the lake: its columns, what a row is, and what it is partitioned by.
+
+A schema stands here once; who writes a table and who reads it both take it from here. JSON columns are text. Times are
+UTC with microseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rules.streams import Stream
+from rules.types import FieldType, Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+# Where a record stood in Kafka, and when it came.
+COORDINATES = {"partition": "int", "offset": "bigint", "arrival_time": "timestamp", "arrival_date": "date"}
+
+_SPARK_TYPES = {
+    Kind.STRING: "string", Kind.INT64: "bigint", Kind.DOUBLE: "double", Kind.BOOLEAN: "boolean",
+    Kind.TIMESTAMP: "timestamp",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table:
+    """columns: name to Spark's type; partitioned_by: columns whose values are folders."""
+
+    name: str
+    columns: dict[str, str] = field(repr=False)
+    partitioned_by: tuple[str, ...] = ()
+
+    @property
+    def ddl(self) -> str:
+        """The columns as Spark takes a schema."""
+        return ", ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
+
+    @property
+    def schema(self) -> StructType:
+        """The columns as Spark's own type."""
+        from pyspark.sql.types import StructType
+
+        return StructType.fromDDL(self.ddl)
+
+
+def spark_type(kind: FieldType) -> str:
+    """A declared field's type, as Spark writes it."""
+    return f"decimal({kind.precision},{kind.scale})" if kind.kind is Kind.DECIMAL else _SPARK_TYPES[kind.kind]
+
+
+def events_table(stream: Stream) -> Table:
+    """Every record of the stream's topic, duplicates too: so that offsets without a gap mean that nothing was lost.
+
+    rejected: the reason code of a record that is no event, whose fields are NULL and whose bytes are in `original`.
+    """
+    fields = {name: spark_type(kind) for name, kind in stream.fields.items()}
+    unusable = {"rejected": "string", "detail": "string", "original": "binary"}
+    return Table(f"events_{stream.name}", {**fields, "sent_at": "bigint", **unusable, **COORDINATES}, ("arrival_date",))
+
+
+# A record of these topics that cannot be read has NULL everywhere but in `original`, its bytes.
+_UNREADABLE = {"original": "binary", **COORDINATES}
+ALERTS = Table(
+    "alerts",
+    {
+        "alert_id": "string", "revision": "bigint", "kind": "string", "rule_id": "string", "rule_version": "bigint",
+        "rule_state": "string", "stream": "string", "group": "string", "event_id": "string", "event_time": "timestamp",
+        "measures": "string", "severity": "string", "text": "string", "muted": "boolean", "source": "string",
+        "cause": "string", "emitted_at": "timestamp", **_UNREADABLE,
+    },
+    ("arrival_date",),
+)  # fmt: skip
+LATE_EVENTS = Table(
+    "late_events",
+    {"stream": "string", "event_id": "string", "event_time": "timestamp", "event": "string", **_UNREADABLE},
+    ("arrival_date",),
+)
+QUARANTINE = Table(
+    "quarantine",
+    {
+        "reason": "string", "detail": "string", "stream": "string", "topic": "string", "record_partition": "bigint",
+        "record_offset": "bigint", "record": "string", **_UNREADABLE,
+    },
+    ("arrival_date",),
+)  # fmt: skip
+RULE_STATUS = Table(
+    "rule_status",
+    {
+        "status": "string", "rule_id": "string", "rule_version": "bigint", "effective": "timestamp",
+        "reasons": "string", **_UNREADABLE,
+    },
+)  # fmt: skip
+# The bytes as published: what they mean is for streaming.rulebook to say.
+RULES = Table("rules", {"value": "binary", **COORDINATES})
+# How far the stream had come: consumed is JSON, topic to partition to the offset after the last record of a batch.
+PROGRESS = Table("job_progress", {"state": "string", "consumed": "string", **_UNREADABLE}, ("arrival_date",))
+
+_CONTENT = {
+    "alert_id": "string", "rule_id": "string", "rule_version": "bigint", "rule_state": "string", "stream": "string",
+    "group": "string", "event_id": "string", "event_time": "timestamp", "measures": "string", "severity": "string",
+    "text": "string",
+}  # fmt: skip
+# The truth as far as it is known: what holds, by event date.
+VIOLATIONS = Table("violations", {**_CONTENT, "event_date": "date"}, ("event_date",))
+# One row for each alert that the stream or the backfill has within a run's scope; see backfill/reconciliation.py.
+RECONCILIATION = Table(
+    "reconciliation",
+    {
+        "day": "date", "alert_id": "string", "rule_id": "string", "rule_version": "bigint", "stream": "string",
+        "group": "string", "event_id": "string", "event_time": "timestamp", "outcome": "string", "cause": "string",
+        "stream_revision": "bigint", "stream_measures": "string", "measures": "string",
+    },
+    ("day",),
+)  # fmt: skip
+CORRECTIONS = Table(
+    "corrections",
+    {"day": "date", "run_id": "string", "revision": "bigint", "kind": "string", "cause": "string", **_CONTENT},
+    ("day",),
+)
+# A run's manifest: versions, rules, counts and seconds are JSON objects.
+RUNS = Table(
+    "runs",
+    {
+        "run_id": "string", "day": "date", "state": "string", "started_at": "timestamp", "finished_at": "timestamp",
+        "cut": "timestamp", "only_rules": "string", "only_groups": "string", "versions": "string", "rules": "string",
+        "counts": "string", "seconds": "string", "failure": "string",
+    },
+)  # fmt: skip

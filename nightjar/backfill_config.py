@@ -1,0 +1,24 @@
+"""From settings to what a backfill is told."""
+
+from collections.abc import Mapping
+
+from backfill.config import BackfillConfig
+from nightjar.kafka_clients import python_options
+from nightjar.lake_config import lake_config
+from nightjar.settings import Settings
+from rules.streams import Stream
+
+
+def backfill_config(settings: Settings, streams: Mapping[str, Stream]) -> BackfillConfig:
+    """The backfill's configuration.
+
+    Raises:
+        JarsError: Spark's jars have not been resolved.
+        SettingsError: a security setting that one of the Kafka clients cannot honour.
+    """
+    return BackfillConfig(
+        lake=lake_config(settings, streams),
+        python_kafka=python_options(settings),
+        activation_delay=settings.activation_delay,
+        arrival=settings.arrival,
+    )

@@ -1,0 +1,44 @@
+"""`nightjar archive`: Kafka to the lake."""
+
+import json
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("archive")(archive)
+
+
+def archive(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """Bring what is new on every topic to the Delta tables of the lake, each record exactly once."""
+    from rich.console import Console
+
+    from lake.archive import archive as archived
+    from lake.session import open_session
+    from nightjar import logs
+    from nightjar.console import result_console
+    from nightjar.lake_config import lake_config
+    from nightjar.settings import load_settings
+    from nightjar.sole import sole_writer
+    from nightjar.stages import Stages
+    from rules.streams import load_streams
+
+    settings = load_settings()
+    config = lake_config(settings, load_streams(settings.streams))
+    logs.configure("warning")
+    stages = Stages(Console(stderr=True, highlight=False))
+    with sole_writer(config.root):
+        with stages.stage("Spark", "starting"):
+            session = open_session(config)
+        with stages.stage("Archive", f"{settings.bootstrap} to {config.root}"):
+            done = archived(session, config)
+    if as_json:
+        typer.echo(json.dumps({"seconds": done.seconds, "rows": done.rows}))
+        return
+    console = result_console()
+    for name, count in sorted(done.rows.items()):
+        console.print(f"{name:<20} {count:>12,} records")
+    if not done.rows:
+        console.print("nothing new")

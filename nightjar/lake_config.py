@@ -1,0 +1,27 @@
+"""From settings to what the lake's jobs are told."""
+
+from collections.abc import Mapping
+
+from lake.config import LakeConfig
+from nightjar.jars import jars
+from nightjar.job_config import topics
+from nightjar.kafka_clients import spark_options
+from nightjar.settings import Settings
+from rules.streams import Stream
+
+
+def lake_config(settings: Settings, streams: Mapping[str, Stream]) -> LakeConfig:
+    """The lake's configuration.
+
+    Raises:
+        JarsError: Spark's jars have not been resolved.
+    """
+    return LakeConfig(
+        root=settings.lake.resolve(),
+        streams=streams,
+        spark_kafka=spark_options(settings),
+        jars=tuple(jars("spark")),
+        topics=topics(settings),
+        master=settings.spark_master,
+        driver_memory=settings.driver_memory,
+    )
