@@ -102,17 +102,18 @@ class Engine:
         """Evaluate by these versions from now on. A new group-by starts with all that is retained."""
         self._ruleset, self._group_bys = ruleset, group_bys
         self._plan = compile_plan(self.stream, ruleset, None if self._batch else self._settled, group_bys)
-        self._masks.use(self._plan.predicates)
+        groups = {plan.group_by: plan for plan in self._plan.groups}
+        self._masks.use(self._plan.predicates, {key for plan in groups.values() for key in plan.marks})
         # by then an older version applies to nothing any more, and what only it needed may go
         later = (v.effective for v in ruleset.of_stream(self.stream.name).versions if v.effective > self._settled)
         self._plan_again_at = min(later, default=_NEVER)
-        groups = {plan.group_by for plan in self._plan.groups}
-        self._timelines = {g: t for g, t in self._timelines.items() if g in groups}
-        for timeline in self._timelines.values():
-            timeline.forget_columns()
-        for group_by in sorted(groups - self._timelines.keys()):
-            self._timelines[group_by] = Timeline(self.store, group_by)
-            self._timelines[group_by].insert(0, _LONG_AGO, 0)
+        known, self._timelines = self._timelines, {}
+        for group_by, plan in groups.items():
+            timeline = known.get(group_by) or Timeline(self.store, self._masks, group_by)
+            timeline.use([*sorted({self._masks[key].word for key in plan.marks}), *sorted(plan.fields)])
+            if group_by not in known:
+                timeline.insert(0, _LONG_AGO, 0)
+            self._timelines[group_by] = timeline
 
     @property
     def _settled(self) -> int:

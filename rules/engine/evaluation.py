@@ -58,8 +58,9 @@ def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> I
         return
     values = measures.evaluate(timeline, masks, runs, (a for c in wanted for a in c.measures.values()))
     conditions = _conditions(timeline, plan, wanted, values, rows)
+    sees = {key: masks.at(key, rows) for key in {compiled.seen for compiled in wanted}}
     for compiled, condition in zip(wanted, conditions, strict=True):
-        seen = masks[compiled.seen][rows]
+        seen = sees[compiled.seen]
         where = applicable[compiled.version.rule.id, compiled.version.version]
         if where is not None:
             seen = seen & where

@@ -1,6 +1,9 @@
-"""Rows marked by predicates, once, as they come: kernels read a uint8 a row instead of evaluating anything."""
+"""Rows marked by predicates, once, as they come: kernels test a bit of a row instead of evaluating anything."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,68 +14,68 @@ from rules.engine.strings import Int64Array, grown
 from rules.predicates import Predicate, truths
 
 
+class Mark(NamedTuple):
+    """Where a combination of predicates stands: a bit of a word of every row's marks."""
+
+    word: int
+    bit: int
+
+
 class Masks:
-    """For every predicate, and every combination of them asked for, a column of the store's rows."""
+    """The marks of every store row: `words` (rows and room, words), int64, with a bit for each combination."""
 
     def __init__(self, store: EventStore) -> None:
         self._store = store
         self._rows = 0
         self._predicates: dict[str, Predicate] = {}
-        self._columns: dict[MaskKey, Mask] = {}
+        self._keys: list[MaskKey] = []
+        self._places: dict[MaskKey, Mark] = {}
+        self.words: Int64Array = np.zeros((64, 1), np.int64)
 
-    def use(self, predicates: dict[str, Predicate]) -> None:
-        """Mark by these predicates from now on; what is new is evaluated over all rows, the rest forgotten."""
-        fresh = {text: p for text, p in predicates.items() if text not in self._predicates}
-        self._columns = {key: mask for key, mask in self._columns.items() if key.predicates <= predicates.keys()}
-        self._predicates = predicates
-        self._mark(fresh, 0, self._rows)
+    def use(self, predicates: dict[str, Predicate], keys: Collection[MaskKey]) -> None:
+        """Mark by these from now on; predicates that are new are evaluated over all rows."""
+        held = {text: self.at(key) for text in predicates if (key := MaskKey(frozenset((text,)))) in self._places}
+        fresh = {text: predicate for text, predicate in predicates.items() if text not in held}
+        held |= self._evaluated(fresh, 0, self._rows)
+        # each predicate by itself too, whether or not a rule asks for it so: what is known need not be evaluated again
+        alone = [MaskKey(frozenset((text,))) for text in predicates]
+        self._predicates, self._keys = predicates, [*dict.fromkeys([*sorted(keys, key=str), *alone])]
+        self._places = {key: Mark(*divmod(at, 64)) for at, key in enumerate(self._keys)}
+        self.words = np.zeros((max(64, self._rows), max(1, -(-len(self._keys) // 64))), np.int64)
+        self._mark(held, 0, self._rows)
 
     def extend(self) -> None:
         """Mark the rows that the store has got since the last call."""
         old, new = self._rows, self._store.rows
         self._rows = new
-        if old == new:
-            return
-        for key, mask in self._columns.items():
-            self._columns[key] = grown(mask, new)
-        self._mark(self._predicates, old, new)
-        for key, mask in self._columns.items():
-            if not self._is_plain(key):
-                mask[old:new] = self._combined(key, old, new)
+        if old < new:
+            self.words = grown(self.words, new)
+            self._mark(self._evaluated(self._predicates, old, new), old, new)
 
     def keep(self, rows: Int64Array) -> None:
         """Follow the store in forgetting all but these rows."""
-        self._columns = {key: mask[rows] for key, mask in self._columns.items()}
+        self.words = self.words[rows]
         self._rows = len(rows)
 
-    def __getitem__(self, key: MaskKey) -> Mask:
-        """uint8, one place a store row (and room)."""
-        if key not in self._columns:
-            mask = np.zeros(max(64, self._rows), np.uint8)
-            mask[: self._rows] = self._combined(key, 0, self._rows)
-            self._columns[key] = mask
-        return self._columns[key]
+    def __getitem__(self, key: MaskKey) -> Mark:
+        return self._places[key]
 
-    def _is_plain(self, key: MaskKey) -> bool:
-        return len(key.predicates) == 1 and key.field is None
+    def at(self, key: MaskKey, rows: Int64Array | None = None) -> Mask:
+        """Which rows (None: all) are marked so: uint8, one place a row."""
+        word, bit = self._places[key]
+        of_rows = self.words[: self._rows, word] if rows is None else self.words[rows, word]
+        return ((of_rows >> bit) & 1).astype(np.uint8)
 
-    def _combined(self, key: MaskKey, old: int, new: int) -> Mask:
-        parts = [self._columns[MaskKey(frozenset((text,)))][old:new] for text in key.predicates]
-        if key.field is not None:
-            parts.append(self._store.columns[key.field].valid[old:new])
-        if not parts:
-            return np.ones(new - old, np.uint8)
-        combined = parts[0]
-        for part in parts[1:]:
-            combined = combined & part
-        return combined
-
-    def _mark(self, predicates: dict[str, Predicate], old: int, new: int) -> None:
-        if not predicates:
-            return
+    def _evaluated(self, predicates: dict[str, Predicate], old: int, new: int) -> dict[str, Mask]:
         columns = LazyColumns(lambda name: physical_array(self._store, name, slice(old, new)))
-        for text, found in zip(predicates, truths([*predicates.values()], columns, new - old), strict=True):
-            key = MaskKey(frozenset((text,)))
-            if key not in self._columns:
-                self._columns[key] = np.zeros(max(64, new), np.uint8)
-            self._columns[key][old:new] = found
+        return dict(zip(predicates, truths([*predicates.values()], columns, new - old), strict=True))
+
+    def _mark(self, held: dict[str, Mask], old: int, new: int) -> None:
+        bits = np.ones((len(self._keys), new - old), np.uint8)
+        for at, (texts, field) in enumerate(self._keys):
+            for text in texts:
+                bits[at] &= held[text]
+            if field is not None:
+                bits[at] &= self._store.columns[field].valid[old:new]
+        packed = np.packbits(bits, axis=0, bitorder="little")
+        self.words[old:new].view(np.uint8)[:, : len(packed)] = packed.T

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,20 +37,15 @@ class Values:
 
 
 class _Walk:
-    """Rows in which windows are stretches (see kernels.windows), and the columns of the store in their order.
+    """Rows in which windows are stretches (see kernels.windows), and their facts: an arena, or some of it anew.
 
     order: which row of the evaluation each row to evaluate is, None where they are in the same order.
     """
 
-    def __init__(self, first: Int64Array, rows: Int64Array, at: Int64Array, order: Int64Array | None) -> None:
-        self.first, self.rows, self.at, self.order = first, rows, at, order
-        self._columns: dict[Hashable, npt.NDArray[Any]] = {}
-
-    def column(self, name: Hashable, source: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """A column of the store, given by `source`, in the order of the walk."""
-        if name not in self._columns:
-            self._columns[name] = source().take(self.rows)
-        return self._columns[name]
+    def __init__(
+        self, first: Int64Array, rows: Int64Array, facts: Int64Array, at: Int64Array, order: Int64Array | None
+    ) -> None:
+        self.first, self.rows, self.facts, self.at, self.order = first, rows, facts, at, order
 
     def placed(self, result: npt.NDArray[Any], rows: int, nothing: int = 0) -> npt.NDArray[Any]:
         """Results in the order of the evaluation; rows that are not in the walk have a window of nothing."""
@@ -61,24 +56,13 @@ class _Walk:
         return placed
 
 
-class _Arena(_Walk):
-    """A timeline's arena as a walk: its columns are kept from batch to batch."""
-
-    def __init__(self, timeline: Timeline, runs: Runs) -> None:
-        super().__init__(runs.first, timeline.rows, runs.at, None)
-        self._timeline = timeline
-
-    def column(self, name: Hashable, source: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        return self._timeline.column(name, source)
-
-
 class _Evaluation:
     """The aggregates at the rows of some runs, with everything shared that can be."""
 
     def __init__(self, timeline: Timeline, masks: Masks, runs: Runs) -> None:
-        self._store, self._masks, self._rows = timeline.store, masks, runs.rows
-        self._times, self._start = timeline.times, runs.start
-        self._walk = _Arena(timeline, runs)
+        self._timeline, self._store, self._masks = timeline, timeline.store, masks
+        self._rows, self._start = runs.rows, runs.start
+        self._walk = _Walk(runs.first, timeline.rows, timeline.facts, runs.at, None)
         self._lows: dict[tuple[int, MaskKey | None], Int64Array] = {}
         self._splits: dict[tuple[int, MaskKey | None, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
         self._changes: dict[Window, tuple[_Walk, tuple[npt.NDArray[Any], ...]]] = {}
@@ -87,9 +71,11 @@ class _Evaluation:
     def _low(self, over: int, since: MaskKey | None) -> Int64Array:
         if (over, since) not in self._lows:
             walk, store = self._walk, self._store
-            low = windows.lower_bounds(walk.first, self._start, self._times, walk.at, over)
+            low = windows.lower_bounds(walk.first, self._start, self._timeline.times, walk.at, over)
             if since is not None:
-                windows.after_reset(walk.first, walk.rows, walk.at, self._masks[since], store.late, store.seq, low)
+                windows.after_reset(
+                    walk.first, walk.rows, walk.at, *self._marks(walk, since), store.late, store.seq, low
+                )
             self._lows[over, since] = low
         return self._lows[over, since]
 
@@ -99,11 +85,11 @@ class _Evaluation:
             return walk, low
         key = (over, since, per)
         if key not in self._splits:
-            marks = np.full(max(1, self._store.code_count(per)), -1, np.int64)
-            first, rows, at, low, order = windows.split_by_value(
-                walk.first, walk.rows, walk.at, low, self._store.codes(per), marks
+            numbers = np.full(max(1, self._store.code_count(per)), -1, np.int64)
+            first, origin, at, low, order = windows.split_by_value(
+                walk.first, walk.rows, walk.at, low, self._store.codes(per), numbers
             )
-            self._splits[key] = _Walk(first, rows, at, order), low
+            self._splits[key] = _Walk(first, walk.rows[origin], walk.facts[origin], at, order), low
         return self._splits[key]
 
     def changes(self, window: Window) -> tuple[_Walk, tuple[npt.NDArray[Any], ...]]:
@@ -117,36 +103,41 @@ class _Evaluation:
             self._changes[window] = walk, (walk.first, *made)
         return self._changes[window]
 
+    def _marks(self, walk: _Walk, key: MaskKey) -> tuple[Int64Array, int]:
+        word, bit = self._masks[key]
+        return walk.facts[:, self._timeline.fact(word)], bit
+
     def values(self, aggregate: Aggregate) -> Values:
         """One aggregate at every row."""
         function, field, rows = aggregate.function, aggregate.field, self._rows
         walk, changes = self.changes(aggregate.window)
-        masks, store = self._masks, self._store
-        mask = walk.column(aggregate.mask, lambda: masks[aggregate.mask])
+        counted = (*changes, *self._marks(walk, aggregate.mask))
         n = len(walk.at)
         if function is Function.COUNT:
             counts = np.empty(n, np.int64)
-            totals.count(*changes, mask, counts)
+            totals.count(*counted, counts)
             return Values(walk.placed(counts, rows), None, _NONE)
         assert field is not None
-        kind, values = store.stream.fields[field], walk.column(field, lambda: store.columns[field].values)
+        kind, values = self._store.stream.fields[field], walk.facts[:, self._timeline.fact(field)]
         if function is Function.COUNT_DISTINCT:
             counts = np.empty(n, np.int64)
-            order.distincts(*changes, mask, values.view(np.int64), counts)
+            order.distincts(*counted, values, counts)
             return Values(walk.placed(counts, rows), None, _NONE)
+        if kind.kind is Kind.DOUBLE:
+            values = values.view(np.float64)
         if function in (Function.FIRST, Function.LAST):
             ends = np.empty(n, np.int64)
-            order.ends(*changes, mask, function is Function.LAST, ends)
+            order.ends(*counted, function is Function.LAST, ends)
             found = (ends >= 0).view(np.uint8)
             at_ends = values[ends] if len(values) else np.zeros(n, values.dtype)
             return Values(walk.placed(at_ends, rows), walk.placed(found, rows), _NONE)
         if function in (Function.MIN, Function.MAX):
             found, out = np.empty(n, np.uint8), np.zeros(n, values.dtype)
-            order.extremes(*changes, mask, values, function is Function.MAX, found, out)
+            order.extremes(*counted, values, function is Function.MAX, found, out)
             return Values(walk.placed(out, rows), walk.placed(found, rows), _NONE)
         key = (field, aggregate.mask, aggregate.window, function is Function.STDDEV)
         if key not in self._totals:
-            computed = _totals(changes, mask, values, 10.0**kind.scale, n, function)
+            computed = _totals(counted, values, 10.0**kind.scale, n, function)
             self._totals[key] = tuple(walk.placed(result, rows) for result in computed)
         counts, *results = self._totals[key]
         if kind.kind is Kind.DOUBLE:
@@ -167,8 +158,7 @@ def evaluate(timeline: Timeline, masks: Masks, runs: Runs, aggregates: Iterable[
 
 
 def _totals(
-    changes: tuple[npt.NDArray[Any], ...],
-    mask: Mask,
+    counted: tuple[Any, ...],
     values: npt.NDArray[Any],
     scale: float,
     n: int,
@@ -177,13 +167,13 @@ def _totals(
     counts, out = np.empty(n, np.int64), np.zeros(n)
     if values.dtype == np.float64:
         kernel = floats.stddevs if function is Function.STDDEV else floats.sums
-        kernel(*changes, mask, values, counts, out)
+        kernel(*counted, values, counts, out)
         return counts, out
     if function is Function.STDDEV:
-        totals.stddevs(*changes, mask, values, scale, counts, out)
+        totals.stddevs(*counted, values, scale, counts, out)
         return counts, out
     exact, beyond = np.empty(n, np.int64), np.empty(n, np.uint8)
-    totals.sums(*changes, mask, values, scale, counts, exact, out, beyond)
+    totals.sums(*counted, values, scale, counts, exact, out, beyond)
     return counts, exact, out, beyond
 
 

@@ -52,6 +52,12 @@ class CompiledRule:
         """The rule as written."""
         return self.version.rule
 
+    @property
+    def marks(self) -> set[MaskKey]:
+        """The marks that it looks at."""
+        windows = {aggregate.window.since for aggregate in self.measures.values()} - {None}
+        return {self.seen, *(aggregate.mask for aggregate in self.measures.values()), *windows}  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True)
 class GroupPlan:
@@ -66,6 +72,17 @@ class GroupPlan:
     compiled: dict[tuple[str, int], CompiledRule]
     measured: dict[str, tuple[Aggregate, FieldType]]
     reach: int
+
+    @property
+    def marks(self) -> set[MaskKey]:
+        """The marks that its rules look at."""
+        return set[MaskKey]().union(*(compiled.marks for compiled in self.compiled.values()))
+
+    @property
+    def fields(self) -> set[str]:
+        """The fields whose values its aggregates read."""
+        aggregates = (aggregate for aggregate, _ in self.measured.values())
+        return {a.field for a in aggregates if a.field is not None and a.function is not Function.COUNT}
 
 
 @dataclass(frozen=True)

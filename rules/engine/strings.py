@@ -125,7 +125,7 @@ def grown(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
     """The array itself, or a copy with at least `needed` and at least twice the places (amortised O(1) an append)."""
     if needed <= len(array):
         return array
-    bigger = np.zeros(max(needed, 2 * len(array)), array.dtype)
+    bigger = np.zeros((max(needed, 2 * len(array)), *array.shape[1:]), array.dtype)
     bigger[: len(array)] = array
     return bigger
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rules.engine.kernels import segments
+from rules.engine.masks import Masks
 from rules.engine.store import EventStore
 from rules.engine.strings import Int64Array, grown
 
@@ -29,29 +28,47 @@ class Runs:
 
 
 class Timeline:
-    """The retained rows of every group of one group-by. `rows` and `times` are the arena: store rows, their times.
+    """The retained rows of every group of one group-by, in an arena (see kernels.segments).
 
-    Columns of the store that rules need stand in the arena a second time, so that kernels read a window in order.
+    `rows`, `times`, `facts`: by place, store rows, their times, and what `use` says of them.
     """
 
-    def __init__(self, store: EventStore, group_by: tuple[str, ...]) -> None:
+    def __init__(self, store: EventStore, masks: Masks, group_by: tuple[str, ...]) -> None:
         self.store = store
         self.group_by = group_by
         self.rows: Int64Array = np.zeros(256, np.int64)
         self.times: Int64Array = np.zeros(256, np.int64)
+        self.facts: Int64Array = np.zeros((256, 0), np.int64)
+        self._masks = masks
+        self._names: list[int | str] = []
         self._used = 0
         self._start: Int64Array = np.zeros(64, np.int64)
         self._end: Int64Array = np.zeros(64, np.int64)
         self._room: Int64Array = np.zeros(64, np.int64)
         self._slot: Int64Array = np.full(64, -1, np.int64)
-        self._columns: dict[Hashable, tuple[Callable[[], npt.NDArray[Any]], npt.NDArray[Any]]] = {}
+
+    def use(self, names: Iterable[int | str]) -> None:
+        """Keep these facts from now on: words of marks (int), and fields (str)."""
+        self._names = [*names]
+        self.facts = np.zeros((len(self.rows), len(self._names)), np.int64)
+        for at, name in enumerate(self._names):
+            segments.fill(self._start, self._end, self.rows, self._source(name), self.facts, at)
+
+    def fact(self, name: int | str) -> int:
+        """Which of the facts is a word of marks or a field."""
+        return self._names.index(name)
+
+    def _source(self, name: int | str) -> Int64Array:
+        if isinstance(name, int):
+            return self._masks.words[:, name]
+        return self.store.columns[name].values.view(np.int64)
 
     def insert(self, base: int, horizon: int, reach: int) -> Runs:
         """Insert the store's rows from `base` on; rows before `horizon` (µs) may go. Returns what to evaluate again.
 
         reach: the widest window in microseconds.
         """
-        store = self.store
+        store, ids = self.store, self.store.ids
         groups = store.codes(self.group_by)[base : store.rows]
         count = store.code_count(self.group_by)
         if count > len(self._slot):
@@ -60,35 +77,21 @@ class Timeline:
                 grown(a, count) for a in (self._start, self._end, self._room, self._slot)
             )
             self._slot[old:] = -1
-        ids = store.ids
+        fresh = np.empty((len(groups), len(self._names)), np.int64)
+        for at, name in enumerate(self._names):
+            fresh[:, at] = self._source(name)[base : store.rows]
         while True:
-            used, touched, first, places, since = segments.insert(
-                groups, base, store.times, ids.hashes, ids.ends, ids.heap, horizon,
-                self._slot, self._start, self._end, self._room, self.rows, self.times, self._used,
+            used, touched, first, places = segments.insert(
+                groups, base, fresh, store.times, ids.hashes, ids.ends, ids.heap, horizon,
+                self._slot, self._start, self._end, self._room, self.rows, self.times, self.facts, self._used,
             )  # fmt: skip
             if used >= 0:
                 break
             self._make_room(int(touched[0]))
         self._used = used
-        for source, column in self._columns.values():
-            segments.refill(touched, since, self._end, self.rows, source(), column)
-        run_first, run_start, at = segments.affected(
-            touched, first, places, self._start, self._end, self.rows, self.times, store.late, reach
+        return Runs(
+            *segments.affected(touched, first, places, self._start, self._end, self.rows, self.times, store.late, reach)
         )
-        return Runs(run_first, run_start, at)
-
-    def column(self, name: Hashable, source: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """A column of the store in the order of the arena, kept from now on. source: gives the store's column."""
-        if name not in self._columns:
-            whole = source()
-            column = np.zeros(len(self.rows), whole.dtype)
-            segments.refill(np.arange(len(self._start)), self._start, self._end, self.rows, whole, column)
-            self._columns[name] = source, column
-        return self._columns[name][1]
-
-    def forget_columns(self) -> None:
-        """Keep no column any more; those that are asked for are made anew."""
-        self._columns = {}
 
     def renumber(self, new_row: Int64Array) -> None:
         """Follow the store in forgetting rows: new_row is each old row's number, -1 for those before the horizon."""
@@ -97,10 +100,11 @@ class Timeline:
     def _make_room(self, needed: int) -> None:
         held = int((self._end - self._start).sum())
         size = max(2 * (held + held // 4 + len(self._start)) + needed, 256)
-        rows, times = np.zeros(size, np.int64), np.zeros(size, np.int64)
-        self._used = segments.compact(self._start, self._end, self._room, self.rows, self.times, rows, times)
-        self.rows, self.times = rows, times
-        self.forget_columns()
+        rows, times, facts = (np.zeros((size, *a.shape[1:]), np.int64) for a in (self.rows, self.times, self.facts))
+        self._used = segments.compact(
+            self._start, self._end, self._room, self.rows, self.times, self.facts, rows, times, facts
+        )
+        self.rows, self.times, self.facts = rows, times, facts
 
     def retained(self, horizon: int) -> int:
         """Rows at or after `horizon` (µs) that belong to a group."""

@@ -91,7 +91,7 @@ def _round(limbs, scratch):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def sums(run_first, fill, begin, ops, mask, values, counts, out):  # type: ignore[no-untyped-def]
+def sums(run_first, fill, begin, ops, marks, bit, values, counts, out):  # type: ignore[no-untyped-def]
     """out[k]: the sum of the window, correctly rounded; infinite where it is beyond the doubles."""
     limbs = np.zeros(_LIMBS, np.int64)
     scratch = np.zeros(_LIMBS, np.int64)
@@ -99,14 +99,14 @@ def sums(run_first, fill, begin, ops, mask, values, counts, out):  # type: ignor
         limbs[:] = 0
         n = 0
         for p in range(fill[r, 0], fill[r, 1]):
-            if mask[p]:
+            if (marks[p] >> bit) & 1:
                 n += 1
                 _add(limbs, values[p], 1)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = 1 if ops[o] > 0 else -1
                 p = sign * ops[o] - 1
-                if mask[p]:
+                if (marks[p] >> bit) & 1:
                     n += sign
                     _add(limbs, values[p], sign)
             counts[k] = n
@@ -136,7 +136,7 @@ def _pair(limbs, scratch):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def stddevs(run_first, fill, begin, ops, mask, values, counts, out):  # type: ignore[no-untyped-def]
+def stddevs(run_first, fill, begin, ops, marks, bit, values, counts, out):  # type: ignore[no-untyped-def]
     """Sample standard deviation from the exact sums of x and x**2; infinite where |x| > LARGEST_SQUARED was met."""
     first_power = np.zeros(_LIMBS, np.int64)
     second_power = np.zeros(_LIMBS, np.int64)
@@ -147,7 +147,7 @@ def stddevs(run_first, fill, begin, ops, mask, values, counts, out):  # type: ig
         n = 0
         huge = 0
         for p in range(fill[r, 0], fill[r, 1]):
-            if mask[p]:
+            if (marks[p] >> bit) & 1:
                 n += 1
                 if abs(values[p]) > LARGEST_SQUARED:
                     huge += 1
@@ -160,7 +160,7 @@ def stddevs(run_first, fill, begin, ops, mask, values, counts, out):  # type: ig
             for o in range(begin[k], begin[k + 1]):
                 sign = 1 if ops[o] > 0 else -1
                 p = sign * ops[o] - 1
-                if mask[p]:
+                if (marks[p] >> bit) & 1:
                     n += sign
                     if abs(values[p]) > LARGEST_SQUARED:
                         huge += sign

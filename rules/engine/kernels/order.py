@@ -29,14 +29,14 @@ def _only_adds(begin, ops, k):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _extreme(mask, values, largest, first, stop, begin, ops, k):  # type: ignore[no-untyped-def]
+def _extreme(marks, bit, values, largest, first, stop, begin, ops, k):  # type: ignore[no-untyped-def]
     """(whether any row counts, the extreme value) of the stretch first:stop and of what window k adds to it."""
     added = begin[k + 1] - begin[k]
     best = values[0]
     found = False
     for step in range(stop - first + added):
         p = first + step if step < stop - first else ops[begin[k] + step - (stop - first)] - 1
-        if not mask[p]:
+        if not (marks[p] >> bit) & 1:
             continue
         x = values[p]
         if not found:
@@ -47,7 +47,7 @@ def _extreme(mask, values, largest, first, stop, begin, ops, k):  # type: ignore
 
 
 @njit(cache=True)
-def extremes(run_first, fill, begin, ops, mask, values, largest, found, out):  # type: ignore[no-untyped-def]
+def extremes(run_first, fill, begin, ops, marks, bit, values, largest, found, out):  # type: ignore[no-untyped-def]
     """out[k]: the least (or largest) value of window k where found[k].
 
     A run of one row, the most frequent in small batches, is looked through. Else a monotonic deque; where a row comes
@@ -60,32 +60,31 @@ def extremes(run_first, fill, begin, ops, mask, values, largest, found, out):  #
         if only == run_first[r + 1]:
             continue
         if only + 1 == run_first[r + 1] and _only_adds(begin, ops, only):
-            found[only], out[only] = _extreme(mask, values, largest, fill[r, 0], fill[r, 1], begin, ops, only)
+            found[only], out[only] = _extreme(marks, bit, values, largest, fill[r, 0], fill[r, 1], begin, ops, only)
             continue
         base, stop = _bounds(run_first, fill, begin, ops, r)
         if stop - base > len(live):
             live = np.zeros(2 * (stop - base), np.uint8)
             deque = np.empty(2 * (stop - base), np.int64)
-        head = 0
-        tail = 0
+        head = tail = len(deque)
         newest = base - 1
         oldest = base
-        for p in range(fill[r, 0], fill[r, 1]):
-            if not mask[p]:
-                continue
-            newest = p
-            live[p - base] = 1
+        best = values[base]
+        for p in range(fill[r, 1] - 1, fill[r, 0] - 1, -1):  # from the last, as then nothing put in has to go again
+            counted = (marks[p] >> bit) & 1
+            live[p - base] = counted
             x = values[p]
-            while tail > head and (values[deque[tail - 1]] <= x if largest else values[deque[tail - 1]] >= x):
-                tail -= 1
-            deque[tail] = p
-            tail += 1
+            if counted and (head == tail or (x > best if largest else x < best)):
+                newest = max(newest, p)
+                best = x
+                head -= 1
+                deque[head] = p
         for k in range(run_first[r], run_first[r + 1]):
             again = False
             for o in range(begin[k], begin[k + 1]):
                 adding = ops[o] > 0
                 p = abs(ops[o]) - 1
-                if not mask[p]:
+                if not (marks[p] >> bit) & 1:
                     continue
                 live[p - base] = adding
                 if adding:
@@ -128,7 +127,7 @@ def extremes(run_first, fill, begin, ops, mask, values, largest, found, out):  #
 
 
 @njit(cache=True)
-def ends(run_first, fill, begin, ops, mask, last, out):  # type: ignore[no-untyped-def]
+def ends(run_first, fill, begin, ops, marks, bit, last, out):  # type: ignore[no-untyped-def]
     """out[k]: the walk index of the first (or last) row that counts in window k, -1 where none does."""
     live = np.zeros(64, np.uint8)
     for r in range(len(run_first) - 1):
@@ -141,7 +140,7 @@ def ends(run_first, fill, begin, ops, mask, last, out):  # type: ignore[no-untyp
         low = stop  # the rows that count lie in low .. high
         high = base - 1
         for p in range(fill[r, 0], fill[r, 1]):
-            if mask[p]:
+            if (marks[p] >> bit) & 1:
                 live[p - base] = 1
                 n += 1
                 low = min(low, p)
@@ -149,7 +148,7 @@ def ends(run_first, fill, begin, ops, mask, last, out):  # type: ignore[no-untyp
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 p = abs(ops[o]) - 1
-                if not mask[p]:
+                if not (marks[p] >> bit) & 1:
                     continue
                 if ops[o] > 0:
                     live[p - base] = 1
@@ -203,7 +202,7 @@ def _regrown(keys, counts, owners, run, n):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _distincts(  # type: ignore[no-untyped-def]
-    run, first, last, stretch, begin, ops, mask, values, out, keys, counts, owners, used, n, k, step
+    run, first, last, stretch, begin, ops, marks, bit, values, out, keys, counts, owners, used, n, k, step
 ):
     """Walk one run from `step` on until it ends or the table is full: (used, n, k, step) to go on from.
 
@@ -225,7 +224,7 @@ def _distincts(  # type: ignore[no-untyped-def]
             adding = ops[o] > 0
             p = abs(ops[o]) - 1
         step += 1
-        if not mask[p]:
+        if not (marks[p] >> bit) & 1:
             continue
         at = _slot(keys, owners, run, values[p])
         if adding:
@@ -247,7 +246,7 @@ def _distincts(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def distincts(run_first, fill, begin, ops, mask, values, out):  # type: ignore[no-untyped-def]
+def distincts(run_first, fill, begin, ops, marks, bit, values, out):  # type: ignore[no-untyped-def]
     """out[k]: how many different values (int64: codes, numbers, bits of doubles) window k holds.
 
     A slot of the table is taken where `owners` names the run, so that nothing has to be cleared for the next one.
@@ -258,7 +257,7 @@ def distincts(run_first, fill, begin, ops, mask, values, out):  # type: ignore[n
         used, n, k, step = 0, 0, first, 0
         while True:
             used, n, k, step = _distincts(
-                r, first, last, fill[r], begin, ops, mask, values, out, keys, counts, owners, used, n, k, step
+                r, first, last, fill[r], begin, ops, marks, bit, values, out, keys, counts, owners, used, n, k, step
             )
             if 2 * used <= len(keys):
                 break

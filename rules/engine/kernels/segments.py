@@ -2,6 +2,9 @@
 
 A group's segment is arena[start:end] with room up to start + room. Appending costs O(1); a row out of order moves the
 tail of its own group only; a full segment moves to the arena's end with twice the room. Nothing costs O(all groups).
+
+The arena is three arrays: store rows, their times, and their *facts* (places, facts): what aggregates read of a row,
+side by side. So a window is one stretch of memory: a small batch's time goes into fetching those more than into sums.
 """
 
 from __future__ import annotations
@@ -59,15 +62,21 @@ def _sort(order, first, last, scratch, times, hashes, ends, heap):  # type: igno
 
 
 @njit(cache=True)
-def insert(  # type: ignore[no-untyped-def]
-    groups, base, times, hashes, ends, heap, horizon, slot_of, start, end, room, rows, arena_times, used
-):
-    """Insert store rows base, base + 1, … into their groups' segments (groups[i] < 0: into none).
+def _copy(source, p, target, q):  # type: ignore[no-untyped-def]
+    for j in range(target.shape[1]):
+        target[q, j] = source[p, j]
 
-    Returns (used, touched, first, places, since). used: the arena's use afterwards, or -1 where it is too small:
-    nothing is done then, and touched[0] is the room that suffices beside what is held. touched: the groups; places: for
-    each the arena places of its new rows, ascending, in places[first[t]:first[t + 1]]; since: the place from which on
-    its segment is not what it was. Rows before `horizon` go from the front of segments that are full.
+
+@njit(cache=True)
+def insert(  # type: ignore[no-untyped-def]
+    groups, base, fresh, times, hashes, ends, heap, horizon, slot_of, start, end, room, rows, arena_times, facts, used
+):
+    """Insert store rows base, base + 1, … with their facts (fresh) into their groups' segments (groups[i] < 0: none).
+
+    Returns (used, touched, first, places). used: the arena's use afterwards, or -1 where it is too small: nothing is
+    done then, and touched[0] is the room that suffices beside what is held. touched: the groups; places: for each the
+    arena places of its new rows, ascending, in places[first[t]:first[t + 1]]. Rows before `horizon` go from the front
+    of segments that are full.
     """
     n = len(groups)
     touched = np.empty(n, np.int64)
@@ -98,7 +107,7 @@ def insert(  # type: ignore[no-untyped-def]
         for t in range(count):
             slot_of[touched[t]] = -1
         touched[0] = moved
-        return -1, touched[:1], first[:1], touched[:0], touched[:0]
+        return -1, touched[:1], first[:1], touched[:0]
     for t in range(count):
         first[t + 1] += first[t]
     cursor = first[:count].copy()
@@ -110,7 +119,6 @@ def insert(  # type: ignore[no-untyped-def]
             cursor[s] += 1
     scratch = np.empty(len(order), np.int64)
     places = np.empty(len(order), np.int64)
-    since = np.full(count, np.int64(-1))
     for t in range(count):
         g = touched[t]
         slot_of[g] = -1
@@ -124,7 +132,8 @@ def insert(  # type: ignore[no-untyped-def]
             for i in range(length):
                 rows[used + i] = rows[start[g] + i]
                 arena_times[used + i] = arena_times[start[g] + i]
-            start[g] = since[t] = used
+                _copy(facts, start[g] + i, facts, used + i)
+            start[g] = used
             end[g] = used + length
             room[g] = 2 * (length + b - a) + 4
             used += room[g]
@@ -140,16 +149,16 @@ def insert(  # type: ignore[no-untyped-def]
             ):
                 rows[k] = rows[i]
                 arena_times[k] = arena_times[i]
+                _copy(facts, i, facts, k)
                 i -= 1
             else:
                 rows[k] = x
                 arena_times[k] = times[x]
+                _copy(fresh, x - base, facts, k)
                 places[j] = k
                 j -= 1
             k -= 1
-        if since[t] < 0:
-            since[t] = places[a]
-    return used, touched[:count], first[: count + 1], places, since
+    return used, touched[:count], first[: count + 1], places
 
 
 @njit(cache=True)
@@ -208,11 +217,11 @@ def affected(touched, first, places, start, end, rows, arena_times, late, reach)
 
 
 @njit(cache=True)
-def refill(groups, since, end, rows, source, column):  # type: ignore[no-untyped-def]
-    """column[p] = source[rows[p]] from since[t] to the end of the segment of groups[t]."""
-    for t in range(len(groups)):
-        for p in range(since[t], end[groups[t]]):
-            column[p] = source[rows[p]]
+def fill(start, end, rows, source, facts, fact):  # type: ignore[no-untyped-def]
+    """facts[p, fact] = source[rows[p]] in all segments."""
+    for g in range(len(start)):
+        for p in range(start[g], end[g]):
+            facts[p, fact] = source[rows[p]]
 
 
 @njit(cache=True)
@@ -227,7 +236,7 @@ def renumber(start, end, room, rows, new_row):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def compact(start, end, room, rows, arena_times, new_rows, new_times):  # type: ignore[no-untyped-def]
+def compact(start, end, room, rows, arena_times, facts, new_rows, new_times, new_facts):  # type: ignore[no-untyped-def]
     """Copy all segments to the front of a new arena, each with a quarter to spare; returns its use."""
     used = 0
     for g in range(len(start)):
@@ -239,6 +248,7 @@ def compact(start, end, room, rows, arena_times, new_rows, new_times):  # type: 
         for i in range(length):
             new_rows[used + i] = rows[start[g] + i]
             new_times[used + i] = arena_times[start[g] + i]
+            _copy(facts, start[g] + i, new_facts, used + i)
         start[g] = used
         end[g] = used + length
         room[g] = length + length // 4 + 1

@@ -1,7 +1,8 @@
 """count, sum, avg and stddev of integers: exact, whatever order rows came in.
 
 Every kernel here and beside takes the same description of windows (see windows.py): `run_first, fill, begin, ops`, then
-`mask` (uint8: whether the row counts and is not NULL) and, but for count, `values`, both in the order of the walk.
+`marks` and, but for count, `values`, both in the order of the walk. A row counts where `bit` of its marks is set: it
+meets the predicates and is not NULL.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _LOW = np.int64(0xFFFFFFFF)
 
 
 @njit(cache=True)
-def count(run_first, fill, begin, ops, mask, counts):  # type: ignore[no-untyped-def]
+def count(run_first, fill, begin, ops, marks, bit, counts):  # type: ignore[no-untyped-def]
     """counts[k]: rows that count in window k.
 
     Here and below rows that do not count are taken times 0 instead of being skipped: whether one counts is hard to
@@ -22,16 +23,16 @@ def count(run_first, fill, begin, ops, mask, counts):  # type: ignore[no-untyped
     for r in range(len(run_first) - 1):
         n = 0
         for p in range(fill[r, 0], fill[r, 1]):
-            n += mask[p]
+            n += (marks[p] >> bit) & 1
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = (ops[o] >> 31) | 1
-                n += sign * mask[sign * ops[o] - 1]
+                n += sign * ((marks[sign * ops[o] - 1] >> bit) & 1)
             counts[k] = n
 
 
 @njit(cache=True)
-def sums(run_first, fill, begin, ops, mask, values, scale, counts, exact, means, beyond):  # type: ignore[no-untyped-def]
+def sums(run_first, fill, begin, ops, marks, bit, values, scale, counts, exact, means, beyond):  # type: ignore[no-untyped-def]
     """exact[k]: the sum of window k, its low 64 bits where beyond[k] says that 64 do not hold it; means[k]: its mean.
 
     The sum is held in two words of 32 bits with room for carries, so that no window can overflow it; means are of
@@ -42,7 +43,7 @@ def sums(run_first, fill, begin, ops, mask, values, scale, counts, exact, means,
         high = np.int64(0)
         low = np.int64(0)
         for p in range(fill[r, 0], fill[r, 1]):
-            counted = np.int64(mask[p])
+            counted = (marks[p] >> bit) & 1
             n += counted
             high += counted * (values[p] >> 32)
             low += counted * (values[p] & _LOW)
@@ -50,7 +51,7 @@ def sums(run_first, fill, begin, ops, mask, values, scale, counts, exact, means,
             for o in range(begin[k], begin[k + 1]):
                 sign = np.int64((ops[o] >> 31) | 1)
                 p = sign * ops[o] - 1
-                counted = sign * mask[p]
+                counted = sign * ((marks[p] >> bit) & 1)
                 n += counted
                 high += counted * (values[p] >> 32)
                 low += counted * (values[p] & _LOW)
@@ -120,7 +121,7 @@ def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True)
-def stddevs(run_first, fill, begin, ops, mask, values, scale, counts, out):  # type: ignore[no-untyped-def]
+def stddevs(run_first, fill, begin, ops, marks, bit, values, scale, counts, out):  # type: ignore[no-untyped-def]
     """Sample standard deviation (n - 1) of values / scale; meaningless where counts[k] < 2."""
     squares = np.zeros(4, np.int64)
     s1 = np.zeros(3, np.int64)
@@ -132,7 +133,7 @@ def stddevs(run_first, fill, begin, ops, mask, values, scale, counts, out):  # t
         low = np.int64(0)
         squares[:] = 0
         for p in range(fill[r, 0], fill[r, 1]):
-            if mask[p]:
+            if (marks[p] >> bit) & 1:
                 n += 1
                 high += values[p] >> 32
                 low += values[p] & _LOW
@@ -141,7 +142,7 @@ def stddevs(run_first, fill, begin, ops, mask, values, scale, counts, out):  # t
             for o in range(begin[k], begin[k + 1]):
                 sign = 1 if ops[o] > 0 else -1
                 p = sign * ops[o] - 1
-                if mask[p]:
+                if (marks[p] >> bit) & 1:
                     n += sign
                     high += sign * (values[p] >> 32)
                     low += sign * (values[p] & _LOW)

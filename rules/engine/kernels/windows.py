@@ -43,8 +43,8 @@ def lower_bounds(run_first, run_start, times, at, over):  # type: ignore[no-unty
 
 
 @njit(cache=True)
-def after_reset(run_first, rows, at, resets, late, seq, low):  # type: ignore[no-untyped-def]
-    """Raise low[k] past the latest earlier row that meets `since` and that the row at at[k] may see."""
+def after_reset(run_first, rows, at, marks, bit, late, seq, low):  # type: ignore[no-untyped-def]
+    """Raise low[k] past the latest earlier row that meets `since` (a bit of its marks) and that at[k]'s row may see."""
     widest = 0
     for r in range(len(run_first) - 1):
         widest = max(widest, at[run_first[r + 1] - 1] - low[run_first[r]])
@@ -55,7 +55,7 @@ def after_reset(run_first, rows, at, resets, late, seq, low):  # type: ignore[no
         p = low[first]
         for k in range(first, last):
             while p < at[k]:
-                if resets[rows[p]]:
+                if (marks[p] >> bit) & 1:
                     found[count] = p
                     count += 1
                 p += 1
@@ -68,12 +68,12 @@ def after_reset(run_first, rows, at, resets, late, seq, low):  # type: ignore[no
 
 
 @njit(cache=True)
-def split_by_value(run_first, rows, at, low, codes, marks):  # type: ignore[no-untyped-def]
+def split_by_value(run_first, rows, at, low, codes, numbers):  # type: ignore[no-untyped-def]
     """Re-cut runs so that each holds the rows that share one `per` value with the row to evaluate.
 
-    codes: int64 a store row, -1 for NULL (which shares with nothing); marks: int64 scratch, one a code, all -1.
-    Returns (run_first, rows, at, low, order): the same as the inputs for the new walk, where new row k is old row
-    order[k]; rows whose own value is NULL are left out.
+    codes: int64 a store row, -1 for NULL (which shares with nothing); numbers: int64 scratch, one a code, all -1.
+    Returns (run_first, origin, at, low, order): the new walk's places are those of `origin` in the old one, the rest is
+    as in the inputs, and new row k is old row order[k]; rows whose own value is NULL are left out.
     """
     total = 0
     kept = 0
@@ -83,15 +83,14 @@ def split_by_value(run_first, rows, at, low, codes, marks):  # type: ignore[no-u
         for k in range(first, last):
             least = min(least, low[k])
             if codes[rows[at[k]]] >= 0:
-                marks[codes[rows[at[k]]]] = 0
+                numbers[codes[rows[at[k]]]] = 0
                 kept += 1
         for p in range(least, at[last - 1] + 1):
             c = codes[rows[p]]
-            total += c >= 0 and marks[c] >= 0
+            total += c >= 0 and numbers[c] >= 0
         for k in range(first, last):
             if codes[rows[at[k]]] >= 0:
-                marks[codes[rows[at[k]]]] = -1
-    new_rows = np.empty(total, np.int64)
+                numbers[codes[rows[at[k]]]] = -1
     origin = np.empty(total, np.int64)
     new_at = np.empty(kept, np.int64)
     new_low = np.empty(kept, np.int64)
@@ -107,36 +106,35 @@ def split_by_value(run_first, rows, at, low, codes, marks):  # type: ignore[no-u
         for k in range(first, last):
             least = min(least, low[k])
             c = codes[rows[at[k]]]
-            if c >= 0 and marks[c] < 0:
-                marks[c] = values
+            if c >= 0 and numbers[c] < 0:
+                numbers[c] = values
                 values += 1
         begin = np.zeros(values + 1, np.int64)
         begin_eval = np.zeros(values + 1, np.int64)
         for p in range(least, at[last - 1] + 1):
             c = codes[rows[p]]
-            if c >= 0 and marks[c] >= 0:
-                begin[marks[c] + 1] += 1
+            if c >= 0 and numbers[c] >= 0:
+                begin[numbers[c] + 1] += 1
         for k in range(first, last):
             c = codes[rows[at[k]]]
             if c >= 0:
-                begin_eval[marks[c] + 1] += 1
+                begin_eval[numbers[c] + 1] += 1
         for v in range(values):
             begin[v + 1] += begin[v]
             begin_eval[v + 1] += begin_eval[v]
         place = begin.copy()
         for p in range(least, at[last - 1] + 1):
             c = codes[rows[p]]
-            if c >= 0 and marks[c] >= 0:
-                new_rows[filled + place[marks[c]]] = rows[p]
-                origin[filled + place[marks[c]]] = p
-                place[marks[c]] += 1
+            if c >= 0 and numbers[c] >= 0:
+                origin[filled + place[numbers[c]]] = p
+                place[numbers[c]] += 1
         place_eval = begin_eval.copy()
         cursor = begin.copy()
         for k in range(first, last):
             c = codes[rows[at[k]]]
             if c < 0:
                 continue
-            v = marks[c]
+            v = numbers[c]
             new = evaluated + place_eval[v]
             place_eval[v] += 1
             order[new] = k
@@ -159,11 +157,11 @@ def split_by_value(run_first, rows, at, low, codes, marks):  # type: ignore[no-u
         for k in range(first, last):
             c = codes[rows[at[k]]]
             if c >= 0:
-                marks[c] = -1
+                numbers[c] = -1
         filled += begin[values]
         evaluated += begin_eval[values]
     new_first[runs] = evaluated
-    return new_first[: runs + 1].copy(), new_rows, new_at, new_low, order
+    return new_first[: runs + 1].copy(), origin, new_at, new_low, order
 
 
 @njit(cache=True)
