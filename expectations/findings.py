@@ -1,0 +1,90 @@
+"""What a gate found: of each expectation whether it holds, and where it does not some of the rows that break it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rules.errors import NightjarError
+
+_SHOWN = 20  # expectations that an error lists
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One expectation of one suite.
+
+    observed: how many rows break it, None where that could not be found out (`problem` says why). examples: at most
+    five of these rows, column to text.
+    """
+
+    suite: str
+    expectation: str
+    sentence: str
+    severity: str
+    success: bool
+    observed: int | None
+    examples: tuple[Mapping[str, str | None], ...] = ()
+    problem: str = ""
+
+    @property
+    def critical(self) -> bool:
+        """Whether it stops publication."""
+        return self.severity == "critical" and not self.success
+
+    def __str__(self) -> str:
+        counted = f"could not be checked: {self.problem}" if self.observed is None else f"broken by {self.observed}"
+        lines = [f"{self.suite}, {self.expectation} ({self.sentence}): {'holds' if self.success else counted}"]
+        lines += [f"    {', '.join(f'{k}={_shown(v)}' for k, v in row.items())}" for row in self.examples]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One suite's findings. validation: Great Expectations' own result, of plain JSON types, which data docs show."""
+
+    suite: str
+    findings: tuple[Finding, ...]
+    validation: dict[str, Any] = field(repr=False)
+
+    @property
+    def success(self) -> bool:
+        """Whether nothing critical is broken."""
+        return not any(finding.critical for finding in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it in plain JSON types; `from_json` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> Checked:
+        """What `as_json` wrote."""
+        findings = (Finding(**{**found, "examples": tuple(found["examples"])}) for found in written["findings"])
+        return cls(written["suite"], tuple(findings), written["validation"])
+
+
+class GateError(NightjarError):
+    """What was checked must not be published. `findings` are the critical expectations that do not hold."""
+
+    def __init__(self, findings: Iterable[Finding], *, remedy: str) -> None:
+        self.findings = tuple(findings)
+        listed = [f"- {finding}" for finding in self.findings[:_SHOWN]]
+        if len(self.findings) > _SHOWN:
+            listed.append(f"- and {len(self.findings) - _SHOWN} more")
+        counted = f"{len(self.findings)} critical expectation{'s do' if len(self.findings) > 1 else ' does'} not hold"
+        super().__init__("\n".join([counted, *listed, ""]), where="the gate", remedy=remedy)
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}{self.remedy}"
+
+
+def refuse(checked: Iterable[Checked], *, remedy: str = "The staged data stays where it is: look there") -> None:
+    """Raise GateError where a critical expectation does not hold."""
+    broken = [finding for each in checked for finding in each.findings if finding.critical]
+    if broken:
+        raise GateError(broken, remedy=remedy)
+
+
+def _shown(value: str | None) -> str:
+    return "NULL" if value is None else value

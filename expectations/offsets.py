@@ -1,0 +1,145 @@
+"""Which offsets of a stream's topic the lake does not have: the proof that nothing was lost.
+
+How it works: a partition's records of a day, and the last one before them, have consecutive offsets. That is one
+aggregate; only a partition for which it does not hold is put in order, and only what is missing there is looked for
+among the other days' records (where producers stamp arrivals, a day's records need not be neighbours). What is missing
+then is asked of Kafka itself: see topic.py.
+
+What it does not do: ask about what came before the first record that was ever archived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from expectations.suites import GAPS
+from rules.streams import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# Days to look back for the record before the day's first, before all days are read.
+_LOOKS_BACK = (1, 31)
+# More gaps than this are not told apart: the first are.
+MOST_GAPS = 10_000
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Offsets that are missing, both ends included. known: whether that is known to be no loss (None: not asked)."""
+
+    stream: str
+    partition: int
+    first_missing: int
+    last_missing: int
+    known: bool | None = None
+    why: str = "not looked into"
+
+
+def gaps(
+    records: DataFrame, stream: Stream, day: date, kafka: Mapping[str, Any], *, most_asked: int = 500
+) -> DataFrame:
+    """What is missing among the day's records and just before them, as GAPS.
+
+    records: all of the stream's table. kafka: what kafka-python's clients are given. most_asked: gaps that Kafka is
+    asked about, the longest first; each takes some milliseconds.
+    """
+    from expectations.topic import ask
+
+    return frame(records.sparkSession, ask(missing(records, stream.name, day), stream.topic, kafka, most_asked))
+
+
+def frame(session: SparkSession, found: list[Gap]) -> DataFrame:
+    """The gaps as GAPS."""
+    return session.createDataFrame(
+        [astuple(gap) for gap in found], ", ".join(f"{name} {kind}" for name, kind in GAPS.items())
+    )
+
+
+def missing(records: DataFrame, stream: str, day: date) -> list[Gap]:
+    """The gaps of a day in order, at most MOST_GAPS. records: all of the stream's; partition, offset, arrival_date."""
+    from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+
+    today = records.where(F.col("arrival_date") == F.lit(day)).select("partition", "offset")
+    counted = today.groupBy("partition").agg(
+        F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("rows")
+    )
+    spans = {row["partition"]: row for row in counted.collect()}
+    before = _last_before(records, day, {partition: row["first"] for partition, row in spans.items()})
+    found = [
+        Gap(stream, partition, last + 1, spans[partition]["first"] - 1)
+        for partition, last in before.items()
+        if last + 1 < spans[partition]["first"]
+    ]
+    broken = [p for p, row in spans.items() if row["rows"] != row["last"] - row["first"] + 1]
+    if broken:
+        found += _between(today.where(F.col("partition").isin(broken)).distinct(), stream, [])
+    if found:
+        found = _of_other_days(records.where(F.col("arrival_date") != F.lit(day)), stream, found)
+    return sorted(found, key=lambda gap: (gap.partition, gap.first_missing))
+
+
+def _last_before(records: DataFrame, day: date, firsts: Mapping[int, int]) -> dict[int, int]:
+    """Of each partition the last offset before its first of the day; partitions that have none are left out."""
+    from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+
+    wanted, found = {p: first for p, first in firsts.items() if first > 0}, dict[int, int]()
+    for days in (*_LOOKS_BACK, None):
+        if not wanted:
+            break
+        earlier = records.where(_any([(F.col("partition") == p) & (F.col("offset") < o) for p, o in wanted.items()]))
+        if days is not None:
+            earlier = earlier.where(F.col("arrival_date").between(day - timedelta(days), day - timedelta(1)))
+        found |= dict(earlier.groupBy("partition").agg(F.max("offset")).collect())
+        wanted = {partition: first for partition, first in wanted.items() if partition not in found}
+    return found
+
+
+def _of_other_days(records: DataFrame, stream: str, found: list[Gap]) -> list[Gap]:
+    """What is left of the gaps when the records of other days are put into them."""
+    from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+
+    spans: dict[int, tuple[int, int]] = {}
+    for gap in found:
+        first, last = spans.get(gap.partition, (gap.first_missing, gap.last_missing))
+        spans[gap.partition] = (min(first, gap.first_missing), max(last, gap.last_missing))
+    near = records.where(
+        _any([(F.col("partition") == p) & F.col("offset").between(*ends) for p, ends in spans.items()])
+    )
+    session = records.sparkSession
+    bounds = session.createDataFrame(
+        [(gap.partition, gap.first_missing, gap.last_missing) for gap in found],
+        "in_partition int, first_missing bigint, last_missing bigint",
+    )
+    inside = near.join(
+        F.broadcast(bounds),
+        (F.col("partition") == F.col("in_partition")) & F.col("offset").between(*map(F.col, bounds.columns[1:])),
+    ).select("partition", "first_missing", "offset")
+    ends = bounds.select(
+        F.col("in_partition").alias("partition"),
+        "first_missing",
+        F.explode(F.array(F.col("first_missing") - 1, F.col("last_missing") + 1)).alias("offset"),
+    )
+    return _between(inside.unionByName(ends).distinct(), stream, ["first_missing"])
+
+
+def _between(offsets: DataFrame, stream: str, within: list[str]) -> list[Gap]:
+    """Where an offset does not follow the one before it, of its partition and the columns to look at it within."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+
+    order = Window.partitionBy("partition", *within).orderBy("offset")
+    after = F.lag("offset").over(order) + 1
+    placed = offsets.select("partition", after.alias("first"), (F.col("offset") - 1).alias("last"))
+    rows = placed.where(F.col("first") <= F.col("last")).orderBy("partition", "first").limit(MOST_GAPS).collect()
+    return [Gap(stream, row["partition"], row["first"], row["last"]) for row in rows]
+
+
+def _any(conditions: list[Column]) -> Column:
+    found = conditions[0]
+    for condition in conditions[1:]:
+        found |= condition
+    return found

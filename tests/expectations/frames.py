@@ -1,0 +1,96 @@
+"""Frames that every expectation holds of, small enough to see what one changed value breaks."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lake.tables import RECONCILIATION, VIOLATIONS, events_table
+from rules.model import parse_rule
+from rules.streams import load_streams
+from rules.truth import Truth
+from rules.versions import RuleSet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DAY = date(2026, 1, 5)
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+STREAMS = load_streams()
+STREAM = STREAMS["transactions"]
+EVENTS = events_table(STREAM)
+RULES = RuleSet.of(
+    [
+        parse_rule(
+            {
+                "id": "spent", "stream": "transactions", "group_by": ["customer_id"],
+                "measures": {"spent": {"sum": "amount", "over": "1h"}}, "when": "spent > 25",
+            },
+            STREAMS,
+        )
+    ],
+    0,
+)  # fmt: skip
+
+
+def event(number: int, **changed: Any) -> dict[str, Any]:
+    """The record at one offset of one of two partitions; every fifth is unusable."""
+    at = NOON + timedelta(minutes=number)
+    row = dict.fromkeys(EVENTS.columns) | {
+        "partition": number % 2, "offset": 100 + number // 2, "arrival_time": at, "arrival_date": DAY,
+    }  # fmt: skip
+    if number % 20 == 19:
+        row |= {"rejected": "not_json", "detail": "no JSON", "original": b"{"}
+    else:
+        row |= {
+            "transaction_id": f"t{number}", "event_time": at - timedelta(seconds=5), "customer_id": f"c{number % 3}",
+            "terminal_id": "m", "amount": Decimal(number),
+        }  # fmt: skip
+    return row | changed
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Clean rows as Spark frames; `changed` maps the number of a row to new values of some columns."""
+
+    session: "SparkSession"
+
+    def events(self, changed: dict[int, dict[str, Any]] | None = None, ddl: str = EVENTS.ddl) -> "DataFrame":
+        """40 records of one day."""
+        rows = [event(number, **(changed or {}).get(number, {})) for number in range(40)]
+        return self.of(rows, ddl)
+
+    def of(self, rows: list[dict[str, Any]], ddl: str) -> "DataFrame":
+        """Rows as a frame, of one partition: a task costs more than these rows."""
+        from pyspark.sql.types import StructType
+
+        schema = StructType.fromDDL(ddl)
+        made = self.session.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], schema)
+        return made.coalesce(1)
+
+    def violations(self, changed: dict[int, dict[str, Any]] | None = None) -> "DataFrame":
+        """What the rule concludes about the clean events."""
+        rows = [{**row, **(changed or {}).get(i, {})} for i, row in enumerate(truth().to_pylist())]
+        return self.of(rows, VIOLATIONS.ddl).drop("event_date")
+
+    def outcomes(self, changed: dict[int, dict[str, Any]] | None = None) -> "DataFrame":
+        """Three matched, two missed, two retracted and a revised one: 6 violations, 6 alerts."""
+        outcomes = ["matched"] * 3 + ["missed"] * 2 + ["retracted"] * 2 + ["revised"]
+        rows = [
+            {
+                "day": DAY, "alert_id": f"a{i}", "rule_id": "r", "rule_version": 1, "stream": "transactions",
+                "group": "{}", "event_id": f"t{i}", "event_time": NOON, "outcome": outcome,
+                "cause": None if outcome == "matched" else "late_event", **(changed or {}).get(i, {}),
+            }
+            for i, outcome in enumerate(outcomes)
+        ]  # fmt: skip
+        return self.of(rows, RECONCILIATION.ddl)
+
+
+def truth() -> pa.Table:
+    """The violations of the clean events."""
+    usable = [row for row in map(event, range(40)) if row["rejected"] is None]
+    fields = [{name: row[name] for name in STREAM.fields} for row in usable]
+    return Truth(STREAM, RULES, pa.Table.from_pylist(fields, STREAM.schema)).violations()

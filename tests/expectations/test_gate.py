@@ -1,0 +1,198 @@
+"""Each expectation holds of what is right, and is broken by one row that is not."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from expectations import gate
+from expectations.findings import Checked, Finding, GateError, refuse
+from expectations.offsets import Gap, frame
+from expectations.rechecked import rechecked
+from rules.engine.records import alert_id
+from tests.expectations.frames import DAY, EVENTS, NOON, RULES, STREAM, Frames, truth
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+pytestmark = pytest.mark.spark
+
+
+def broken(checked: Checked) -> dict[str, int | None]:
+    """The expectations that do not hold, and how many rows break each."""
+    return {found.expectation: found.observed for found in checked.findings if not found.success}
+
+
+def finding(checked: Checked, name: str) -> Finding:
+    """The finding of that name."""
+    (found,) = [found for found in checked.findings if found.expectation == name]
+    return found
+
+
+def held_against_events(frames: Frames, violations: "DataFrame") -> "DataFrame":
+    """The violations, rechecked on the clean events, of which one arrived twice."""
+    again = frames.events({0: {"transaction_id": "t4", "amount": Decimal(999), "offset": 900}}).where("offset = 900")
+    events = frames.events().unionByName(again.selectExpr(*late(again))).where("rejected IS NULL")
+    return rechecked(violations, {STREAM.name: events}, {STREAM.name: STREAM}, RULES)
+
+
+def late(events: "DataFrame") -> list[str]:
+    """The columns, with an arrival a day later."""
+    return [f"arrival_time + INTERVAL 1 DAY AS {n}" if n == "arrival_time" else f"`{n}`" for n in events.columns]
+
+
+def test_what_is_right_passes(frames: Frames) -> None:
+    """Clean events, offsets, violations and outcomes: every expectation holds, and nothing is refused."""
+    checked = [
+        *gate.check_events(STREAM, EVENTS.columns, frames.events(), frame(frames.session, [])),
+        gate.check_violations(held_against_events(frames, frames.violations())),
+        gate.check_reconciliation(frames.outcomes(), violations=6, standing=6),
+    ]
+    assert [broken(each) for each in checked] == [{}] * 4
+    assert [found.problem for each in checked for found in each.findings if found.problem] == []
+    refuse(checked)
+
+
+def test_nothing_passes_too(frames: Frames) -> None:
+    """A day without records, violations and alerts is no failure."""
+    nothing = frames.session.createDataFrame([], EVENTS.schema)
+    assert [broken(each) for each in gate.check_events(STREAM, EVENTS.columns, nothing, frame(frames.session, []))] == [
+        {}, {},
+    ]  # fmt: skip
+    assert broken(gate.check_reconciliation(frames.outcomes().limit(0), violations=0, standing=0)) == {}
+
+
+def test_each_expectation_on_events_can_break(frames: Frames) -> None:
+    """One spoiled record each; the amount's needs a column that is wider than declared."""
+    spoiled = {
+        1: {"transaction_id": ""},
+        3: {"event_time": None},
+        5: {"event_time": NOON + timedelta(minutes=6, microseconds=1)},
+        7: {"event_time": datetime(1999, 12, 31, 23, 59, 59, tzinfo=UTC)},
+        9: {"arrival_date": DAY + timedelta(days=1)},
+        11: {"amount": Decimal("0.001")},
+        13: {"offset": 105},
+        15: {"transaction_id": "t17"},
+        19: {"detail": None},
+        21: {"rejected": "not_json", "detail": "no JSON", "original": b"{"},
+    }
+    wider = EVENTS.ddl.replace("decimal(12,2)", "decimal(20,4)")
+    gaps = frame(
+        frames.session,
+        [
+            Gap("transactions", 0, 5, 6, known=True, why="markers"),
+            Gap("transactions", 0, 8, 9, known=False, why="a record"),
+            Gap("transactions", 1, 1, 1),
+        ],
+    )
+    events, offsets = gate.check_events(STREAM, EVENTS.columns, frames.events(spoiled, wider), gaps)
+    assert broken(events) == {
+        "columns": 1, "event_id_given": 1, "event_time_given": 1, "event_time_within_skew": 1, "event_time_sane": 1,
+        "rejected_explained": 1, "arrival_known": 1, "amount_in_precision": 1, "few_rejected": 3,
+        "coordinates_unique": 1, "event_id_names_one_event": 1,
+    }  # fmt: skip
+    assert broken(events).keys() == {found.expectation for found in events.findings}
+    assert finding(events, "event_time_within_skew").examples == (
+        {
+            "partition": "1", "offset": "102", "arrival_time": "2026-01-05 12:05:00", "rejected": None, "detail": None,
+            "transaction_id": "t5", "event_time": "2026-01-05 12:06:00.000001", "customer_id": "c2",
+            "terminal_id": "m", "amount": "5.0000",
+        },
+    )  # fmt: skip
+    assert finding(events, "columns").examples == (
+        {"column": "amount", "declared": "decimal(12,2)", "found": "decimal(20,4)"},
+    )
+    assert finding(events, "coordinates_unique").examples == ({"partition": "1", "offset": "105", "rows": "2"},)
+    assert finding(events, "event_id_names_one_event").examples == ({"transaction_id": "t17", "$records": "2"},)
+    warned = {found.expectation for found in events.findings if found.severity == "warning"}
+    assert warned == {"event_time_sane", "few_rejected", "event_id_names_one_event"}
+    assert broken(offsets) == {"nothing_lost": 1, "gaps_looked_into": 1}
+    assert finding(offsets, "nothing_lost").examples[0]["first_missing"] == "8"
+
+
+def test_each_expectation_on_violations_can_break(frames: Frames) -> None:
+    """One spoiled violation each; what is no JSON can be no true group or condition either."""
+    rows = truth().to_pylist()
+
+    def id_of(event: str, version: int = 1) -> str:
+        return alert_id("spent", version, event)
+
+    spoiled: dict[int, dict[str, Any]] = {
+        0: {"alert_id": "0" * 32},
+        1: {"event_id": "nobody", "alert_id": id_of("nobody")},
+        2: {"group": '{"customer_id":"nobody"}'},
+        3: {"rule_version": 2, "alert_id": id_of(rows[3]["event_id"], 2)},
+        4: {"measures": '{"spent":"25.00"}'},
+        5: {"group": '{"customer_id"'},
+        6: {"measures": "25.01"},
+        7: rows[8],
+        9: {"stream": "unheard-of"},
+    }
+    checked = gate.check_violations(held_against_events(frames, frames.violations(spoiled)))
+    assert broken(checked) == {
+        "alert_id_true": 2, "event_exists": 2, "group_true": 3, "version_effective": 2, "condition_true": 2,
+        "group_json": 1, "measures_json": 1, "alert_id_unique": 1,
+    }  # fmt: skip
+    assert broken(checked).keys() | {"columns"} == {found.expectation for found in checked.findings}
+    assert finding(checked, "alert_id_unique").examples == ({"alert_id": rows[8]["alert_id"], "rows": "2"},)
+
+
+def test_each_expectation_on_outcomes_can_break(frames: Frames) -> None:
+    """One spoiled outcome each; an outcome that is none adds up to nothing."""
+    spoiled: dict[int, dict[str, Any]] = {
+        0: {"cause": "late_event"},
+        1: {"outcome": "lost", "cause": "cold_start"},
+        4: {"cause": "bad luck"},
+        5: {"cause": "unexplained"},
+        6: {"alert_id": "a7"},
+    }
+    checked = gate.check_reconciliation(frames.outcomes(spoiled).drop("event_time"), violations=6, standing=6)
+    assert broken(checked) == {
+        "columns": 1, "outcome_known": 1, "cause_where_differing": 1, "cause_known": 1, "explained": 1,
+        "violations_add_up": 1, "alerts_add_up": 1, "alert_id_unique": 1,
+    }  # fmt: skip
+    assert broken(checked).keys() == {found.expectation for found in checked.findings}
+    (example,) = finding(checked, "explained").examples
+    assert example["alert_id"] == "a5"
+
+
+def test_what_cannot_be_checked_is_not_taken_for_right(frames: Frames) -> None:
+    """Without a column that expectations look at, they are broken, and the first finding says which it is."""
+    events = frames.events().drop("arrival_time")
+    checked, _ = gate.check_events(STREAM, EVENTS.columns, events, frame(frames.session, []))
+    assert finding(checked, "columns").examples == ({"column": "arrival_time", "declared": "timestamp", "found": None},)
+    skew = finding(checked, "event_time_within_skew")
+    assert (skew.success, skew.observed) == (False, None)
+    assert "arrival_time" in skew.problem
+    with pytest.raises(GateError, match="could not be checked"):
+        refuse([checked])
+
+
+def test_findings_outlive_the_process(frames: Frames) -> None:
+    """What was checked is JSON and back, and refuses in the same words."""
+    checked = gate.check_reconciliation(frames.outcomes({5: {"cause": "unexplained"}}), violations=6, standing=7)
+    again = Checked.from_json(json.loads(json.dumps(checked.as_json())))
+    assert again == checked
+    with pytest.raises(GateError) as refusal:
+        refuse([again], remedy="Look there")
+    assert str(refusal.value) == (
+        "the gate: 2 critical expectations do not hold\n"
+        "- reconciliation, explained (every difference is explained): broken by 1\n"
+        "    alert_id=a5, rule_id=r, rule_version=1, stream=transactions, group={}, event_id=t5, "
+        "event_time=2026-01-05 12:00:00, outcome=retracted, cause=unexplained\n"
+        "- reconciliation, alerts_add_up (matched, retracted and revised alerts are the 7 that the stream had "
+        "standing): broken by 1\n"
+        "Look there"
+    )
+
+
+def test_warnings_are_reported_and_refuse_nothing() -> None:
+    """Only what is critical stops publication."""
+    found = {"suite": "s", "sentence": "it holds", "success": False, "observed": 1}
+    checked = Checked("s", (Finding(expectation="e", severity="warning", **found),), {})
+    assert checked.success
+    refuse([checked])
+    with pytest.raises(GateError, match="1 critical expectation does not hold\n- s, e"):
+        refuse([Checked("s", (Finding(expectation="e", severity="critical", **found),), {})])
