@@ -63,6 +63,8 @@ def _judged(consumer: KafkaConsumer, gap: Gap, place: TopicPartition, begin: int
     consumer.assign([place])
     consumer.seek(place, max(gap.first_missing, begin))
     end = consumer.end_offsets([place])[place]
+    if end <= gap.last_missing:
+        return replace(gap, known=False, why=f"the topic ends at offset {end}: was it made anew?")
     first = _first_record(consumer, place, gap.last_missing + 1, end)
     if first > gap.last_missing:
         return replace(gap, known=True, why=why)
