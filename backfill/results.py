@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name every Spark progr
 
 from backfill.config import BackfillConfig, Request
 from backfill.scope import group_by_name
-from backfill.staging import CORRECTED, EVALUATED, OUTCOMES, TOUCHED_GROUPS, Notes
+from backfill.staging import CORRECTED, EVALUATED, OUTCOMES, REPLACEMENT, TOUCHED_GROUPS, Notes
 from lake import delta
 from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS
 from rules.timestamps import MAX_TIMESTAMP, iso_text
@@ -46,10 +46,14 @@ def publish_violations(session: SparkSession, config: BackfillConfig, request: R
     judged = in_scope(session, known, request, config, ruleset).select(*VIOLATIONS.columns)
     changed = staged.exceptAll(judged).count() + judged.exceptAll(staged).count()
     if changed:
-        kept = known.join(judged.select("alert_id"), "alert_id", "left_anti")
+        kept = known.join(judged.select("alert_id"), "alert_id", "left_anti").select(*VIOLATIONS.columns)
+        # written first: what replaces part of a table must not be read from it in the same breath
+        replacement = str(folder / REPLACEMENT)
+        kept.unionByName(staged).write.mode("overwrite").parquet(replacement)
         days = session.range(1).select(first.cast("string"), last.cast("string")).collect()[0]
-        condition = f"event_date BETWEEN '{days[0]}' AND '{days[1]}'"
-        delta.replace(kept.unionByName(staged).repartition("event_date"), root, VIOLATIONS, condition)
+        condition = f"event_date >= '{days[0]}' AND event_date <= '{days[1]}'"  # Delta cannot resolve BETWEEN here
+        rows = session.read.schema(VIOLATIONS.schema).parquet(replacement).repartition("event_date")
+        delta.replace(rows, root, VIOLATIONS, condition)
     return changed
 
 

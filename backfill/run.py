@@ -8,6 +8,7 @@ tables, the manifest. Until publish only the staged folder is written, so a run 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ class Run:
         folder = self.request.staged(self.config.lake)
         began = time.monotonic()
         try:
-            counts = STAGES[stage](self)
+            counts = STAGES[stage][0](self)
         except Exception as failure:
             self._conclude("failed", f"{stage}: {failure}"[:4000])
             raise
@@ -112,12 +113,13 @@ class Run:
         results.add_manifest(self.session, self.config, self.request, notes, manifest, _now())
 
 
-STAGES = {
-    "archive": Run.archive,
-    "evaluate": Run.evaluate,
-    "gate": Run.gate,
-    "reconcile": Run.reconcile,
-    "publish": Run.publish,
+# What each stage does, in their order.
+STAGES: dict[str, tuple[Callable[[Run], dict[str, Any]], str]] = {
+    "archive": (Run.archive, "what is new on Kafka, to the lake"),
+    "evaluate": (Run.evaluate, "the groups that the day's events touch, by the stream's own engine"),
+    "gate": (Run.gate, "what must hold of events and violations before anything is published"),
+    "reconcile": (Run.reconcile, "the stream's last words against the truth, and why they differ"),
+    "publish": (Run.publish, "corrections to Kafka, results to their tables"),
 }
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 EVALUATED, FAILED, KEYS, TOUCHED_GROUPS = "violations", "failures", "keys", "touched"
 # Parquet: outcomes of alerts, and the corrections to publish.
 OUTCOMES, CORRECTED = "outcomes", "corrections"
+# Parquet: the violations of the event dates that publishing replaces.
+REPLACEMENT = "replacement"
 _NOTES, _PROGRESS = "run.json", "progress.json"
 
 

@@ -1,0 +1,113 @@
+"""One alert explained: the rule's version, the events in its window, what the measures are, and what was said of it.
+
+Everything is read from the lake, and the measures come from the engine itself, over the group's events of the widest
+window. So what is shown is the truth as the lake has it now, beside what the stream and the backfill have said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from backfill.config import BackfillError
+from backfill.reconciliation import last_words
+from lake.config import LakeConfig
+from lake.reading import scan
+from lake.tables import ALERTS, RECONCILIATION, RULES, VIOLATIONS, events_table
+from rules.engine.store import ARRIVAL
+from rules.streams import Stream
+from rules.truth import Truth
+from rules.versions import RuleSet, RuleVersion
+from streaming.rulebook import RuleBook, RuleMessage
+
+_PLACE = ["partition", "offset"]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """revisions: the alert's records, oldest first; window: the group's events from the widest window on to the event,
+    each id once; measures: the truth, None where the event is not in the lake; outcomes: of the runs that judged it."""
+
+    version: RuleVersion
+    stream: Stream
+    event_id: str
+    group: str
+    violated: bool
+    measures: dict[str, Any] | None
+    window: pl.DataFrame
+    revisions: pl.DataFrame
+    outcomes: pl.DataFrame
+
+
+def explain(config: LakeConfig, activation_delay: int, alert_id: str) -> Explanation:
+    """Explain the alert. activation_delay: µs.
+
+    Raises:
+        BackfillError: the lake has no such alert, or not what it is about.
+    """
+    root, mine = config.root, pl.col("alert_id") == alert_id
+    revisions = scan(root, ALERTS).filter(mine).collect().sort("revision", "emitted_at").unique(
+        ["revision", "source"], keep="first", maintain_order=True
+    )  # fmt: skip
+    violations = scan(root, VIOLATIONS).filter(mine).collect()
+    known = violations if violations.height else last_words(revisions)
+    if not known.height:
+        raise BackfillError(
+            "the lake has no such alert", where=f"alert {alert_id}", remedy="Run `nightjar archive`, or look at the id"
+        )
+    said = known.row(0, named=True)
+    stream = config.streams[said["stream"]]
+    version = _version(config, activation_delay, said["rule_id"], said["rule_version"])
+    window = _window(config, stream, version, said)
+    measures, violated = None, False
+    if window.height:
+        table = window.select(*stream.fields, ARRIVAL, *_PLACE).to_arrow().cast(_schema(stream))
+        truth = Truth(stream, RuleSet((RuleVersion(version.rule, version.version, -(1 << 61)),)), table)
+        for row in truth.table(every=True).to_pylist():
+            if row["event_id"] == said["event_id"]:
+                measures, violated = json.loads(row["measures"]), row["violated"]
+    outcomes = scan(root, RECONCILIATION).filter(mine).collect().sort("day")
+    return Explanation(
+        version, stream, said["event_id"], said["group"], violated, measures, window, revisions, outcomes
+    )
+
+
+def _version(config: LakeConfig, activation_delay: int, rule_id: str, number: int) -> RuleVersion:
+    book = RuleBook(config.streams, activation_delay)
+    messages = scan(config.root, RULES).sort("offset").select("offset", pl.col(ARRIVAL).dt.epoch("us"), "value")
+    for offset, arrival, value in messages.collect().iter_rows():
+        book.receive(RuleMessage(offset, arrival, value or b""))
+    found = [version for version in book.ruleset.of_rule(rule_id) if version.version == number]
+    if not found:
+        raise BackfillError(
+            "is not on the rules topic", where=f"rule {rule_id} version {number}", remedy="Run `nightjar archive`"
+        )
+    return found[0]
+
+
+def _window(config: LakeConfig, stream: Stream, version: RuleVersion, said: Mapping[str, Any]) -> pl.DataFrame:
+    """The group's events from the widest window up to the alert's, each id's first arrival, in time's order."""
+    reach = timedelta(microseconds=max((measure.over for measure in version.rule.measures.values()), default=0))
+    at, name = pl.col(stream.event_time), stream.event_id
+    end = said["event_time"]
+    near = scan(config.root, events_table(stream)).filter(
+        pl.col("rejected").is_null(), at >= end - reach, at <= end, pl.col("arrival_date") >= (end - reach).date()
+    )
+    event = near.filter(pl.col(name) == said["event_id"]).sort(ARRIVAL, *_PLACE).collect()
+    if not event.height:
+        return event
+    for field in version.rule.group_by:
+        near = near.filter(pl.col(field) == event.get_column(field)[0])
+    ordered = near.sort(ARRIVAL, *_PLACE).unique(name, keep="first", maintain_order=True)
+    return ordered.sort(stream.event_time, name).collect()
+
+
+def _schema(stream: Stream) -> pa.Schema:
+    coordinates = [(ARRIVAL, pa.timestamp("us", "UTC")), ("partition", pa.int32()), ("offset", pa.int64())]
+    return pa.schema([*stream.schema, *coordinates])
