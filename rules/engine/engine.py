@@ -153,16 +153,15 @@ class Engine:
         self.store.append(fresh, arrival, seq, late)
         self._masks.extend()
         evaluated, said = self._evaluate(base)
-        taken = pa.Table.from_arrays(
-            [*(fresh.column(name) for name in self._event_columns), pa.array(seq), pa.array(late.astype(np.bool_))],
-            [*self._event_columns, SEQ, LATE],
-        )
+        taken = fresh.select(self._event_columns)
+        taken = taken.append_column(SEQ, pa.array(seq)).append_column(LATE, pa.array(late.astype(np.bool_)))
+        delta = Delta(pa.Table.from_batches([taken]), entries(self.store, said))
         advance = Advance(
             alerts_table(self.store, said),
-            taken.filter(taken.column(LATE)) if late.any() else taken.slice(0, 0),
+            delta.events.filter(taken.column(LATE)) if late.any() else delta.events.slice(0, 0),
             duplicates,
-            [failure for result in evaluated for failure in self._failures(result)],
-            Delta(taken, entries(self.store, said)),
+            [failure for result in evaluated if result.overflows for failure in self._failures(result)],
+            delta,
             evaluated,
         )
         if clock is not None and clock > self.clock:
@@ -213,7 +212,7 @@ class Engine:
     def _failures(self, result: Evaluated) -> list[Failure]:
         version = result.compiled.version
         rows = result.rows[[overflow.at for overflow in result.overflows]]
-        event_ids = self.store.array(self.stream.event_id, rows) if len(rows) else []
+        event_ids = self.store.array(self.stream.event_id, rows)
         return [
             Failure(version.rule.id, version.version, overflow.measure, event_id.as_py())
             for overflow, event_id in zip(result.overflows, event_ids, strict=True)

@@ -69,7 +69,7 @@ def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> I
         violated = condition & seen
         if overflows:
             violated[[overflow.at for overflow in overflows]] = 0
-        yield Evaluated(compiled, rows, seen, np.flatnonzero(violated), of_rule, overflows)
+        yield Evaluated(compiled, rows, seen, violated.nonzero()[0], of_rule, overflows)
 
 
 def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], np.ndarray | None]:

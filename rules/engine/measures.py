@@ -191,5 +191,5 @@ def _of_integers(function: Function, counts: Int64Array, results: list[npt.NDArr
         return Values(results[0], (counts >= 2).view(np.uint8), _NONE)
     exact, means, beyond = results
     if function is Function.SUM:
-        return Values(exact, None, np.flatnonzero(beyond))
+        return Values(exact, None, beyond.nonzero()[0])
     return Values(means, (counts > 0).view(np.uint8), _NONE)

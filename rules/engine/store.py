@@ -207,7 +207,8 @@ class EventStore:
 
 def in_arrival_order(events: pa.RecordBatch) -> pa.RecordBatch:
     """Rows by arrival time, then partition and offset where given, then as they stand."""
-    if (np.diff(physical(events.column(ARRIVAL), Kind.TIMESTAMP)) > 0).all():
+    arrival = physical(events.column(ARRIVAL), Kind.TIMESTAMP)
+    if (arrival[1:] > arrival[:-1]).all():
         return events
     keys = [(ARRIVAL, "ascending")]
     keys += [(name, "ascending") for name in ("partition", "offset") if name in events.schema.names]

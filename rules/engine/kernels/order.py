@@ -202,19 +202,19 @@ def _regrown(keys, counts, owners, run, n):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _distincts(  # type: ignore[no-untyped-def]
-    run, first, last, stretch, begin, ops, marks, bit, values, out, keys, counts, owners, used, n, k, step
+    run, first, last, start, stop, begin, ops, marks, bit, values, out, keys, counts, owners, used, n, k, step
 ):
     """Walk one run from `step` on until it ends or the table is full: (used, n, k, step) to go on from.
 
     A function of its own that makes no table: where Numba sees one made, it counts references at every step.
     """
-    filled = stretch[1] - stretch[0]
+    filled = stop - start
     steps = filled
     if last > first:
         steps += begin[last] - begin[first]
     while step < steps and 2 * used <= len(keys):
         if step < filled:
-            p = stretch[0] + step
+            p = start + step
             adding = True
         else:
             o = begin[first] + step - filled
@@ -257,8 +257,9 @@ def distincts(run_first, fill, begin, ops, marks, bit, values, out):  # type: ig
         used, n, k, step = 0, 0, first, 0
         while True:
             used, n, k, step = _distincts(
-                r, first, last, fill[r], begin, ops, marks, bit, values, out, keys, counts, owners, used, n, k, step
-            )
+                r, first, last, fill[r, 0], fill[r, 1], begin, ops, marks, bit, values, out,
+                keys, counts, owners, used, n, k, step,
+            )  # fmt: skip
             if 2 * used <= len(keys):
                 break
             keys, counts, owners = _regrown(keys, counts, owners, r, n)

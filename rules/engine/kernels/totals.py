@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 _LOW = np.int64(0xFFFFFFFF)
+_SHORT = np.int64(1 << 31)  # the square of what is below it fits 63 bits
 
 
 @njit(cache=True)
@@ -74,6 +75,10 @@ def _carry(limbs):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _square(x, sign, squares):  # type: ignore[no-untyped-def]
+    if -_SHORT < x < _SHORT:
+        squares[0] += sign * (x * x & _LOW)
+        squares[1] += sign * (x * x >> 32)
+        return
     m = np.uint64(abs(x)) if x != np.int64(-(2**63)) else np.uint64(1) << np.uint64(63)
     a = np.int64(m >> np.uint64(32))
     b = np.int64(m & np.uint64(0xFFFFFFFF))

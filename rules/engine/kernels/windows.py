@@ -15,9 +15,13 @@ from numba import njit
 
 @njit(cache=True)
 def _earliest(times, a, b, bound):  # type: ignore[no-untyped-def]
-    """The first index from a to b whose time is not before bound; most windows are short, so near b is tried first."""
-    if b - a > 8 and times[b - 8] < bound:
-        a = b - 7
+    """The first index from a to b whose time is not before bound, looked for from b: most windows are short."""
+    step = 8
+    while b - step > a and times[b - step] >= bound:
+        b -= step
+        step *= 2
+    if b - step > a:
+        a = b - step + 1
     while a < b:
         middle = (a + b) >> 1
         if times[middle] < bound:
@@ -170,9 +174,7 @@ def _visible(p, late, rank, base, seen):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _with_room(ops, needed):  # type: ignore[no-untyped-def]
-    if needed <= len(ops):
-        return ops
+def _longer(ops, needed):  # type: ignore[no-untyped-def]
     longer = np.empty(2 * needed, np.int32)
     longer[: len(ops)] = ops
     return longer
@@ -191,7 +193,7 @@ def changes(run_first, rows, at, low, excluding, late, last_late, seq):  # type:
     fill = np.empty((len(run_first) - 1, 2), np.int64)
     begin = np.zeros(len(at) + 1, np.int64)
     ops = np.empty(2 * len(at) + 64, np.int32)
-    nothing = np.empty(0, np.int64)
+    rank = places = arrivals = np.empty(0, np.int64)
     n = 0
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
@@ -206,7 +208,6 @@ def changes(run_first, rows, at, low, excluding, late, last_late, seq):  # type:
                 if late[rows[p]] and seq[rows[p]] > oldest:
                     contended += 1
         is_late = contended > 0
-        rank = places = arrivals = nothing
         if is_late:
             places = np.empty(contended, np.int64)
             arrivals = np.empty(contended, np.int64)
@@ -230,7 +231,9 @@ def changes(run_first, rows, at, low, excluding, late, last_late, seq):  # type:
         for k in range(first, last):
             begin[k] = n
             here = at[k]
-            ops = _with_room(ops, n + (here - b) + abs(low[k] - a) + contended + 1)
+            needed = n + (here - b) + abs(low[k] - a) + contended + 1
+            if needed > len(ops):
+                ops = _longer(ops, needed)
             while b < here:
                 if _visible(b, is_late, rank, base, seen):
                     ops[n] = b + 1
