@@ -9,6 +9,7 @@ expectation, whatever it finds.
 
 from __future__ import annotations
 
+import html
 from typing import Any, ClassVar
 
 import great_expectations as gx
@@ -125,10 +126,11 @@ class _Shown(BatchExpectation):
     @render_suite_parameter_string
     def _prescriptive_renderer(cls, configuration: Any = None, **_: Any) -> list[RenderedStringTemplateContent]:
         kwargs = configuration.kwargs
-        sql = kwargs.get("query") or kwargs.get("breaking") or kwargs.get("aggregate") or ""
-        said = {"template": "$sentence $severity", "params": {"sentence": kwargs["sentence"], "severity": "(warning)"}}
-        if str(configuration.severity) != "warning":
-            said = {"template": "$sentence", "params": {"sentence": kwargs["sentence"]}}
+        sql = html.escape(kwargs.get("query") or kwargs.get("breaking") or kwargs.get("aggregate") or "")
+        sentence = html.escape(kwargs["sentence"])
+        if "warning" in str(configuration.severity):
+            sentence = f"(a warning only) {sentence}"
+        said = {"template": "$sentence", "params": {"sentence": sentence}}
         texts = [said, {"template": "$sql", "params": {"sql": sql}, "styling": {"classes": ["text-muted", "small"]}}]
         return [
             RenderedStringTemplateContent(content_block_type="string_template", string_template=text)
@@ -147,10 +149,16 @@ class _Shown(BatchExpectation):
         examples = result.result.get("examples")
         if not examples:
             return None
-        table = [["NULL" if value is None else value for value in row.values()] for row in examples]
+        # what events say must never become part of a page
+        table = [["NULL" if value is None else html.escape(str(value)) for value in row.values()] for row in examples]
         styling = {"body": {"classes": ["table-bordered", "table-sm", "mt-3"]}}
         return [
-            RenderedTableContent(content_block_type="table", table=table, header_row=list(examples[0]), styling=styling)
+            RenderedTableContent(
+                content_block_type="table",
+                table=table,
+                header_row=[html.escape(name) for name in examples[0]],
+                styling=styling,
+            )
         ]
 
 

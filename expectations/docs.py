@@ -1,0 +1,145 @@
+"""Data docs: what was checked, run by run, as pages that open without a network.
+
+How it works: results are kept as files, and Great Expectations makes a page of each, and an index of all. Runs of the
+same minute take turns. The oldest results go when there are too many.
+
+What it does not do: fail a run. Pages that cannot be made are logged.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import html
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from expectations.findings import Checked
+from expectations.offline import bring_assets, localise
+
+_log = structlog.get_logger(__name__)
+
+# A page is some 100 KB, and the index reads every result again: a few seconds for these.
+MOST_RUNS = 60
+_RESULTS, _SITE = "results", "site"
+# Megabytes of pictures for a guided tour that is switched off.
+_UNUSED = ("static/images/glossary_scroller.gif", "static/images/validation_failed_unexpected_values.gif",
+           "static/images/iterative-dev-loop.png")  # fmt: skip
+
+
+def build(
+    checked: Iterable[Checked],
+    folder: Path,
+    *,
+    run_id: str,
+    day: date,
+    at: datetime | None = None,
+    keep: int = MOST_RUNS,
+) -> Path | None:
+    """Add a run's results to the site in `folder`; the path of its first page, or None where it could not be made.
+
+    at: when the run was checked (None: now); runs are kept apart by it. keep: how many runs' results stay.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            return _build(list(checked), folder, _run_name(day, run_id), at or datetime.now(UTC), keep)
+    except Exception:  # noqa: BLE001  whatever happens to the pages, the run has done its work
+        _log.exception("data docs could not be built", folder=str(folder), run=run_id)
+        return None
+
+
+def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, keep: int) -> Path:
+    import great_expectations as gx
+    from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
+    from great_expectations.core.run_identifier import RunIdentifier
+    from great_expectations.data_context.store import ValidationResultsStore
+    from great_expectations.data_context.types.resource_identifiers import (
+        ExpectationSuiteIdentifier,
+        ValidationResultIdentifier,
+    )
+    from great_expectations.render.renderer.site_builder import SiteBuilder
+
+    import expectations.rows  # noqa: F401  how our expectations are shown
+
+    site = folder / _SITE
+    context = gx.get_context(mode="ephemeral")
+    store = ValidationResultsStore(store_backend=_backend(folder / _RESULTS), store_name="results")
+    context.stores["results"] = store
+    keys = []
+    for each in checked:
+        result = expectationSuiteValidationResultSchema.load(_escaped(each.validation))
+        run = RunIdentifier(run_name=run_name, run_time=at)
+        result.meta["run_id"] = run
+        suite = ExpectationSuiteIdentifier(each.suite)
+        key = ValidationResultIdentifier(expectation_suite_identifier=suite, run_id=run, batch_identifier=each.suite)
+        store.set(key, result)
+        keys.append(key)
+    _prune(folder, keep)
+    builder = SiteBuilder(
+        context,
+        store_backend=_backend(site),
+        site_name="nightjar",
+        show_how_to_buttons=False,
+        site_section_builders={
+            "validations": {"source_store_name": "results"},
+            "expectations": "None",
+            "profiling": "None",
+        },
+    )
+    builder.build(resource_identifiers=keys)
+    for unused in _UNUSED:
+        (site / unused).unlink(missing_ok=True)
+    bring_assets(site)
+    localise(site, _pages(site))
+    return site / "index.html"
+
+
+def _escaped(validation: dict[str, Any]) -> dict[str, Any]:
+    """The same, with errors (which may quote an event) as a page may show them; rows.py escapes the rest."""
+
+    def escaped(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: escaped(each) for name, each in value.items()}
+        return html.escape(value) if isinstance(value, str) else value
+
+    results = [{**each, "exception_info": escaped(each["exception_info"])} for each in validation["results"]]
+    return {**validation, "results": results}
+
+
+def _backend(folder: Path) -> dict[str, Any]:
+    return {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder)}
+
+
+def _pages(site: Path) -> Iterator[Path]:
+    yield from site.rglob("*.html")
+
+
+def _run_name(day: date, run_id: str) -> str:
+    """A folder's name, which is also what the index shows."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", f"{day.isoformat()}_{run_id}")[:150]
+
+
+def _prune(folder: Path, keep: int) -> None:
+    """Forget all but the runs checked last: a run's results and pages lie under suite, run name and time."""
+    results = folder / _RESULTS
+    runs = sorted({(path.parent.name, path.parent.parent.name) for path in results.rglob("*.json")}, reverse=True)
+    for run_time, run_name in runs[keep:]:
+        for root in (results, folder / _SITE / "validations"):
+            for old in root.glob(f"*/{run_name}/{run_time}"):
+                shutil.rmtree(old)
+                if not any(old.parent.iterdir()):
+                    old.parent.rmdir()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

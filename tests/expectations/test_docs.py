@@ -1,0 +1,168 @@
+"""Data docs: every run is on a page, and the pages open without a network."""
+
+import json
+import re
+import shutil
+import subprocess
+from datetime import timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from expectations import docs, offline
+from expectations.findings import Checked
+from expectations.suites import Suite, reconciliation_suite, violations_suite
+from tests.expectations.frames import DAY, NOON
+
+HOSTILE = "<script>document.title = 'owned'</script>"
+
+
+def result_of(suite: Suite, *broken: str, problem: str | None = None) -> Checked:
+    """What Great Expectations says of a suite of which some expectations do not hold."""
+    from expectations.rows import suite_of
+
+    results = []
+    for each in suite_of(suite).expectations:
+        config: dict[str, Any] = json.loads(json.dumps(each.configuration.to_json_dict()))
+        wrong = config["meta"]["name"] in broken
+        found = {"observed_value": int(wrong), "examples": [{"alert_id": "a1", "group": HOSTILE}] if wrong else []}
+        raised = {
+            "raised_exception": wrong and bool(problem),
+            "exception_traceback": problem,
+            "exception_message": problem,
+        }
+        results.append(
+            {
+                "success": not wrong, "expectation_config": config, "result": {} if wrong and problem else found,
+                "meta": {}, "exception_info": raised,
+            }
+        )  # fmt: skip
+    good = sum(each["success"] for each in results)
+    statistics = {
+        "evaluated_expectations": len(results), "successful_expectations": good,
+        "unsuccessful_expectations": len(results) - good, "success_percent": 100 * good / len(results),
+    }  # fmt: skip
+    validation = {
+        "success": good == len(results), "results": results, "suite_name": suite.name, "suite_parameters": {},
+        "statistics": statistics, "meta": {"great_expectations_version": "1.24.1"}, "id": None,
+    }  # fmt: skip
+    return Checked(suite.name, (), validation)
+
+
+def built(folder: Path, number: int = 0, **options: Any) -> Path:
+    """The index after a run in which an event was missing."""
+    checked = [result_of(violations_suite(), "event_exists"), result_of(reconciliation_suite(4, 5))]
+    index = docs.build(
+        checked, folder, run_id=f"manual__{number}:00+00:00", day=DAY, at=NOON + timedelta(hours=number), **options
+    )
+    assert index == folder / "site" / "index.html"
+    return index
+
+
+class Loading(HTMLParser):
+    """What a browser would load for a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Anything with a `src`, and every `href` that is not a link to follow."""
+        self.addresses += [
+            value for name, value in attrs if value and (name == "src" or (name == "href" and tag != "a"))
+        ]
+
+
+def test_pages_load_only_what_lies_beside_them(tmp_path: Path) -> None:
+    """No script, style sheet, picture or font of another server; and all that is loaded is there."""
+    index = built(tmp_path)
+    pages = list(index.parent.rglob("*.html"))
+    assert len(pages) == 3
+    for page in pages:
+        text = page.read_text()
+        loading = Loading()
+        loading.feed(text)
+        assert len(loading.addresses) > 10, page
+        for address in loading.addresses:
+            assert (page.parent / address).resolve().is_file(), f"{page} loads {address}"
+        assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", text), page
+    for sheet in index.parent.rglob("*.css"):
+        if sheet.parent.parent.name == "assets":
+            for address in re.findall(r"url\(([^)\"']+\.woff2)\)", sheet.read_text()):
+                assert (sheet.parent / address).resolve().is_file(), f"{sheet} loads {address}"
+
+
+def test_what_an_event_says_is_no_part_of_a_page(tmp_path: Path) -> None:
+    """Rows that are shown, and errors that quote them, are text."""
+    built(tmp_path)
+    docs.build([result_of(violations_suite(), "event_exists", problem=HOSTILE)], tmp_path, run_id="x", day=DAY)
+    pages = [page.read_text() for page in (tmp_path / "site").rglob("violations.html")]
+    assert len(pages) == 2
+    for page in pages:
+        assert HOSTILE not in page
+        assert "&lt;script&gt;document.title" in page
+
+
+def test_a_page_says_what_holds_and_what_breaks_it(tmp_path: Path) -> None:
+    """The sentence of each expectation, its SQL, and the rows."""
+    built(tmp_path)
+    (page,) = (tmp_path / "site").rglob("violations.html")
+    text = page.read_text()
+    assert "the event is in the lake, and happened when the violation says" in text
+    assert "broken by 1" in text
+    assert "NOT coalesce(alert_id = expected_id, false)" in text
+
+
+def test_runs_add_up_until_there_are_too_many(tmp_path: Path) -> None:
+    """The index lists each run by day and id; the oldest go first, pages and results alike."""
+    for number in range(4):
+        index = built(tmp_path, number, keep=3)
+    text = index.read_text()
+    assert [f"2026-01-05_manual__{number}_00_00_00" in text for number in range(4)] == [False, True, True, True]
+    assert len(list((tmp_path / "site").rglob("violations.html"))) == 3
+    assert len(list((tmp_path / "results").rglob("violations.json"))) == 3
+
+
+def test_a_run_survives_its_data_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that cannot be written, a result that cannot be shown: no page, and no error."""
+    (tmp_path / "file").write_text("")
+    assert docs.build([], tmp_path / "file", run_id="r", day=DAY) is None
+    assert docs.build([Checked("s", (), {"results": "none"})], tmp_path, run_id="r", day=DAY) is None
+
+
+def test_what_has_no_file_of_ours_is_left_out() -> None:
+    """A script from elsewhere is gone, a picture is missing, and links to follow stay."""
+    page = (
+        '<script src="https://cdn.example/vega@5"></script>'
+        '<script src="//cdn.example/jquery-9.js" integrity="x"></script>'
+        '<link rel="stylesheet" href="https://x.example/bootstrap/4.3.1/css/bootstrap.min.css"/>'
+        '<img src="http://x.example/cat.png"><a href="https://x.example/">x</a><footer>news</footer>'
+    )
+    assert offline.localised(page, "../") == (
+        '<script src="../assets/js/jquery.min.js"></script>'
+        '<link rel="stylesheet" href="../assets/css/bootstrap.min.css">'
+        '<img src="../missing"><a href="https://x.example/">x</a>'
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_a_browser_shows_them_without_a_network(tmp_path: Path) -> None:
+    """The index's table is made by scripts: without them there would be no row to see, and no console is silent."""
+    index = built(tmp_path)
+    (page,) = index.parent.rglob("violations.html")
+    for shown, words in ((index, "Showing 1 to 2 of 2 rows"), (page, "broken by 1")):
+        browser = subprocess.run(
+            [
+                "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND",
+                "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'chromium'}", "--virtual-time-budget=4000",
+                "--dump-dom", shown.as_uri(),
+            ],
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        assert words in browser.stdout
+        assert "<title>owned" not in browser.stdout
+        assert "Uncaught" not in browser.stderr
+        assert "ERR_" not in browser.stderr
