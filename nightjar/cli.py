@@ -12,10 +12,40 @@ from typing import Annotated
 
 import typer
 
-from nightjar.commands import alerts, archive, demo, evaluate, generate, replay, rules, simulate, status, stream, up
+from nightjar.commands import (
+    airflow,
+    alerts,
+    archive,
+    backfill,
+    demo,
+    evaluate,
+    explain,
+    generate,
+    replay,
+    rules,
+    simulate,
+    status,
+    stream,
+    up,
+)
 from rules.errors import NightjarError
 
-COMMANDS = (alerts, archive, demo, evaluate, generate, replay, rules, simulate, status, stream, up)
+COMMANDS = (
+    airflow,
+    alerts,
+    archive,
+    backfill,
+    demo,
+    evaluate,
+    explain,
+    generate,
+    replay,
+    rules,
+    simulate,
+    status,
+    stream,
+    up,
+)
 
 app = typer.Typer(
     name="nightjar",

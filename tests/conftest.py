@@ -1,6 +1,7 @@
 """What many tests share: one real broker and one Spark session for all of them, and topics of a test's own."""
 
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import pytest
 
 from nightjar import topics
 from nightjar.job_config import job_config
+from nightjar.lake_config import lake_config
 from nightjar.local_kafka import LocalKafka
 from nightjar.settings import Settings, load_settings
 from rules.streams import Stream, load_streams
@@ -54,12 +56,23 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
-    """A session with the job's own settings, started when the first test asks for it; queries come and go on it."""
-    from streaming.session import open_session
+    """A session with the settings of the job and of the lake, started when the first test asks for it."""
+    from pyspark.sql import SparkSession
+
+    from lake import session as lake
+    from streaming import session as streaming
 
     # As with the broker: most of what a short life would spend is the second compiler's.
     os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"
-    session = open_session(job_config(load_settings(spark_master="local[2]", driver_memory="1g"), load_streams()))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings, streams = load_settings(spark_master="local[2]", driver_memory="1g"), load_streams()
+    every = lake.spark_settings(lake_config(settings, streams))
+    every |= streaming.spark_settings(job_config(settings, streams))
+    builder = SparkSession.builder.appName("tests").master("local[2]")
+    for name, value in every.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
 

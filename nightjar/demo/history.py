@@ -82,10 +82,15 @@ class History:
 
 
 def draw_history(streams: dict[str, Stream]) -> History:
-    """Simulate, and plan the replay; the same every time."""
-    planned = {name: _planned(table, streams[name]) for name, table in generate(SIMULATION).items()}
+    """What the demo plays; the same every time."""
+    return plan_history(streams, SIMULATION)
+
+
+def plan_history(streams: dict[str, Stream], simulation: Options) -> History:
+    """Simulate, and plan the replay with every flaw."""
+    planned = {name: _planned(table, streams[name]) for name, table in generate(simulation).items()}
     last = max(microseconds(pc.max(share.plan["arrival_time"]).as_py()) for share in planned.values())
-    return History(planned, microseconds(SIMULATION.start), last + 1)
+    return History(planned, microseconds(simulation.start), last + 1)
 
 
 def _planned(table: pa.Table, stream: Stream) -> Planned:

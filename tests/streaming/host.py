@@ -80,13 +80,13 @@ class SparkHost:
             if name.encode() in said
         }
         topics.ensure(settings, streams.values())
-        with _Run(self.session, settings, streams) as run:
+        with CaseRun(self.session, settings, streams) as run:
             for step in case.steps:
                 run.take(step)
             return run.outcome()
 
 
-class _Run:
+class CaseRun:
     """One case's job, its producer and what it answers."""
 
     def __init__(self, session: "SparkSession", settings: Settings, streams: Mapping[str, Stream]) -> None:
@@ -118,7 +118,23 @@ class _Run:
             self.streams[event.stream].topic: self._send(self.streams[event.stream].topic, event.raw, step.at) + 1
             for event in step.events
         }
+        self.await_consumed(ends)
+
+    def await_consumed(self, ends: Mapping[str, int]) -> None:
+        """Wait until the job has committed the records of each topic's partition 0 up to these offsets."""
         self._await(lambda: self._consumed(ends), f"{ends} to be consumed")
+
+    def await_told(self) -> None:
+        """Wait until the job has told on its progress topic what it has consumed by now."""
+        committed = committed_offsets(self.config)
+        with Reader(self.settings, self.settings.job_progress_topic) as reader:
+            told: list[Any] = []
+
+            def is_told() -> bool:
+                told.extend(json.loads(record.value).get("consumed") for record in reader.poll(50))
+                return {t: {str(p): o for p, o in of.items()} for t, of in committed.items()} in told
+
+            self._await(is_told, f"{committed} to be told")
 
     def outcome(self) -> Outcome:
         return Outcome(

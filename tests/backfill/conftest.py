@@ -1,0 +1,101 @@
+"""A day that the real job has seen, with every flaw, for the tests of what comes in the night."""
+
+import json
+import uuid
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+from backfill.config import BackfillConfig
+from backfill.run import STAGES, Run
+from nightjar import topics
+from nightjar.backfill_config import backfill_config
+from nightjar.backfill_requests import request_of
+from nightjar.cases import Step
+from nightjar.demo.history import History, plan_history
+from nightjar.generate import Options
+from nightjar.local_kafka import LocalKafka
+from nightjar.reading import Reader
+from nightjar.replay import send_together
+from nightjar.settings import Settings
+from rules.streams import load_streams
+from rules.timestamps import microseconds
+from tests.streaming.host import CaseRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAY = datetime(2026, 1, 5, tzinfo=UTC)
+RULES = [
+    {
+        "id": "busy", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 4 AND spent > 100",
+        "measures": {"n": {"count": "*", "over": "2h"}, "spent": {"sum": "amount", "over": "2h"}},
+        "description": "{n} payments of {spent}",
+    },
+    {
+        "id": "popular", "stream": "transactions", "group_by": ["terminal_id"], "when": "c >= 7",
+        "measures": {"c": {"count_distinct": "customer_id", "over": "1h"}},
+    },
+    {
+        "id": "guessing", "stream": "logins", "group_by": ["customer_id"], "when": "f >= 2",
+        "measures": {"f": {"count": "*", "over": "30m", "where": "status = 'FAIL'"}},
+    },
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Night:
+    """The lake of a day that was played through the job, and the truth about it."""
+
+    session: "SparkSession"
+    config: BackfillConfig
+    settings: Settings
+    history: History
+
+    def run(self, run_id: str, *stages: str, **asked: Any) -> dict[str, Any]:
+        """Some stages of a run of the day (none: all); what they counted."""
+        request = request_of(DAY.date(), self.config.streams, run_id=run_id, **asked)
+        run = Run(self.session, self.config, request)
+        counts: dict[str, Any] = {}
+        for stage in stages or STAGES:
+            counts |= run.do(stage)
+        return counts
+
+    def alerts(self) -> pl.DataFrame:
+        """Every record of the alerts topic, as a consumer of committed records reads it."""
+        with Reader(self.settings, self.settings.alerts_topic) as reader:
+            return pl.read_ndjson(b"\n".join(record.value for record in reader.all()), infer_schema_length=None)
+
+
+@pytest.fixture(scope="session")
+def night(spark: "SparkSession", broker: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Night:
+    """One day of a few thousand payments and logins with late, repeated and malformed records, seen by the job."""
+    own, folder = f"n{uuid.uuid4().hex[:8]}", Path(tmp_path_factory.mktemp("night"))
+    named = {name: f"{own}-{value}" for name, value in broker.settings.model_dump().items() if name.endswith("_topic")}
+    small = {"arrival": "producer", "partitions": 1, "buckets": 2, "warm_up_batches": 0, "data_dir": folder}
+    settings = broker.settings.model_copy(update={**named, **small, "bootstrap_servers": broker.bootstrap})
+    streams = {name: replace(stream, topic=f"{own}-{stream.topic}") for name, stream in load_streams().items()}
+    del streams["payments"]
+    history = plan_history(
+        streams,
+        Options(events=4_000, days=1, customers=300, terminals=60, logins=0.5, fraud=0.02, start=DAY, seed=3),
+    )
+    topics.ensure(settings, streams.values())
+    with CaseRun(spark, settings, streams) as job:
+        job.take(
+            Step(
+                microseconds(DAY) - 3_600_000_000,
+                crash=False,
+                rules=tuple(json.dumps(rule).encode() for rule in RULES),
+                events=(),
+            )
+        )
+        plans = history.part(history.begins, history.ends)
+        send_together(settings, streams, plans, speed=float("inf"), begins=history.begins)
+        job.await_consumed({streams[name].topic: plan.num_rows for name, plan in plans.items()})
+        job.await_told()
+    return Night(spark, backfill_config(settings, streams), settings, history)

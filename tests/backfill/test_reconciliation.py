@@ -1,0 +1,130 @@
+"""Outcomes and corrections as functions of tables: whatever was said before, what is said now puts it right."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill.reconciliation import corrections, last_words, reconcile
+from rules.engine.records import ALERT_SCHEMA
+from rules.truth import VIOLATION_SCHEMA
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+ALERTS = pa.schema([*ALERT_SCHEMA, ("source", pa.string()), ("cause", pa.string())])
+NO_CAUSES = pl.DataFrame(schema={"alert_id": pl.String, "cause": pl.String})
+Row = dict[str, Any]
+
+
+def content(number: int, spent: int) -> Row:
+    """What a violation at event `number` says."""
+    return {
+        "alert_id": f"a{number}", "rule_id": "r", "rule_version": 1, "rule_state": "active", "stream": "transactions",
+        "group": '{"customer_id":"ann"}', "event_id": f"e{number}", "event_time": NOON + timedelta(seconds=number),
+        "measures": json.dumps({"spent": spent}), "severity": "high", "text": f"{spent} spent",
+    }  # fmt: skip
+
+
+def record(number: int, spent: int, revision: int = 1, **changed: Any) -> Row:
+    """An alert record of the stream, unless it says otherwise."""
+    return {
+        **content(number, spent),
+        "revision": revision,
+        "kind": "alert",
+        "source": "stream",
+        "cause": None,
+    } | changed
+
+
+def truth(*rows: Row) -> pl.DataFrame:
+    """Violations."""
+    return pl.DataFrame(pa.Table.from_pylist(list(rows), VIOLATION_SCHEMA))
+
+
+def alerts(*rows: Row) -> pl.DataFrame:
+    """Alert records."""
+    return pl.DataFrame(pa.Table.from_pylist(list(rows), ALERTS))
+
+
+def outcomes(true: pl.DataFrame, said: pl.DataFrame) -> dict[str, str]:
+    """Outcome by alert id."""
+    return dict(reconcile(true, said).select("alert_id", "outcome").iter_rows())
+
+
+def test_each_alert_has_the_outcome_it_should() -> None:
+    """Matched, missed, retracted, revised; what the stream took back itself is no alert."""
+    true = truth(content(1, 10), content(2, 20), content(3, 30), content(6, 60))
+    said = alerts(
+        record(1, 10), record(3, 31), record(4, 40),
+        record(5, 50), record(5, 50, 2, kind="retraction"),
+        record(6, 60), record(6, 60, 2, kind="retraction"), record(6, 60, 3),
+    )  # fmt: skip
+    assert outcomes(true, said) == {
+        "a1": "matched", "a2": "missed", "a3": "revised", "a4": "retracted", "a6": "matched",
+    }  # fmt: skip
+
+
+def test_how_a_value_is_written_is_no_difference() -> None:
+    """Spaces in JSON and the spelling of a double mean nothing."""
+    true = truth(content(1, 10) | {"measures": '{"usual": 1e16, "n": 3}'})
+    said = alerts(record(1, 10, measures='{"usual":10000000000000000.0,"n":3}'))
+    assert outcomes(true, said) == {"a1": "matched"}
+
+
+def test_a_correction_is_no_word_of_the_stream() -> None:
+    """The outcome stays what it was after the backfill has corrected it, and nothing more is to be said."""
+    true = truth(content(1, 10))
+    said = alerts(record(1, 11), record(1, 10, 2, source="backfill", cause="late_event"))
+    assert outcomes(true, said) == {"a1": "revised"}
+    assert corrections(true, said, NO_CAUSES).height == 0
+
+
+def test_a_retraction_repeats_what_it_withdraws() -> None:
+    """So that a consumer knows what it was about."""
+    (row,) = corrections(truth(), alerts(record(4, 40)), NO_CAUSES).to_dicts()
+    assert (row["kind"], row["revision"], row["text"]) == ("retraction", 2, "40 spent")
+
+
+SAID = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 2), st.sampled_from(["alert", "retraction"]),
+              st.sampled_from(["stream", "backfill"])),
+    max_size=12,
+)  # fmt: skip
+TRUE = st.dictionaries(st.integers(0, 4), st.integers(0, 2))
+
+
+def history(said: list[tuple[int, int, str, str]]) -> pl.DataFrame:
+    """Records with revisions in their order."""
+    revisions: dict[int, int] = {}
+    rows = []
+    for number, spent, kind, source in said:
+        revisions[number] = revisions.get(number, 0) + 1
+        rows.append(record(number, spent, revisions[number], kind=kind, source=source))
+    return alerts(*rows)
+
+
+@given(SAID, TRUE)
+def test_after_the_corrections_the_last_words_are_the_truth(said: list[Any], true: dict[int, int]) -> None:
+    """Law 10: who keeps the highest revision of each id has the truth; and a second run has nothing to add."""
+    known, right = history(said), truth(*(content(number, spent) for number, spent in true.items()))
+    new = corrections(right, known, NO_CAUSES).with_columns(pl.lit("backfill").alias("source"))
+    after = pl.concat([known, new.select(known.columns)])
+    assert after.select("alert_id", "revision").is_duplicated().sum() == 0
+    standing = last_words(after).filter(pl.col("kind") == "alert")
+    columns = ["alert_id", "text"]
+    assert sorted(standing.select(columns).rows()) == sorted(right.select(columns).rows())
+    assert corrections(right, after, NO_CAUSES).height == 0
+    assert reconcile(right, after).equals(reconcile(right, known)), "outcomes are about the stream alone"
+
+
+@given(SAID, TRUE)
+def test_outcomes_add_up(said: list[Any], true: dict[int, int]) -> None:
+    """Each violation and each standing alert of the stream is counted once."""
+    known, right = history(said), truth(*(content(number, spent) for number, spent in true.items()))
+    found = list(outcomes(right, known).values())
+    standing = last_words(known.filter(pl.col("source") == "stream")).filter(pl.col("kind") == "alert").height
+    assert len(found) - found.count("retracted") == right.height
+    assert len(found) - found.count("missed") == standing

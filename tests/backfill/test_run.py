@@ -1,0 +1,139 @@
+"""A day from end to end on real Kafka, Spark and Delta: what the stream said, put right once and for all."""
+
+import json
+
+import polars as pl
+import pytest
+
+from backfill import results
+from lake import delta
+from lake.reading import scan
+from lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table, events_table
+from nightjar.kafka_clients import producer
+from nightjar.published import rule_book
+from rules.truth import Truth
+from tests.backfill.conftest import Night
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def truth(night: Night) -> pl.DataFrame:
+    """What holds, by the engine at once over all events."""
+    ruleset = rule_book(night.settings, night.config.streams).ruleset
+    return pl.concat(
+        pl.DataFrame(Truth(share.stream, ruleset, share.events).violations())
+        for share in night.history.streams.values()
+    )
+
+
+def versions_of(night: Night, *tables: Table) -> list[int]:
+    """The newest version of each table."""
+    return [delta.version(night.session, night.config.lake.root, table) for table in tables]
+
+
+def standing(alerts: pl.DataFrame) -> set[tuple[str, str]]:
+    """What a consumer who keeps the highest revision is left with: id and measures."""
+    last = alerts.sort("revision").unique("alert_id", keep="last")
+    return {
+        (row["alert_id"], json.dumps({k: v for k, v in row["measures"].items() if v is not None}, sort_keys=True))
+        for row in last.filter(pl.col("kind") == "alert").to_dicts()
+    }
+
+
+def expected(night: Night) -> set[tuple[str, str]]:
+    """The same of the truth."""
+    return {
+        (row["alert_id"], json.dumps(json.loads(row["measures"]), sort_keys=True)) for row in truth(night).to_dicts()
+    }
+
+
+def test_a_night_puts_the_stream_right_and_a_second_one_changes_nothing(night: Night) -> None:
+    """Laws 8 to 10: every difference is explained, corrected once, and then the stream's last words are the truth."""
+    root = night.config.lake.root
+    said = night.alerts()
+    assert standing(said) != expected(night), "the day has late events, or this shows nothing"
+    counts = night.run("first")
+    assert counts["archived"]["events_transactions"] == night.history.streams["transactions"].plan.num_rows
+    assert counts["outcomes"]["matched"] > 50
+    assert set(counts["causes"]) == {"late_event"}
+    assert counts["published"] == counts["corrections"] == sum(counts["causes"].values()) > 0
+    corrected = night.alerts()
+    assert standing(corrected) == expected(night)
+    assert corrected.height == said.height + counts["published"]
+    assert set(scan(root, VIOLATIONS).collect()["alert_id"]) == {alert_id for alert_id, _ in expected(night)}
+
+    versions = versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS)
+    again = night.run("second")
+    assert again["archived"] == {"alerts": counts["published"]}
+    assert (again["corrections"], again["published"], again["violations_changed"]) == (0, 0, 0)
+    assert again["outcomes"] == counts["outcomes"]
+    assert night.alerts().height == corrected.height
+    assert versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS) == versions
+    runs = scan(root, RUNS).collect().sort("finished_at")
+    assert [run["state"] for run in runs.to_dicts()] == ["finished", "finished"]
+
+
+def test_every_record_is_in_the_lake_once(night: Night) -> None:
+    """Offsets without a gap or a repetition, the unusable with their reason and bytes."""
+    night.run("first-of-all", "archive")
+    for name, share in night.history.streams.items():
+        records = scan(night.config.lake.root, events_table(share.stream)).collect()
+        assert sorted(records["offset"].to_list()) == list(range(share.plan.num_rows)), name
+        rejected = records.filter(pl.col("rejected").is_not_null())
+        assert dict(rejected["rejected"].value_counts().iter_rows()) == dict(share.reasons)
+        assert rejected["original"].null_count() == 0
+
+
+def test_a_run_that_fails_between_kafka_and_the_tables_publishes_nothing_twice(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Corrections are on Kafka, the results are not yet in their tables: the next run completes it."""
+    root = night.config.lake.root
+    # as if the corrections of before had been of something else: one violation is unsaid, and so to be said again
+    wrong = night.alerts().filter(pl.col("kind") == "alert").sort("alert_id").tail(1).to_dicts()[0]
+    retract(night, wrong)
+
+    def crash(*_: object) -> int:
+        raise RuntimeError("the machine went away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(results, "publish_violations", crash)
+        with pytest.raises(RuntimeError, match="went away"):
+            night.run("crashes")
+    after = night.alerts()
+    assert standing(after) == expected(night)
+    counts = night.run("completes")
+    assert (counts["corrections"], counts["published"]) == (0, 0)
+    assert night.alerts().height == after.height
+    states = scan(root, RUNS).collect().sort("finished_at").select("run_id", "state").rows()
+    assert states[-2:] == [("crashes", "failed"), ("completes", "finished")]
+
+
+def test_a_dry_run_writes_and_says_nothing(night: Night) -> None:
+    """It shows what it would do."""
+    night.run("before")
+    said, versions = night.alerts().height, versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS, ALERTS)
+    counts = night.run("dry", "evaluate", "reconcile", "publish", dry_run=True)
+    assert counts["published"] == 0
+    assert night.alerts().height == said
+    assert versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS, ALERTS) == versions
+
+
+def test_a_run_of_one_rule_and_one_group_judges_those_alone(night: Night) -> None:
+    """The others are neither looked at nor replaced."""
+    night.run("all")
+    whole = scan(night.config.lake.root, VIOLATIONS).collect()
+    customer = json.loads(whole.filter(pl.col("rule_id") == "busy")["group"][0])["customer_id"]
+    counts = night.run("one", rules="busy", groups=f"customer_id={customer}")
+    mine = whole.filter((pl.col("rule_id") == "busy") & pl.col("group").str.contains(f'"{customer}"'))
+    assert counts["violations"] == mine.height
+    assert counts["groups"] == 1
+    assert counts["violations_changed"] == 0
+    assert scan(night.config.lake.root, VIOLATIONS).collect().height == whole.height
+
+
+def retract(night: Night, record: dict[str, object]) -> None:
+    """Somebody unsays an alert on the topic, as an earlier backfill with other data would have."""
+    told = record | {"revision": int(str(record["revision"])) + 1, "kind": "retraction", "source": "backfill"}
+    with producer(night.settings) as client:
+        client.send(night.settings.alerts_topic, json.dumps(told, default=str).encode(), key=b"x").get(30)
