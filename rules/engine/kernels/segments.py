@@ -1,7 +1,8 @@
 """Keeping every group's rows in (time, id) order: gapped segments in one arena.
 
 A group's segment is arena[start:end] with room up to start + room. Appending costs O(1); a row out of order moves the
-tail of its own group only; a full segment moves to the arena's end with twice the room. Nothing costs O(all groups).
+tail of its own group only; a full segment lets go of what is old, or moves to the arena's end with twice the room.
+Nothing costs O(all groups).
 
 The arena is three arrays: store rows, their times, and their *facts* (places, facts): what aggregates read of a row,
 side by side. So a window is one stretch of memory: a small batch's time goes into fetching those more than into sums.
@@ -68,6 +69,13 @@ def _copy(source, p, target, q):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _move(rows, arena_times, facts, p, q):  # type: ignore[no-untyped-def]
+    rows[q] = rows[p]
+    arena_times[q] = arena_times[p]
+    _copy(facts, p, facts, q)
+
+
+@njit(cache=True)
 def insert(  # type: ignore[no-untyped-def]
     groups, base, fresh, times, hashes, ends, heap, horizon, slot_of, start, end, room, rows, arena_times, facts, used
 ):
@@ -75,8 +83,8 @@ def insert(  # type: ignore[no-untyped-def]
 
     Returns (used, touched, first, places). used: the arena's use afterwards, or -1 where it is too small: nothing is
     done then, and touched[0] is the room that suffices beside what is held. touched: the groups; places: for each the
-    arena places of its new rows, ascending, in places[first[t]:first[t + 1]]. Rows before `horizon` go from the front
-    of segments that are full.
+    arena places of its new rows, ascending, in places[first[t]:first[t + 1]]. A full segment lets go of rows before
+    `horizon`, and stays where it is if that makes room.
     """
     n = len(groups)
     touched = np.empty(n, np.int64)
@@ -96,9 +104,16 @@ def insert(  # type: ignore[no-untyped-def]
     for t in range(count):
         g = touched[t]
         if end[g] - start[g] + first[t + 1] > room[g]:
-            while start[g] < end[g] and arena_times[start[g]] < horizon:
-                start[g] += 1
-                room[g] -= 1
+            kept = start[g]
+            while kept < end[g] and arena_times[kept] < horizon:
+                kept += 1
+            if 4 * (end[g] - kept + first[t + 1]) <= 3 * room[g]:  # enough for some time
+                for i in range(end[g] - kept):
+                    _move(rows, arena_times, facts, kept + i, start[g] + i)
+                end[g] -= kept - start[g]
+            else:
+                room[g] -= kept - start[g]
+                start[g] = kept
         twice = 2 * (end[g] - start[g] + first[t + 1]) + 4
         moved += twice
         if end[g] - start[g] + first[t + 1] > room[g]:
@@ -130,9 +145,7 @@ def insert(  # type: ignore[no-untyped-def]
         length = end[g] - start[g]
         if length + b - a > room[g]:
             for i in range(length):
-                rows[used + i] = rows[start[g] + i]
-                arena_times[used + i] = arena_times[start[g] + i]
-                _copy(facts, start[g] + i, facts, used + i)
+                _move(rows, arena_times, facts, start[g] + i, used + i)
             start[g] = used
             end[g] = used + length
             room[g] = 2 * (length + b - a) + 4
@@ -147,9 +160,7 @@ def insert(  # type: ignore[no-untyped-def]
                 times[x] < arena_times[i]
                 or (times[x] == arena_times[i] and _before(x, rows[i], times, hashes, ends, heap))
             ):
-                rows[k] = rows[i]
-                arena_times[k] = arena_times[i]
-                _copy(facts, i, facts, k)
+                _move(rows, arena_times, facts, i, k)
                 i -= 1
             else:
                 rows[k] = x
@@ -237,7 +248,7 @@ def renumber(start, end, room, rows, new_row):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def compact(start, end, room, rows, arena_times, facts, new_rows, new_times, new_facts):  # type: ignore[no-untyped-def]
-    """Copy all segments to the front of a new arena, each with a quarter to spare; returns its use."""
+    """Copy all segments to the front of a new arena, each with half as much to spare; returns its use."""
     used = 0
     for g in range(len(start)):
         length = end[g] - start[g]
@@ -251,6 +262,6 @@ def compact(start, end, room, rows, arena_times, facts, new_rows, new_times, new
             _copy(facts, start[g] + i, new_facts, used + i)
         start[g] = used
         end[g] = used + length
-        room[g] = length + length // 4 + 1
+        room[g] = length + length // 2 + 2
         used += room[g]
     return used
