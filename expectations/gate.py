@@ -38,7 +38,7 @@ def check_events(stream: Stream, columns: Mapping[str, str], day: DataFrame, gap
 
 def check_violations(violations: DataFrame) -> Checked:
     """A run's violations as `rechecked.rechecked` returns them."""
-    return check(violations_suite(), violations, several_passes=True)
+    return check(violations_suite(), violations)
 
 
 def check_reconciliation(outcomes: DataFrame, violations: int, standing: int) -> Checked:
@@ -46,19 +46,10 @@ def check_reconciliation(outcomes: DataFrame, violations: int, standing: int) ->
     return check(reconciliation_suite(violations, standing), outcomes)
 
 
-def check(suite: Suite, frame: DataFrame, *, several_passes: bool = False) -> Checked:
-    """Run a suite over a frame. several_passes: the frame takes long to compute, and is kept for the while."""
-    from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
-
+def check(suite: Suite, frame: DataFrame) -> Checked:
+    """Run a suite over a frame, in a pass over it for all that looks at single rows, and one for each other query."""
     began = time.monotonic()
-    if several_passes:
-        frame.persist()
-    try:
-        result: ExpectationSuiteValidationResult = _validated(suite, frame)
-    finally:
-        if several_passes:
-            frame.unpersist()
-    validation = result.to_json_dict()
+    validation: dict[str, Any] = _validated(suite, frame).to_json_dict()
     findings = tuple(_finding(suite, each) for each in validation["results"])
     _log.info(
         "checked",

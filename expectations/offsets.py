@@ -1,9 +1,9 @@
 """Which offsets of a stream's topic the lake does not have: the proof that nothing was lost.
 
 How it works: a partition's records of a day, and the last one before them, have consecutive offsets. That is one
-aggregate; only a partition for which it does not hold is put in order, and only what is missing there is looked for
-among the other days' records (where producers stamp arrivals, a day's records need not be neighbours). What is missing
-then is asked of Kafka itself: see topic.py.
+aggregate of two days; only a partition for which it does not hold is put in order, and only what is missing there is
+looked for among the other days' records (where producers stamp arrivals, a day's records need not be neighbours). What
+is missing then is asked of Kafka itself: see topic.py.
 
 What it does not do: ask about what came before the first record that was ever archived.
 """
@@ -21,8 +21,8 @@ from rules.streams import Stream
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Days to look back for the record before the day's first, before all days are read.
-_LOOKS_BACK = (1, 31)
+# Days to look back for the record before the day's first, where the day before has none, before all days are read.
+_LOOKS_BACK = 31
 # More gaps than this are not told apart: the first are.
 MOST_GAPS = 10_000
 
@@ -63,20 +63,23 @@ def missing(records: DataFrame, stream: str, day: date) -> list[Gap]:
     """The gaps of a day in order, at most MOST_GAPS. records: all of the stream's; partition, offset, arrival_date."""
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
-    today = records.where(F.col("arrival_date") == F.lit(day)).select("partition", "offset")
-    counted = today.groupBy("partition").agg(
+    lately = records.where(F.col("arrival_date").between(day - timedelta(1), day))
+    counted = lately.groupBy("partition", "arrival_date").agg(
         F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("rows")
     )
-    spans = {row["partition"]: row for row in counted.collect()}
-    before = _last_before(records, day, {partition: row["first"] for partition, row in spans.items()})
+    rows = counted.collect()
+    spans = {row["partition"]: row for row in rows if row["arrival_date"] == day}
+    yesterday = {row["partition"]: row["last"] for row in rows if row["arrival_date"] != day}
+    unclear = {p: row["first"] for p, row in spans.items() if yesterday.get(p, -1) + 1 != row["first"]}
     found = [
-        Gap(stream, partition, last + 1, spans[partition]["first"] - 1)
-        for partition, last in before.items()
-        if last + 1 < spans[partition]["first"]
+        Gap(stream, partition, last + 1, unclear[partition] - 1)
+        for partition, last in _last_before(records, day, unclear).items()
+        if last + 1 < unclear[partition]
     ]
     broken = [p for p, row in spans.items() if row["rows"] != row["last"] - row["first"] + 1]
     if broken:
-        found += _between(today.where(F.col("partition").isin(broken)).distinct(), stream, [])
+        today = lately.where((F.col("arrival_date") == F.lit(day)) & F.col("partition").isin(broken))
+        found += _between(today.select("partition", "offset").distinct(), stream, [])
     if found:
         found = _of_other_days(records.where(F.col("arrival_date") != F.lit(day)), stream, found)
     return sorted(found, key=lambda gap: (gap.partition, gap.first_missing))
@@ -87,12 +90,12 @@ def _last_before(records: DataFrame, day: date, firsts: Mapping[int, int]) -> di
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
     wanted, found = {p: first for p, first in firsts.items() if first > 0}, dict[int, int]()
-    for days in (*_LOOKS_BACK, None):
+    for days in (_LOOKS_BACK, None):
         if not wanted:
             break
         earlier = records.where(_any([(F.col("partition") == p) & (F.col("offset") < o) for p, o in wanted.items()]))
         if days is not None:
-            earlier = earlier.where(F.col("arrival_date").between(day - timedelta(days), day - timedelta(1)))
+            earlier = earlier.where(F.col("arrival_date") >= day - timedelta(days))
         found |= dict(earlier.groupBy("partition").agg(F.max("offset")).collect())
         wanted = {partition: first for partition, first in wanted.items() if partition not in found}
     return found

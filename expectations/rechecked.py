@@ -1,10 +1,12 @@
-"""A run's violations with what rules.recheck says of each: the frame that the violations' suite looks at."""
+"""A run's violations with what rules.recheck says of each: the frame that the violations' suite looks at.
+
+How it works: the violations and the events they are about come to the driver, which has the rules at hand; workers
+would take longer to start than this takes. A day's alerts fit there, as they must for the reconciliation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,9 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SAID = [name for name in VIOLATIONS if name not in RECHECKED.names]
-_DDL = ", ".join(f"`{name}` {kind}" for name, kind in VIOLATIONS.items())
-# An event's fields beside a violation's columns, whose names they may share.
-_FIELD = "field {}"
+_ARRIVAL = ("arrival_time", "partition", "offset")
 
 
 def rechecked(
@@ -33,54 +33,31 @@ def rechecked(
     offset, among them those that the violations are about. ruleset: every version that the run knew.
     """
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+    from pyspark.sql.types import StructType
 
-    said = violations.select(*(f"`{name}`" for name in _SAID))
-    parts = [
-        _of_stream(said.where(F.col("stream") == name), events[name], stream, ruleset)
-        for name, stream in streams.items()
-    ]
-    others = said.where(~F.coalesce(F.col("stream").isin(*streams), F.lit(False)))  # noqa: FBT003  a column of it
-    unknown = [F.lit(None).cast(VIOLATIONS[name]).alias(name) for name in RECHECKED.names]
-    return reduce(lambda one, other: one.unionByName(other), parts, others.select("*", *unknown))
+    said = violations.select(*(f"`{name}`" for name in _SAID)).toArrow()
+    of_streams = pc.is_in(said.column("stream"), value_set=pa.array(list(streams), pa.string()))
+    parts = [said.filter(pc.invert(of_streams))]
+    for name in pc.unique(said.filter(of_streams).column("stream")).to_pylist():
+        own = said.filter(pc.equal(said.column("stream"), name))
+        about = violations.where(F.col("stream") == name).select(F.col("event_id").alias("$wanted"))
+        answers = recheck(own, _first_arrivals(events[name], about, streams[name]), streams[name], ruleset)
+        parts.append(pa.table([*own.columns, *answers.columns], [*own.column_names, *answers.column_names]))
+    whole = pa.concat_tables(parts, promote_options="default")
+    for name in set(RECHECKED.names) - set(whole.column_names):
+        whole = whole.append_column(name, pa.nulls(whole.num_rows, RECHECKED.field(name).type))
+    schema = StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in VIOLATIONS.items()))
+    return violations.sparkSession.createDataFrame(whole.select(list(VIOLATIONS)), schema)
 
 
-def _of_stream(said: DataFrame, events: DataFrame, stream: Stream, ruleset: RuleSet) -> DataFrame:
-    from pyspark.sql import Window
+def _first_arrivals(events: DataFrame, about: DataFrame, stream: Stream) -> pa.Table:
+    """The stream's fields of the events whose ids are wanted; of several records with one id, the first to arrive."""
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
-    event_id = f"`{stream.event_id}`"
-    wanted = said.select(F.col("event_id").alias("$wanted")).distinct()
-    copies = events.join(wanted, F.col(event_id) == F.col("`$wanted`"), "left_semi")
-    order = Window.partitionBy(event_id).orderBy("arrival_time", "partition", "offset")
-    first = copies.withColumn("$place", F.row_number().over(order)).where("`$place` = 1")
-    fields = first.select(*(F.col(f"`{name}`").alias(_FIELD.format(name)) for name in stream.fields))
-    about = F.col("event_id") == F.col(f"`{_FIELD.format(stream.event_id)}`")
-    return said.join(fields, about, "left").mapInArrow(_Recheck(stream, ruleset), _DDL)
-
-
-@dataclass(frozen=True)
-class _Recheck:
-    """What `mapInArrow` runs: violations with their events' fields (NULL where there is none) to VIOLATIONS."""
-
-    stream: Stream
-    ruleset: RuleSet
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            table = pa.Table.from_batches([batch])
-            said = table.select(_SAID)
-            fields = {
-                name: table.column(_FIELD.format(name)).cast(kind.arrow) for name, kind in self.stream.fields.items()
-            }
-            there = pa.table(fields).filter(pc.is_valid(fields[self.stream.event_id]))
-            once = there.take(_firsts(there.column(self.stream.event_id)))
-            answers = recheck(said, once, self.stream, self.ruleset)
-            for name in RECHECKED.names:
-                said = said.append_column(name, answers.column(name))
-            yield from said.select(list(VIOLATIONS)).combine_chunks().to_batches()
-
-
-def _firsts(ids: pa.ChunkedArray) -> pa.Array:
-    """A place of each id: an event may be violated by several rules."""
-    rows = pa.table({"id": ids, "row": pa.array(range(len(ids)), pa.int64())})
-    return rows.group_by("id", use_threads=False).aggregate([("row", "min")]).column("row_min").combine_chunks()
+    wanted = F.col(f"`{stream.event_id}`") == F.col("`$wanted`")
+    copies = events.join(F.broadcast(about), wanted, "left_semi")
+    table = copies.select(*(f"`{name}`" for name in (*stream.fields, *_ARRIVAL))).toArrow()
+    table = table.sort_by([(name, "ascending") for name in _ARRIVAL])
+    places = pa.table({"id": table.column(stream.event_id), "place": pa.array(range(table.num_rows), pa.int64())})
+    first = table.take(places.group_by("id", use_threads=False).aggregate([("place", "min")]).column("place_min"))
+    return pa.table({name: first.column(name).cast(kind.arrow) for name, kind in stream.fields.items()})

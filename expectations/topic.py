@@ -96,6 +96,7 @@ def _consumer(options: Mapping[str, Any], level: str) -> KafkaConsumer:
             "auto_offset_reset": "earliest",
             "allow_auto_create_topics": False,
             "metrics_enabled": False,
+            "bootstrap_timeout_ms": _PATIENCE_MS,
             "isolation_level": level,
             # one batch is enough to see where the next record stands
             "max_partition_fetch_bytes": 1,
