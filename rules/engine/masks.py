@@ -39,7 +39,7 @@ class Masks:
         held |= self._evaluated(fresh, 0, self._rows)
         # each predicate by itself too, whether or not a rule asks for it so: what is known need not be evaluated again
         alone = [MaskKey(frozenset((text,))) for text in predicates]
-        self._predicates, self._keys = predicates, [*dict.fromkeys([*sorted(keys, key=str), *alone])]
+        self._predicates, self._keys = predicates, [*dict.fromkeys([*keys, *alone])]
         self._places = {key: Mark(*divmod(at, 64)) for at, key in enumerate(self._keys)}
         self.words = np.zeros((max(64, self._rows), max(1, -(-len(self._keys) // 64))), np.int64)
         self._mark(held, 0, self._rows)
