@@ -76,7 +76,7 @@ def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, ke
     for each in checked:
         result = expectationSuiteValidationResultSchema.load(_escaped(each.validation))
         run = RunIdentifier(run_name=run_name, run_time=at)
-        result.meta["run_id"] = run
+        result.meta |= {"run_id": run, "batch_spec": {"data_asset_name": each.suite}}
         suite = ExpectationSuiteIdentifier(each.suite)
         key = ValidationResultIdentifier(expectation_suite_identifier=suite, run_id=run, batch_identifier=each.suite)
         store.set(key, result)
@@ -102,7 +102,7 @@ def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, ke
 
 
 def _escaped(validation: dict[str, Any]) -> dict[str, Any]:
-    """The same, with errors (which may quote an event) as a page may show them; rows.py escapes the rest."""
+    """The same, with errors (which may quote an event) as a page may show them: texts are escaped, but not these."""
 
     def escaped(value: Any) -> Any:
         if isinstance(value, dict):

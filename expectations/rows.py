@@ -125,8 +125,8 @@ class _Shown(BatchExpectation):
     @render_suite_parameter_string
     def _prescriptive_renderer(cls, configuration: Any = None, **_: Any) -> list[RenderedStringTemplateContent]:
         kwargs = configuration.kwargs
-        sql = html.escape(kwargs.get("query") or kwargs.get("breaking") or kwargs.get("aggregate") or "")
-        sentence = html.escape(kwargs["sentence"])
+        sql = kwargs.get("query") or kwargs.get("breaking") or kwargs.get("aggregate") or ""
+        sentence = kwargs["sentence"]
         if "warning" in str(configuration.severity):
             sentence = f"(a warning only) {sentence}"
         said = {"template": "$sentence", "params": {"sentence": sentence}}
@@ -148,7 +148,7 @@ class _Shown(BatchExpectation):
         examples = result.result.get("examples")
         if not examples:
             return None
-        # what events say must never become part of a page
+        # what events say must never become part of a page, and cells are not escaped as other texts are
         table = [["NULL" if value is None else html.escape(str(value)) for value in row.values()] for row in examples]
         styling = {"body": {"classes": ["table-bordered", "table-sm", "mt-3"]}}
         return [

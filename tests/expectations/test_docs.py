@@ -113,6 +113,8 @@ def test_a_page_says_what_holds_and_what_breaks_it(tmp_path: Path) -> None:
     assert "the event is in the lake, and happened when the violation says" in text
     assert "broken by 1" in text
     assert "NOT coalesce(alert_id = expected_id, false)" in text
+    assert "Data asset: violations" in " ".join(re.sub(r"<[^>]*>", " ", text).split())
+    assert "&amp;" not in text
 
 
 def test_runs_add_up_until_there_are_too_many(tmp_path: Path) -> None:
