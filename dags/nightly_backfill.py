@@ -1,0 +1,141 @@
+"""
+### What it does
+
+Computes yesterday's violations again from the lake, where every event has arrived, compares them with the alerts that
+the stream sent, and publishes the corrections. It runs at 00:30 UTC; one run is one day (UTC), and at most one run
+works on the lake at a time. Running a day again is always safe: same inputs, same result, nothing is published twice.
+
+| task | what it does | when it fails |
+| --- | --- | --- |
+| archive | brings Kafka's records to the lake, past the day's end | Kafka is away, or its retention was too short |
+| evaluate | evaluates the rules over the day, into the run's staged folder | Spark: memory, disk, or a table's file |
+| gate | checks events and violations; a critical expectation stops the run | **the data is wrong** |
+| reconcile | gives every alert of the stream an outcome, every difference a cause | **a difference has no cause** |
+| publish | puts the corrections on the alerts topic and writes the run's manifest | Kafka is away |
+
+### It failed: what now?
+
+Nothing is on fire. Alerts go on, they come from the stream; what is missing are last night's corrections, and published
+tables are as they were. A red task has been tried three times, minutes apart; a gate or reconcile that says no, once.
+
+1. Open the red task, *Logs*, and read the last lines: an error says what, where, and what to do.
+2. **archive, evaluate, publish**: put right what it names (broker, disk, memory), then *Clear* the task. Everything
+   after it runs too, with what the tasks before it have staged.
+3. **gate**: open the data docs (`data_docs/site/index.html` in the lake's folder): they show the expectation that
+   does not hold, and rows. Nothing has been published. Do not work around it: put the data right, then *Clear* from
+   **archive**. If that cannot be tonight, leave it red.
+4. **reconcile**: its log lists the alerts without a cause. That is a defect of nightjar: keep the staged folder (its
+   name is the `--run-id` in the log, under `staging/` in the lake) and open an issue. Nothing has been published.
+
+### Running it by hand
+
+*Trigger* opens a form: the day, rules, groups, a dry run, publish or not. Several days: *Backfill* in the same
+dialogue, or `airflow backfill create --dag-id nightly_backfill --from-date D1 --to-date D2 --reprocess-behavior
+completed`; leave the form's day empty then. Runs queue up for the lake: a task that waits in *scheduled* waits for the
+one slot of the pool `nightjar_lake` (which must exist: *Admin*, *Pools*).
+
+More: docs/airflow.md in the repository.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param, chain
+
+from nightjar import submission
+from nightjar.airflow_retries import FinalVerdict
+
+TASKS = {
+    "archive": """Brings what is new on every topic to the lake, exactly once, past the end of the day.
+
+**Fails** when Kafka cannot be reached, or when records were deleted before they were archived (its log names the
+offsets: those are gone). Clear it once Kafka is back.""",
+    "evaluate": """Evaluates the rules over the groups that the day's events touched, into the staged folder.
+
+**Fails** when Spark does: memory (`driver_memory`), disk, a table's file. Clear it once that is put right.""",
+    "gate": """Checks events and staged violations; critical expectations stop the run.
+
+**Fails** when the data is wrong: see `data_docs/site/index.html` in the lake. Nothing has been published. Put the data
+right, then clear from archive on.""",
+    "reconcile": """Compares the staged violations with the stream's alerts: every alert gets an outcome, every
+difference a cause.
+
+**Fails** when a difference has no cause, which is a defect: keep the staged folder, open an issue.""",
+    "publish": """Puts corrections on the alerts topic, each once, and writes the run's manifest. With *dry run* nothing
+is written; without *publish* nothing goes to Kafka.
+
+**Fails** when Kafka cannot be reached. Clear it once Kafka is back: what was published is not published again.""",
+}
+VERDICTS = {"gate", "reconcile"}
+
+with DAG(
+    dag_id="nightly_backfill",
+    schedule=CronDataIntervalTimetable(submission.SCHEDULE, timezone="UTC"),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    render_template_as_native_obj=True,
+    user_defined_macros={"stage_arguments": submission.stage_arguments, "spark_conf": submission.spark_conf},
+    default_args={
+        "retries": 2,
+        "retry_delay": timedelta(minutes=1),
+        "retry_exponential_backoff": True,
+        "max_retry_delay": timedelta(minutes=15),
+        "pool": submission.LAKE_POOL,
+    },
+    params={
+        "day": Param(
+            None,
+            type=["null", "string"],
+            format="date",
+            pattern=submission.DAY,
+            title="Day",
+            description="Arrival day (UTC). Empty: the day the run's data interval starts on, which for a run started "
+            "by hand is yesterday.",
+        ),
+        "rules": Param(
+            [],
+            type=["null", "array"],
+            items={"type": "string", "pattern": submission.RULE_ID},
+            title="Rules",
+            description="Ids of rules, one a line. Empty: all.",
+        ),
+        "groups": Param(
+            [],
+            type=["null", "array"],
+            items={"type": "string", "pattern": submission.GROUP},
+            title="Groups",
+            description="Fields and their values, one field a line: customer_id=C1,C2. Empty: all.",
+        ),
+        "dry_run": Param(
+            default=False,
+            type="boolean",
+            title="Dry run",
+            description="Ends after reconcile: staged data and a report, nothing published and no table changed.",
+        ),
+        "publish": Param(
+            default=True,
+            type="boolean",
+            title="Publish corrections",
+            description="Put the corrections on the alerts topic. Without it, tables are written and Kafka is not.",
+        ),
+    },
+    doc_md=__doc__,
+    tags=["nightjar", "backfill"],
+) as dag:
+    chain(
+        *[
+            SparkSubmitOperator(
+                task_id=stage,
+                application=str(submission.APPLICATION),
+                application_args=f"{{{{ stage_arguments('{stage}', dag_run, params) }}}}",
+                conf="{{ spark_conf() }}",
+                name=f"nightjar-{stage}",
+                spark_binary=submission.SPARK_SUBMIT,
+                env_vars=submission.SPARK_ENVIRONMENT,
+                retry_policy=FinalVerdict() if stage in VERDICTS else None,
+                doc_md=doc,
+            )
+            for stage, doc in TASKS.items()
+        ]
+    )

@@ -1,0 +1,211 @@
+"""Airflow's REST API, as far as nightjar asks it: is it healthy, start a run, how does the run stand, what was logged.
+
+One connection a question, over plain HTTP without a proxy: it is meant for the Airflow on this machine. The token comes
+from the auth manager and is fetched again when it has expired.
+"""
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from rules.errors import NightjarError
+
+# An answer takes long while Spark has all the cores.
+ANSWER_SECONDS = 30.0
+POLL_SECONDS = 1.0
+
+FINISHED = frozenset({"success", "failed"})
+
+
+class AirflowApiError(NightjarError):
+    """Airflow could not be asked, or refused."""
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """How a task stands. state: Airflow's word for it, None before it is scheduled; seconds: of its last try."""
+
+    name: str
+    state: str | None
+    seconds: float
+    tries: int
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a DAG run stands. tasks: in the order in which they started, the others last."""
+
+    run_id: str
+    state: str
+    seconds: float
+    tasks: tuple[TaskResult, ...]
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state in FINISHED
+
+
+class AirflowClient:
+    """The API at `host:port`, asked in the name of `user`."""
+
+    def __init__(self, host: str, port: int, user: str, password: str) -> None:
+        self.address = f"{host}:{port}"
+        self._host, self._port = host, port
+        self._credentials = {"username": user, "password": password}
+        self._token: str | None = None
+
+    def healthy(self) -> bool:
+        """Whether the API, the database, the scheduler, the DAG processor and the triggerer are all well."""
+        return not self.unwell()
+
+    def unwell(self) -> list[str]:
+        """The components that are not (yet) well; only the API where it does not answer."""
+        try:
+            code, found = self._send("GET", "/api/v2/monitor/health", None, {})
+        except (OSError, http.client.HTTPException):
+            return ["api_server"]
+        if code != http.HTTPStatus.OK:
+            return ["api_server"]
+        return sorted(name for name, told in found.items() if told and told.get("status") != "healthy")
+
+    def import_errors(self) -> dict[str, str]:
+        """File to stack trace of every DAG file that cannot be imported."""
+        return {e["filename"]: e["stack_trace"] for e in self._ask("GET", "importErrors")["import_errors"]}
+
+    def warnings(self, dag_id: str) -> list[str]:
+        """What Airflow finds wrong with a DAG, such as a pool that does not exist."""
+        return [w["message"] for w in self._ask("GET", f"dagWarnings?dag_id={quote(dag_id)}")["dag_warnings"]]
+
+    def has_dag(self, dag_id: str) -> bool:
+        """Whether the DAG has been read, and is current."""
+        code, found = self._authorized("GET", f"/api/v2/dags/{quote(dag_id)}", None)
+        return code == http.HTTPStatus.OK and not found["is_stale"]
+
+    def unpause(self, dag_id: str) -> None:
+        """Let the DAG's runs start; a paused DAG's runs wait."""
+        self._ask("PATCH", f"dags/{quote(dag_id)}?update_mask=is_paused", {"is_paused": False})
+
+    def ensure_pool(self, name: str, slots: int, description: str) -> None:
+        """Make a pool, unless there is one of that name."""
+        body = {"name": name, "slots": slots, "description": description}
+        code, found = self._authorized("POST", "/api/v2/pools", body)
+        if code not in {http.HTTPStatus.CREATED, http.HTTPStatus.CONFLICT}:
+            raise self._refused("pools", code, found)
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
+        """Start a run; its id. conf: values for the DAG's params.
+
+        Raises:
+            AirflowApiError: among others, values that the DAG's params do not allow.
+        """
+        body = {"logical_date": None, "conf": dict(conf or {})}
+        return str(self._ask("POST", f"dags/{quote(dag_id)}/dagRuns", body)["dag_run_id"])
+
+    def run(self, dag_id: str, run_id: str) -> RunResult:
+        """How a run stands."""
+        path = _run_path(dag_id, run_id)
+        found = self._ask("GET", path)
+        tasks = self._ask("GET", f"{path}/taskInstances")["task_instances"]
+        tasks.sort(key=lambda task: task["start_date"] or "~")  # ISO dates sort as text, and `~` after them
+        return RunResult(run_id, str(found["state"]), _seconds(found), tuple(map(_task_result, tasks)))
+
+    def wait(
+        self,
+        dag_id: str,
+        run_id: str,
+        seconds: float,
+        told: Callable[[RunResult], object] = lambda _: None,
+    ) -> RunResult:
+        """The run once it has finished. told: called with how it stands, at once and whenever a state changes.
+
+        Raises:
+            AirflowApiError: it had not finished after that many seconds.
+        """
+        deadline = time.monotonic() + seconds
+        seen: object = None
+        while True:
+            found = self.run(dag_id, run_id)
+            states = (found.state, [(task.name, task.state, task.tries) for task in found.tasks])
+            if states != seen:
+                told(found)
+                seen = states
+            if found.finished:
+                return found
+            if time.monotonic() > deadline:
+                raise AirflowApiError(
+                    f"the run has not finished within {seconds:.0f} s; its tasks: "
+                    + ", ".join(f"{task.name} {task.state or 'waiting'}" for task in found.tasks),
+                    where=f"{dag_id} {run_id}",
+                    remedy=f"http://{self.address}/dags/{dag_id}/runs/{quote(run_id)} shows it, and the tasks' logs",
+                )
+            time.sleep(POLL_SECONDS)
+
+    def log(self, dag_id: str, run_id: str, task: str, tries: int) -> list[str]:
+        """The lines of a task's log, without their times."""
+        path = f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task)}/logs/{tries}?full_content=true"
+        content = self._ask("GET", path)["content"]
+        return [line["event"] if isinstance(line, dict) else str(line) for line in content]
+
+    def _ask(self, method: str, path: str, body: object = None) -> Any:
+        code, found = self._authorized(method, f"/api/v2/{path}", body)
+        if code >= http.HTTPStatus.BAD_REQUEST:
+            raise self._refused(path, code, found)
+        return found
+
+    def _authorized(self, method: str, path: str, body: object) -> tuple[int, Any]:
+        try:
+            for again in (False, True):
+                if self._token is None:
+                    code, found = self._send("POST", "/auth/token", self._credentials, {})
+                    if code != http.HTTPStatus.CREATED:
+                        raise self._refused("auth/token", code, found)
+                    self._token = found["access_token"]
+                code, found = self._send(method, path, body, {"Authorization": f"Bearer {self._token}"})
+                if code != http.HTTPStatus.UNAUTHORIZED or again:
+                    break
+                self._token = None
+            return code, found
+        except (OSError, http.client.HTTPException) as failure:
+            raise AirflowApiError(
+                f"Airflow does not answer ({failure})", where=self.address, remedy="Is `nightjar airflow` running?"
+            ) from None
+
+    def _send(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=ANSWER_SECONDS)
+        try:
+            sent = None if body is None else json.dumps(body)
+            connection.request(method, path, sent, {"Content-Type": "application/json", **headers})
+            answer = connection.getresponse()
+            text = answer.read()
+        finally:
+            connection.close()
+        try:
+            return answer.status, json.loads(text) if text else None
+        except ValueError:
+            return answer.status, {"detail": text.decode(errors="replace")}
+
+    def _refused(self, path: str, code: int, found: object) -> AirflowApiError:
+        detail = found.get("detail", found) if isinstance(found, dict) else found
+        return AirflowApiError(
+            f"Airflow refused ({code}): {detail}", where=f"{self.address}/{path}", remedy="Its answer says why"
+        )
+
+
+def _run_path(dag_id: str, run_id: str) -> str:
+    return f"dags/{quote(dag_id)}/dagRuns/{quote(run_id, safe='')}"
+
+
+def _task_result(told: Mapping[str, Any]) -> TaskResult:
+    return TaskResult(told["task_id"], told["state"], float(told["duration"] or 0.0), int(told["try_number"]))
+
+
+def _seconds(run: Mapping[str, Any]) -> float:
+    if not run["start_date"] or not run["end_date"]:
+        return 0.0
+    return (datetime.fromisoformat(run["end_date"]) - datetime.fromisoformat(run["start_date"])).total_seconds()

@@ -1,0 +1,42 @@
+"""`nightjar airflow`: a local Airflow with nightjar's DAGs."""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("airflow")(airflow)
+
+
+def airflow() -> None:
+    """Run Airflow with nightjar's DAGs, on this machine and for it only, until Ctrl-C.
+
+    Its database, logs and the password are kept in `airflow` under `data_dir`, so that the next start goes on from
+    there. DAGs are paused until somebody switches them on.
+    """
+    from rich.console import Console
+
+    from nightjar.local_airflow import USER, LocalAirflow
+    from nightjar.settings import load_settings
+    from nightjar.stages import Stages, terminated_as_interrupt
+
+    stages = Stages(Console(stderr=True, highlight=False))
+    running = LocalAirflow(load_settings())
+    with terminated_as_interrupt():
+        try:
+            with (
+                stages.stage("Airflow", f"starting; its database and its logs are in {running.home}"),
+                stages.waiting("half a minute, and longer the first time"),
+            ):
+                running.start()
+            password = running.new_password or f"in {running.password_file}"
+            stages.console.print(
+                f"[bold green]Airflow is up[/] at {running.url} (user {USER}, password {password}). Ctrl-C stops it.",
+                soft_wrap=True,
+            )
+            running.wait()
+        except KeyboardInterrupt:
+            return
+        finally:
+            stages.console.print("[bold]==> stopping Airflow[/]")
+            running.stop()

@@ -1,0 +1,144 @@
+"""The DAG as Airflow reads it."""
+
+from typing import Any
+
+import pytest
+
+from nightjar.submission import APPLICATION, LAKE_POOL, STAGES
+from tests.dags.conftest import Airflow
+
+# Reads the DAG once; what the parsing alone has imported is taken before anything is rendered.
+LOOK = """
+from types import SimpleNamespace
+from datetime import UTC, datetime
+import nightly_backfill
+imported = sorted({name.partition(".")[0] for name in sys.modules})
+from airflow.exceptions import ParamValidationError
+from airflow.serialization.serialized_objects import DagSerialization
+dag = nightly_backfill.dag
+DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+
+def accepts(name, value):
+    params = dag.params.__copy__() if hasattr(dag.params, "__copy__") else dag.params
+    try:
+        params.get_param(name).__copy__().resolve(value)
+    except ParamValidationError:
+        return False
+    return True
+
+def rendered(task, **params):
+    run = SimpleNamespace(run_id="a-run", run_after=datetime(2026, 11, 21, 1, tzinfo=UTC),
+                          data_interval_start=datetime(2026, 11, 20, 0, 30, tzinfo=UTC))
+    context = {"dag_run": run, "params": {**dag.params.dump(), **params}}
+    environment = dag.get_template_env()
+    return {name: task.render_template(getattr(task, name), context, environment)
+            for name in ("application", "application_args", "conf", "env_vars")}
+
+tried = {
+    "day": [None, "2026-11-20", "2026-11-31", "yesterday", "2026-11-20 --x", 5],
+    "rules": [None, [], ["burst"], ["--all"], "burst", ["a,b"], [""]],
+    "groups": [None, [], ["customer_id=c1,c2"], ["customer_id"], ["a=b;c=d"], ["a=`id`"]],
+    "dry_run": [True, False, None, "yes"],
+    "publish": [True, False, None, 1],
+}
+interval = dag.timetable
+report({
+    "imported": imported,
+    "tasks": {t.task_id: {
+        "after": sorted(t.upstream_task_ids), "retries": t.retries, "exponential": bool(t.retry_exponential_backoff),
+        "final": t.has_retry_policy, "pool": t.pool, "doc": t.doc_md, "type": t.task_type,
+    } for t in dag.tasks},
+    "schedule": [type(dag.timetable).__name__, dag.timetable.serialize() if hasattr(dag.timetable, "serialize")
+                 else getattr(dag.timetable, "expression", None), dag.catchup, dag.max_active_runs],
+    "doc": dag.doc_md,
+    "accepted": {name: [accepts(name, value) for value in values] for name, values in tried.items()},
+    "rendered": {t.task_id: rendered(t) for t in dag.tasks},
+    "asked": rendered(dag.get_task("gate"), rules=["a", "b"], groups=["customer_id=c1"], day="2026-01-05",
+                      dry_run=True, publish=False)["application_args"],
+})
+"""
+
+# Importing Airflow takes five seconds by itself.
+pytestmark = pytest.mark.slow
+
+HEAVY = {"pyspark", "pandas", "numpy", "polars", "pyarrow", "numba", "great_expectations", "kafka", "deltalake"}
+
+
+@pytest.fixture(scope="module")
+def seen(airflow: Airflow) -> dict[str, Any]:
+    """What there is to see of the DAG."""
+    return airflow.run(LOOK)
+
+
+def test_reading_it_imports_nothing_heavy(seen: dict[str, Any]) -> None:
+    """The DAG processor reads it every half a minute."""
+    assert HEAVY.isdisjoint(seen["imported"])
+    assert {"lake", "backfill", "streaming", "expectations"}.isdisjoint(seen["imported"])
+
+
+def test_the_stages_follow_one_another(seen: dict[str, Any]) -> None:
+    """Each is a task of spark-submit's, in the lake's pool, with something to read for whoever is on call."""
+    assert tuple(seen["tasks"]) == STAGES
+    for stage, before in zip(STAGES, ([], *([stage] for stage in STAGES)), strict=False):
+        task = seen["tasks"][stage]
+        assert task["after"] == before
+        assert (task["type"], task["pool"]) == ("SparkSubmitOperator", LAKE_POOL)
+        assert "**Fails**" in task["doc"]
+        assert f"| {stage} |" in seen["doc"]
+
+
+def test_failures_are_tried_again_but_not_verdicts(seen: dict[str, Any]) -> None:
+    """Twice, each time later; what gate and reconcile found stays found."""
+    assert {(task["retries"], task["exponential"]) for task in seen["tasks"].values()} == {(2, True)}
+    assert {name for name, task in seen["tasks"].items() if task["final"]} == {"gate", "reconcile"}
+
+
+def test_a_day_is_run_half_an_hour_after_its_end(seen: dict[str, Any]) -> None:
+    """Once, with a data interval, and only one run at a time."""
+    kind, schedule, catchup, runs = seen["schedule"]
+    assert kind == "CronDataIntervalTimetable"
+    assert "30 0 * * *" in str(schedule)
+    assert (catchup, runs) == (False, 1)
+
+
+def test_the_form_refuses_what_cannot_be(seen: dict[str, Any]) -> None:
+    """Before anything runs."""
+    assert seen["accepted"] == {
+        "day": [True, True, False, False, False, False],
+        "rules": [True, True, True, False, False, False, False],
+        "groups": [True, True, True, False, False, False],
+        "dry_run": [True, True, False, False],
+        "publish": [True, True, False, False],
+    }
+
+
+def test_every_task_submits_its_stage_with_sparks_settings(seen: dict[str, Any]) -> None:
+    """The master is the connection's to say."""
+    for stage in STAGES:
+        found = seen["rendered"][stage]
+        assert found["application"] == str(APPLICATION)
+        assert found["application_args"] == [stage, "--run-id", "a-run", "--day", "2026-11-20"]
+        assert found["conf"]["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+        assert "delta-spark" in found["conf"]["spark.driver.extraClassPath"]
+        assert "spark.master" not in found["conf"]
+        assert found["env_vars"]["PYSPARK_PYTHON"].endswith("/python")
+
+
+def test_what_the_form_says_becomes_arguments(seen: dict[str, Any]) -> None:
+    """As a list, through Airflow's own rendering."""
+    assert seen["asked"] == [
+        "gate", "--run-id", "a-run", "--day", "2026-01-05", "--rules", "a,b", "--groups", "customer_id=c1",
+        "--dry-run", "--no-publish",
+    ]  # fmt: skip
+
+
+def test_only_exit_code_1_is_a_verdict(airflow: Airflow) -> None:
+    """A crash, or Kafka being away, is tried again; so is an error that names no exit code."""
+    decided = airflow.run(
+        "from nightjar.airflow_retries import FinalVerdict\n"
+        "from airflow.providers.common.compat.sdk import AirflowException\n"
+        "said = ['Error code is: 1.', 'Error code is: 2.', 'Error code is: 137.', 'Error code is: 12.', 'gone']\n"
+        "report([FinalVerdict().evaluate(exception=AirflowException(f'Cannot execute: x. {text}'), try_number=1,"
+        " max_tries=2, context=None).action.value for text in said])\n"
+    )
+    assert decided == ["fail", "default", "default", "default", "default"]

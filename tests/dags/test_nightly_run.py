@@ -1,0 +1,92 @@
+"""A night through Airflow: the DAG's own tasks, real spark-submits, a real Kafka and a real lake."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lake.reading import scan
+from lake.tables import RECONCILIATION, RUNS, VIOLATIONS
+from nightjar.kafka_clients import producer
+from nightjar.published import send
+from nightjar.reading import Reader
+from nightjar.submission import STAGES
+from rules.streams import SHIPPED
+from tests.conftest import TestTopics
+from tests.dags.conftest import Airflow
+
+# Five JVMs one after the other, each half a minute where other things run too.
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+DAY = datetime(2026, 1, 5, tzinfo=UTC)
+RULE = {
+    "id": "busy",
+    "stream": "transactions",
+    "group_by": ["customer_id"],
+    "measures": {"n": {"count": "*", "over": "10m"}},
+    "when": "n >= 3",
+}
+
+RUN = """
+import nightly_backfill
+run = nightly_backfill.dag.test(run_conf={"day": "2026-01-05", "rules": ["busy"], "groups": ["customer_id=ann,bob"]})
+report({"state": run.state, "tasks": {ti.task_id: ti.state for ti in run.get_task_instances()}})
+"""
+
+
+def settings_file(own: TestTopics, folder: Path) -> Path:
+    """A file of the test's settings, and of its streams, which have topics of their own."""
+    streams = SHIPPED.read_text()
+    for name, stream in own.streams.items():
+        streams = streams.replace(f'topic = "{name}"', f'topic = "{stream.topic}"')
+    (folder / "streams.toml").write_text(streams)
+    told = own.settings.model_dump(
+        include={name for name in type(own.settings).model_fields if name.endswith("_topic")}
+    )
+    told |= {"bootstrap_servers": own.settings.bootstrap, "arrival": "producer", "data_dir": str(folder / "data")}
+    told |= {"streams": str(folder / "streams.toml"), "spark_master": "local[2]", "driver_memory": "1g"}
+    path = folder / "nightjar.toml"
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in told.items()))
+    return path
+
+
+def pay(own: TestTopics, number: int, customer: str, at: datetime) -> None:
+    """Send a payment, which arrives when it happens."""
+    event = {
+        "transaction_id": f"t{number}",
+        "event_time": at.isoformat(),
+        "customer_id": customer,
+        "terminal_id": "m1",
+        "amount": "5.00",
+    }
+    with producer(own.settings) as client:
+        stamp = int(at.timestamp() * 1000)
+        client.send(own.streams["transactions"].topic, json.dumps(event).encode(), timestamp_ms=stamp).get(30)
+
+
+def test_a_night_brings_a_day_from_kafka_to_its_results(
+    airflow: Airflow, kafka_topics: TestTopics, tmp_path: Path
+) -> None:
+    """No job ran: the one alert of the groups asked for is missing, with its cause, and the stream may still say it."""
+    own = kafka_topics.with_arrival("producer").ensure()
+    send(own.settings, [RULE], arrival=int((DAY - timedelta(days=1)).timestamp() * 1_000_000))
+    for number in range(6):
+        pay(own, number, "ann" if number < 3 else "eve", DAY + timedelta(hours=9, minutes=number))
+    airflow.environment = {
+        "NIGHTJAR_SETTINGS": str(settings_file(own, tmp_path)),
+        "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1",  # a short life has no use for the second compiler
+    }
+    airflow.make_database()
+    assert airflow.run(RUN) == {"state": "success", "tasks": dict.fromkeys(STAGES, "success")}
+
+    lake = tmp_path / "data" / "lake"
+    (run,) = scan(lake, RUNS).collect().to_dicts()
+    assert (run["state"], run["day"], run["only_rules"]) == ("finished", DAY.date(), '["busy"]')
+    assert (lake / "staging" / run["run_id"]).is_dir()
+    (violation,) = scan(lake, VIOLATIONS).collect().to_dicts()
+    assert (violation["event_id"], violation["measures"]) == ("t2", '{"n":3}')
+    (found,) = scan(lake, RECONCILIATION).collect().to_dicts()
+    assert (found["alert_id"], found["outcome"], found["cause"]) == (violation["alert_id"], "missed", "stream_down")
+    with Reader(own.settings, own.settings.alerts_topic) as alerts:
+        assert list(alerts.all()) == []

@@ -1,0 +1,83 @@
+"""What reaches a stage's command line: the form's values, as a list, and nothing odd."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+
+from nightjar.submission import GROUP, SubmissionError, run_day, run_folder, stage_arguments
+
+
+@dataclass
+class DagRun:
+    """What is looked at of Airflow's."""
+
+    run_id: str = "scheduled__2026-11-20T00:30:00+00:00"
+    run_after: datetime = datetime(2026, 11, 21, 0, 30, tzinfo=UTC)
+    data_interval_start: datetime | None = datetime(2026, 11, 20, 0, 30, tzinfo=UTC)
+
+
+FOLDER = run_folder(DagRun().run_id)
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({}, ["--day", "2026-11-20"]),
+        ({"day": None, "rules": None, "groups": [], "publish": True}, ["--day", "2026-11-20"]),
+        ({"day": "2026-03-01"}, ["--day", "2026-03-01"]),
+        ({"rules": ["burst", "far.away"]}, ["--day", "2026-11-20", "--rules", "burst,far.away"]),
+        (
+            {"groups": ["customer_id=c1,c2", "ip=2001:db8::1", "customer_id=c3"]},
+            ["--day", "2026-11-20", "--groups", "customer_id=c1,c2,c3;ip=2001:db8::1"],
+        ),
+        ({"dry_run": True, "publish": False}, ["--day", "2026-11-20", "--dry-run", "--no-publish"]),
+    ],
+)
+def test_arguments_are_what_was_asked_for(params: dict[str, Any], expected: list[str]) -> None:
+    """One element each, in one order."""
+    assert stage_arguments("gate", DagRun(), params) == ["gate", "--run-id", FOLDER, *expected]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"rules": ["--dry-run"]}, {"rules": ["a,b"]}, {"rules": ["Burst"]}, {"rules": ["a\n"]}, {"rules": [["a"]]},
+        {"groups": ["customer_id"]}, {"groups": ["=c1"]}, {"groups": ["a=b;c=d"]}, {"groups": ["a=b c"]},
+        {"groups": ["a=b,"]}, {"groups": ["--x=1"]}, {"groups": ["a=$(reboot)"]},
+        {"day": "2026-02-30"}, {"day": "today"}, {"day": "20260101"}, {"day": ""}, {"day": "2026-01-01\n"},
+    ],
+)  # fmt: skip
+def test_what_does_not_match_its_pattern_is_refused(params: dict[str, Any]) -> None:
+    """Also where the form's own validation was passed by."""
+    with pytest.raises(SubmissionError) as refused:
+        stage_arguments("evaluate", DagRun(), params)
+    assert next(iter(params)).rstrip("s") in str(refused.value)
+
+
+def test_a_run_without_an_interval_is_about_the_last_day_that_is_due() -> None:
+    """Started by hand without a logical date: yesterday, and the day before while yesterday's run is not due."""
+    late, early = datetime(2026, 11, 21, 18, tzinfo=UTC), datetime(2026, 11, 21, 0, 29, tzinfo=UTC)
+    assert run_day(DagRun(run_after=late, data_interval_start=None)) == date(2026, 11, 20)
+    assert run_day(DagRun(run_after=early, data_interval_start=None)) == date(2026, 11, 19)
+
+
+def test_a_run_has_one_folder_and_no_other_run_has_it() -> None:
+    """Whatever the run is called, the name is a safe one."""
+    names = ["manual__2026-11-21T18:22:31.569736+00:00", "a:b", "a+b", "a-b", "../../etc", "..", "x" * 250, "x" * 249]
+    folders = [run_folder(name) for name in names]
+    assert folders == [run_folder(name) for name in names]
+    assert len(set(folders)) == len(names)
+    for folder in folders:
+        assert len(folder) <= 200
+        assert folder[0].isalnum()
+        assert set(folder) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def test_the_form_takes_ids_with_the_characters_ids_have() -> None:
+    """Among them those of addresses and of base64."""
+    params = {"groups": ["ip=10.0.0.1", "user=ann@example.org", "key=YWJj+/=="]}
+    assert stage_arguments("gate", DagRun(), params)[-1] == "ip=10.0.0.1;user=ann@example.org;key=YWJj+/=="
+    assert GROUP.startswith("^")
+    assert GROUP.endswith("$"), "JSON Schema searches, it does not match"
