@@ -20,6 +20,7 @@ from backfill.scope import GroupBy, group_bys, group_texts
 from backfill.staging import CORRECTED, EVALUATED, KEYS, OUTCOMES, TOUCHED_GROUPS, Notes
 from lake import delta
 from lake.events import from_spark
+from lake.reading import scan
 from lake.tables import ALERTS, PROGRESS
 from rules.engine.records import ALERT_SCHEMA
 from rules.streams import Stream
@@ -111,7 +112,7 @@ def _causes(
     found: dict[str, Cause] = {}
     if not differing.height:
         return found
-    published, consumed = notes.published(config), _consumed(session, config, notes)
+    published, consumed = notes.published(config), _consumed(config, notes)
     fields = {(v.rule.id, v.version): v.rule.group_by for v in ruleset.versions}
     for stream in config.streams.values():
         of_stream = ruleset.of_stream(stream.name)
@@ -155,9 +156,9 @@ def _conflicting(loaded: Load, events: pa.Table, stream: Stream) -> frozenset[st
     return frozenset(row[0] for row in found.where("different > 1").collect())
 
 
-def _consumed(session: SparkSession, config: BackfillConfig, notes: Notes) -> dict[str, dict[int, int]]:
+def _consumed(config: BackfillConfig, notes: Notes) -> dict[str, dict[int, int]]:
     """By topic and partition the offset after the last record that the stream had read, as it last told."""
-    told = delta.read(session, config.lake.root, PROGRESS, notes.versions[PROGRESS.name])
-    last = told.where("consumed IS NOT NULL").orderBy(F.desc("offset")).limit(1).select("consumed").collect()
-    read: dict[str, Any] = json.loads(last[0][0]) if last else {}
+    told = scan(config.lake.root, PROGRESS, notes.versions[PROGRESS.name]).filter(pl.col("consumed").is_not_null())
+    last = told.sort("offset").last().select("consumed").collect()
+    read: dict[str, Any] = json.loads(last.item()) if last.height else {}
     return {topic: {int(p): int(offset) for p, offset in of.items()} for topic, of in read.items()}

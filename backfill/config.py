@@ -38,7 +38,8 @@ class BackfillConfig:
 @dataclass(frozen=True)
 class Request:
     """A run as asked for. rules: ids (none: all); groups: field to values (none: all); publish: put corrections on
-    Kafka; dry_run: stop before anything but the staged data is written."""
+    Kafka; dry_run: stop before anything but the staged data is written; days: how many, from `day` on, to evaluate at
+    once, where nothing is reconciled."""
 
     run_id: str
     day: date
@@ -46,6 +47,7 @@ class Request:
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     publish: bool = True
     dry_run: bool = False
+    days: int = 1
 
     @property
     def whole(self) -> bool:
@@ -59,8 +61,8 @@ class Request:
 
     @property
     def end(self) -> int:
-        """When the next day begins, µs."""
-        return microseconds_of_day(self.day + timedelta(days=1))
+        """When the day after begins, µs."""
+        return microseconds_of_day(self.day + timedelta(days=self.days))
 
     def staged(self, lake: LakeConfig) -> Path:
         """The folder of what the run has found so far; it stays for inspection where the run fails."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,12 @@ from rules.truth import VIOLATION_SCHEMA, Truth
 from rules.versions import RuleSet
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # A bucket is one engine in one Python worker: some hundred megabytes at most.
 _ROWS_A_BUCKET = 400_000
+# More hashes of repeated ids than this are joined instead of listed in a filter.
+_LISTED = 2000
 _EVALUATED = {name: kind for name, kind in VIOLATIONS.columns.items() if name != "event_date"}
 EVALUATED_DDL = ", ".join(f"`{name}` {kind}" for name, kind in {**_EVALUATED, "failed": "string"}.items())
 
@@ -90,12 +93,15 @@ def evaluate(session: SparkSession, config: BackfillConfig, request: Request, no
         if read is None:
             continue
         loaded, day = read
-        for number, group_by in enumerate(group_bys(stream, of_stream, loaded.earliest, request.groups)):
+        wanted = group_bys(stream, of_stream, loaded.earliest, request.groups)
+        loaded = loaded.with_repeated(max((group_by.reach for group_by in wanted), default=0))
+        for number, group_by in enumerate(wanted):
             place = str(folder / KEYS / f"{stream.name}-{number}")
             touched_keys(day, stream, group_by, request).write.mode("overwrite").parquet(place)
             keys = session.read.parquet(place)
             named.append(keys.mapInArrow(Naming(stream, group_by), TOUCHED))
-            found.append(_evaluated(loaded, keys, of_stream, group_by))
+            buckets = _buckets(config, loaded, group_by, notes)
+            found.append(_evaluated(loaded, keys, of_stream, group_by, buckets))
     _write(_union(session, found, EVALUATED_DDL), folder)
     _union(session, named, TOUCHED).write.mode("overwrite").parquet(str(folder / TOUCHED_GROUPS))
     staged = {"violations": EVALUATED, "failures": FAILED, "groups": TOUCHED_GROUPS}
@@ -105,28 +111,37 @@ def evaluate(session: SparkSession, config: BackfillConfig, request: Request, no
 @dataclass(frozen=True)
 class Load:
     """What a run reads of one stream. usable: the events that had arrived by its cut; earliest: the least event time
-    (µs) of those that belong to its day."""
+    (µs) of those that belong to its days; until: where these end (µs)."""
 
     stream: Stream
     usable: DataFrame
     earliest: int
     until: int
+    repeated: DataFrame | list[int] = field(default_factory=list)
 
     def events(self, keys: DataFrame, group_by: GroupBy) -> DataFrame:
         """The events to see of the groups of `keys`, duplicates too (see scope.events_of)."""
-        return events_of(self._near(group_by), keys, self.stream, group_by)
+        return events_of(self._near(group_by.reach), keys, self.stream, group_by)
 
-    def first_events(self, keys: DataFrame, group_by: GroupBy) -> tuple[DataFrame, int]:
-        """The same without later arrivals of an id, and how many records were looked at for it."""
-        near = self._near(group_by)
-        return events_of(first_arrivals(near, self.stream), keys, self.stream, group_by), near.count()
+    def first_events(self, keys: DataFrame, group_by: GroupBy) -> DataFrame:
+        """The same without later arrivals of an id."""
+        near = self._near(group_by.reach)
+        return events_of(first_arrivals(near, self.repeated, self.stream), keys, self.stream, group_by)
 
-    def _near(self, group_by: GroupBy) -> DataFrame:
-        stream, since = self.stream, self.earliest - group_by.reach
-        arrivals = self.usable.where(F.col("arrival_date") >= _date(since - stream.max_future_skew))
+    def since(self, reach: int) -> int:
+        """The least arrival (µs) of an event that a window of `reach` (µs) can hold."""
+        return self.earliest - reach - self.stream.max_future_skew
+
+    def with_repeated(self, reach: int) -> Load:
+        """The same, having looked for repeated ids among all that windows of `reach` hold."""
+        return replace(self, repeated=repeated_hashes(self._near(reach), self.stream))
+
+    def _near(self, reach: int) -> DataFrame:
+        stream = self.stream
+        arrivals = self.usable.where(F.col("arrival_date") >= _date(self.since(reach)))
         event = F.expr(microseconds_of(stream))
         return arrivals.select(*stream.fields, "arrival_time", "partition", "offset").where(
-            (event >= since) & (event < self.until)
+            (event >= self.earliest - reach) & (event < self.until)
         )
 
 
@@ -144,46 +159,53 @@ def load(
     return None if earliest is None else (Load(stream, usable, earliest, request.end), day)
 
 
-def _evaluated(found: Load, keys: DataFrame, ruleset: RuleSet, group_by: GroupBy) -> DataFrame:
-    events, looked_at = found.first_events(keys, group_by)
-    buckets = max(_cores(keys), math.ceil(looked_at / _ROWS_A_BUCKET))
+def _evaluated(found: Load, keys: DataFrame, ruleset: RuleSet, group_by: GroupBy, buckets: int) -> DataFrame:
     fields = [F.col(f"`{name}`") for name in group_by.fields]
     bucket = F.pmod(F.xxhash64(*fields), F.lit(buckets)) if fields else F.lit(0)
     evaluator = BucketEvaluator(found.stream, ruleset, group_by.fields)
-    bucketed = events.withColumn("bucket", bucket).groupBy("bucket")
+    bucketed = found.first_events(keys, group_by).withColumn("bucket", bucket).groupBy("bucket")
     # a plain function of one argument: Spark counts the arguments, and takes `self` for the key
     return bucketed.applyInArrow(lambda table: evaluator(table), EVALUATED_DDL)  # noqa: PLW0108
 
 
-def first_arrivals(events: DataFrame, stream: Stream) -> DataFrame:
+def _buckets(config: BackfillConfig, found: Load, group_by: GroupBy, notes: Notes) -> int:
+    table = events_table(found.stream)
+    since = datetime.fromtimestamp(found.since(group_by.reach) / 1_000_000, UTC).date()
+    rows = delta.rows_since(config.lake.root, table, since, notes.versions[table.name])
+    return max(int(found.usable.sparkSession.sparkContext.defaultParallelism), math.ceil(rows / _ROWS_A_BUCKET))
+
+
+def repeated_hashes(events: DataFrame, stream: Stream) -> DataFrame | list[int]:
+    """The hashes of event ids that occur more than once: as a list where they are few, which they mostly are."""
+    hashes = events.groupBy(_hash_of_id(stream).alias("hash")).count().where("count > 1").select("hash")
+    listed = [row["hash"] for row in hashes.limit(_LISTED + 1).collect()]
+    return listed if len(listed) <= _LISTED else hashes
+
+
+def first_arrivals(events: DataFrame, repeated: DataFrame | list[int], stream: Stream) -> DataFrame:
     """Of several records with one event id, the first to arrive (law 4).
 
     The engine drops duplicates itself, but sees only the groups it is given: an id whose copies name different groups
-    is dropped here. Such are few, so they are looked for by hash, and only what shares one is put in order.
+    is dropped here. Only what shares a repeated hash has to be put in order for it.
     """
-    name = f"`{stream.event_id}`"
-    hashed = F.xxhash64(name)
-    twice = events.groupBy(hashed.alias("hash")).count().where("count > 1").select("hash")
-    # hashes are few and mostly none: to know them now makes the plan of what follows a plain filter
-    repeated = [row["hash"] for row in twice.limit(_LISTED + 1).collect()]
-    if not repeated:
-        return events
-    if len(repeated) <= _LISTED:
-        is_repeated = hashed.isin(repeated)
-        once, several = events.where(~is_repeated), events.where(is_repeated)
-    else:
-        marked = events.withColumn("hash", hashed)
-        once = marked.join(twice, "hash", "left_anti").drop("hash")
-        several = marked.join(twice, "hash", "left_semi").drop("hash")
     from pyspark.sql import Window
 
-    order = Window.partitionBy(name).orderBy("arrival_time", "partition", "offset")
+    hashed = _hash_of_id(stream)
+    if isinstance(repeated, list):
+        if not repeated:
+            return events
+        once, several = events.where(~hashed.isin(repeated)), events.where(hashed.isin(repeated))
+    else:
+        marked = events.withColumn("hash", hashed)
+        once = marked.join(repeated, "hash", "left_anti").drop("hash")
+        several = marked.join(repeated, "hash", "left_semi").drop("hash")
+    order = Window.partitionBy(f"`{stream.event_id}`").orderBy("arrival_time", "partition", "offset")
     first = several.withColumn("place", F.row_number().over(order)).where("place = 1").drop("place")
     return once.unionByName(first)
 
 
-# More hashes than this are joined instead of listed in a filter.
-_LISTED = 2000
+def _hash_of_id(stream: Stream) -> Column:
+    return F.xxhash64(f"`{stream.event_id}`")
 
 
 def _write(rows: DataFrame, folder: Path) -> None:
@@ -201,10 +223,6 @@ def _union(session: SparkSession, parts: Iterable[DataFrame], ddl: str) -> DataF
     for part in parts:
         whole = whole.unionByName(part)
     return whole
-
-
-def _cores(frame: DataFrame) -> int:
-    return int(frame.sparkSession.sparkContext.defaultParallelism)
 
 
 def _date(instant: int) -> object:

@@ -6,12 +6,14 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
 from backfill.config import BackfillConfig, Request
 from backfill.scope import group_by_name
 from backfill.staging import CORRECTED, EVALUATED, OUTCOMES, REPLACEMENT, TOUCHED_GROUPS, Notes
 from lake import delta
+from lake.reading import scan
 from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS
 from rules.timestamps import MAX_TIMESTAMP, iso_text
 from rules.versions import RuleSet, RuleVersion
@@ -62,10 +64,11 @@ def publish_reconciliation(session: SparkSession, config: BackfillConfig, reques
     root, folder = config.lake.root, request.staged(config.lake)
     day = F.lit(request.day).cast("date")
     staged = session.read.parquet(str(folder / OUTCOMES)).withColumn("day", day).select(*RECONCILIATION.columns)
-    known = delta.read(session, root, RECONCILIATION).where(F.col("day") == day)
+    known = delta.read(session, root, RECONCILIATION).where(F.col("day") == day).select(*RECONCILIATION.columns)
     new = staged
     if not request.whole:
-        new = known.join(staged.select("alert_id"), "alert_id", "left_anti").unionByName(staged)
+        others = known.join(staged.select("alert_id"), "alert_id", "left_anti")
+        new = others.select(*RECONCILIATION.columns).unionByName(staged)  # a join puts its key first
     if new.exceptAll(known).union(known.exceptAll(new)).limit(1).count():
         delta.replace(new, root, RECONCILIATION, f"day = '{request.day.isoformat()}'")
 
@@ -123,8 +126,8 @@ def _effective(version: RuleVersion) -> str | None:
     return iso_text(version.effective) if version.effective <= MAX_TIMESTAMP else None
 
 
-def latest_cut(session: SparkSession, config: BackfillConfig) -> int:
+def latest_cut(config: BackfillConfig) -> int:
     """Up to where arrivals count in the results of the runs that finished, µs; 0 where there is none."""
-    finished = delta.read(session, config.lake.root, RUNS).where("state = 'finished' AND only_rules IS NULL")
-    latest = finished.where("only_groups IS NULL").agg(F.max(F.expr("unix_micros(cut)"))).collect()[0][0]
-    return int(latest or 0)
+    whole = pl.col("only_rules").is_null() & pl.col("only_groups").is_null()
+    finished = scan(config.lake.root, RUNS).filter(whole, pl.col("state") == "finished")
+    return finished.select(pl.col("cut").dt.epoch("us").max()).collect().item() or 0

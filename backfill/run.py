@@ -19,10 +19,13 @@ from backfill import results
 from backfill.comparison import compare
 from backfill.config import BackfillConfig, BackfillError, Request
 from backfill.evaluation import evaluate
+from backfill.gating import gate_evaluation, gate_reconciliation
 from backfill.publication import publish
 from backfill.scope import settled
 from backfill.staging import CORRECTED, Notes, Progress, read_notes, take_notes, write_notes
 from lake.archive import archive, make_tables
+from lake.reading import scan
+from lake.tables import ALERTS
 from rules.timestamps import iso_text
 
 if TYPE_CHECKING:
@@ -70,18 +73,20 @@ class Run:
                 where=f"day {request.day}",
                 remedy="Run it then, or now with --dry-run",
             )
-        cut = max(end, results.latest_cut(self.session, config))
-        notes = take_notes(self.session, config, cut, _now())
+        cut = max(end, results.latest_cut(config))
+        notes = take_notes(config, cut, _now())
         write_notes(request.staged(config.lake), notes)
         return evaluate(self.session, config, request, notes)
 
     def gate(self) -> dict[str, Any]:
         """Refuse what must not be published."""
-        return {}
+        return gate_evaluation(self.session, self.config, self.request, self._notes)
 
     def reconcile(self) -> dict[str, Any]:
         """Stage outcomes, causes and corrections."""
-        return compare(self.session, self.config, self.request, self._notes).as_counts()
+        compared = compare(self.session, self.config, self.request, self._notes)
+        gated = gate_reconciliation(self.session, self.config, self.request, compared.standing)
+        return compared.as_counts() | gated
 
     def publish(self) -> dict[str, Any]:
         """Say the corrections, and put the results into their tables."""
@@ -93,10 +98,14 @@ class Run:
             staged = pl.read_parquet(request.staged(config.lake) / CORRECTED / "*.parquet")
             if staged.height:
                 results.note_corrections(session, config, request)
-            published = publish(config, staged)
+            published = publish(config, staged, self._archived_alerts())
         changed = results.publish_violations(session, config, request, self._notes.ruleset(config, request))
         results.publish_reconciliation(session, config, request)
         return {"published": published, "violations_changed": changed}
+
+    def _archived_alerts(self) -> dict[int, int]:
+        alerts = scan(self.config.lake.root, ALERTS, self._notes.versions[ALERTS.name])
+        return dict(alerts.group_by("partition").agg(pl.col("offset").max()).collect().iter_rows())
 
     @property
     def _notes(self) -> Notes:

@@ -60,13 +60,11 @@ def settled(request: Request, streams: Iterable[Stream]) -> int:
 
 
 def belongs(stream: Stream, request: Request) -> Column:
-    """Whether an event belongs to the run's day."""
-    lateness, begin, end = stream.allowed_lateness, request.begin, request.end
+    """Whether an event belongs to the run's days."""
     event, arrival = F.expr(microseconds_of(stream)), F.expr("unix_micros(arrival_time)")
-    settled_at = (F.floor(event / _DAY) + 1) * _DAY + lateness
-    of_its_time = (event >= begin) & (event < end) & (arrival < end + lateness)
-    afterwards = (event < begin) & (arrival >= begin) & (arrival < end) & (arrival >= settled_at)
-    return of_its_time | afterwards
+    day_after = (F.floor(event / _DAY) + 1) * _DAY
+    belongs_at = F.when(arrival < day_after + stream.allowed_lateness, event).otherwise(arrival)
+    return (belongs_at >= request.begin) & (belongs_at < request.end) & (event < request.end)
 
 
 def touched_keys(events: DataFrame, stream: Stream, group_by: GroupBy, request: Request) -> DataFrame:

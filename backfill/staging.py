@@ -6,18 +6,18 @@ import json
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from backfill.causes import Published
 from backfill.config import BackfillConfig, BackfillError, Request
 from lake import delta
+from lake.reading import scan
 from lake.tables import ALERTS, PROGRESS, RULES, events_table
 from rules.timestamps import MIN_TIMESTAMP
 from rules.versions import RuleSet
 from streaming.rulebook import Route, RuleBook, RuleMessage
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # Parquet: the violations, the measures without a value, the groups touched as keys and as alerts name them.
 EVALUATED, FAILED, KEYS, TOUCHED_GROUPS = "violations", "failures", "keys", "touched"
@@ -93,15 +93,16 @@ class Notes:
         return RuleSet(tuple(v for v in versions if not request.rules or v.rule.id in request.rules))
 
 
-def take_notes(session: SparkSession, config: BackfillConfig, cut: int, started_at: int) -> Notes:
+def take_notes(config: BackfillConfig, cut: int, started_at: int) -> Notes:
     """Pin what a run reads."""
     root = config.lake.root
     tables = [*map(events_table, config.streams.values()), ALERTS, RULES, PROGRESS]
-    versions = {table.name: delta.version(session, root, table) for table in tables}
-    rows = delta.read(session, root, RULES, versions[RULES.name]).orderBy("offset")
+    versions = {table.name: delta.version(root, table) for table in tables}
+    rows = scan(root, RULES, versions[RULES.name]).sort("offset")
+    read = rows.select("offset", pl.col("arrival_time").dt.epoch("us"), "value").collect()
     messages = [
-        (row["offset"], row["arrival"], bytes(row["value"] or b"").decode("utf-8", "surrogateescape"))
-        for row in rows.selectExpr("offset", "unix_micros(arrival_time) AS arrival", "value").collect()
+        (offset, arrival, (value or b"").decode("utf-8", "surrogateescape"))
+        for offset, arrival, value in read.iter_rows()
     ]
     return Notes(cut, started_at, versions, messages)
 

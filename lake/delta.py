@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from lake.config import LakeError
 from lake.tables import Table
@@ -24,19 +29,26 @@ def exists(root: Path, table: Table) -> bool:
 
 def make(session: SparkSession, root: Path, table: Table) -> None:
     """Make the table where it is not there."""
-    from delta.tables import DeltaTable
+    from delta.tables import DeltaTable as SparkDeltaTable
 
     if exists(root, table):
         return
-    builder = DeltaTable.createIfNotExists(session).location(folder(root, table)).addColumns(table.schema)
+    builder = SparkDeltaTable.createIfNotExists(session).location(folder(root, table)).addColumns(table.schema)
     builder.partitionedBy(*table.partitioned_by).execute()
 
 
-def version(session: SparkSession, root: Path, table: Table) -> int:
-    """The table's newest version."""
-    from delta.tables import DeltaTable
+def version(root: Path, table: Table) -> int:
+    """The table's newest version. Not by Spark: it takes a job for what is in a file's name."""
+    return DeltaTable(folder(root, table)).version()
 
-    return int(DeltaTable.forPath(session, folder(root, table)).history(1).collect()[0]["version"])
+
+def rows_since(root: Path, table: Table, day: date, at: int) -> int:
+    """How many rows there are, at most, from this arrival date on: what the table's log says of its files."""
+    files = pa.table(DeltaTable(folder(root, table), version=at).get_add_actions(flatten=True))
+    if not files.num_rows:
+        return 0
+    wanted = pc.greater_equal(files.column("partition.arrival_date"), pa.scalar(day))
+    return pc.sum(files.filter(wanted).column("num_records")).as_py() or 0
 
 
 def read(session: SparkSession, root: Path, table: Table, at: int | None = None) -> DataFrame:

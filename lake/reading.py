@@ -1,4 +1,4 @@
-"""Reading a few rows of the lake without Spark, for a person who waits."""
+"""Reading a few rows of the lake without Spark, which takes seconds to say anything."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from lake.config import LakeError
 from lake.tables import Table
 
 
-def scan(root: Path, table: Table) -> pl.LazyFrame:
-    """The table's rows, of the newest version.
+def scan(root: Path, table: Table, at: int | None = None) -> pl.LazyFrame:
+    """The table's rows, of the version `at` (None: the newest).
 
     Raises:
         LakeError: there is no such table.
@@ -21,4 +21,4 @@ def scan(root: Path, table: Table) -> pl.LazyFrame:
         raise LakeError(
             "the lake has no such table yet", where=delta.folder(root, table), remedy="Run `nightjar archive`"
         )
-    return pl.scan_delta(delta.folder(root, table))
+    return pl.scan_delta(delta.folder(root, table), version=at)

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from lake.config import LakeConfig, LakeError
-from streaming.session import LOCAL_FILES, LOCAL_FILES_JAR
+from streaming.session import LOCAL_FILES, LOCAL_FILES_JAR, PYTHON_DAEMON
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +54,7 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # else nanoseconds, to everybody but Spark
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.daemon.module": PYTHON_DAEMON,
         "spark.pyspark.python": sys.executable,
     }
     if config.master.startswith("local"):

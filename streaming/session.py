@@ -19,6 +19,10 @@ LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 LOCAL_FILES_JAR = "hadoop-bare-naked-local-fs-"
 
 
+# See that module; by name, so that the driver does not import it.
+PYTHON_DAEMON = "streaming.python_daemon"
+
+
 def open_session(config: JobConfig, name: str = "nightjar") -> SparkSession:
     """The session, started.
 
@@ -57,6 +61,7 @@ def spark_settings(config: JobConfig) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.daemon.module": PYTHON_DAEMON,
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTING,
         "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",

@@ -1,0 +1,269 @@
+"""What a backfill costs: against the same rules as Spark SQL, as history grows, and when it is done again.
+
+    python bench/backfill.py [EVENTS] [--repeats 3]
+
+EVENTS is a Parquet file of card payments (see agree.py); without it payments are simulated. Ten rules with windows of
+an hour to 30 days are evaluated over all of them in the lake: by the backfill, and on the same session by window
+functions in Spark SQL. Results are compared row by row, measures too. Then one day is run with ever longer histories.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, whose backfill.py this is
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from agree import MICROSECONDS, generated, hashes
+from figures import emit, say, timed
+from pyspark.sql import functions as F  # noqa: N812
+
+from backfill.config import BackfillConfig, Request
+from backfill.run import Run
+from backfill.staging import EVALUATED
+from lake import delta
+from lake.archive import make_tables
+from lake.config import LakeConfig
+from lake.session import open_session
+from lake.tables import RULES, events_table
+from nightjar.jars import jars
+from rules.streams import Stream, load_streams
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+# An event's place in time and among those of the same microsecond: frames by value are then exact (fewer than TIES / 2
+# payments of a group share a microsecond).
+TIES = 1024
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure, said once for both sides."""
+
+    function: str
+    field: str
+    over: str
+    excluding: bool = False
+
+    @property
+    def rule(self) -> dict[str, object]:
+        """As a rule has it."""
+        excluding = {"excluding_current": True} if self.excluding else {}
+        return {self.function: self.field, "over": self.over, **excluding}
+
+    def sql(self, group: str) -> str:
+        """As Spark SQL has it."""
+        back = MICROSECONDS[self.over[-1]] * int(self.over[:-1]) * TIES + TIES // 2
+        last = "1 PRECEDING" if self.excluding else "CURRENT ROW"
+        frame = f"OVER (PARTITION BY {group} ORDER BY place RANGE BETWEEN {back} PRECEDING AND {last})"
+        match self.function:
+            case "count":
+                return f"count(*) {frame}"
+            case "sum":
+                return f"coalesce(sum({self.field}) {frame}, 0)"
+            case "avg":
+                return f"CAST(sum({self.field}) {frame} AS DOUBLE) / count({self.field}) {frame}"
+            case "count_distinct":
+                return f"size(collect_set({self.field}) {frame})"
+        return f"{self.function}({self.field}) {frame}"
+
+
+CUSTOMER, TERMINAL = "customer_id", "terminal_id"
+CASES: list[tuple[str, str, dict[str, Measure], str]] = [
+    ("count-1h", CUSTOMER, {"n": Measure("count", "*", "1h")}, "n >= 3"),
+    ("sum-1d", CUSTOMER, {"spent": Measure("sum", "amount_cents", "1d")}, "spent > 60000"),
+    ("avg-30d", CUSTOMER, {
+        "usual": Measure("avg", "amount_cents", "30d", excluding=True),
+        "n": Measure("count", "*", "30d", excluding=True),
+    }, "n >= 5 AND amount_cents > 5 * usual"),
+    ("range-7d", CUSTOMER, {
+        "least": Measure("min", "amount_cents", "7d"), "most": Measure("max", "amount_cents", "7d"),
+    }, "most > 1000 * least"),
+    ("terminals-1d", CUSTOMER, {"terminals": Measure("count_distinct", "terminal_id", "1d")}, "terminals >= 8"),
+    ("terminals-30d", CUSTOMER, {"terminals": Measure("count_distinct", "terminal_id", "30d")}, "terminals >= 60"),
+    ("taken-7d", TERMINAL, {
+        "taken": Measure("sum", "amount_cents", "7d"), "n": Measure("count", "*", "7d"),
+    }, "taken > 200000 AND n > 3"),
+    ("most-30d", TERMINAL, {
+        "most": Measure("max", "amount_cents", "30d", excluding=True), "n": Measure("count", "*", "30d"),
+    }, "n > 20 AND amount_cents > 2 * most"),
+    ("customers-30d", TERMINAL, {"customers": Measure("count_distinct", "customer_id", "30d")}, "customers >= 75"),
+    ("usual-14d", TERMINAL, {
+        "usual": Measure("avg", "amount_cents", "14d"), "least": Measure("min", "amount_cents", "14d"),
+    }, "usual > 12000 AND least > 1000"),
+]  # fmt: skip
+
+
+def stream_of(topic: str = "transactions") -> Stream:
+    """The payments, amounts in cents as in the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "streams.toml"
+        file.write_text(
+            f'[streams.transactions]\ntopic = "{topic}"\nevent_id = "transaction_id"\nevent_time = "event_time"\n'
+            'entities = ["customer_id", "terminal_id"]\n[streams.transactions.fields]\ntransaction_id = "string"\n'
+            'event_time = "timestamp"\ncustomer_id = "string"\nterminal_id = "string"\namount_cents = "int64"\n'
+        )
+        return load_streams(file)["transactions"]
+
+
+def placed(events: Path, out: Path) -> None:
+    """The payments as both sides read them, with `place`: event time, then law 1's order among equal times."""
+    table = pq.read_table(events)
+    columns = {name: table[name].cast(pa.string()) for name in ("transaction_id", "customer_id", "terminal_id")}
+    columns["event_time"] = table["event_time"].cast(pa.timestamp("us", "UTC"))
+    whole = "amount_cents" in table.column_names
+    columns["amount_cents"] = (table["amount_cents"] if whole else pc.multiply(table["amount"], 100)).cast(pa.int64())
+    times = np.asarray(columns["event_time"].cast(pa.int64()))
+    order = np.lexsort((hashes(columns["transaction_id"].to_pylist()), times))
+    first = np.searchsorted(times[order], times[order])
+    place = np.empty(len(times), np.int64)
+    place[order] = times[order] * TIES + (np.arange(len(times)) - first)
+    columns["place"] = pa.array(place)
+    pq.write_table(pa.table(columns), out)
+
+
+def fill(session: SparkSession, config: LakeConfig, events: Path, since: date | None = None) -> None:
+    """Put the payments (from the day `since` on) and the rules into a new lake, as the archive would have."""
+    make_tables(session, config)
+    table = events_table(config.streams["transactions"])
+    made = {
+        **dict.fromkeys(["partition"], "0"),
+        **{name: name for name in config.streams["transactions"].fields},
+        "arrival_time": "event_time",
+        "arrival_date": "to_date(event_time)",
+        "offset": "row_number() OVER (ORDER BY place) - 1",
+    }
+    read = session.read.parquet(str(events))
+    read = read if since is None else read.where(F.col("event_time") >= F.lit(since))
+    rows = read.selectExpr(*(f"CAST({made.get(n, 'NULL')} AS {kind}) AS `{n}`" for n, kind in table.columns.items()))
+    delta.append(rows.repartition("arrival_date"), config.root, table, "bench", 0)
+    messages = [
+        {
+            "id": name, "stream": "transactions", "group_by": [group], "when": when,
+            "measures": {key: measure.rule for key, measure in measures.items()}, "effective": "2000-01-01T00:00:00Z",
+        }
+        for name, group, measures, when in CASES
+    ]  # fmt: skip
+    start = datetime(2000, 1, 1, tzinfo=UTC)
+    values = [(json.dumps(m).encode(), 0, number, start, start.date()) for number, m in enumerate(messages)]
+    delta.append(session.createDataFrame(values, RULES.ddl), config.root, RULES, "bench", 0)
+
+
+def by_sql(session: SparkSession, events: Path, out: Path) -> None:
+    """The control: every rule's violations by window functions, written to a file."""
+    read = session.read.parquet(str(events))
+    found = []
+    for name, group, measures, when in CASES:
+        measured = read.selectExpr("*", *(f"{measure.sql(group)} AS {key}" for key, measure in measures.items()))
+        values = ", ".join(f"'{key}', CAST({key} AS string)" for key in measures)
+        found.append(
+            measured.where(when).selectExpr(
+                f"'{name}' AS rule_id", "transaction_id AS event_id", f"to_json(map({values})) AS measures"
+            )
+        )
+    whole = found[0]
+    for part in found[1:]:
+        whole = whole.unionByName(part)
+    whole.write.mode("overwrite").parquet(str(out))
+
+
+def differences(staged: Path, control: Path) -> tuple[int, int]:
+    """Violations, and those that one side lacks or whose measures differ."""
+    columns = ["rule_id", "event_id", "measures"]
+    both = [pl.read_parquet(folder / "*.parquet").select(columns) for folder in (staged, control)]
+    joined = both[0].join(both[1], on=columns[:2], how="full", suffix="_control", coalesce=True)
+    wrong = sum(not _same(row["measures"], row["measures_control"]) for row in joined.iter_rows(named=True))
+    return joined.height, wrong
+
+
+def _same(ours: str | None, theirs: str | None) -> bool:
+    if ours is None or theirs is None:
+        return False
+    left, right = json.loads(ours), json.loads(theirs)
+    return left.keys() == right.keys() and all(float(left[key]) == float(right[key]) for key in left)
+
+
+def config_of(root: Path, stream: Stream) -> BackfillConfig:
+    """A lake of this bench's own; nothing is published."""
+    lake = LakeConfig(root, {"transactions": stream}, {}, tuple(jars("spark")), master="local[2]", driver_memory="3g")
+    return BackfillConfig(lake, {}, activation_delay=0, arrival="producer")
+
+
+def main() -> None:
+    """Measure, in turns, and print the figures."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("events", type=Path, nargs="?")
+    arguments.add_argument("--generated", type=int, default=100_000)
+    arguments.add_argument("--repeats", type=int, default=3)
+    options = arguments.parse_args()
+    with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as folder:
+        place = Path(folder)
+        placed(options.events or generated(place, options.generated), place / "placed.parquet")
+        times = pq.read_table(place / "placed.parquet", columns=["event_time"])["event_time"]
+        first, last = pc.min(times).as_py().date(), pc.max(times).as_py().date()
+        stream = stream_of()
+        config = config_of(place / "lake", stream)
+        session = open_session(config.lake)
+        say("filling the lake")
+        fill(session, config.lake, place / "placed.parquet")
+        met = against_sql(session, config, place, first, last, options.repeats)
+        met &= as_history_grows(session, stream, place, last, options.repeats)
+    raise SystemExit(0 if met else 1)
+
+
+def against_sql(
+    session: SparkSession, config: BackfillConfig, place: Path, first: date, last: date, repeats: int
+) -> bool:
+    """All days at once, by the backfill and by Spark SQL, and whether they agree."""
+    ours, control = [], []
+    request = Request("all-days", first, days=(last - first).days + 1)
+    for turn in range(repeats + 1):
+        say(f"turn {turn} of {repeats}" if turn else "a first turn for the compilers")
+        took = timed(lambda: Run(session, config, request).do("evaluate"))
+        sql = timed(lambda: by_sql(session, place / "placed.parquet", place / "control"))
+        if turn:
+            ours.append(took)
+            control.append(sql)
+    violations, wrong = differences(request.staged(config.lake) / EVALUATED, place / "control")
+    print(json.dumps({"name": "violations of ten rules", "value": violations, "differences": wrong}), flush=True)
+    met = emit("ten rules over all days", "s", ours, "Spark SQL window functions", control, goal=0.1)
+    return met and not wrong
+
+
+def as_history_grows(session: SparkSession, stream: Stream, place: Path, last: date, repeats: int) -> bool:
+    """The last whole day, evaluated, reconciled and its results written, with 10, 40 and 90 days of history."""
+    day, took, again = last - timedelta(days=1), {}, {}
+    configs = {days: config_of(place / f"lake-{days}", stream) for days in (10, 40, 90)}
+    for days, config in configs.items():
+        say(f"filling a lake of {days} days")
+        fill(session, config.lake, place / "placed.parquet", day - timedelta(days=days))
+    for turn in range(repeats):
+        say(f"turn {turn + 1} of {repeats}")
+        for days, config in configs.items():
+            shutil.rmtree(config.lake.root / "staging", ignore_errors=True)
+            for seconds, name in ((took, "first"), (again, "again")):
+                run = Run(session, config, Request(f"{name}-{turn}", day, publish=False))
+                stages = ("evaluate", "reconcile", "publish")
+                seconds.setdefault(days, []).append(timed(lambda run=run, stages=stages: [run.do(s) for s in stages]))
+    met = emit("a day's run, 90 days of history", "s", took[90], "40 days of history", took[40], goal=1.25)
+    emit("a day's run, 40 days of history", "s", took[40], "10 days of history", took[10], goal=None)
+    emit("the same day again", "s", again[90], "the run before it", took[90], goal=None)
+    return met
+
+
+if __name__ == "__main__":
+    main()
