@@ -1,7 +1,7 @@
 """Corrections to Kafka: alert records with `source: backfill`, all of a run in one transaction.
 
-A transaction that a crash leaves open is aborted when the next one begins. What was committed is not said again: the next
-run finds it among the archived alerts, and a publish that is tried again finds it on the topic, behind the archived part.
+A transaction that a crash leaves open is aborted when the next one begins. What was committed is not said again: the
+next run finds it among the archived alerts, and a publish that is tried again finds it on the topic behind them.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from backfill.run import STAGES, Run
+from expectations.findings import GateError
 from lake.session import open_session
 from nightjar import logs
 from nightjar.backfill_config import backfill_config
@@ -25,7 +26,7 @@ def main(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing but staged data.")] = False,
     publish: Annotated[bool, typer.Option(help="Put corrections on Kafka.")] = True,
 ) -> None:
-    """Run one stage; exit code 2 with one message where it fails."""
+    """Run one stage. Exit code 1: what it checked does not hold; 2: it failed; with one message in either case."""
     try:
         settings = load_settings()
         streams = load_streams(settings.streams)
@@ -41,7 +42,7 @@ def main(
             Run(open_session(config.lake), config, request).do(stage)
     except NightjarError as error:
         typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        sys.exit(1 if isinstance(error, GateError) else 2)
 
 
 if __name__ == "__main__":

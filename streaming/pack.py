@@ -7,7 +7,6 @@ records are read by `rules.events.parse_event`, and what cannot be used leaves a
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -54,7 +53,6 @@ class Packer:
                 pa.array([payload for _, _, payload in rows], pa.binary()),
             ]
             yield pa.RecordBatch.from_arrays(columns, ["bucket", "kind", "payload"])
-        keep_out_of_collection()
 
     def packed(self, records: pa.Table) -> Iterator[Packed]:
         """The rows: bucket, kind, payload."""
@@ -119,21 +117,6 @@ def read_suspects(records: pa.Table, stream: Stream) -> tuple[pa.Table, list[str
     schema = _typed_schema(stream)
     arrays = [_array([event[field.name] for event in events], field.type) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema), rejected
-
-
-_set_aside = False
-
-
-def keep_out_of_collection() -> None:
-    """At the end of a worker's first task, exempt what it has imported from garbage collection.
-
-    PySpark collects garbage after every task, and with these libraries loaded that takes 60 ms of processor time.
-    """
-    global _set_aside  # noqa: PLW0603  one fact about this process
-    if not _set_aside:
-        _set_aside = True
-        gc.collect()
-        gc.freeze()
 
 
 def _of_topic(records: pa.Table, topic: str) -> pa.Table:

@@ -24,7 +24,6 @@ from rules.streams import Stream
 from streaming.bucket import Bucket, Counts, failure_record, status_record
 from streaming.config import Topics
 from streaming.hashing import bucket_of
-from streaming.pack import keep_out_of_collection
 from streaming.records import alert_lines, chunks, late_lines, line
 from streaming.rulebook import Route, RuleBook, RuleMessage
 from streaming.statelog import Head, StateLog
@@ -124,7 +123,6 @@ class BucketProcessor(StatefulProcessor):
 
     def close(self) -> None:
         """End of a task."""
-        keep_out_of_collection()
 
     def _process(self, number: int, packed: Mapping[str, list[bytes]]) -> Iterator[Row]:
         topics, started = self._plan.topics, time.perf_counter()

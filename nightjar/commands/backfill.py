@@ -29,11 +29,14 @@ def backfill(
     """Evaluate a finished day again with all that has come, explain every difference to the stream, and correct it.
 
     Brings the archive up to date first. Run a day as often as you like: what has not changed is not said again. The
-    exit code is 2 where a run fails, with the reason; nothing of it is published then.
+    exit code is 1 where the gate refuses a run, with the expectations that do not hold and rows that break them;
+    nothing of it is published then.
     """
     from rich.console import Console
 
+    from backfill.gating import docs_folder
     from backfill.run import STAGES, Run
+    from expectations.findings import GateError
     from lake.session import open_session
     from nightjar import logs
     from nightjar.backfill_config import backfill_config
@@ -61,12 +64,18 @@ def backfill(
                 if stage == "archive" and number:
                     continue
                 with stages.stage(f"{request.day} {stage}", does):
-                    counts |= Run(session, config, request).do(stage)
+                    try:
+                        counts |= Run(session, config, request).do(stage)
+                    except GateError as refused:
+                        stages.console.print(str(refused), style="red", markup=False, soft_wrap=True)
+                        raise typer.Exit(1) from None
             found.append((request.day, counts))
             if as_json:
                 typer.echo(json.dumps({"day": request.day.isoformat(), "run_id": request.run_id, **counts}))
     if not as_json:
-        result_console().print(_table(found, dry_run=dry_run))
+        console = result_console()
+        console.print(_table(found, dry_run=dry_run))
+        console.print(f"data docs: {docs_folder(config.lake.root) / 'site' / 'index.html'}", soft_wrap=True)
 
 
 def _table(found: list[tuple[date, dict[str, Any]]], *, dry_run: bool) -> "Table":

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nightjar.demo.history import History
+from nightjar.demo.night import Night
 from nightjar.demo.verdict import LATE_IN_WINDOW, LATE_ITSELF, Comparison
 from nightjar.demo.watching import Tally
 from nightjar.job_watch import JobState
@@ -51,6 +52,53 @@ def checks(history: History, tally: Tally, state: JobState, comparisons: dict[st
             ),
         ]
     return found
+
+
+def night_checks(
+    history: History,
+    tally: Tally,
+    night: Night,
+    before: dict[str, Comparison],
+    after: dict[str, Comparison],
+) -> list[Check]:
+    """All that must hold after the nights. before, after: the final alerts against the truth."""
+    differences = sum(len(comparison.differences) for comparison in before.values())
+    outcomes, violations = night.outcomes, sum(comparison.violations for comparison in after.values())
+    standing = sum(record["kind"] == "alert" for record in tally.final.values())
+    return [
+        *(
+            Check(f"{name}: records in the lake", night.archived[name], planned.plan.num_rows)
+            for name, planned in history.streams.items()
+        ),
+        Check("nights: the stream's alerts, each with an outcome", _total(outcomes, "missed"), standing),
+        Check("nights: violations, each with an outcome", _total(outcomes, "retracted"), violations),
+        Check("nights: differences with a cause", night.causes.total() - night.causes["unexplained"], differences),
+        Check("nights: alerts put right", night.corrected, differences),
+        Check("nights: alerts that equal the truth now", sum(c.equal for c in after.values()), violations),
+        Check("nights: alerts that still differ", sum(len(c.differences) for c in after.values()), 0),
+    ]
+
+
+def _total(outcomes: Counter[str], but: str) -> int:
+    return outcomes.total() - outcomes[but]
+
+
+def night_table(night: Night) -> Table:
+    """What each night found and said."""
+    outcomes = ("matched", "missed", "revised", "retracted")
+    table = Table(title="the nights: what became of the alerts", title_justify="left", title_style="bold")
+    table.add_column("day")
+    for title in ("violations", *outcomes):
+        table.add_column(title, justify="right")
+    table.add_column("causes")
+    for title in ("corrected", "gate: held", "warnings"):
+        table.add_column(title, justify="right")
+    for day, run in sorted(night.runs.items()):
+        counts = [run["violations"], *(run["outcomes"].get(name, 0) for name in outcomes)]
+        causes = ", ".join(f"{name} {count:,}" for name, count in sorted(run["causes"].items()))
+        gate = [run["published"], run["expectations"]["held"], run["expectations"]["warnings"]]
+        table.add_row(f"{day}", *(f"{count:,}" for count in counts), causes, *(f"{count:,}" for count in gate))
+    return table
 
 
 def unexplained(comparison: Comparison) -> list[str]:

@@ -14,6 +14,7 @@ from nightjar.alert_lines import Alert, alert_line
 from nightjar.demo import report
 from nightjar.demo.ground import own_settings
 from nightjar.demo.history import History, draw_history
+from nightjar.demo.night import Night, pass_nights
 from nightjar.demo.verdict import Comparison, compare
 from nightjar.demo.watching import Tally, Watch
 from nightjar.jars import PROJECT
@@ -58,11 +59,15 @@ def run(console: Console) -> bool:
                 settings, job = _start(stages, running, given, streams)
                 with _log_shown_on_failure(console, job):
                     outcome = _play(stages, settings, streams, history, job)
+                with stages.stage("Job", "stopped: it finishes its batch; the night needs the processors"):
+                    job.stop()
+                night = pass_nights(stages, settings, streams, history)
+                corrected = _corrected(settings, streams, history)
             except KeyboardInterrupt:
                 stages.console.print("[bold]==> Interrupted[/]  [dim]everything is stopped and removed[/]")
                 raise
-            stages.console.print("[bold]==> Stopping[/]  [dim]the job, which finishes its batch, then Kafka[/]")
-    return _show(console, history, outcome)
+            stages.console.print("[bold]==> Stopping[/]  [dim]Kafka[/]")
+    return _show(console, history, outcome, night, corrected)
 
 
 @contextmanager
@@ -129,6 +134,17 @@ def _play(
             for name, share in history.streams.items()
         }
     return _Outcome(tally, state, batches, comparisons)
+
+
+def _corrected(settings: Settings, streams: dict[str, Stream], history: History) -> dict[str, Comparison]:
+    """What a consumer is left with now, against the truth."""
+    with Watch(settings, lambda _: None) as watch:
+        tally = watch.finish()
+    ruleset = published.rule_book(settings, streams).ruleset
+    return {
+        name: compare(share.stream, ruleset, share.events, tally.standing(name))
+        for name, share in history.streams.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -201,19 +217,22 @@ def _say_history(stages: Stages, history: History) -> None:
     stages.say(f"from {iso_text(history.begins)} to {iso_text(history.ends)}")
 
 
-def _show(console: Console, history: History, outcome: _Outcome) -> bool:
+def _show(
+    console: Console, history: History, outcome: _Outcome, night: Night, corrected: dict[str, Comparison]
+) -> bool:
     tally, comparisons = outcome.tally, outcome.comparisons
-    found = report.checks(history, tally, outcome.state, comparisons)
-    violations = sum(comparison.violations for comparison in comparisons.values())
-    equal = sum(comparison.equal for comparison in comparisons.values())
+    found = [
+        *report.checks(history, tally, outcome.state, comparisons),
+        *report.night_checks(history, tally, night, comparisons, corrected),
+    ]
     console.print()
+    console.print(night.explained, markup=False, highlight=False, soft_wrap=True)
     console.print(report.records_table(history, tally, outcome.state))
     console.print(report.rules_table(tally, comparisons))
     console.print(report.latency_lines(tally, outcome.batches))
-    console.print(
-        f"truth: {violations:,} violations; {equal:,} final alerts equal them in id, version and every measure"
-    )
+    console.print(report.night_table(night))
     console.print(report.verdict(found, comparisons))
+    console.print(f"data docs of the gate, which open without a network: {night.docs}", soft_wrap=True)
     held = all(check.holds for check in found)
     console.print("[bold green]Everything held.[/]" if held else "[bold red]Not everything held.[/]")
     return held
