@@ -30,9 +30,9 @@ tables are as they were. A red task has been tried three times, minutes apart; a
 ### Running it by hand
 
 *Trigger* opens a form: the day, rules, groups, a dry run, publish or not. Several days: *Backfill* in the same
-dialogue, or `airflow backfill create --dag-id nightly_backfill --from-date D1 --to-date D2 --reprocess-behavior
-completed`; leave the form's day empty then. Runs queue up for the lake: a task that waits in *scheduled* waits for the
-one slot of the pool `nightjar_lake` (which must exist: *Admin*, *Pools*).
+dialogue, with **one** active run at a time and the form's day empty; its dates are midnights, so the last day is run
+when the date after it is included. A task that waits in *scheduled* waits for the one slot of the pool `nightjar_lake`
+(which must exist: *Admin*, *Pools*).
 
 More: docs/airflow.md in the repository.
 """

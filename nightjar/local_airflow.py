@@ -133,15 +133,20 @@ class LocalAirflow:
             raise
 
     def stop(self) -> None:
-        """Stop it and everything it started, after `STOP_SECONDS` by force; nothing to do if it does not run."""
+        """Stop it and everything it started, after `STOP_SECONDS` or when interrupted by force.
+
+        Nothing happens if it does not run.
+        """
         processes, self._processes = self._processes, {}
         if not processes:
             return
-        # The scheduler first: its tasks, killed, tell the API server of it.
-        if "scheduler" in processes:
-            _stop_trees([processes.pop("scheduler")])
-        _stop_trees(processes.values())
-        self._record.unlink(missing_ok=True)
+        try:
+            # The scheduler first: its tasks, killed, tell the API server of it.
+            if "scheduler" in processes:
+                _stop_trees([processes.pop("scheduler")])
+        finally:
+            _stop_trees(processes.values())
+            self._record.unlink(missing_ok=True)
 
     def check(self) -> None:
         """Raise LocalAirflowError with the end of its log where a component has ended."""
@@ -332,12 +337,14 @@ def _stop_trees(roots: Iterable[psutil.Process]) -> None:
             with suppress(psutil.NoSuchProcess):
                 if process == root or process.ppid() == root.pid:
                     process.terminate()
-    _, left = psutil.wait_procs(started, STOP_SECONDS)
-    left = {process for survivor in left for process in _tree(survivor)}
-    for process in left:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(left, STOP_SECONDS)
+    try:
+        psutil.wait_procs(started, STOP_SECONDS)
+    finally:
+        left = {process for survivor in started if survivor.is_running() for process in _tree(survivor)}
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, STOP_SECONDS)
 
 
 def _tree(root: psutil.Process) -> list[psutil.Process]:
