@@ -34,18 +34,19 @@ def publish(config: BackfillConfig, corrections: pl.DataFrame, archived: Mapping
         return 0
     try:
         said = _said_since(config, archived)
-        is_new = [key not in said for key in corrections.select("alert_id", "revision").iter_rows()]
-        corrections = corrections.filter(pl.Series(is_new, dtype=pl.Boolean))
-        if not corrections.height:
+        now = time.time_ns() // 1000
+        records = [correction_record(row, now) for row in corrections.iter_rows(named=True)]
+        new = [record for record in records if not _is_said(record, said)]
+        if not new:
             return 0
         producer = KafkaProducer(transactional_id=_TRANSACTIONAL_ID, acks="all", **config.python_kafka)
         try:
             producer.init_transactions()
             producer.begin_transaction()
             sent = []
-            for row in corrections.iter_rows(named=True):
-                record = json.dumps(correction_record(row, time.time_ns() // 1000), ensure_ascii=False).encode()
-                sent.append(producer.send(config.lake.topics.alerts, key=row["alert_id"].encode(), value=record))
+            for record in new:
+                value = json.dumps(record, ensure_ascii=False).encode()
+                sent.append(producer.send(config.lake.topics.alerts, key=record["alert_id"].encode(), value=value))
             producer.commit_transaction()
             for delivery in sent:
                 delivery.get(_DELIVERY_SECONDS)
@@ -57,12 +58,24 @@ def publish(config: BackfillConfig, corrections: pl.DataFrame, archived: Mapping
             where=f"topic {config.lake.topics.alerts}",
             remedy="Once Kafka answers, run the day again: what was published is not published twice",
         ) from failure
-    return corrections.height
+    return len(new)
 
 
-def _said_since(config: BackfillConfig, archived: Mapping[int, int]) -> set[tuple[str, int]]:
-    """Alert id and revision of the corrections that are on the topic behind these offsets."""
-    topic, said = config.lake.topics.alerts, set()
+def _is_said(record: Mapping[str, Any], said: Mapping[tuple[str, int], Mapping[str, Any]]) -> bool:
+    """Whether this very correction is on the topic. Raises BackfillError where another one has taken its revision."""
+    there = said.get((record["alert_id"], record["revision"]))
+    if there is not None and any(there.get(name) != value for name, value in record.items() if name != "emitted_at"):
+        raise BackfillError(
+            f"another run has corrected it meanwhile (revision {record['revision']})",
+            where=f"alert {record['alert_id']}",
+            remedy="Nothing was published; run the day again, one run at a time",
+        )
+    return there is not None
+
+
+def _said_since(config: BackfillConfig, archived: Mapping[int, int]) -> dict[tuple[str, int], Mapping[str, Any]]:
+    """The corrections that are on the topic behind these offsets, by alert id and revision."""
+    topic, said = config.lake.topics.alerts, {}
     consumer = KafkaConsumer(
         isolation_level="read_committed", enable_auto_commit=False, auto_offset_reset="earliest", **config.python_kafka
     )
@@ -77,17 +90,19 @@ def _said_since(config: BackfillConfig, archived: Mapping[int, int]) -> set[tupl
             if time.monotonic() > deadline:
                 raise kafka.errors.KafkaTimeoutError(f"topic {topic} could not be read to its end")
             for records in consumer.poll(timeout_ms=200).values():
-                said |= {key for record in records if (key := _correction_key(record.value)) is not None}
+                found = [_correction(record.value) for record in records]
+                said |= {(record["alert_id"], record["revision"]): record for record in found if record is not None}
     finally:
         consumer.close()
     return said
 
 
-def _correction_key(value: bytes | None) -> tuple[str, int] | None:
+def _correction(value: bytes | None) -> dict[str, Any] | None:
+    """The record, if it is a correction; anybody may write to a topic."""
     try:
         written = json.loads(value or b"")
-        return (written["alert_id"], written["revision"]) if written["source"] == "backfill" else None
-    except (ValueError, TypeError, KeyError):
+        return written if written["source"] == "backfill" and {"alert_id", "revision"} <= written.keys() else None
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

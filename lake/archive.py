@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _CHECKPOINT = "_archive"
+_WRITES_AT_ONCE = 3
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,9 @@ class Archived:
 def make_tables(session: SparkSession, config: LakeConfig) -> None:
     """Make the tables that are not there yet."""
     results = [VIOLATIONS, RECONCILIATION, CORRECTIONS, RUNS]
-    for table in [*map(events_table, config.streams.values()), *_of_topics(config).values(), *results]:
-        delta.make(session, config.root, table)
+    tables = [*map(events_table, config.streams.values()), *_of_topics(config).values(), *results]
+    with ThreadPoolExecutor(_WRITES_AT_ONCE) as pool:
+        list(pool.map(lambda table: delta.make(session, config.root, table), tables))
 
 
 def archive(session: SparkSession, config: LakeConfig) -> Archived:
@@ -116,11 +119,11 @@ def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) 
     batch.persist()
     try:
         found = {row["topic"]: row["count"] for row in batch.groupBy("topic").count().collect()}
+        writes: list[tuple[DataFrame, Table]] = []
         for stream in config.streams.values():
             if stream.topic in found:
-                _append(
-                    typed(batch.where(F.col("topic") == stream.topic), stream), config, events_table(stream), number
-                )
+                records = typed(batch.where(F.col("topic") == stream.topic), stream)
+                writes.append((records, events_table(stream)))
                 rows[events_table(stream).name] += found[stream.topic]
         placed = batch.withColumnsRenamed({"timestamp": "arrival_time"})
         placed = placed.withColumn("arrival_date", F.to_date("arrival_time")).select("topic", "value", *COORDINATES)
@@ -128,8 +131,11 @@ def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) 
             if topic in found:
                 records = placed.where(F.col("topic") == topic).drop("topic")
                 read = records if table is RULES else records.mapInArrow(JsonReader(table), table.ddl)
-                _append(read, config, table, number)
+                writes.append((read, table))
                 rows[table.name] += found[topic]
+        # Most of a small write is planning and committing, which leaves the processors to others.
+        with ThreadPoolExecutor(_WRITES_AT_ONCE) as pool:
+            list(pool.map(lambda write: _append(write[0], config, write[1], number), writes))
     finally:
         batch.unpersist()
 

@@ -39,7 +39,11 @@ def main(
         if stage not in STAGES:
             raise NightjarError("is no stage", where=stage, remedy=f"Stages are {', '.join(STAGES)}")
         with sole_writer(config.lake.root):
-            Run(open_session(config.lake), config, request).do(stage)
+            session = open_session(config.lake)
+            try:
+                Run(session, config, request).do(stage)
+            finally:
+                session.stop()
     except NightjarError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1 if isinstance(error, GateError) else 2)

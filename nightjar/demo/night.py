@@ -56,7 +56,8 @@ def pass_nights(stages: Stages, settings: Settings, streams: Mapping[str, Stream
         NightjarError: a run failed; its log is shown.
     """
     first, last = (from_microseconds(instant).date() for instant in (history.begins, history.ends))
-    environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap}
+    # most of what a short life would spend is the second compiler's
+    environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap, "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
     airflow = LocalAirflow(settings, environment=environment, folder=settings.data_dir, schedule=False)
     try:
         with (
