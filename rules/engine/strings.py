@@ -18,6 +18,7 @@ UInt64Array = npt.NDArray[np.uint64]
 ByteArray = npt.NDArray[np.uint8]
 
 _STRETCH = 1 << 15
+_BLOCK = 512
 _CODE = np.int64(0xFFFFFFFF)
 _NO_BYTES: ByteArray = np.empty(0, np.uint8)
 
@@ -58,15 +59,15 @@ def _rehash(slots, hashes, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _intern(in_offsets, in_data, valid, slots, hashes, ends, heap, count, codes, adding):  # type: ignore[no-untyped-def]
+def _intern_block(  # type: ignore[no-untyped-def]
+    in_offsets, in_data, valid, slots, hashes, ends, heap, count, codes, adding, sought, starts
+):
     """The codes of the strings, in passes: places that are far apart in memory are looked up side by side, not in turn.
 
     The first three passes only look at what the last will most likely need, so that it finds it in the cache.
     """
     n = len(codes)
     last = np.uint64(len(slots) - 1)
-    sought = np.empty(n, np.uint64)
-    starts = np.empty(n, np.int64)
     for i in range(n):
         sought[i] = hash_bytes(in_data, in_offsets[i], in_offsets[i + 1])
     for i in range(n):
@@ -108,6 +109,20 @@ def _intern(in_offsets, in_data, valid, slots, hashes, ends, heap, count, codes,
             count += 1
         else:
             codes[i] = -1
+    return count
+
+
+@njit(cache=True)
+def _intern(in_offsets, in_data, valid, slots, hashes, ends, heap, count, codes, adding):  # type: ignore[no-untyped-def]
+    """The codes of the strings, by blocks of which the cache holds all that the passes look at."""
+    sought = np.empty(_BLOCK, np.uint64)
+    starts = np.empty(_BLOCK, np.int64)
+    for at in range(0, len(codes), _BLOCK):
+        stop = at + _BLOCK
+        count = _intern_block(
+            in_offsets[at:], in_data, valid[at:stop], slots, hashes, ends, heap, count, codes[at:stop], adding,
+            sought, starts,
+        )  # fmt: skip
     return count
 
 
