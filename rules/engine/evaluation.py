@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from rules.engine import measures
-from rules.engine.frames import LazyColumns, number_array, physical_array
+from rules.engine.frames import LazyColumns, number_array, physical_array, physical_numbers
 from rules.engine.masks import Masks
 from rules.engine.measures import Values
 from rules.engine.plan import Aggregate, CompiledRule, GroupPlan
 from rules.engine.store import Mask
 from rules.engine.strings import Int64Array
 from rules.engine.timeline import Runs, Timeline
-from rules.predicates import truths
+from rules.predicates import Numbers, truths
 from rules.types import Kind
 
 
@@ -109,4 +109,10 @@ def _conditions(
             return pa.array(found.values.astype(np.bool_), mask=None if found.valid is None else found.valid == 0)
         return number_array(found.values, found.valid)
 
-    return truths([compiled.when for compiled in wanted], LazyColumns(column), len(rows))
+    def numbers(name: str) -> Numbers:
+        if name not in plan.measured:
+            return physical_numbers(timeline.store, name, rows)
+        found = values[plan.measured[name][0]]
+        return found.values, None if found.valid is None else found.valid.view(np.bool_)
+
+    return truths([compiled.when for compiled in wanted], LazyColumns(column, numbers), len(rows))

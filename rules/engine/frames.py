@@ -10,21 +10,26 @@ import pyarrow as pa
 
 from rules.engine.store import EventStore, Mask, bitmap_of
 from rules.engine.strings import Int64Array
+from rules.predicates import Columns, Numbers
 from rules.types import Kind
 
 _ARROW = {np.dtype(np.int64): pa.int64(), np.dtype(np.float64): pa.float64()}
 
 
-class LazyColumns(dict[str, pl.Series]):
+class LazyColumns(Columns):
     """Columns by name, each made when it is first looked at."""
 
-    def __init__(self, make: Callable[[str], pa.Array]) -> None:
+    def __init__(self, make: Callable[[str], pa.Array], numbers: Callable[[str], Numbers]) -> None:
         super().__init__()
-        self._make = make
+        self._make, self._numbers = make, numbers
 
     def __missing__(self, name: str) -> pl.Series:
         self[name] = column = pl.Series(name, self._make(name))
         return column
+
+    def numbers(self, name: str) -> Numbers:
+        """A column of numbers, of the engine's own memory."""
+        return self._numbers(name)
 
 
 def number_array(values: np.ndarray, valid: Mask | None) -> pa.Array:
@@ -42,6 +47,12 @@ def physical_array(store: EventStore, name: str, rows: Int64Array | slice) -> pa
     if kind is Kind.BOOLEAN:
         return pa.array(values.astype(np.bool_), mask=valid == 0)
     return number_array(values, valid)
+
+
+def physical_numbers(store: EventStore, name: str, rows: Int64Array | slice) -> Numbers:
+    """A field of numbers of the store's rows."""
+    column = store.columns[name]
+    return column.values[rows], column.valid[rows].view(np.bool_)
 
 
 def frame(columns: dict[str, pa.Array]) -> pl.DataFrame:

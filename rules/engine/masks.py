@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rules.engine.frames import LazyColumns, physical_array
+from rules.engine.frames import LazyColumns, physical_array, physical_numbers
 from rules.engine.plan import MaskKey
 from rules.engine.store import EventStore, Mask
 from rules.engine.strings import Int64Array, grown
@@ -67,7 +67,10 @@ class Masks:
         return ((of_rows >> bit) & 1).astype(np.uint8)
 
     def _evaluated(self, predicates: dict[str, Predicate], old: int, new: int) -> dict[str, Mask]:
-        columns = LazyColumns(lambda name: physical_array(self._store, name, slice(old, new)))
+        rows = slice(old, new)
+        columns = LazyColumns(
+            lambda name: physical_array(self._store, name, rows), lambda name: physical_numbers(self._store, name, rows)
+        )
         return dict(zip(predicates, truths([*predicates.values()], columns, new - old), strict=True))
 
     def _mark(self, held: dict[str, Mask], old: int, new: int) -> None:

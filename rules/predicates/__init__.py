@@ -21,15 +21,26 @@ import numpy.typing as npt
 import polars as pl
 
 from rules.predicates.analysis import MAX_WEIGHT, analyse
+from rules.predicates.comparisons import Columns, Numbers, Truth
 from rules.predicates.compilation import columns_of, compile_node
-from rules.predicates.eager import Columns, Term, eager, is_plain
+from rules.predicates.eager import Term, term, truth
 from rules.predicates.nodes import BOOLEAN, Node, Op, renamed
 from rules.predicates.source import FUNCTIONS, MAX_DEPTH, MAX_TEXT, Source, parse
 from rules.types import FieldType
 
-__all__ = ["FUNCTIONS", "MAX_DEPTH", "MAX_TEXT", "MAX_WEIGHT", "Columns", "Predicate", "compile_predicate", "truths"]
+__all__ = [
+    "FUNCTIONS",
+    "MAX_DEPTH",
+    "MAX_TEXT",
+    "MAX_WEIGHT",
+    "Columns",
+    "Numbers",
+    "Predicate",
+    "compile_predicate",
+    "truths",
+]
 
-_TRUE = pl.Series([True])
+_TRUE: Truth = np.ones(1, np.bool_)
 
 
 @dataclass(frozen=True)
@@ -68,41 +79,37 @@ def _compiled(
     tree = parse(source, dict(columns))
     root = renamed(analyse(tree, source, dict(columns)), dict(names))
     parts = root.args if root.op is Op.AND else (root,)
-    plain = tuple(eager(part) for part in parts if is_plain(part))
-    others = tuple(part for part in parts if not is_plain(part))
+    terms = [(part, term(part)) for part in parts]
+    plain = tuple(at_once for _, at_once in terms if at_once is not None)
+    others = tuple(part for part, at_once in terms if at_once is None)
     rest = Node(Op.AND, BOOLEAN, others)
     return Predicate(plain, compile_node(rest) if others else None, columns_of(rest), columns_of(root), tree.sql())
 
 
-def truths(predicates: Sequence[Predicate], columns: Columns, rows: int) -> list[npt.NDArray[np.uint8]]:
+def truths(predicates: Sequence[Predicate], given: Mapping[str, pl.Series], rows: int) -> list[npt.NDArray[np.uint8]]:
     """Where each predicate holds, as uint8, one place a row.
 
     A predicate holds rarely: once nothing is left of what came before, its other conditions and their columns are not
     looked at. What has to be planned is planned at once, and run one after the other (select_seq): handing so little
     work to a thread pool takes longer than doing it.
     """
-    found = [_conjunction(predicate.plain, columns) for predicate in predicates]
+    columns = given if isinstance(given, Columns) else Columns(given)
+    with np.errstate(all="ignore"):  # what is NULL is calculated too, and doubles may become infinite
+        found = [_conjunction(predicate.plain, columns) for predicate in predicates]
     left = {at: p.rest.alias(str(at)) for at, p in enumerate(predicates) if p.rest is not None and found[at].any()}
     if left:
         names = sorted(frozenset[str]().union(*(predicates[at].rest_columns for at in left)))
         # constants take their length from the frame
         frame = pl.DataFrame([columns[name].alias(name) for name in names] or [pl.Series([None] * rows)])
         for at, rest in zip(left, frame.select_seq(left.values()).iter_columns(), strict=True):
-            found[at] = found[at] & rest
-    return [_mask(truth, rows) for truth in found]
+            found[at] = found[at] & truth(rest)
+    return [(each if len(each) == rows else np.repeat(each, rows)).view(np.uint8) for each in found]
 
 
-def _conjunction(terms: Sequence[Term], columns: Columns) -> pl.Series:
+def _conjunction(terms: Sequence[Term], columns: Columns) -> Truth:
     found = _TRUE
-    for term in terms:
-        found = term(columns) if found is _TRUE else found & term(columns)
+    for holds in terms:
+        found = holds(columns) if found is _TRUE else found & holds(columns)
         if not found.any():
             break
     return found
-
-
-def _mask(found: pl.Series, rows: int) -> npt.NDArray[np.uint8]:
-    if not found.any():
-        return np.zeros(rows, np.uint8)
-    truth = (found.fill_null(value=False) if found.null_count() else found).to_numpy().view(np.uint8)
-    return truth if len(truth) == rows else np.repeat(truth, rows)

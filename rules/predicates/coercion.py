@@ -105,4 +105,5 @@ def _rescaled(node: Node, scale: int) -> Node:
     kind = bounded(node.type.limit * factor, scale)
     if node.is_literal:
         return literal(kind, node.value * factor)
-    return Node(Op.RESCALE, kind, (node,), factor)
+    # what can only be zero stays it, where no 64 bits may hold the factor
+    return Node(Op.RESCALE, kind, (node,), factor if kind.limit else 1)

@@ -8,29 +8,47 @@ plan from a column all the same are left to expressions.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import reduce
 
+import numpy as np
 import polars as pl
 
+from rules.predicates.comparisons import Columns, Truth, comparison, is_comparison
 from rules.predicates.compilation import BINARY, exact_dtype
 from rules.predicates.nodes import Family, Node, Op
 
-Columns = Mapping[str, pl.Series]
-Term = Callable[[Columns], pl.Series]
+Term = Callable[[Columns], Truth]
+Value = Callable[[Columns], pl.Series]
 
 _PLAIN = {Op.COLUMN, Op.LITERAL, Op.AND, Op.OR, Op.NOT, Op.TO_DOUBLE, Op.RESCALE, *BINARY}
 _DTYPES = {Family.TIMESTAMP: pl.Int64, Family.DOUBLE: pl.Float64, Family.STRING: pl.String, Family.BOOLEAN: pl.Boolean}
 
 
-def is_plain(node: Node) -> bool:
-    """Whether `eager` takes the tree."""
-    return node.op in _PLAIN and node.type.family is not Family.NULL and all(map(is_plain, node.args))
+def term(node: Node) -> Term | None:
+    """From columns to where the condition is true, one place a row or one for all; None where it has to be planned."""
+    if is_comparison(node):
+        return comparison(node)
+    if not _is_plain(node):
+        return None
+    value = _eager(node)
+    return lambda columns: truth(value(columns))
 
 
-def eager(node: Node) -> Term:
+def truth(found: pl.Series) -> Truth:
+    """Where a column of booleans is true."""
+    if not found.any():
+        return np.zeros(len(found), np.bool_)
+    return (found.fill_null(value=False) if found.null_count() else found).to_numpy()
+
+
+def _is_plain(node: Node) -> bool:
+    return node.op in _PLAIN and node.type.family is not Family.NULL and all(map(_is_plain, node.args))
+
+
+def _eager(node: Node) -> Value:
     """From columns to the node's values, one a row; where the node reads no column one value for all rows."""
-    args = [eager(arg) for arg in node.args]
+    args = [_eager(arg) for arg in node.args]
     match node.op:
         case Op.COLUMN:
             return operator.itemgetter(str(node.value))
@@ -59,15 +77,15 @@ def eager(node: Node) -> Term:
             return lambda columns: apply(left(columns), right(columns))
 
 
-def _constant(node: Node, *, wide: bool) -> Term:
+def _constant(node: Node, *, wide: bool) -> Value:
     value = pl.Series([node.value], dtype=_DTYPES.get(node.type.family, exact_dtype(wide=wide)))
     return lambda _: value
 
 
-def _at_width(node: Node, *, wide: bool) -> Term:
+def _at_width(node: Node, *, wide: bool) -> Value:
     if node.is_literal:
         return _constant(node, wide=wide)
-    built = eager(node)
+    built = _eager(node)
     if wide and node.type.family is Family.EXACT and not node.type.wide:
         return lambda columns: built(columns).cast(pl.Int128)
     return built

@@ -68,6 +68,7 @@ def truth(text: str, rows: pl.DataFrame = ROWS) -> str:
         ("amount = 12.34", "TFF"),
         ("amount > 12", "TFF"),
         ("amount < 12.345", "TFT"),
+        ("amount * 0 < 0.0000000000000000000000000001", "TFT"),
         ("amount IS NULL", "FTF"),
         ("NOT (amount > 0)", "FFT"),
         ("amount > 0 OR amount IS NULL", "TTF"),
