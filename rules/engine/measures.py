@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,14 @@ from rules.engine.strings import Int64Array
 from rules.engine.timeline import Runs, Timeline
 from rules.model import Function
 from rules.types import Kind
+
+_NONE: Int64Array = np.empty(0, np.int64)
+_TOTALS = {
+    Function.COUNT: totals.COUNT,
+    Function.SUM: totals.SUM,
+    Function.AVG: totals.SUM,
+    Function.STDDEV: totals.SPREAD,
+}
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,14 @@ class Values:
     def codes(self) -> Int64Array:
         """The values of a measure of strings, -1 for NULL."""
         return np.where(self.valid != 0, self.values, -1)
+
+
+class _Question(NamedTuple):
+    """What kernels.totals is asked of one window: for each field and mask a place in specification and scales."""
+
+    places: dict[tuple[str | None, MaskKey], int]
+    specification: Int64Array
+    scales: npt.NDArray[np.float64]
 
 
 class _Walk:
@@ -59,14 +75,15 @@ class _Walk:
 class _Evaluation:
     """The aggregates at the rows of some runs, with everything shared that can be."""
 
-    def __init__(self, timeline: Timeline, masks: Masks, runs: Runs) -> None:
+    def __init__(self, timeline: Timeline, masks: Masks, runs: Runs, questions: dict[Window, _Question]) -> None:
         self._timeline, self._store, self._masks = timeline, timeline.store, masks
         self._rows, self._start = runs.rows, runs.start
         self._walk = _Walk(runs.first, timeline.rows, timeline.facts, runs.at, None)
         self._lows: dict[tuple[int, MaskKey | None], Int64Array] = {}
         self._splits: dict[tuple[int, MaskKey | None, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
         self._changes: dict[Window, tuple[_Walk, tuple[npt.NDArray[Any], ...]]] = {}
-        self._totals: dict[tuple[object, ...], tuple[npt.NDArray[Any], ...]] = {}
+        self._questions = questions
+        self._totals: dict[Window, tuple[npt.NDArray[Any], ...]] = {}
 
     def _low(self, over: int, since: MaskKey | None) -> Int64Array:
         if (over, since) not in self._lows:
@@ -109,15 +126,16 @@ class _Evaluation:
 
     def values(self, aggregate: Aggregate) -> Values:
         """One aggregate at every row."""
+        question = self._questions.get(aggregate.window)
+        if question is not None and aggregate.function in _TOTALS:
+            place = question.places.get(_summed(aggregate))
+            if place is not None:
+                return self._total(aggregate, question, place)
         function, field, rows = aggregate.function, aggregate.field, self._rows
+        assert field is not None
         walk, changes = self.changes(aggregate.window)
         counted = (*changes, *self._marks(walk, aggregate.mask))
         n = len(walk.at)
-        if function is Function.COUNT:
-            counts = np.empty(n, np.int64)
-            totals.count(*counted, counts)
-            return Values(walk.placed(counts, rows), None, _NONE)
-        assert field is not None
         kind, values = self._store.stream.fields[field], walk.facts[:, self._timeline.fact(field)]
         if function is Function.COUNT_DISTINCT:
             counts = np.empty(n, np.int64)
@@ -135,46 +153,71 @@ class _Evaluation:
             found, out = np.empty(n, np.uint8), np.zeros(n, values.dtype)
             order.extremes(*counted, values, function is Function.MAX, found, out)
             return Values(walk.placed(out, rows), walk.placed(found, rows), _NONE)
-        key = (field, aggregate.mask, aggregate.window, function is Function.STDDEV)
-        if key not in self._totals:
-            computed = _totals(counted, values, 10.0**kind.scale, n, function)
-            self._totals[key] = tuple(walk.placed(result, rows) for result in computed)
-        counts, *results = self._totals[key]
-        if kind.kind is Kind.DOUBLE:
-            return _of_doubles(function, counts, results[0])
-        return _of_integers(function, counts, results)
+        counts, results = np.empty(n, np.int64), np.zeros(n)
+        kernel = floats.stddevs if function is Function.STDDEV else floats.sums
+        kernel(*counted, values, counts, results)
+        return _of_doubles(function, walk.placed(counts, rows), walk.placed(results, rows))
+
+    def _total(self, aggregate: Aggregate, question: _Question, place: int) -> Values:
+        walk, changes = self.changes(aggregate.window)
+        if aggregate.window not in self._totals:
+            shape = len(question.scales), len(walk.at)
+            results = (
+                np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape), np.empty(shape, np.uint8),
+                np.zeros(shape),
+            )  # fmt: skip
+            totals.totals(*changes, walk.facts, question.specification, question.scales, *results)
+            self._totals[aggregate.window] = results
+        counts, exact, means, beyond, deviations = self._totals[aggregate.window]
+        rows = self._rows
+        match aggregate.function:
+            case Function.COUNT:
+                return Values(walk.placed(counts[place], rows), None, _NONE)
+            case Function.SUM:
+                return Values(walk.placed(exact[place], rows), None, walk.placed(beyond[place], rows).nonzero()[0])
+            case Function.AVG:
+                found, least = means[place], 1
+            case _:
+                found, least = deviations[place], 2
+        valid = (counts[place] >= least).view(np.uint8)
+        return Values(walk.placed(found, rows), walk.placed(valid, rows), _NONE)
 
 
-_NONE: Int64Array = np.empty(0, np.int64)
+def _asked(timeline: Timeline, masks: Masks, aggregates: Iterable[Aggregate]) -> dict[Window, _Question]:
+    """Those of the aggregates that kernels.totals finds."""
+    fields = timeline.store.stream.fields
+    asked: dict[Window, dict[tuple[str | None, MaskKey], int]] = {}
+    for aggregate in aggregates:
+        summed, what = _summed(aggregate), _TOTALS.get(aggregate.function)
+        if what is not None and (summed[0] is None or fields[summed[0]].kind is not Kind.DOUBLE):
+            of_window = asked.setdefault(aggregate.window, {})
+            of_window[summed] = max(of_window.get(summed, what), what)
+    questions = {}
+    for window, of_window in asked.items():
+        specification, scales = [], []
+        for (field, mask), what in of_window.items():
+            word, bit = masks[mask]
+            specification.append((what, timeline.fact(word), bit, -1 if field is None else timeline.fact(field)))
+            scales.append(1.0 if field is None else 10.0 ** fields[field].scale)
+        places = {summed: at for at, summed in enumerate(of_window)}
+        questions[window] = _Question(places, np.array(specification), np.array(scales))
+    return questions
+
+
+def _summed(aggregate: Aggregate) -> tuple[str | None, MaskKey]:
+    """What is added up for a total: the field (None: nothing, only counted) of the rows so marked."""
+    return None if aggregate.function is Function.COUNT else aggregate.field, aggregate.mask
 
 
 def evaluate(timeline: Timeline, masks: Masks, runs: Runs, aggregates: Iterable[Aggregate]) -> dict[Aggregate, Values]:
     """Every aggregate at every row of the runs."""
-    wanted = dict.fromkeys(aggregates)
+    wanted = tuple(dict.fromkeys(aggregates))
     if not wanted:
         return {}
-    evaluation = _Evaluation(timeline, masks, runs)
+    if wanted not in timeline.asked:
+        timeline.asked[wanted] = _asked(timeline, masks, wanted)
+    evaluation = _Evaluation(timeline, masks, runs, timeline.asked[wanted])
     return {aggregate: evaluation.values(aggregate) for aggregate in wanted}
-
-
-def _totals(
-    counted: tuple[Any, ...],
-    values: npt.NDArray[Any],
-    scale: float,
-    n: int,
-    function: Function,
-) -> tuple[npt.NDArray[Any], ...]:
-    counts, out = np.empty(n, np.int64), np.zeros(n)
-    if values.dtype == np.float64:
-        kernel = floats.stddevs if function is Function.STDDEV else floats.sums
-        kernel(*counted, values, counts, out)
-        return counts, out
-    if function is Function.STDDEV:
-        totals.stddevs(*counted, values, scale, counts, out)
-        return counts, out
-    exact, beyond = np.empty(n, np.int64), np.empty(n, np.uint8)
-    totals.sums(*counted, values, scale, counts, exact, out, beyond)
-    return counts, exact, out, beyond
 
 
 def _of_doubles(function: Function, counts: Int64Array, result: npt.NDArray[Any]) -> Values:
@@ -184,12 +227,3 @@ def _of_doubles(function: Function, counts: Int64Array, result: npt.NDArray[Any]
     if function is Function.AVG:
         result = result / np.maximum(counts, 1)
     return Values(result, valid.view(np.uint8), overflow)
-
-
-def _of_integers(function: Function, counts: Int64Array, results: list[npt.NDArray[Any]]) -> Values:
-    if function is Function.STDDEV:
-        return Values(results[0], (counts >= 2).view(np.uint8), _NONE)
-    exact, means, beyond = results
-    if function is Function.SUM:
-        return Values(exact, None, beyond.nonzero()[0])
-    return Values(means, (counts > 0).view(np.uint8), _NONE)

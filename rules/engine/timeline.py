@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,8 @@ class Timeline:
         self.times: Int64Array = np.zeros(256, np.int64)
         self.facts: Int64Array = np.zeros((256, 0), np.int64)
         self._masks = masks
+        # what `measures` has found out about aggregates, which holds until the facts change
+        self.asked: dict[Any, Any] = {}
         self._names: list[int | str] = []
         self._used = 0
         self._start: Int64Array = np.zeros(64, np.int64)
@@ -49,6 +52,7 @@ class Timeline:
 
     def use(self, names: Iterable[int | str]) -> None:
         """Keep these facts from now on: words of marks (int), and fields (str)."""
+        self.asked = {}
         self._names = [*names]
         self.facts = np.zeros((len(self.rows), len(self._names)), np.int64)
         for at, name in enumerate(self._names):

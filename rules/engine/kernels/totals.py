@@ -2,7 +2,8 @@
 
 Every kernel here and beside takes the same description of windows (see windows.py): `run_first, fill, begin, ops`, then
 `marks` and, but for count, `values`, both in the order of the walk. A row counts where `bit` of its marks is set: it
-meets the predicates and is not NULL.
+meets the predicates and is not NULL. Here all that is asked of the same windows is found in one call: for a small batch
+calling takes as long as adding up.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import numpy as np
 from numba import njit
 
 _LOW = np.int64(0xFFFFFFFF)
+# What is asked of a window.
+COUNT, SUM, SPREAD = range(3)
 _SHORT = np.int64(1 << 31)  # the square of what is below it fits 63 bits
 
 
 @njit(cache=True)
-def count(run_first, fill, begin, ops, marks, bit, counts):  # type: ignore[no-untyped-def]
+def _count(run_first, fill, begin, ops, marks, bit, counts):  # type: ignore[no-untyped-def]
     """counts[k]: rows that count in window k.
 
     Here and below rows that do not count are taken times 0 instead of being skipped: whether one counts is hard to
@@ -33,12 +36,10 @@ def count(run_first, fill, begin, ops, marks, bit, counts):  # type: ignore[no-u
 
 
 @njit(cache=True)
-def sums(run_first, fill, begin, ops, marks, bit, values, scale, counts, exact, means, beyond):  # type: ignore[no-untyped-def]
-    """exact[k]: the sum of window k, its low 64 bits where beyond[k] says that 64 do not hold it; means[k]: its mean.
-
-    The sum is held in two words of 32 bits with room for carries, so that no window can overflow it; means are of
-    values / scale.
-    """
+def _sums(  # type: ignore[no-untyped-def]
+    run_first, fill, begin, ops, marks, bit, values, scale, counts, exact, means, beyond
+):
+    """The sum is held in two words of 32 bits with room for carries, so that no window can overflow it."""
     for r in range(len(run_first) - 1):
         n = np.int64(0)
         high = np.int64(0)
@@ -56,13 +57,19 @@ def sums(run_first, fill, begin, ops, marks, bit, values, scale, counts, exact, 
                 n += counted
                 high += counted * (values[p] >> 32)
                 low += counted * (values[p] & _LOW)
-            carried = high + (low >> 32)
-            rest = low & _LOW
             counts[k] = n
-            exact[k] = (carried << 32) + rest
-            beyond[k] = (carried + np.int64(1 << 31)) >> 32 != 0
-            whole = carried * 4294967296.0 + rest if beyond[k] else np.float64(exact[k])
-            means[k] = whole / (max(n, 1) * scale)
+            exact[k], means[k], beyond[k] = _read(n, high, low, scale)
+
+
+@njit(cache=True)
+def _read(n, high, low, scale):  # type: ignore[no-untyped-def]
+    """(sum, mean, whether the sum is beyond 64 bits) of a sum in two words."""
+    carried = high + (low >> 32)
+    rest = low & _LOW
+    exact = (carried << 32) + rest
+    beyond = (carried + np.int64(1 << 31)) >> 32 != 0
+    whole = carried * 4294967296.0 + rest if beyond else np.float64(exact)
+    return exact, whole / (max(n, 1) * scale), beyond
 
 
 @njit(cache=True)
@@ -94,6 +101,11 @@ def _square(x, sign, squares):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-def]
     """n * sum(x**2) - sum(x)**2 as a double, from exact integers in limbs of 32 bits."""
+    if squares[1] < _SHORT >> 1 and squares[2] == 0 and squares[3] == 0 and n < _SHORT >> 1:
+        squared = (squares[1] << 32) + squares[0]
+        if np.float64(n) * np.float64(squared) < 4e18:  # then 64 bits hold all: no square of a sum is above that
+            whole = (high << 32) + low
+            return np.float64(n * squared - whole * whole)
     for j in range(4):
         s2[j] = squares[j]
     s2[4] = 0
@@ -126,14 +138,15 @@ def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True)
-def stddevs(run_first, fill, begin, ops, marks, bit, values, scale, counts, out):  # type: ignore[no-untyped-def]
-    """Sample standard deviation (n - 1) of values / scale; meaningless where counts[k] < 2."""
+def _spreads(  # type: ignore[no-untyped-def]
+    run_first, fill, begin, ops, marks, bit, values, scale, counts, exact, means, beyond, deviations
+):
     squares = np.zeros(4, np.int64)
     s1 = np.zeros(3, np.int64)
     s2 = np.zeros(5, np.int64)
     total = np.zeros(7, np.int64)
     for r in range(len(run_first) - 1):
-        n = 0
+        n = np.int64(0)
         high = np.int64(0)
         low = np.int64(0)
         squares[:] = 0
@@ -145,7 +158,7 @@ def stddevs(run_first, fill, begin, ops, marks, bit, values, scale, counts, out)
                 _square(values[p], 1, squares)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
-                sign = 1 if ops[o] > 0 else -1
+                sign = np.int64((ops[o] >> 31) | 1)
                 p = sign * ops[o] - 1
                 if (marks[p] >> bit) & 1:
                     n += sign
@@ -153,6 +166,33 @@ def stddevs(run_first, fill, begin, ops, marks, bit, values, scale, counts, out)
                     low += sign * (values[p] & _LOW)
                     _square(values[p], sign, squares)
             counts[k] = n
+            exact[k], means[k], beyond[k] = _read(n, high, low, scale)
             if n > 1:
                 spread = _spread(n, high, low, squares, s1, s2, total)
-                out[k] = np.sqrt(spread / (np.float64(n) * np.float64(n - 1))) / scale
+                deviations[k] = np.sqrt(spread / (np.float64(n) * np.float64(n - 1))) / scale
+
+
+@njit(cache=True)
+def totals(  # type: ignore[no-untyped-def]
+    run_first, fill, begin, ops, facts, asked, scales, counts, exact, means, beyond, deviations
+):
+    """What asked[j] = (COUNT, SUM or SPREAD, fact of the marks, bit, fact of the values) finds in every window k.
+
+    counts[j, k]: rows that count. But for COUNT, exact[j, k]: their sum, its low 64 bits where beyond[j, k] says that
+    64 do not hold it; means[j, k]: the mean of values / scales[j]. For SPREAD, deviations[j, k]: the sample standard
+    deviation (n - 1), meaningless where fewer than two rows count.
+    """
+    for j in range(len(asked)):
+        what, word, bit, field = asked[j, 0], asked[j, 1], asked[j, 2], asked[j, 3]
+        marks = facts[:, word]
+        if what == COUNT:
+            _count(run_first, fill, begin, ops, marks, bit, counts[j])
+            continue
+        values = facts[:, field]
+        if what == SUM:
+            _sums(run_first, fill, begin, ops, marks, bit, values, scales[j], counts[j], exact[j], means[j], beyond[j])
+        else:
+            _spreads(
+                run_first, fill, begin, ops, marks, bit, values, scales[j], counts[j], exact[j], means[j], beyond[j],
+                deviations[j],
+            )  # fmt: skip
