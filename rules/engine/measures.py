@@ -45,8 +45,13 @@ class Values:
 
 
 class _Question(NamedTuple):
-    """What kernels.totals is asked of one window: for each field and mask a place in specification and scales."""
+    """What kernels.totals is asked of one window: for each field and mask a place in specification and scales.
 
+    First those with a spread, then other sums, then what is only counted, so that no memory is taken for more.
+    """
+
+    spreads: int
+    sums: int
     places: dict[tuple[str | None, MaskKey], int]
     specification: Int64Array
     scales: npt.NDArray[np.float64]
@@ -161,10 +166,11 @@ class _Evaluation:
     def _total(self, aggregate: Aggregate, question: _Question, place: int) -> Values:
         walk, changes = self.changes(aggregate.window)
         if aggregate.window not in self._totals:
-            shape = len(question.scales), len(walk.at)
+            n = len(walk.at)
+            sums = question.sums, n
             results = (
-                np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape), np.empty(shape, np.uint8),
-                np.zeros(shape),
+                np.empty((len(question.scales), n), np.int64), np.empty(sums, np.int64), np.empty(sums),
+                np.empty(sums, np.uint8), np.empty((question.spreads, n)),
             )  # fmt: skip
             totals.totals(*changes, walk.facts, question.specification, question.scales, *results)
             self._totals[aggregate.window] = results
@@ -194,13 +200,17 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: Iterable[Aggregate]) ->
             of_window[summed] = max(of_window.get(summed, what), what)
     questions = {}
     for window, of_window in asked.items():
+        kinds = sorted(of_window.values(), reverse=True)
+        keys = sorted(of_window, key=of_window.__getitem__, reverse=True)
         specification, scales = [], []
-        for (field, mask), what in of_window.items():
+        for field, mask in keys:
+            what = of_window[field, mask]
             word, bit = masks[mask]
             specification.append((what, timeline.fact(word), bit, -1 if field is None else timeline.fact(field)))
             scales.append(1.0 if field is None else 10.0 ** fields[field].scale)
-        places = {summed: at for at, summed in enumerate(of_window)}
-        questions[window] = _Question(places, np.array(specification), np.array(scales))
+        spreads, counts = kinds.count(totals.SPREAD), kinds.count(totals.COUNT)
+        places = {key: at for at, key in enumerate(keys)}
+        questions[window] = _Question(spreads, len(kinds) - counts, places, np.array(specification), np.array(scales))
     return questions
 
 

@@ -49,14 +49,14 @@ def _sort(order, first, last, scratch, times, hashes, ends, heap):  # type: igno
             if not _before(order[middle], order[middle - 1], times, hashes, ends, heap):
                 continue
             for i in range(a, middle):
-                scratch[i] = order[i]
+                scratch[i - a] = order[i]
             i, j, k = a, middle, a
             while i < middle:
-                if j < stop and _before(order[j], scratch[i], times, hashes, ends, heap):
+                if j < stop and _before(order[j], scratch[i - a], times, hashes, ends, heap):
                     order[k] = order[j]
                     j += 1
                 else:
-                    order[k] = scratch[i]
+                    order[k] = scratch[i - a]
                     i += 1
                 k += 1
         width *= 2
@@ -132,7 +132,10 @@ def insert(  # type: ignore[no-untyped-def]
             s = slot_of[groups[i]]
             order[cursor[s]] = base + i
             cursor[s] += 1
-    scratch = np.empty(len(order), np.int64)
+    longest = 0
+    for t in range(count):
+        longest = max(longest, first[t + 1] - first[t])
+    scratch = np.empty(longest, np.int64)
     places = np.empty(len(order), np.int64)
     for t in range(count):
         g = touched[t]

@@ -167,6 +167,7 @@ def _spreads(  # type: ignore[no-untyped-def]
                     _square(values[p], sign, squares)
             counts[k] = n
             exact[k], means[k], beyond[k] = _read(n, high, low, scale)
+            deviations[k] = 0.0
             if n > 1:
                 spread = _spread(n, high, low, squares, s1, s2, total)
                 deviations[k] = np.sqrt(spread / (np.float64(n) * np.float64(n - 1))) / scale

@@ -198,10 +198,12 @@ def changes(run_first, rows, at, low, excluding, late, last_late, seq):  # type:
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
         base = low[first]
-        oldest = seq[rows[at[first]]]
         for k in range(first, last):
             base = min(base, low[k])
-            oldest = min(oldest, seq[rows[at[k]]])
+        oldest = last_late
+        if last_late >= 0:  # else no row is late, and asking each for its arrival takes longer than the windows
+            for k in range(first, last):
+                oldest = min(oldest, seq[rows[at[k]]])
         contended = 0
         if last_late > oldest:
             for p in range(base, at[last - 1]):
