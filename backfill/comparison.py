@@ -60,7 +60,8 @@ def compare(session: SparkSession, config: BackfillConfig, request: Request, not
     """Stage OUTCOMES and CORRECTED."""
     folder = request.staged(config.lake)
     ruleset = notes.ruleset(config, request)
-    truth = pl.read_parquet(folder / EVALUATED / "*.parquet").select(VIOLATION_SCHEMA.names)
+    evaluated = pl.read_parquet(folder / EVALUATED / "*.parquet")
+    truth = evaluated.filter(pl.col("failed").is_null()).select(VIOLATION_SCHEMA.names)
     alerts = _alerts(session, config, request, notes, ruleset)
     outcomes = reconcile(truth, alerts)
     differing = outcomes.filter(pl.col("outcome") != "matched")

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
 from backfill.config import BackfillConfig, Request
 from backfill.scope import TOUCHED, GroupBy, Naming, belongs, events_of, group_bys, touched_keys
-from backfill.staging import EVALUATED, FAILED, KEYS, TOUCHED_GROUPS, Notes
+from backfill.staging import EVALUATED, KEYS, TOUCHED_GROUPS, Notes
 from lake import delta
 from lake.events import from_spark, microseconds_of
 from lake.records import canonical
@@ -42,7 +41,7 @@ EVALUATED_DDL = ", ".join(f"`{name}` {kind}" for name, kind in {**_EVALUATED, "f
 
 @dataclass(frozen=True)
 class BucketEvaluator:
-    """What `applyInArrow` runs: one bucket of one group-by's groups to the violations at their target events.
+    """What `mapInArrow` runs: one bucket of one group-by's groups to the violations at their target events.
 
     A row with `failed` is none: it names the measure whose exact value left its type at that event.
     """
@@ -51,17 +50,21 @@ class BucketEvaluator:
     ruleset: RuleSet
     group_by: tuple[str, ...]
 
-    def __call__(self, table: pa.Table) -> pa.Table:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A Spark partition, which is a bucket."""
+        if read := list(batches):
+            yield from self.evaluated(pa.Table.from_batches(read)).combine_chunks().to_batches()
+
+    def evaluated(self, table: pa.Table) -> pa.Table:
         """Events (the stream's fields, arrival_time, partition, offset, target) to EVALUATED_DDL."""
         truth = Truth(self.stream, self.ruleset, from_spark(table, self.stream), frozenset({self.group_by}))
         ids = table.column(self.stream.event_id)
         targets = ids.filter(table.column("target")).combine_chunks().cast(pa.string())
-        found = truth.violations()
-        found = found.filter(pc.is_in(found.column("event_id"), value_set=targets))
-        for place, name in enumerate(found.column_names):
-            if name in ("group", "measures"):
-                texts = [canonical(json.loads(text)) for text in found.column(name).to_pylist()]
-                found = found.set_column(place, name, pa.array(texts, pa.string()))
+        found = truth.violations(targets)
+        groups = found.column("group").combine_chunks().dictionary_encode()
+        texts = pa.array([canonical(json.loads(text)) for text in groups.dictionary.to_pylist()], pa.string())
+        place = found.schema.get_field_index("group")
+        found = found.set_column(place, "group", texts.take(groups.indices))
         found = found.append_column("failed", pa.nulls(found.num_rows, pa.string()))
         wanted = set(targets.to_pylist()) if truth.failures else set()
         failures = [
@@ -80,7 +83,7 @@ class BucketEvaluator:
 
 
 def evaluate(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> dict[str, Any]:
-    """Stage the day's violations (EVALUATED), failures (FAILED) and touched groups (TOUCHED_GROUPS); their counts."""
+    """Stage the day's violations and failures (EVALUATED) and touched groups (TOUCHED_GROUPS); their counts."""
     folder = request.staged(config.lake)
     ruleset = notes.ruleset(config, request)
     found: list[DataFrame] = []
@@ -102,10 +105,12 @@ def evaluate(session: SparkSession, config: BackfillConfig, request: Request, no
             named.append(keys.mapInArrow(Naming(stream, group_by), TOUCHED))
             buckets = _buckets(config, loaded, group_by, notes)
             found.append(_evaluated(loaded, keys, of_stream, group_by, buckets))
-    _write(_union(session, found, EVALUATED_DDL), folder)
+    _union(session, found, EVALUATED_DDL).write.mode("overwrite").parquet(str(folder / EVALUATED))
     _union(session, named, TOUCHED).write.mode("overwrite").parquet(str(folder / TOUCHED_GROUPS))
-    staged = {"violations": EVALUATED, "failures": FAILED, "groups": TOUCHED_GROUPS}
-    return {name: session.read.parquet(str(folder / place)).count() for name, place in staged.items()}
+    rows = pl.scan_parquet(folder / EVALUATED / "*.parquet").select(pl.len(), pl.col("failed").count()).collect()
+    groups = pl.scan_parquet(folder / TOUCHED_GROUPS / "*.parquet").select(pl.len()).collect().item()
+    failures = rows.item(0, "failed")
+    return {"violations": rows.item(0, "len") - failures, "failures": failures, "groups": groups}
 
 
 @dataclass(frozen=True)
@@ -160,12 +165,10 @@ def load(
 
 
 def _evaluated(found: Load, keys: DataFrame, ruleset: RuleSet, group_by: GroupBy, buckets: int) -> DataFrame:
-    fields = [F.col(f"`{name}`") for name in group_by.fields]
-    bucket = F.pmod(F.xxhash64(*fields), F.lit(buckets)) if fields else F.lit(0)
-    evaluator = BucketEvaluator(found.stream, ruleset, group_by.fields)
-    bucketed = found.first_events(keys, group_by).withColumn("bucket", bucket).groupBy("bucket")
-    # a plain function of one argument: Spark counts the arguments, and takes `self` for the key
-    return bucketed.applyInArrow(lambda table: evaluator(table), EVALUATED_DDL)  # noqa: PLW0108
+    events, fields = found.first_events(keys, group_by), [F.col(f"`{name}`") for name in group_by.fields]
+    # a group's events meet in one partition; grouping them would sort them too, which the engine does better
+    bucketed = events.repartition(buckets, *fields) if fields else events.repartition(1)
+    return bucketed.mapInArrow(BucketEvaluator(found.stream, ruleset, group_by.fields), EVALUATED_DDL)
 
 
 def _buckets(config: BackfillConfig, found: Load, group_by: GroupBy, notes: Notes) -> int:
@@ -206,16 +209,6 @@ def first_arrivals(events: DataFrame, repeated: DataFrame | list[int], stream: S
 
 def _hash_of_id(stream: Stream) -> Column:
     return F.xxhash64(f"`{stream.event_id}`")
-
-
-def _write(rows: DataFrame, folder: Path) -> None:
-    """Violations to one place and failures to another, evaluated once."""
-    rows.persist()
-    try:
-        for place, wanted in ((EVALUATED, F.col("failed").isNull()), (FAILED, F.col("failed").isNotNull())):
-            rows.where(wanted).write.mode("overwrite").parquet(str(folder / place))
-    finally:
-        rows.unpersist()
 
 
 def _union(session: SparkSession, parts: Iterable[DataFrame], ddl: str) -> DataFrame:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
 from backfill.config import BackfillConfig, Request
-from backfill.staging import EVALUATED, OUTCOMES, TOUCHED_GROUPS, Notes
+from backfill.staging import OUTCOMES, TOUCHED_GROUPS, Notes, staged_violations
 from expectations import docs
 from expectations.findings import Checked
 from expectations.gate import check_events, check_reconciliation, check_violations, refuse
@@ -47,7 +47,7 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
         since = F.to_date(F.timestamp_micros(F.lit((earliest or request.begin) - stream.max_future_skew)))
         events[stream.name] = records.where(F.col("rejected").isNull() & (F.col("arrival_date") >= since))
     streams = {name: config.streams[name] for name in events}
-    violations = session.read.parquet(str(folder / EVALUATED))
+    violations = staged_violations(session, folder)
     checked.append(check_violations(rechecked(violations, events, streams, ruleset)))
     _keep(folder, checked)
     if any(not each.success for each in checked):
@@ -65,7 +65,7 @@ def gate_reconciliation(
         GateError: a critical expectation does not hold.
     """
     folder = request.staged(config.lake)
-    violations = session.read.parquet(str(folder / EVALUATED)).count()
+    violations = staged_violations(session, folder).count()
     outcomes = session.read.parquet(str(folder / OUTCOMES))
     checked = [*_kept(folder), check_reconciliation(outcomes, violations, standing)]
     publish_docs(config, request, checked)

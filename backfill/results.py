@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name every Spark progr
 
 from backfill.config import BackfillConfig, Request
 from backfill.scope import group_by_name
-from backfill.staging import CORRECTED, EVALUATED, OUTCOMES, REPLACEMENT, TOUCHED_GROUPS, Notes
+from backfill.staging import CORRECTED, OUTCOMES, REPLACEMENT, TOUCHED_GROUPS, Notes, staged_violations
 from lake import delta
 from lake.reading import scan
 from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS
@@ -42,7 +42,7 @@ def publish_violations(session: SparkSession, config: BackfillConfig, request: R
     if spans[0] is None:
         return 0
     first, last = (F.to_date(F.timestamp_micros(F.lit(instant))) for instant in spans)
-    staged = session.read.parquet(str(folder / EVALUATED)).withColumn("event_date", F.to_date("event_time"))
+    staged = staged_violations(session, folder).withColumn("event_date", F.to_date("event_time"))
     staged = staged.select(*VIOLATIONS.columns)
     known = delta.read(session, root, VIOLATIONS).where(F.col("event_date").between(first, last))
     judged = in_scope(session, known, request, config, ruleset).select(*VIOLATIONS.columns)

@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -19,13 +19,22 @@ from rules.timestamps import MIN_TIMESTAMP
 from rules.versions import RuleSet
 from streaming.rulebook import Route, RuleBook, RuleMessage
 
-# Parquet: the violations, the measures without a value, the groups touched as keys and as alerts name them.
-EVALUATED, FAILED, KEYS, TOUCHED_GROUPS = "violations", "failures", "keys", "touched"
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Parquet: the violations (and, with `failed`, the measures without a value), the groups touched, as keys and as alerts
+# name them.
+EVALUATED, KEYS, TOUCHED_GROUPS = "violations", "keys", "touched"
 # Parquet: outcomes of alerts, and the corrections to publish.
 OUTCOMES, CORRECTED = "outcomes", "corrections"
 # Parquet: the violations of the event dates that publishing replaces.
 REPLACEMENT = "replacement"
 _NOTES, _PROGRESS = "run.json", "progress.json"
+
+
+def staged_violations(session: SparkSession, folder: Path) -> DataFrame:
+    """The violations that a run has found: the columns of VIOLATIONS without event_date."""
+    return session.read.parquet(str(folder / EVALUATED)).where("failed IS NULL").drop("failed")
 
 
 @dataclass(frozen=True)

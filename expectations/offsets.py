@@ -11,11 +11,12 @@ What it does not do: ask about what came before the first record that was ever a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from expectations.suites import GAPS
+from expectations.topic import Gap, ask
 from rules.streams import Stream
 
 if TYPE_CHECKING:
@@ -27,18 +28,6 @@ _LOOKS_BACK = 31
 MOST_GAPS = 10_000
 
 
-@dataclass(frozen=True)
-class Gap:
-    """Offsets that are missing, both ends included. known: whether that is known to be no loss (None: not asked)."""
-
-    stream: str
-    partition: int
-    first_missing: int
-    last_missing: int
-    known: bool | None = None
-    why: str = "not looked into"
-
-
 def gaps(
     records: DataFrame, stream: Stream, day: date, kafka: Mapping[str, Any], *, most_asked: int = 500
 ) -> DataFrame:
@@ -47,8 +36,6 @@ def gaps(
     records: all of the stream's table. kafka: what kafka-python's clients are given. most_asked: gaps that Kafka is
     asked about, the longest first; each takes some milliseconds.
     """
-    from expectations.topic import ask
-
     return frame(records.sparkSession, ask(missing(records, stream.name, day), stream.topic, kafka, most_asked))
 
 

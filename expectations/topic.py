@@ -12,7 +12,7 @@ not known. A topic that is written in very many small transactions has such.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -20,14 +20,24 @@ import structlog
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition
 
-    from expectations.offsets import Gap
-
 _log = structlog.get_logger(__name__)
 
 _PATIENCE_MS = 10_000
 _MARKERS = "transaction markers: the topic has no record there"
 _ABORTED = "records of a transaction that was given up"
 _EXPIRED = "the topic no longer keeps these offsets"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Offsets that are missing, both ends included. known: whether that is known to be no loss (None: not asked)."""
+
+    stream: str
+    partition: int
+    first_missing: int
+    last_missing: int
+    known: bool | None = None
+    why: str = "not looked into"
 
 
 def ask(gaps: list[Gap], topic: str, options: Mapping[str, Any], most: int) -> list[Gap]:

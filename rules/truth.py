@@ -134,9 +134,21 @@ class Truth:
         """All of `tables` in one."""
         return pa.concat_tables([RESULT_SCHEMA.empty_table(), *self.tables(every=every)])
 
-    def violations(self) -> pa.Table:
-        """Where rules are violated, as VIOLATION_SCHEMA: what alerts about it say."""
-        parts = [self._described(r, found.places(r, every=False)) for found in self._found for r in found.results]
+    def violations(self, at: pa.Array | None = None) -> pa.Table:
+        """Where rules are violated, as VIOLATION_SCHEMA: what alerts about it say.
+
+        at: ids of the events to look at (None: all); for the others no text is made.
+        """
+        wanted = np.ones(self._engine.rows, np.bool_)
+        if at is not None:
+            rows = self._engine.store.ids.find(at)
+            wanted[:] = False
+            wanted[rows[rows >= 0]] = True
+        parts = []
+        for found in self._found:
+            for result in found.results:
+                places = found.places(result, every=False)
+                parts.append(self._described(result, places[wanted[result.rows[places]]]))
         return pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *parts])
 
     def _described(self, result: Evaluated, at: np.ndarray) -> pa.Table:

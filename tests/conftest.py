@@ -63,7 +63,7 @@ def spark() -> Iterator["SparkSession"]:
     from streaming import session as streaming
 
     # As with the broker: most of what a short life would spend is the second compiler's.
-    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"
+    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"  # 48m would fill up
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings, streams = load_settings(spark_master="local[2]", driver_memory="1g"), load_streams()
     every = lake.spark_settings(lake_config(settings, streams))

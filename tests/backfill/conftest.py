@@ -99,3 +99,19 @@ def night(spark: "SparkSession", broker: LocalKafka, tmp_path_factory: pytest.Te
         job.await_consumed({streams[name].topic: plan.num_rows for name, plan in plans.items()})
         job.await_told()
     return Night(spark, backfill_config(settings, streams), settings, history)
+
+
+@dataclass(frozen=True)
+class FirstNight:
+    """What the first run of the day counted; said: the alerts topic before it."""
+
+    night: Night
+    said: pl.DataFrame
+    counts: dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def first_night(night: Night) -> FirstNight:
+    """The day after its first run."""
+    said = night.alerts()
+    return FirstNight(night, said, night.run("first"))

@@ -71,7 +71,7 @@ def differences(case: Case) -> Iterator[tuple[str, Cause]]:
         events, of_stream = events_of(case, stream), ruleset.of_stream(stream.name)
         for group_by in group_bys(stream, of_stream, MIN_TIMESTAMP, {}):
             targets = events.append_column("target", pa.array([True] * events.num_rows, pa.bool_()))
-            found = pl.DataFrame(BucketEvaluator(stream, of_stream, group_by.fields)(targets))
+            found = pl.DataFrame(BucketEvaluator(stream, of_stream, group_by.fields).evaluated(targets))
             names = {(v.rule.id, v.version) for v in of_stream.versions if v.rule.group_by == group_by.fields}
             mine = [r for r in said if r["stream"] == stream.name and (r["rule_id"], r["rule_version"]) in names]
             alerts = pl.DataFrame(pa.Table.from_pylist([_as_text(record) for record in mine], schema))

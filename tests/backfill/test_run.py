@@ -7,13 +7,16 @@ import polars as pl
 import pytest
 
 from backfill import results
+from backfill.gating import docs_folder
+from backfill.staging import EVALUATED
+from expectations.findings import GateError
 from lake import delta
 from lake.reading import scan
 from lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table, events_table
 from nightjar.kafka_clients import producer
 from nightjar.published import rule_book
 from rules.truth import Truth
-from tests.backfill.conftest import Night
+from tests.backfill.conftest import FirstNight, Night
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -48,12 +51,11 @@ def expected(night: Night) -> set[tuple[str, str]]:
     }
 
 
-def test_a_night_puts_the_stream_right_and_a_second_one_changes_nothing(night: Night) -> None:
+def test_a_night_puts_the_stream_right_and_a_second_one_changes_nothing(first_night: FirstNight) -> None:
     """Laws 8 to 10: every difference is explained, corrected once, and then the stream's last words are the truth."""
+    night, said, counts = first_night.night, first_night.said, first_night.counts
     root = night.config.lake.root
-    said = night.alerts()
     assert standing(said) != expected(night), "the day has late events, or this shows nothing"
-    counts = night.run("first")
     assert counts["archived"]["events_transactions"] == night.history.streams["transactions"].plan.num_rows
     assert counts["outcomes"]["matched"] > 50
     assert set(counts["causes"]) == {"late_event"}
@@ -71,12 +73,12 @@ def test_a_night_puts_the_stream_right_and_a_second_one_changes_nothing(night: N
     assert night.alerts().height == corrected.height
     assert versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS) == versions
     runs = scan(root, RUNS).collect().sort("finished_at")
-    assert [run["state"] for run in runs.to_dicts()] == ["finished", "finished"]
+    assert [run["state"] for run in runs.to_dicts()][:2] == ["finished", "finished"]
 
 
-def test_every_record_is_in_the_lake_once(night: Night) -> None:
+def test_every_record_is_in_the_lake_once(first_night: FirstNight) -> None:
     """Offsets without a gap or a repetition, the unusable with their reason and bytes."""
-    night.run("first-of-all", "archive")
+    night = first_night.night
     for name, share in night.history.streams.items():
         records = scan(night.config.lake.root, events_table(share.stream)).collect()
         assert sorted(records["offset"].to_list()) == list(range(share.plan.num_rows)), name
@@ -86,9 +88,10 @@ def test_every_record_is_in_the_lake_once(night: Night) -> None:
 
 
 def test_a_run_that_fails_between_kafka_and_the_tables_publishes_nothing_twice(
-    night: Night, monkeypatch: pytest.MonkeyPatch
+    first_night: FirstNight, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Corrections are on Kafka, the results are not yet in their tables: the next run completes it."""
+    night = first_night.night
     root = night.config.lake.root
     # as if the corrections of before had been of something else: one violation is unsaid, and so to be said again
     wrong = night.alerts().filter(pl.col("kind") == "alert").sort("alert_id").tail(1).to_dicts()[0]
@@ -112,9 +115,9 @@ def test_a_run_that_fails_between_kafka_and_the_tables_publishes_nothing_twice(
     assert states[-3:] == [("crashes", "failed"), ("crashes", "finished"), ("completes", "finished")]
 
 
-def test_a_dry_run_writes_and_says_nothing(night: Night) -> None:
+def test_a_dry_run_writes_and_says_nothing(first_night: FirstNight) -> None:
     """It shows what it would do."""
-    night.run("before")
+    night = first_night.night
     said, versions = night.alerts().height, versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS, ALERTS)
     counts = night.run("dry", "evaluate", "reconcile", "publish", dry_run=True)
     assert counts["published"] == 0
@@ -122,12 +125,34 @@ def test_a_dry_run_writes_and_says_nothing(night: Night) -> None:
     assert versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS, ALERTS) == versions
 
 
-def test_a_run_of_one_rule_and_one_group_judges_those_alone(night: Night) -> None:
+def test_a_staged_row_that_does_not_hold_is_stopped_by_the_gate(first_night: FirstNight) -> None:
+    """The gate names the expectation and shows the row; nothing is published, and the pages say so."""
+    night = first_night.night
+    night.run("corrupted", "evaluate")
+    folder = night.config.lake.root / "staging" / "corrupted" / EVALUATED
+    staged = pl.read_parquet(folder / "*.parquet")
+    first = pl.int_range(pl.len()) == 0
+    wrong = staged.sort(pl.col("rule_id") != "busy").with_columns(
+        pl.when(first).then(pl.col("measures").str.replace(r'"n":\d+', '"n":1')).otherwise("measures").alias("measures")
+    )
+    for file in folder.glob("*.parquet"):
+        file.unlink()
+    wrong.write_parquet(folder / "part-00000.parquet")
+    said = night.alerts().height
+    with pytest.raises(GateError) as refused:
+        night.run("corrupted", "gate")
+    assert "condition_true" in str(refused.value)
+    assert "alert_id=" in str(refused.value)
+    assert night.alerts().height == said
+    assert (docs_folder(night.config.lake.root) / "site" / "index.html").is_file()
+
+
+def test_a_run_of_one_rule_and_one_group_judges_those_alone(first_night: FirstNight) -> None:
     """The others are neither looked at nor replaced."""
-    night.run("all")
+    night = first_night.night
     whole = scan(night.config.lake.root, VIOLATIONS).collect()
     customer = json.loads(whole.filter(pl.col("rule_id") == "busy")["group"][0])["customer_id"]
-    counts = night.run("one", rules="busy", groups=f"customer_id={customer}")
+    counts = night.run("one", "evaluate", "reconcile", "publish", rules="busy", groups=f"customer_id={customer}")
     mine = whole.filter((pl.col("rule_id") == "busy") & pl.col("group").str.contains(f'"{customer}"'))
     assert counts["violations"] == mine.height
     assert counts["groups"] == 1

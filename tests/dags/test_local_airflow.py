@@ -74,9 +74,17 @@ def test_a_second_one_on_the_folder_is_refused(running: LocalAirflow) -> None:
 def test_a_stop_leaves_no_process_and_keeps_the_password(running: LocalAirflow, tmp_path: Path) -> None:
     """The last test: the fixture's own stop then finds nothing to do."""
     processes = psutil.Process().children(recursive=True)
-    ours = [process for process in processes if "airflow" in " ".join(process.cmdline())]
+    ours = [process for process in processes if _environment(process).get("AIRFLOW_HOME") == str(running.home)]
     assert len(ours) >= 4
     running.stop()
     assert [process for process in ours if process.is_running()] == []
     assert running.password_file.is_file()
     assert not (running.home / "airflow.json").exists()
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    """What it was started with; nothing where it has just ended."""
+    try:
+        return process.environ()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return {}

@@ -9,8 +9,9 @@ import pytest
 
 from expectations import gate
 from expectations.findings import Checked, Finding, GateError, refuse
-from expectations.offsets import Gap, frame
+from expectations.offsets import frame
 from expectations.rechecked import rechecked
+from expectations.topic import Gap
 from rules.engine.records import alert_id
 from tests.expectations.frames import DAY, EVENTS, NOON, RULES, STREAM, Frames, truth
 

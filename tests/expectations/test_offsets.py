@@ -10,8 +10,9 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from expectations import topic
-from expectations.offsets import Gap, frame, gaps, missing
+from expectations.offsets import frame, gaps, missing
 from expectations.suites import GAPS
+from expectations.topic import Gap
 from nightjar.kafka_clients import python_options
 from nightjar.local_kafka import LocalKafka
 from tests.expectations.frames import DAY, STREAM

@@ -122,3 +122,13 @@ def test_no_event_and_no_rule_are_no_row() -> None:
     """Nothing comes of nothing."""
     assert Truth(STREAM, rules({}), events()).table().num_rows == 0
     assert Truth(STREAM, RuleSet(), events(("a", 0, "x", "1", 1))).table(every=True).num_rows == 0
+
+
+def test_violations_can_be_asked_for_at_some_events_only() -> None:
+    """The same rows as of all, and an id that is not there is no error."""
+    made = Truth(STREAM, rules({"when": "n > 0"}), events(*((f"e{at}", at, "x", "1", 1) for at in range(5))))
+    every = made.violations()
+    assert every.num_rows == 5
+    some = made.violations(pa.array(["e3", "e1", "nobody"]))
+    assert sorted(some.column("event_id").to_pylist()) == ["e1", "e3"]
+    assert some.to_pylist() == [row for row in every.to_pylist() if row["event_id"] in {"e1", "e3"}]
