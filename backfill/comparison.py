@@ -17,7 +17,7 @@ from backfill.evaluation import Load, load
 from backfill.reconciliation import corrections, last_words, reconcile
 from backfill.results import in_scope
 from backfill.scope import GroupBy, group_bys, group_texts
-from backfill.staging import CORRECTED, EVALUATED, KEYS, OUTCOMES, TOUCHED_GROUPS, Notes
+from backfill.staging import CORRECTED, EVALUATED, KEYS, OUTCOMES, Notes, touched_span
 from lake import delta
 from lake.events import from_spark
 from lake.reading import scan
@@ -92,8 +92,7 @@ def _alerts(
     session: SparkSession, config: BackfillConfig, request: Request, notes: Notes, ruleset: RuleSet
 ) -> pl.DataFrame:
     """All records about alerts that the run judges, at the noted version of the table."""
-    spans = session.read.parquet(str(request.staged(config.lake) / TOUCHED_GROUPS)).agg(F.min("lo"), F.max("hi"))
-    first, last = spans.collect()[0]
+    first, last = touched_span(request.staged(config.lake)) or (0, -1)
     alerts = delta.read(session, config.lake.root, ALERTS, notes.versions[ALERTS.name])
     event = F.expr("unix_micros(event_time)")
     near = alerts.where(F.col("alert_id").isNotNull() & (event >= F.lit(first)) & (event <= F.lit(last)))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Literal
 
 from lake.config import LakeConfig
 from rules.errors import NightjarError
 from rules.streams import Stream
+from rules.timestamps import microseconds
 
 
 class BackfillError(NightjarError):
@@ -71,4 +72,4 @@ class Request:
 
 def microseconds_of_day(day: date) -> int:
     """When the day begins (UTC), in µs."""
-    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1_000_000
+    return microseconds(datetime.combine(day, time.min, UTC))

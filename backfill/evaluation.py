@@ -6,11 +6,9 @@ to the run's staged folder and to nowhere else.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -21,8 +19,8 @@ from backfill.config import BackfillConfig, Request
 from backfill.scope import TOUCHED, GroupBy, Naming, belongs, events_of, group_bys, touched_keys
 from backfill.staging import EVALUATED, KEYS, TOUCHED_GROUPS, Notes
 from lake import delta
-from lake.events import from_spark, microseconds_of
-from lake.records import canonical
+from lake.events import date_of, from_spark, microseconds_of
+from lake.records import rewritten
 from lake.tables import VIOLATIONS, events_table
 from rules.streams import Stream
 from rules.truth import VIOLATION_SCHEMA, Truth
@@ -62,7 +60,7 @@ class BucketEvaluator:
         targets = ids.filter(table.column("target")).combine_chunks().cast(pa.string())
         found = truth.violations(targets)
         groups = found.column("group").combine_chunks().dictionary_encode()
-        texts = pa.array([canonical(json.loads(text)) for text in groups.dictionary.to_pylist()], pa.string())
+        texts = pa.array([rewritten(text) for text in groups.dictionary.to_pylist()], pa.string())
         place = found.schema.get_field_index("group")
         found = found.set_column(place, "group", texts.take(groups.indices))
         found = found.append_column("failed", pa.nulls(found.num_rows, pa.string()))
@@ -143,7 +141,7 @@ class Load:
 
     def _near(self, reach: int) -> DataFrame:
         stream = self.stream
-        arrivals = self.usable.where(F.col("arrival_date") >= _date(self.since(reach)))
+        arrivals = self.usable.where(F.col("arrival_date") >= date_of(self.since(reach)))
         event = F.expr(microseconds_of(stream))
         return arrivals.select(*stream.fields, "arrival_time", "partition", "offset").where(
             (event >= self.earliest - reach) & (event < self.until)
@@ -157,9 +155,9 @@ def load(
     table = events_table(stream)
     records = delta.read(session, config.lake.root, table, notes.versions[table.name])
     by_then = F.expr("unix_micros(arrival_time)") < notes.cut
-    usable = records.where((F.col("arrival_date") <= _date(notes.cut)) & by_then & F.col("rejected").isNull())
+    usable = records.where((F.col("arrival_date") <= date_of(notes.cut)) & by_then & F.col("rejected").isNull())
     begins = request.begin - stream.max_future_skew
-    day = usable.where((F.col("arrival_date") >= _date(begins)) & belongs(stream, request))
+    day = usable.where((F.col("arrival_date") >= date_of(begins)) & belongs(stream, request))
     earliest = day.agg(F.min(F.expr(microseconds_of(stream)))).collect()[0][0]
     return None if earliest is None else (Load(stream, usable, earliest, request.end), day)
 
@@ -173,7 +171,7 @@ def _evaluated(found: Load, keys: DataFrame, ruleset: RuleSet, group_by: GroupBy
 
 def _buckets(config: BackfillConfig, found: Load, group_by: GroupBy, notes: Notes) -> int:
     table = events_table(found.stream)
-    since = datetime.fromtimestamp(found.since(group_by.reach) / 1_000_000, UTC).date()
+    since = date_of(found.since(group_by.reach))
     rows = delta.rows_since(config.lake.root, table, since, notes.versions[table.name])
     return max(int(found.usable.sparkSession.sparkContext.defaultParallelism), math.ceil(rows / _ROWS_A_BUCKET))
 
@@ -216,7 +214,3 @@ def _union(session: SparkSession, parts: Iterable[DataFrame], ddl: str) -> DataF
     for part in parts:
         whole = whole.unionByName(part)
     return whole
-
-
-def _date(instant: int) -> object:
-    return F.to_date(F.timestamp_micros(F.lit(instant)))

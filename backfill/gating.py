@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
 from backfill.config import BackfillConfig, Request
-from backfill.staging import OUTCOMES, TOUCHED_GROUPS, Notes, staged_violations
+from backfill.staging import OUTCOMES, Notes, staged_violations, touched_span
 from expectations import docs
 from expectations.findings import Checked
 from expectations.gate import check_events, check_reconciliation, check_violations, refuse
 from expectations.offsets import gaps
 from expectations.rechecked import rechecked
 from lake import delta
+from lake.events import date_of
 from lake.tables import events_table
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
     """
     folder, checked = request.staged(config.lake), []
     ruleset = notes.rule_book(config).ruleset
-    earliest = session.read.parquet(str(folder / TOUCHED_GROUPS)).agg(F.min("lo")).collect()[0][0]
+    earliest, _ = touched_span(folder) or (request.begin, request.end)
     events = {}
     for stream in config.streams.values():
         if not ruleset.of_stream(stream.name).versions:
@@ -44,8 +45,8 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
         day = records.where(F.col("arrival_date") == F.lit(request.day))
         missing = gaps(records, stream, request.day, config.python_kafka)
         checked += check_events(stream, table.columns, day, missing)
-        since = F.to_date(F.timestamp_micros(F.lit((earliest or request.begin) - stream.max_future_skew)))
-        events[stream.name] = records.where(F.col("rejected").isNull() & (F.col("arrival_date") >= since))
+        near = F.col("arrival_date") >= date_of(earliest - stream.max_future_skew)
+        events[stream.name] = records.where(F.col("rejected").isNull() & near)
     streams = {name: config.streams[name] for name in events}
     violations = staged_violations(session, folder)
     checked.append(check_violations(rechecked(violations, events, streams, ruleset)))

@@ -8,10 +8,11 @@ different content. An alert that the stream has itself retracted and the truth d
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 
 import polars as pl
+
+from lake.records import rewritten
 
 CONTENT = ["rule_state", "group", "measures", "severity", "text"]
 _IDENTITY = ["alert_id", "rule_id", "rule_version", "stream", "event_id", "event_time"]
@@ -90,8 +91,4 @@ def corrections(truth: pl.DataFrame, alerts: pl.DataFrame, causes: pl.DataFrame)
 
 def canonical(rows: pl.DataFrame) -> pl.DataFrame:
     """The same with group and measures in one text for equal values: who wrote them does not matter."""
-    return rows.with_columns(pl.col(name).map_elements(_rewritten, pl.String) for name in ("group", "measures"))
-
-
-def _rewritten(text: str) -> str:
-    return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
+    return rows.with_columns(pl.col(name).map_elements(rewritten, pl.String) for name in ("group", "measures"))

@@ -11,8 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812  the name every Spark progr
 
 from backfill.config import BackfillConfig, Request
 from backfill.scope import group_by_name
-from backfill.staging import CORRECTED, OUTCOMES, REPLACEMENT, TOUCHED_GROUPS, Notes, staged_violations
+from backfill.staging import CORRECTED, OUTCOMES, REPLACEMENT, TOUCHED_GROUPS, Notes, staged_violations, touched_span
 from lake import delta
+from lake.events import date_of
 from lake.reading import scan
 from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS
 from rules.timestamps import MAX_TIMESTAMP, iso_text
@@ -38,10 +39,10 @@ def in_scope(
 def publish_violations(session: SparkSession, config: BackfillConfig, request: Request, ruleset: RuleSet) -> int:
     """Put the staged violations in the place of those that the table has in the run's scope; how many rows changed."""
     root, folder = config.lake.root, request.staged(config.lake)
-    spans = session.read.parquet(str(folder / TOUCHED_GROUPS)).agg(F.min("lo"), F.max("hi")).collect()[0]
-    if spans[0] is None:
+    span = touched_span(folder)
+    if span is None:
         return 0
-    first, last = (F.to_date(F.timestamp_micros(F.lit(instant))) for instant in spans)
+    first, last = map(date_of, span)
     staged = staged_violations(session, folder).withColumn("event_date", F.to_date("event_time"))
     staged = staged.select(*VIOLATIONS.columns)
     known = delta.read(session, root, VIOLATIONS).where(F.col("event_date").between(first, last))
@@ -52,8 +53,7 @@ def publish_violations(session: SparkSession, config: BackfillConfig, request: R
         # written first: what replaces part of a table must not be read from it in the same breath
         replacement = str(folder / REPLACEMENT)
         kept.unionByName(staged).write.mode("overwrite").parquet(replacement)
-        days = session.range(1).select(first.cast("string"), last.cast("string")).collect()[0]
-        condition = f"event_date >= '{days[0]}' AND event_date <= '{days[1]}'"  # Delta cannot resolve BETWEEN here
+        condition = f"event_date >= '{first}' AND event_date <= '{last}'"  # Delta cannot resolve BETWEEN here
         rows = session.read.schema(VIOLATIONS.schema).parquet(replacement).repartition("event_date")
         delta.replace(rows, root, VIOLATIONS, condition)
     return changed

@@ -7,7 +7,6 @@ the widest window after t. So a run's cost grows with the day and the windows, a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name every Spark progr
 
 from backfill.config import Request
 from lake.events import microseconds_of
-from lake.records import canonical
+from lake.records import rewritten
 from rules.engine.plan import compile_plan
 from rules.engine.records import json_objects, jsonable
 from rules.streams import Stream
@@ -110,7 +109,7 @@ def group_texts(rows: pa.Table | pa.RecordBatch, stream: Stream, group_by: Group
         column = rows.column(name).cast(stream.fields[name].arrow)
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         columns[name] = jsonable(column, stream.fields[name])
-    return [canonical(json.loads(text)) for text in json_objects(columns, rows.num_rows).to_list()]
+    return [rewritten(text) for text in json_objects(columns, rows.num_rows).to_list()]
 
 
 def events_of(events: DataFrame, keys: DataFrame, stream: Stream, group_by: GroupBy) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,13 @@ def staged_violations(session: SparkSession, folder: Path) -> DataFrame:
     return session.read.parquet(str(folder / EVALUATED)).where("failed IS NULL").drop("failed")
 
 
+def touched_span(folder: Path) -> tuple[int, int] | None:
+    """From the least to the greatest event time (µs) that a run judges; None where it touches nothing."""
+    touched = pl.scan_parquet(folder / TOUCHED_GROUPS / "*.parquet")
+    lo, hi = touched.select(pl.col("lo").min(), pl.col("hi").max()).collect().row(0)
+    return None if lo is None else (lo, hi)
+
+
 @dataclass(frozen=True)
 class Notes:
     """What the stages of one run share. cut: arrivals before it (µs) count; versions: of the Delta tables as read.
@@ -52,9 +60,13 @@ class Notes:
     def rule_book(self, config: BackfillConfig) -> RuleBook:
         """The rules as the stream's job has them: from the messages of the rules topic."""
         book = RuleBook(config.streams, config.activation_delay)
-        for offset, arrival, value in self.rule_messages:
-            book.receive(RuleMessage(offset, arrival, value.encode("utf-8", "surrogateescape")))
+        for message in self._messages():
+            book.receive(message)
         return book
+
+    def _messages(self) -> Iterator[RuleMessage]:
+        for offset, arrival, value in self.rule_messages:
+            yield RuleMessage(offset, arrival, value.encode("utf-8", "surrogateescape"))
 
     def published(self, config: BackfillConfig) -> dict[tuple[str, int], Published]:
         """When each version was published, and from when on the stream has all of its history.
@@ -66,10 +78,11 @@ class Notes:
         found: dict[tuple[str, int], Published] = {}
         reach: dict[Route, int] = defaultdict(int)
         begun: dict[Route, int] = {}
-        for offset, arrival, value in self.rule_messages:
+        for message in self._messages():
+            arrival = message.arrival
             before = len(book.ruleset.versions)
             waiting = set(book.waiting)
-            book.receive(RuleMessage(offset, arrival, value.encode("utf-8", "surrogateescape")))
+            book.receive(message)
             for version in book.ruleset.versions[before:]:
                 rule = version.rule
                 route = book.serving[rule.stream, rule.group_by]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow as pa
 from lake.tables import COORDINATES, events_table
 from rules.events import Rejection, check_skew, parse_event
 from rules.streams import Stream
+from rules.timestamps import MIN_TIMESTAMP, from_microseconds
 from rules.types import Kind
 from streaming.parse import column_of, parsed
 from streaming.wire import SENT_AT
@@ -80,6 +82,11 @@ def microseconds_of(stream: Stream) -> str:
     """SQL for the event time in µs."""
     assert stream.fields[stream.event_time].kind is Kind.TIMESTAMP  # noqa: S101  a declaration has no other
     return f"unix_micros(`{stream.event_time}`)"
+
+
+def date_of(instant: int) -> date:
+    """The date (UTC) of an instant (µs), as tables are partitioned by it; a window may reach back before all dates."""
+    return from_microseconds(max(instant, MIN_TIMESTAMP)).date()
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:

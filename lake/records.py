@@ -27,6 +27,11 @@ def canonical(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+def rewritten(text: str) -> str:
+    """JSON text as `canonical` would have written it."""
+    return canonical(json.loads(text))
+
+
 @dataclass(frozen=True)
 class JsonReader:
     """What `mapInArrow` runs: Kafka records (value and coordinates) to rows of a table."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rules.errors import NightjarError
 from streaming.config import JobConfig, JobError
 
 if TYPE_CHECKING:
@@ -15,12 +18,11 @@ _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing.FileSys
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 # Hadoop's local file system starts a `chmod` process for every file it makes; this one sets the permission itself.
-LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
-LOCAL_FILES_JAR = "hadoop-bare-naked-local-fs-"
-
+_LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+_LOCAL_FILES_JAR = "hadoop-bare-naked-local-fs-"
 
 # See that module; by name, so that the driver does not import it.
-PYTHON_DAEMON = "streaming.python_daemon"
+_PYTHON_DAEMON = "streaming.python_daemon"
 
 
 def open_session(config: JobConfig, name: str = "nightjar") -> SparkSession:
@@ -29,39 +31,61 @@ def open_session(config: JobConfig, name: str = "nightjar") -> SparkSession:
     Raises:
         JobError: Java could not start it.
     """
+    return started(spark_settings(config), name, JobError)
+
+
+def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) -> SparkSession:
+    """A session with these settings; the one that runs already where there is one. Raises `error` where Java cannot."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName(name).master(config.master)
-    for key, value in spark_settings(config).items():
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
     except PySparkRuntimeError as failure:
-        raise JobError(
-            f"Spark could not be started ({failure})", where=config.master, remedy="It needs Java 17: see its log above"
+        raise error(
+            f"Spark could not be started ({failure})",
+            where=settings["spark.master"],
+            remedy="It needs Java 17: see its log above",
         ) from failure
     session.sparkContext.setLogLevel("ERROR")
     return session
 
 
-def spark_settings(config: JobConfig) -> dict[str, str]:
-    """Every Spark setting the job depends on."""
-    local = config.master.startswith("local")
-    jars = [str(jar) for jar in config.jars]
+def common_settings(master: str, driver_memory: str, jars: Iterable[Path]) -> dict[str, str]:
+    """What every Spark program of ours is given."""
+    paths = [str(jar) for jar in jars]
     settings = {
+        "spark.master": master,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": config.driver_memory,
+        "spark.driver.memory": driver_memory,
         # VFORK: a fork of a JVM copies its page tables.
         "spark.driver.extraJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.daemon.module": _PYTHON_DAEMON,
+    }
+    if master.startswith("local"):
+        # On the class path from the start: Hadoop looks for its file systems before `spark.jars` are there.
+        settings["spark.driver.extraClassPath"] = os.pathsep.join(paths)
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+        if any(_LOCAL_FILES_JAR in path for path in paths):
+            settings["spark.hadoop.fs.file.impl"] = _LOCAL_FILES
+    else:
+        settings["spark.jars"] = ",".join(paths)
+    return settings
+
+
+def spark_settings(config: JobConfig) -> dict[str, str]:
+    """Every Spark setting the job depends on."""
+    return common_settings(config.master, config.driver_memory, config.jars) | {
         "spark.sql.shuffle.partitions": str(config.shuffle_partitions),
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.daemon.module": PYTHON_DAEMON,
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTING,
         "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -71,12 +95,3 @@ def spark_settings(config: JobConfig) -> dict[str, str]:
         "spark.sql.streaming.pollingDelay": "20ms",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }
-    if local:
-        # On the class path from the start: Hadoop looks for its file systems before `spark.jars` are there.
-        settings["spark.driver.extraClassPath"] = os.pathsep.join(jars)
-        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
-        if any(LOCAL_FILES_JAR in jar for jar in jars):
-            settings["spark.hadoop.fs.file.impl"] = LOCAL_FILES
-    else:
-        settings["spark.jars"] = ",".join(jars)
-    return settings

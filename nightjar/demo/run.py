@@ -128,18 +128,18 @@ def _play(
                 state = job_watch.await_consumed(settings, history.streams, job, _DRAIN_SECONDS)
             tally, batches = watch.finish(), read_status(settings).batches
     with stages.stage("Truth", "the same events at once, by the versions on the rules topic, against the final alerts"):
-        ruleset = published.rule_book(settings, streams).ruleset
-        comparisons = {
-            name: compare(share.stream, ruleset, share.events, tally.standing(name))
-            for name, share in history.streams.items()
-        }
+        comparisons = _compared(settings, streams, history, tally)
     return _Outcome(tally, state, batches, comparisons)
 
 
 def _corrected(settings: Settings, streams: dict[str, Stream], history: History) -> dict[str, Comparison]:
     """What a consumer is left with now, against the truth."""
     with Watch(settings, lambda _: None) as watch:
-        tally = watch.finish()
+        return _compared(settings, streams, history, watch.finish())
+
+
+def _compared(settings: Settings, streams: dict[str, Stream], history: History, tally: Tally) -> dict[str, Comparison]:
+    """The final alerts against the truth by the versions on the rules topic, by stream."""
     ruleset = published.rule_book(settings, streams).ruleset
     return {
         name: compare(share.stream, ruleset, share.events, tally.standing(name))
