@@ -72,7 +72,8 @@ class Witness:
         consumed: Mapping[int, int],
         conflicting: frozenset[str],
     ) -> None:
-        self._published, self._consumed, self._conflicting = published, consumed, conflicting
+        self._ruleset, self._published = ruleset, published
+        self._consumed, self._conflicting = consumed, conflicting
         self._reach = group_by.reach
         engine = Engine(stream, ruleset, group_bys=frozenset({group_by.fields}))
         enacted = pl.DataFrame(engine.advance(events).alerts)
@@ -98,10 +99,13 @@ class Witness:
             return Cause.STREAM_DOWN
         if self._enacted.get(difference["alert_id"]) == said:
             return Cause.LATE_EVENT
-        published = self._published.get((difference["rule_id"], difference["rule_version"]))
         arrivals = [event.arrival for event in window if event.event_id == difference["event_id"]]
-        if published is not None and arrivals and min(arrivals) < published.arrival:
+        # of a version that took another's place in the past, both are told: what it says, and what that one had said
+        in_force = self._ruleset.applicable(difference["rule_id"], difference["event_time"])
+        came = None if in_force is None else self._published.get((in_force.rule.id, in_force.version))
+        if came is not None and arrivals and min(arrivals) < came.arrival:
             return Cause.RULE_PROPAGATION
+        published = self._published.get((difference["rule_id"], difference["rule_version"]))
         if published is not None and any(event.event_time < published.history_since for event in window):
             return Cause.COLD_START
         if any(event.event_id in self._conflicting for event in window):

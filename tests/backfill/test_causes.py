@@ -1,6 +1,7 @@
 """Why stream and truth differ, one small history for each cause; what no cause explains is a defect and says so."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -23,6 +24,7 @@ RULE = {
     "id": "burst", "stream": "transactions", "group_by": ["customer_id"],
     "measures": {"payments": {"count": "*", "over": "1h"}}, "when": "payments >= 2",
 }  # fmt: skip
+ONE_VERSION = RuleSet.of([parse_rule(RULE, STREAMS)], 0)
 AT_NOON = int(NOON.timestamp()) * 1_000_000
 LONG_KNOWN = Published(AT_NOON - HOUR, AT_NOON - 24 * HOUR)
 
@@ -42,16 +44,18 @@ def cause(
     about: int,
     said: int | None,
     true: int | None,
-    published: Published = LONG_KNOWN,
+    published: Published | dict[tuple[str, int], Published] = LONG_KNOWN,
     consumed: int = 100,
     conflicting: frozenset[str] = frozenset(),
+    versions: RuleSet = ONE_VERSION,
 ) -> Cause:
     """Of the difference at event `about`: the stream said this many payments, the truth has that many."""
     coordinates = [("arrival_time", pa.timestamp("us", "UTC")), ("partition", pa.int32()), ("offset", pa.int64())]
     table = pa.Table.from_pylist(events, pa.schema([*STREAM.schema, *coordinates]))
     witness = Witness(
-        STREAM, RuleSet.of([parse_rule(RULE, STREAMS)], 0), GroupBy(("customer_id",), HOUR), table,
-        published={("burst", 1): published}, consumed={0: consumed}, conflicting=conflicting,
+        STREAM, versions, GroupBy(("customer_id",), HOUR), table,
+        published={("burst", 1): published} if isinstance(published, Published) else published,
+        consumed={0: consumed}, conflicting=conflicting,
     )  # fmt: skip
     of_event = next(e for e in events if e["transaction_id"] == f"t{about}")
     return witness.cause(
@@ -95,6 +99,15 @@ def test_a_rule_that_came_after_the_event() -> None:
     """It was to hold from before its own publication."""
     after = Published(AT_NOON + 10 * 60_000_000, AT_NOON - 24 * HOUR)
     assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, published=after) is Cause.RULE_PROPAGATION
+
+
+@pytest.mark.parametrize(("published", "expected"), [(10, Cause.RULE_PROPAGATION), (2, Cause.UNEXPLAINED)])
+def test_a_version_that_took_the_place_of_another_in_the_past(published: int, expected: Cause) -> None:
+    """Version 1 had alerted when version 2, as of a time before the event, came; had that been there, it had not."""
+    strict = RULE | {"when": "payments >= 9", "effective": NOON.isoformat()}
+    versions = RuleSet.of([parse_rule(RULE, STREAMS), parse_rule(strict, STREAMS)], 0)
+    known = {("burst", 1): LONG_KNOWN, ("burst", 2): replace(LONG_KNOWN, arrival=AT_NOON + published * 60_000_000)}
+    assert cause([event(1, 1), event(3, 5)], 3, said=2, true=None, published=known, versions=versions) is expected
 
 
 @pytest.mark.parametrize(("since", "expected"), [(3, Cause.COLD_START), (0, Cause.UNEXPLAINED)])
