@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nightjar.job_watch import JobState
+from nightjar.pace import Pace, pace
 from nightjar.reading import Reader
 from nightjar.settings import Settings
 
@@ -27,7 +28,8 @@ class Status:
 
     heartbeat_seconds: since that word. batches: as the driver tells them, averaged over the last minute. latency: of
     the latest alerts, from the event's `sent_at` to the alert's arrival on its topic; empty where none can tell.
-    counts: since the checkpoint began; retained: events still needed, by group-by (its fields with commas).
+    pace: of the streams where events wait, how fast they come and are read. counts: since the checkpoint began;
+    retained: events still needed, by group-by (its fields with commas).
     """
 
     running: bool
@@ -35,6 +37,7 @@ class Status:
     told: dict[str, Any] = field(default_factory=dict)
     batches: dict[str, Any] = field(default_factory=dict)
     latency: dict[str, float] = field(default_factory=dict)
+    pace: dict[str, Pace] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     retained: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -47,6 +50,7 @@ class Status:
             **{key: self.told.get(key) for key in keys},
             "batches": self.batches,
             "latency": self.latency,
+            "pace": {stream: found.as_dict() for stream, found in self.pace.items()},
             "counts": self.counts,
             "retained": self.retained,
         }
@@ -65,12 +69,15 @@ def read_status(settings: Settings) -> Status:
         return Status(running=False, heartbeat_seconds=None)
     now = time.time_ns() // 1000
     streams = list(state.driver["lag"])
+    of_run = [word for word in words if word["incarnation"] == state.driver["incarnation"]]
+    paces = {stream: pace(of_run, stream) for stream in streams if state.driver["lag"][stream]["events"]}
     return Status(
         running=state.runs(now),
         heartbeat_seconds=round((now - state.driver["at"]) / 1_000_000, 3),
         told=state.driver,
-        batches=_batches([word for word in words if word["incarnation"] == state.driver["incarnation"]]),
+        batches=_batches(of_run),
         latency=_latency(settings),
+        pace={stream: found for stream, found in paces.items() if found is not None},
         counts={stream: state.counts(stream) for stream in streams},
         retained={stream: state.retained(stream) for stream in streams},
     )
@@ -90,6 +97,7 @@ def _batches(words: list[dict[str, Any]]) -> dict[str, Any]:
         "batches": batches,
         "rows": sum(word["rows"] for word in busy),
         "parts_ms": parts,
+        "most_rows": max(word.get("most_rows", 0) for word in busy),
         "slowest_ms": max(word["slowest_ms"] for word in busy),
         "state_bytes": busy[-1]["state_bytes"],
     }

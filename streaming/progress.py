@@ -20,7 +20,7 @@ def batches_told(progress: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Spark's progress of some batches as one: rows, and mean milliseconds of the parts of those that had rows."""
     busy = [batch for batch in progress if batch["numInputRows"] > 0]
     if not busy:
-        return {"batches": 0, "rows": 0, "parts_ms": {}, "slowest_ms": 0}
+        return {"batches": 0, "rows": 0, "most_rows": 0, "parts_ms": {}, "slowest_ms": 0}
     parts = {
         ours: round(sum(batch["durationMs"].get(theirs, 0) for batch in busy) / len(busy), 1)
         for theirs, ours in _PARTS.items()
@@ -29,6 +29,7 @@ def batches_told(progress: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "batches": len(busy),
         "batch": busy[-1]["batchId"],
         "rows": sum(batch["numInputRows"] for batch in busy),
+        "most_rows": max(batch["numInputRows"] for batch in busy),
         "parts_ms": parts,
         "slowest_ms": max(batch["durationMs"].get("triggerExecution", 0) for batch in busy),
         "state_bytes": sum(operator["memoryUsedBytes"] for operator in busy[-1]["stateOperators"]),
@@ -36,12 +37,17 @@ def batches_told(progress: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def lag_told(standings: Mapping[str, list[Standing]], now: int) -> dict[str, Any]:
-    """How far behind the job is, by stream: events that wait, and seconds since the oldest of them arrived."""
+    """How far behind the job is, by stream: events that wait, seconds since the oldest of them arrived, and how many
+    there are in all (`end`), so that two words tell how fast they come and are read."""
     told = {}
     for stream, partitions in standings.items():
         waiting = [standing.waiting for standing in partitions if standing.lag and standing.waiting is not None]
         seconds = round(max(0, now - min(waiting)) / 1_000_000, 3) if waiting else 0.0
-        told[stream] = {"events": sum(standing.lag for standing in partitions), "seconds": seconds}
+        told[stream] = {
+            "events": sum(standing.lag for standing in partitions),
+            "seconds": seconds,
+            "end": sum(standing.end for standing in partitions),
+        }
     return told
 
 

@@ -1,6 +1,7 @@
 """`nightjar status`: is the job running, and how does it stand."""
 
 import json
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,12 +51,18 @@ def _show(console: "Console", found: "Status") -> None:
         seen = [f"{counts.get(key, 0):,}" for key in ("events", "late", "duplicates")]
         table.add_row(name, f"{lag['events']:,}", f"{lag['seconds']:,.1f}", *seen)
     console.print(table)
+    for name, pace in found.pace.items():
+        ends = "it does not catch up at this pace"
+        if pace.caught_up_in is not None:
+            ends = f"caught up in about {timedelta(seconds=round(pace.caught_up_in))}"
+        console.print(f"{name}: {pace.read:,.0f} events/s read, {pace.arriving:,.0f} events/s come: {ends}")
     if found.batches:
         parts = ", ".join(f"{name} {took:,.0f}" for name, took in found.batches["parts_ms"].items() if name != "whole")
         whole = found.batches["parts_ms"].get("whole", 0)
         console.print(
             f"micro-batches: {whole:,.0f} ms on average over {found.batches['batches']} of them, the slowest "
-            f"{found.batches['slowest_ms']:,} ms; parts in ms: {parts}",
+            f"{found.batches['slowest_ms']:,} ms, the largest {found.batches['most_rows']:,} records; "
+            f"parts in ms: {parts}",
             soft_wrap=True,
         )
     if found.latency:

@@ -62,6 +62,26 @@ def test_running_job(own: TestTopics) -> None:
     assert "burst version 2 on transactions: active" in shown
 
 
+def test_a_job_that_is_behind_says_when_it_will_have_caught_up(own: TestTopics) -> None:
+    """From what it reads and what comes; a run before says nothing of this one."""
+    now = time.time_ns() // 1000
+
+    def behind(second: int, events: int, end: int, **more: Any) -> dict[str, Any]:
+        lag = {"transactions": {"events": events, "seconds": 1.0, "end": end}}
+        return word(now - (10 - second) * 1_000_000, lag=lag, most_rows=3000, **more)
+
+    catching_up = [behind(at, 90_000 - 1000 * at, 10**6 + 500 * at) for at in range(1, 11)]
+    tell(own, behind(0, 5000, 9000, incarnation="before"), *catching_up)
+    found = json.loads(run("status", "--json", environment=environment(own.settings)).stdout)
+    assert found["pace"] == {"transactions": {"arriving": 500.0, "read": 1500.0, "caught_up_in": 80.0}}
+    shown = run("status", environment=environment(own.settings)).stdout
+    assert "transactions: 1,500 events/s read, 500 events/s come: caught up in about 0:01:20" in shown
+    assert "the largest 3,000 records" in shown
+    tell(own, *(behind(at, 80_000 + 100 * at, 10**6 + 1500 * at, incarnation="after") for at in range(1, 11)))
+    shown = run("status", environment=environment(own.settings)).stdout
+    assert "it does not catch up at this pace" in shown
+
+
 @pytest.mark.parametrize(("age", "state"), [(STALE + 60_000_000, "running"), (0, "stopped")], ids=["silent", "stopped"])
 def test_job_that_does_not_run(own: TestTopics, age: int, state: str) -> None:
     """Silence and a last word of stopping are exit code 1."""
