@@ -1,4 +1,4 @@
-"""A case on the bare engine: no Kafka, no Spark, time as the case says."""
+"""A case on the bare engine: no Kafka, no Spark, time as the case says; and what the night would put right."""
 
 import json
 from collections.abc import Mapping
@@ -25,6 +25,7 @@ def simulate(case: Case) -> Outcome:
     for step in case.steps:
         host.take(step)
     host.outcome.state = host.state
+    host.outcome.corrections = host.corrections()
     return host.outcome
 
 
@@ -37,6 +38,8 @@ class _Host:
         self.engines = {name: Engine(stream, self.ruleset) for name, stream in case.streams.items()}
         self.deltas: dict[str, list[Delta]] = {name: [] for name in case.streams}
         self.failed: set[tuple[str, int, str]] = set()
+        self.published: dict[tuple[str, int], int] = {}
+        self.taken: dict[str, list[dict[str, Any]]] = {name: [] for name in case.streams}
         self.outcome = Outcome()
 
     @property
@@ -70,7 +73,9 @@ class _Host:
         self.say(status, at)
         if self.ruleset is before:
             return
-        if self.ruleset.versions[-1].rule.state.is_evaluated:
+        newest = self.ruleset.versions[-1]
+        self.published[newest.rule.id, newest.version] = at
+        if newest.rule.state.is_evaluated:
             self.say(replace(status, answer=Answer.ACTIVE), at)  # all history is at hand: the rule is primed
         for engine in self.engines.values():
             engine.set_rules(self.ruleset)
@@ -100,15 +105,26 @@ class _Host:
         return events
 
     def advance(self, stream: Stream, events: list[dict[str, Any]], at: int) -> None:
-        schema = stream.schema.append(pa.field(ARRIVAL, TIMESTAMP.arrow))
-        table = pa.Table.from_pylist([{**event, ARRIVAL: at} for event in events], schema)
-        advance = self.engines[stream.name].advance(table, at)
+        arrived = [{**event, ARRIVAL: at} for event in events]
+        self.taken[stream.name] += arrived
+        advance = self.engines[stream.name].advance(_table(stream, arrived), at)
         self.deltas[stream.name].append(advance.delta)
         self.outcome.late += _late_records(stream, advance.late)
         for failure in advance.failures:
             self.fail(failure, at)
         for alert in advance.alerts.to_pylist():
             self.outcome.alerts.append(_alert_record(alert, at))
+
+    def corrections(self) -> list[dict[str, Any]]:
+        """What the backfill would have to say, given all that arrived."""
+        from nightjar.night import corrections_of  # takes half a second to import
+
+        events = {}
+        for name, taken in self.taken.items():
+            if taken and self.ruleset.of_stream(name).versions:
+                table = _table(self.case.streams[name], taken).append_column("partition", pa.array([0] * len(taken)))
+                events[name] = table.append_column("offset", pa.array(range(len(taken))))
+        return corrections_of(self.case.streams, self.ruleset, self.published, events, self.outcome.alerts)
 
     def fail(self, failure: Failure, at: int) -> None:
         key = (failure.rule_id, failure.rule_version, failure.measure)
@@ -117,6 +133,10 @@ class _Host:
         self.failed.add(key)
         reason = f"measures.{failure.measure}: its exact value at event {failure.event_id} does not fit 64 bits"
         self.say(Status(Answer.FAILED, failure.rule_id, failure.rule_version, reasons=(reason,)), at)
+
+
+def _table(stream: Stream, arrived: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(arrived, stream.schema.append(pa.field(ARRIVAL, TIMESTAMP.arrow)))
 
 
 def _alert_record(alert: Mapping[str, Any], at: int) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """What a case is, and what came of it, for any host that runs one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from nightjar.settings import Settings
 from rules.streams import Stream
 
-SECTIONS = ("alerts", "final", "late", "quarantine", "rule_status")
+SECTIONS = ("alerts", "final", "corrections", "late", "quarantine", "rule_status")
 ALERT_KEYS = (
     "alert_id", "revision", "kind", "rule_id", "rule_version", "rule_state", "stream", "group", "event_id",
     "event_time", "measures", "severity", "text", "muted", "source", "emitted_at",
@@ -15,6 +15,7 @@ ALERT_KEYS = (
 KEYS: Mapping[str, tuple[str, ...]] = {
     "alerts": ALERT_KEYS,
     "final": ALERT_KEYS,
+    "corrections": (*ALERT_KEYS[:-1], "cause"),
     "late": ("stream", "event_id", "event_time", "arrival_time", "event"),
     "quarantine": ("stream", "reason", "detail", "raw", "arrival_time"),
     "rule_status": ("status", "rule_id", "rule_version", "effective", "reasons", "emitted_at"),
@@ -67,14 +68,26 @@ class Case:
     expect: Expectation
 
 
+def standing(records: Iterable[Row]) -> list[Row]:
+    """Of alert records those with the highest revision of each alert, retracted ones left out."""
+    last: dict[str, Row] = {}
+    for record in records:
+        known = last.get(record["alert_id"])
+        if known is None or record["revision"] > known["revision"]:
+            last[record["alert_id"]] = record
+    return [record for record in last.values() if record["kind"] == "alert"]
+
+
 @dataclass
 class Outcome:
     """What a host made of a case: the JSON records of each topic in order (see KEYS), and the rows it still holds.
 
+    corrections: the records that a backfill of all days adds to the stream's alerts.
     state: stream → the group-by's fields joined by commas → rows.
     """
 
     alerts: list[Row] = field(default_factory=list)
+    corrections: list[Row] = field(default_factory=list)
     late: list[Row] = field(default_factory=list)
     quarantine: list[Row] = field(default_factory=list)
     rule_status: list[Row] = field(default_factory=list)
@@ -82,13 +95,8 @@ class Outcome:
 
     @property
     def final(self) -> list[Row]:
-        """The highest revision of each alert, retracted ones left out: what a consumer is left with."""
-        last: dict[str, Row] = {}
-        for record in self.alerts:
-            known = last.get(record["alert_id"])
-            if known is None or record["revision"] > known["revision"]:
-                last[record["alert_id"]] = record
-        return [record for record in last.values() if record["kind"] == "alert"]
+        """What a consumer is left with before the night."""
+        return standing(self.alerts)
 
     def as_dict(self) -> dict[str, Any]:
         """One JSON object: the sections and the state."""

@@ -81,14 +81,9 @@ def _show_difference(console: "Console", difference: "Difference") -> None:
 
 def _show_outcome(console: "Console", outcome: "Outcome") -> None:
     for alert in outcome.alerts:
-        at = alert["emitted_at"].replace(".000000", "")
-        rule = f"{alert['rule_id']} v{alert['rule_version']}" + _unless_active(alert["rule_state"])
-        group = f" of {_pairs(alert['group'])}" if alert["group"] else ""
-        said = f"{at} {alert['kind']} {alert['revision']}: {rule} at {alert['event_id']}{group}"
-        console.print(f"  [bold]{_escaped(said)}[/]")
-        for text in (_pairs(alert["measures"]), alert["text"]):
-            if text:
-                console.print(f"    {_escaped(text)}")
+        _show_alert(console, alert, alert["emitted_at"].replace(".000000", ""))
+    for alert in outcome.corrections:
+        _show_alert(console, alert, f"at night, {alert['cause']}:")
     for record in outcome.rule_status:
         version = "" if record["rule_version"] is None else f" v{record['rule_version']}"
         reasons = "".join(f"\n    {reason}" for reason in record["reasons"])
@@ -100,6 +95,16 @@ def _show_outcome(console: "Console", outcome: "Outcome") -> None:
     for stream, groups in outcome.state.items():
         for group, rows in groups.items():
             console.print(f"  state: {rows} events of {stream} by {group or 'nothing'}")
+
+
+def _show_alert(console: "Console", alert: dict[str, Any], when: str) -> None:
+    rule = f"{alert['rule_id']} v{alert['rule_version']}" + _unless_active(alert["rule_state"])
+    group = f" of {_pairs(alert['group'])}" if alert["group"] else ""
+    said = f"{when} {alert['kind']} {alert['revision']}: {rule} at {alert['event_id']}{group}"
+    console.print(f"  [bold]{_escaped(said)}[/]")
+    for text in (_pairs(alert["measures"]), alert["text"]):
+        if text:
+            console.print(f"    {_escaped(text)}")
 
 
 def _unless_active(state: str) -> str:

@@ -143,6 +143,15 @@ def test_a_failure_is_said_once_for_each_version_and_measure() -> None:
     assert failed == [(1, [text.format("e2")]), (2, [text.format("e7")])]
 
 
+def test_corrections_are_what_the_night_would_say() -> None:
+    """A late event makes t1 a second payment and t2 a third; the records are whole, but for the time of emission."""
+    late = f"{CASE}  - {{at: 30m, events: {{transactions: [{payments('t3 3 5')}]}}}}"
+    corrections = played(late).corrections
+    assert [tuple(record) for record in corrections] == [KEYS["corrections"]] * 2
+    said = [(r["event_id"], r["revision"], r["kind"], r["measures"]["payments"], r["cause"]) for r in corrections]
+    assert said == [("t1", 1, "alert", 2, "late_event"), ("t2", 2, "alert", 3, "late_event")]
+
+
 def test_state_is_by_stream_and_group_by() -> None:
     """Fields joined by commas, nothing for the whole stream; streams without rules are left out."""
     rules = ", ".join(
@@ -192,7 +201,7 @@ def test_command_prints_one_object_a_case(folder: Path) -> None:
     """For programs: all sections, and the differences."""
     good: dict[str, Any] = json.loads(run("simulate", "good.yaml", "--json", folder=folder).stdout)
     assert list(good) == [
-        "case", "alerts", "final", "late", "quarantine", "rule_status", "state", "differences",
+        "case", "alerts", "final", "corrections", "late", "quarantine", "rule_status", "state", "differences",
     ]  # fmt: skip
     assert good["final"][0]["measures"] == {"payments": 2, "spent": "10.30"}
     lines = run("simulate", "good.yaml", "wrong.yaml", "--json", code=1, folder=folder).stdout.splitlines()
