@@ -1,7 +1,8 @@
 # make setup    everything Python, from the lock, into .venv        make check      lint, format, types, import arrows
 # make jars     the Kafka connector and a Kafka broker, into .jars  make test       all of the above and every test
 # make demo     the whole system on this machine, and a table       make test-fast  the tests that need no service
-# make bench    the figures quoted in docs/                         make clean      remove caches and local data
+# make bench    the figures quoted in docs/                         make docs       docs/by-example.md, from the case files
+# make clean    remove caches and local data
 #
 # Everything sets itself up first; nothing touches the network once it has.
 
@@ -19,7 +20,7 @@ UV_VERSION := $(shell sed -n 's/^uv==//p' requirements.lock)
 STAMP := $(VENV)/.set-up-$(shell { cat requirements.lock; sed '/^\[tool\./,$$d' pyproject.toml; } | cksum | cut -d ' ' -f 1)
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help setup jars check format test test-fast demo bench clean need-java
+.PHONY: help setup jars check format test test-fast demo bench docs clean need-java
 
 help:
 	@sed -n '/^# make/s/^# //p' Makefile
@@ -73,6 +74,9 @@ demo: need-java setup jars
 
 bench: need-java setup jars
 	@for file in bench/*.py; do printf '\033[1m==> %s\033[0m\n' "$$file" >&2; $(BIN)/python "$$file"; done
+
+docs: setup
+	@$(BIN)/python -m nightjar.by_example
 
 clean:
 	@! pid=$$(sed -n 's/.*"broker": \([0-9]*\).*/\1/p' .nightjar/kafka/broker.json 2>/dev/null | grep .) || ! kill -0 "$$pid" 2>/dev/null || \
