@@ -66,7 +66,9 @@ class JsonReader:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else canonical(value)
+    text = value if isinstance(value, str) else canonical(value)
+    text.encode()  # JSON can spell half a surrogate pair, which no column of text can hold
+    return text
 
 
 def _int64(value: Any) -> int:

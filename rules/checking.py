@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from rules.errors import PredicateError, Problem
-from rules.measures import Function, Measure, accepted_kinds, result_type
+from rules.measures import MAX_FIELDS, Function, Measure, accepted_kinds, result_type
 from rules.names import did_you_mean, is_usable_name
 from rules.predicates import compile_predicate
 from rules.types import FieldType
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # Each measure costs every event of its group some hundred nanoseconds, and the rule's page a line.
 MAX_MEASURES = 64
+
+# What a person mends at one go. All that is said of a rule fits one record of Kafka.
+MAX_PROBLEMS = 50
 
 _MEASURE_OPTIONS = ("over", "where", "per", "excluding_current", "since")
 _EXAMPLES = {
@@ -52,6 +55,8 @@ def check_rule(
     check.meaning(measures)
     order = {key: at for at, key in enumerate(shape.model_fields)}
     problems = sorted(check.problems, key=lambda problem: order.get(problem.place.split(".")[0], len(order)))
+    if len(problems) > MAX_PROBLEMS:
+        problems[MAX_PROBLEMS:] = [Problem("", "", "there are more problems", "Mend these first")]
     return rule, problems
 
 
@@ -64,8 +69,7 @@ class _Check:
         self.problems: list[Problem] = []
 
     def add(self, place: str, found: Any, message: str, remedy: str) -> None:
-        text = found if isinstance(found, str) else repr(found)
-        self.problems.append(Problem(place, text[:200], message, remedy))
+        self.problems.append(Problem(place, found if isinstance(found, str) else repr(found), message, remedy))
 
     # Shape
 
@@ -95,7 +99,9 @@ class _Check:
         try:
             return shape.model_validate(dict(body))
         except ValidationError as refusal:
-            for error in refusal.errors(include_url=False):
+            # looking for what an unknown key was meant to be takes a while, and a text has room for thousands
+            errors = refusal.errors(include_url=False)
+            for error in errors[: MAX_PROBLEMS + 1]:
                 self.add_shape(error, shape, place)
             return None
 
@@ -172,7 +178,7 @@ class _Check:
         return result_type(measure.function, declared)
 
     def fields(self, place: str, names: Any, stream: Stream) -> None:
-        if not isinstance(names, list | tuple):
+        if not isinstance(names, list | tuple) or len(names) > MAX_FIELDS:
             return
         for name in names:
             if isinstance(name, str) and name not in stream.fields:

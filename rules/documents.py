@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
@@ -19,32 +20,55 @@ _EXAMPLE = "A rule is a mapping: id, stream, group_by, measures, when"
 
 def read_documents(text: str | bytes, *, where: str = "") -> list[Any]:
     """The data of a JSON text, or of the documents of a YAML text; RuleError where it is neither."""
-    size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
-    if size > MAX_BYTES:
-        raise refusal(f"has {size} bytes, more than {MAX_BYTES}", "Split it into several files", where)
-    try:
-        decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-    except UnicodeDecodeError as failure:
-        raise refusal(f"is not UTF-8 text: {failure.reason} at byte {failure.start}", _EXAMPLE, where) from None
-    try:
+    decoded = _decoded(text, where)
+    with _refusing("YAML or JSON", where):
         if decoded.lstrip()[:1] in ("{", "["):
             try:
-                return [json.loads(decoded, object_pairs_hook=_object)]
+                return _plain([json.loads(decoded, object_pairs_hook=_object)])
             except json.JSONDecodeError:
                 pass  # YAML has braces and brackets too
         _refuse_tricks(decoded)
-        return [document for document in yaml.load_all(decoded, Loader=_Loader) if document is not None]
+        documents = yaml.load_all(decoded, Loader=_Loader)
+        return _plain([document for document in documents if document is not None])
+
+
+def read_json(text: str | bytes, *, where: str = "") -> Any:
+    """The data of a JSON text; RuleError where it is none."""
+    decoded = _decoded(text, where)
+    with _refusing("JSON", where):
+        return _plain([json.loads(decoded, object_pairs_hook=_object)])[0]
+
+
+def _decoded(text: str | bytes, where: str) -> str:
+    size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_BYTES:
+        raise refusal(f"has {size} bytes, more than {MAX_BYTES}", "Split it into several", where)
+    try:
+        return text.decode("utf-8") if isinstance(text, bytes) else text
+    except UnicodeDecodeError as failure:
+        raise refusal(f"is not UTF-8 text: {failure.reason} at byte {failure.start}", _EXAMPLE, where) from None
+
+
+@contextmanager
+def _refusing(form: str, where: str) -> Iterator[None]:
+    """Say in the words of a rule's author what reading a text as that form has raised."""
+    try:
+        yield
     except _RepeatedKeyError as failure:
-        raise refusal(f"key {failure.key!r} stands twice in one mapping", "Keep one of them", where) from None
+        raise refusal(f"key {failure} stands twice in one mapping", "Keep one of them", where) from None
     except _ReferenceError as failure:
         remedy = 'Put a star in quotes, as in count: "*"'
         raise refusal(f"a reference ({failure}) is not allowed", remedy, where) from None
+    except _TagError as failure:
+        raise refusal(f"a tag ({failure}) is not allowed", "Leave it out, and put text in quotes", where) from None
+    except UnicodeEncodeError:
+        raise refusal("holds half of a surrogate pair, which is no text", "Send whole characters", where) from None
     except yaml.MarkedYAMLError as failure:
         mark = failure.problem_mark or failure.context_mark
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise refusal(f"is not YAML or JSON: {failure.problem}{place}", _remedy(failure), where) from None
-    except (yaml.YAMLError, ValueError) as failure:
-        raise refusal(f"is not YAML or JSON: {failure}", _EXAMPLE, where) from None
+        raise refusal(f"is not {form}: {failure.problem}{place}", _remedy(failure), where) from None
+    except (yaml.YAMLError, ValueError, OverflowError) as failure:  # a time that no zone can have is an overflow
+        raise refusal(f"is not {form}: {failure}", _EXAMPLE, where) from None
     except RecursionError:
         raise refusal("is nested too deep to be a rule", _EXAMPLE, where) from None
 
@@ -59,10 +83,31 @@ class _ReferenceError(ValueError):
         super().__init__(f"*{anchor}")
 
 
+class _TagError(ValueError):
+    pass
+
+
 class _RepeatedKeyError(ValueError):
     def __init__(self, key: object) -> None:
-        self.key = key
         super().__init__(repr(key))
+
+
+def _plain(documents: list[Any]) -> list[Any]:
+    """The documents, whose every text can be said again in UTF-8, and which are no deeper than a rule needs."""
+    level: list[Any] = documents
+    for _ in range(MAX_NESTING + 1):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, str):
+                value.encode()
+            elif isinstance(value, Mapping):
+                below += [*value, *value.values()]
+            elif isinstance(value, list):
+                below += value
+        level = below
+    if level:
+        raise RecursionError
+    return documents
 
 
 def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -75,11 +120,15 @@ def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_tricks(text: str) -> None:
-    """References are refused, as with them a short text could stand for an endless structure; and deep nesting is."""
+    """References are refused, as with them a short text could stand for an endless structure; deep nesting; and tags,
+    which make values of types that no rule has.
+    """
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
             raise _ReferenceError(event.anchor)
+        if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
+            raise _TagError(event.tag)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -92,12 +141,14 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     """Plain data only, and no key twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys: list[Any] = []
+        keys: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                break  # PyYAML says so, with the place
             if key in keys:
                 raise _RepeatedKeyError(key)
-            keys.append(key)
+            keys.add(key)
         built: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         return built
 

@@ -45,6 +45,11 @@ class Problem:
     remedy: str = ""
     excerpt: str = ""
 
+    def __post_init__(self) -> None:
+        # A rule may hold anything, and what is said of it goes to people, and through Kafka.
+        for name in ("place", "found", "message"):
+            object.__setattr__(self, name, shortened(getattr(self, name)))
+
     def __str__(self) -> str:
         text = sentence(self.message, where=self.place, remedy=self.remedy)
         if self.excerpt:
@@ -99,6 +104,11 @@ def sentence(what: str, *, where: str = "", remedy: str = "") -> str:
     """The text of an error: `where: what. remedy`."""
     text = f"{where}: {what}" if where else what
     return f"{text.rstrip('.')}. {remedy}" if remedy else text
+
+
+def shortened(text: str, longest: int = 300) -> str:
+    """The text, or as much of it as there is room for, with an ellipsis."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _indented(text: str) -> str:

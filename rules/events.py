@@ -17,12 +17,21 @@ from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, parse_timestamp
 from rules.types import FieldType, Kind
 
+# Characters of a declared string: an id, an address, a device. Every record that repeats them stays within what Kafka
+# takes, whatever is sent.
+MAX_STRING = 2048
+# Levels of objects and lists in a record, in fields that nobody declared too: a bound of our own, since what Python and
+# the JVM can read depends on how deep in their own stacks they are.
+MAX_NESTING = 100
 # No double and no decimal(18,s) needs more; Python's own conversions of longer text are slow or refused.
 _MAX_NUMBER = 400
 # Signals where a decimal cannot be written with the digits a field has.
 _EXACT = Context(prec=40, traps=[Inexact, InvalidOperation, Overflow])
 _INT64 = range(-(2**63), 2**63)
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
+# A bracket, or a string with all the brackets in it.
+_BRACKET = re.compile(r'[{}\[\]]|"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
+_WHITE_SPACE = " \t\r\n"  # JSON's
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", re.ASCII)
 
 
@@ -64,9 +73,8 @@ def parse_event(raw: bytes | str | Mapping[str, Any], stream: Stream) -> dict[st
         fields: Any = {key: _as_json(value) for key, value in raw.items()}
     else:
         try:
-            text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
-            fields = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as failure:
+            fields = _read(raw.decode("utf-8") if isinstance(raw, bytes) else raw)
+        except ValueError as failure:
             return Rejection(Reason.NOT_JSON, _short(str(failure)))
     if not isinstance(fields, dict):
         return Rejection(Reason.NOT_AN_OBJECT, f"the JSON is {_short(fields)}")
@@ -78,9 +86,33 @@ def parse_event(raw: bytes | str | Mapping[str, Any], stream: Stream) -> dict[st
             return Rejection(Reason.MISSING_FIELD, f"{name} is absent" if name not in fields else f"{name} is null")
         value = fields[name]
         event[name] = None if value is None else _typed(value, declared)
+        if declared.kind is Kind.STRING and isinstance(value, str) and len(value) > MAX_STRING:
+            return Rejection(Reason.MISTYPED_FIELD, f"{name} has {len(value)} characters, more than {MAX_STRING}")
         if value is not None and event[name] is None:
             return Rejection(Reason.MISTYPED_FIELD, f"{name} is {_short(value)}, which is no {declared}")
     return event
+
+
+def _read(text: str) -> Any:
+    """The JSON of a text, its numbers as they are written; ValueError where it is none, or nested too deep."""
+    if not text.strip(_WHITE_SPACE):
+        raise ValueError("the record is empty")
+    # Only a text with so many brackets can be so deep, and hardly any has them.
+    if text.count("{") + text.count("[") > MAX_NESTING and _depth(text) > MAX_NESTING:
+        raise ValueError(f"it is nested deeper than {MAX_NESTING} levels")
+    return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
+
+
+def _depth(text: str) -> int:
+    """How many brackets are open at once outside of strings."""
+    deepest = depth = 0
+    for bracket in _BRACKET.finditer(text):
+        if bracket[0] in "{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif bracket[0] in "}]":
+            depth -= 1
+    return deepest
 
 
 def check_skew(event_time_us: int, arrival_us: int, stream: Stream) -> Rejection | None:
@@ -168,4 +200,4 @@ def _no_constant(name: str) -> Any:
 def _short(value: Any) -> str:
     text = str(value) if isinstance(value, str) else json.dumps(value, default=str)
     shown = text if len(text) <= 80 else f"{text[:79]}…"
-    return shown.encode("utf-8", "backslashreplace").decode("utf-8")
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown)

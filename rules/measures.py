@@ -13,6 +13,8 @@ from rules.types import DOUBLE, INT64, FieldType, Kind
 
 # The state of a group lives as long as its widest window; a year and a month answers any yearly question.
 MAX_OVER = 400 * MICROSECONDS["d"]
+# Fields that make a group, or that narrow a window to one value of each.
+MAX_FIELDS = 8
 
 
 class Function(StrEnum):
@@ -67,7 +69,7 @@ class Measure(BaseModel):
     field: str | None
     over: Duration
     where: str | None = None
-    per: Annotated[tuple[str, ...], Field(max_length=8)] = ()
+    per: Annotated[tuple[str, ...], Field(max_length=MAX_FIELDS)] = ()
     excluding_current: Annotated[bool, Field(strict=True)] = False
     since: str | None = None
 
@@ -75,8 +77,11 @@ class Measure(BaseModel):
     @classmethod
     def _from_written_form(cls, written: Any) -> Any:
         """`{sum: amount, …}` as `{function: sum, field: amount, …}`."""
-        if not isinstance(written, Mapping) or "function" in written:
+        if not isinstance(written, Mapping):
             return written
+        for held in ("function", "field"):
+            if held in written:
+                raise ValueError(f"{held} is not an option of a measure. Write it as in {{sum: amount, over: 1h}}")
         named = [key for key in written if key in set(Function)]
         if len(named) != 1:
             known = ", ".join(Function)

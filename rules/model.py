@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, field_validator
 
 from rules.checking import MAX_MEASURES, check_rule
 from rules.documents import MAX_BYTES, read_documents, refusal
 from rules.errors import Problem, RuleError
-from rules.measures import Function, Measure, result_type
+from rules.measures import MAX_FIELDS, Function, Measure, result_type
 from rules.streams import Stream
 from rules.timestamps import from_microseconds, parse_timestamp
 
@@ -54,15 +55,25 @@ class Severity(StrEnum):
     CRITICAL = "critical"
 
 
+# What a description may name, and how often: every alert fits one record of Kafka.
+PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_MAX_PLACEHOLDERS = 64
+
+_EXAMPLE = "2018-04-01T12:00:00Z"
+
+
 def _instant(value: Any) -> Any:
     """A point in time as YAML and JSON may give it; without a zone it is UTC, like everything here."""
     if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        try:
+            return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        except OverflowError:
+            raise ValueError(f"{value} lies outside of the years 1 to 9999 in UTC. Write it like {_EXAMPLE}") from None
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=UTC)
     if isinstance(value, str) and (found := parse_timestamp(value, zone_required=False)) is not None:
         return from_microseconds(found)
-    raise ValueError(f"{value!r} is not a point in time. Write it like 2018-04-01T12:00:00Z")
+    raise ValueError(f"{value!r} is not a point in time. Write it like {_EXAMPLE}")
 
 
 class Rule(BaseModel):
@@ -73,13 +84,20 @@ class Rule(BaseModel):
     id: Annotated[StrictStr, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
     stream: StrictStr
     state: State = State.ACTIVE
-    group_by: Annotated[tuple[StrictStr, ...], Field(max_length=8)]
+    group_by: Annotated[tuple[StrictStr, ...], Field(max_length=MAX_FIELDS)]
     where: StrictStr | None = None
     measures: Annotated[dict[str, Measure], Field(max_length=MAX_MEASURES)] = {}
     when: StrictStr
     severity: Severity = Severity.MEDIUM
     description: Annotated[StrictStr, Field(max_length=4096)] = ""
     effective: Annotated[datetime, BeforeValidator(_instant)] | None = None
+
+    @field_validator("description")
+    @classmethod
+    def _short(cls, description: str) -> str:
+        if (named := len(PLACEHOLDER.findall(description))) > _MAX_PLACEHOLDERS:
+            raise ValueError(f"names {named} values, more than {_MAX_PLACEHOLDERS}. Name those that matter")
+        return description
 
 
 def parse_rule(written: Mapping[str, Any] | str | bytes, streams: Mapping[str, Stream]) -> Rule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection
+from itertools import islice
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 
@@ -15,14 +16,19 @@ RESERVED_WORDS = frozenset({
 })  # fmt: skip
 
 
+# Names that a remedy lists; more of them help nobody.
+_LISTED = 30
+
+
 def is_usable_name(name: object) -> bool:
     """Whether `name` can stand in a predicate as it is: an SQL identifier that is no word of the language."""
     return isinstance(name, str) and IDENTIFIER.fullmatch(name) is not None and name.upper() not in RESERVED_WORDS
 
 
 def did_you_mean(name: str, known: Collection[str], listing: str) -> str:
-    """A remedy for an unknown name: the nearest known one, and all of them after `listing` ("Fields are")."""
+    """A remedy for an unknown name: the nearest known one, and the first of them after `listing` ("Fields are")."""
     folded = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), folded, 1)
-    listed = f"{listing} {', '.join(known)}"
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    listed = f"{listing} {', '.join(islice(known, _LISTED))}{more}"
     return f"Did you mean {folded[near[0]]}? {listed}" if near else listed

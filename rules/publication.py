@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from rules.errors import Problem, RuleError
+from rules.documents import read_json
+from rules.errors import Problem, RuleError, shortened
 from rules.model import State, parse_rule, rule_to_mapping
 from rules.names import did_you_mean
 from rules.streams import Stream
@@ -46,6 +46,9 @@ class Status:
         }
 
 
+# Characters of what a refused message calls its rule.
+_MAX_ID = 100
+
 # What a control message may do to a rule, and the state its new version gets.
 CONTROLS = {"pause": State.PAUSED, "resume": State.ACTIVE, "shadow": State.SHADOW, "retire": State.RETIRED}
 
@@ -67,7 +70,7 @@ def publish(
     try:
         written = message if isinstance(message, Mapping) else _object(message)
         named = written.get("rule" if "control" in written else "id")
-        rule_id = named if isinstance(named, str) else None
+        rule_id = shortened(named, _MAX_ID) if isinstance(named, str) else None
         rule = parse_rule(_controlled(ruleset, written) if "control" in written else written, streams)
         earlier = ruleset.of_rule(rule.id)
         if earlier and earlier[-1].rule == rule:
@@ -82,11 +85,7 @@ def publish(
 
 
 def _object(message: bytes | str) -> Mapping[str, Any]:
-    try:
-        written = json.loads(message)
-    except (ValueError, RecursionError) as failure:
-        what = f"is not JSON ({failure})"
-        raise _refusal("", repr(message[:60]), what, "Publish one JSON object a message") from None
+    written = read_json(message)
     if not isinstance(written, dict):
         raise _refusal("", repr(written)[:60], "is not a JSON object", "Publish one JSON object a message")
     return written
@@ -94,7 +93,7 @@ def _object(message: bytes | str) -> Mapping[str, Any]:
 
 def _controlled(ruleset: RuleSet, written: Mapping[str, Any]) -> dict[str, Any]:
     control, rule_id = written.get("control"), written.get("rule")
-    if control not in CONTROLS:
+    if not isinstance(control, str) or control not in CONTROLS:
         remedy = did_you_mean(str(control), CONTROLS, "Controls are")
         raise _refusal("control", repr(control), "is not a control", remedy)
     if unknown := sorted(set(written) - {"control", "rule", "effective"}):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 from pyspark.sql import types as T  # noqa: N812
 
+from rules.events import MAX_NESTING, MAX_STRING
 from rules.streams import Stream
 from rules.types import FieldType, Kind
 from streaming.wire import SENT_AT
@@ -45,7 +46,11 @@ _ISO = (
     r"^(?:19|2[0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}"
     r"(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])\z"
 )
-_HALF_A_PAIR = r"\\u[dD][89abAB]"
+_HALF_A_PAIR = r"\\u[dD][89a-fA-F]"
+# What follows an object: a record that goes on after its own end may do so unseen inside the object it stands in.
+_GOES_ON = r"\}\s*,"
+# More brackets than a record may have levels; each part is taken as a whole, so that nothing is tried twice.
+_DEEP = rf"^(?:[^\[{{]*+[\[{{]){{{MAX_NESTING + 1}}}"
 
 
 def parsed(records: DataFrame, streams: Iterable[Stream]) -> DataFrame:
@@ -68,8 +73,8 @@ def parsed(records: DataFrame, streams: Iterable[Stream]) -> DataFrame:
         "value",
         F.col("value").cast("string").alias("text"),
     )
-    # The record stands inside an object of ours that ends with a key nobody can guess: if that key is seen, the
-    # record was one whole JSON value without anything before or after it.
+    # The record stands inside an object of ours that ends with a key nobody can guess: if that key is seen, and no
+    # third one, the record was one whole JSON value without anything before or after it.
     end = uuid.uuid4().hex
     wrapped = F.concat(F.lit('{"record":'), value, F.lit(f',"{end}":true}}'))
     read = known.select(
@@ -85,7 +90,7 @@ def parsed(records: DataFrame, streams: Iterable[Stream]) -> DataFrame:
         "*",
         *(F.struct(*(_typed(stream, name) for name in stream.fields)).alias(column_of(stream)) for stream in streams),
     )
-    usable = {stream.name: of_a_topic[stream.name] & ~_suspect(stream, end, value) for stream in streams}
+    usable = {stream.name: of_a_topic[stream.name] & ~_suspect(stream, end, value, wrapped) for stream in streams}
     any_usable = F.coalesce(*(F.when(usable[stream.name], F.expr("true")) for stream in streams))
     return typed.select(
         "topic",
@@ -138,7 +143,7 @@ def _typed(stream: Stream, name: str) -> Column:
     return field.alias(name)
 
 
-def _suspect(stream: Stream, end: str, value: Column) -> Column:
+def _suspect(stream: Stream, end: str, value: Column, wrapped: Column) -> Column:
     """Whether parse_event has to be asked; never NULL for a record of the stream."""
     read, kinds = _read_column(stream), stream.fields
     named = {name: _field(stream, name) for name in kinds}
@@ -153,6 +158,8 @@ def _suspect(stream: Stream, end: str, value: Column) -> Column:
         ~F.expr("is_valid_utf8(text)"),
         F.contains(value, F.lit("\\")) & value.rlike(_HALF_A_PAIR),
         *(_doubt(stream, name, value) for name in kinds),
+        value.rlike(_DEEP),
+        value.rlike(_GOES_ON) & (F.size(F.json_object_keys(wrapped)) > 2),
     ]
     if any(kind.kind is Kind.DECIMAL for kind in kinds.values()):
         doubts.append(value.rlike(_LONG_NUMBER))
@@ -167,7 +174,7 @@ def _doubt(stream: Stream, name: str, value: Column) -> Column:
     field, kind = _field(stream, name), stream.fields[name]
     match kind.kind:
         case Kind.STRING:
-            doubt = field.rlike(_RETOLD)
+            doubt = field.rlike(_RETOLD) | (F.length(field) > MAX_STRING)
         case Kind.DOUBLE:
             doubt = F.isnan(field) | (F.abs(field) == F.lit(float("inf")))
         case Kind.DECIMAL:

@@ -25,6 +25,11 @@ OUTPUT_SCHEMA = "topic string, lines string"
 
 # A row's lines become one string in Python and in the JVM: some megabytes at most.
 LINES_A_ROW = 4000
+CHARACTERS_A_ROW = 4_000_000
+
+# Bytes of an unusable record that its quarantine record repeats. A megabyte in Base64 would be more than Kafka takes;
+# all of it stays at its place in Kafka, and in the lake.
+MAX_ORIGINAL = 65_536
 
 _PLAIN: dict[str, FieldType] = {
     "alert_id": STRING, "revision": INT64, "kind": STRING, "rule_id": STRING, "rule_version": INT64,
@@ -100,7 +105,7 @@ def late_lines(late: pa.Table, events: pa.Table, stream: Stream) -> Iterator[str
 def quarantine_line(
     rejection: Rejection, stream: Stream, *, partition: int, offset: int, arrival: int, raw: bytes
 ) -> str:
-    """A record that cannot be used, as a line. arrival: µs."""
+    """A record that cannot be used, as a line. arrival: µs; raw: its bytes, of which MAX_ORIGINAL are repeated."""
     value = {
         "reason": rejection.reason.value,
         "detail": rejection.detail,
@@ -109,16 +114,24 @@ def quarantine_line(
         "partition": partition,
         "offset": offset,
         "arrival_time": iso_text(arrival),
-        "original": base64.b64encode(raw).decode(),
+        "size": len(raw),
+        "original": base64.b64encode(raw[:MAX_ORIGINAL]).decode(),
     }
     return line(f"{stream.topic}-{partition}-{offset}", value)
 
 
 def chunks(lines: Iterable[str]) -> Iterator[str]:
     """Lines joined to strings of a row's size."""
-    held = list(lines)
-    for at in range(0, len(held), LINES_A_ROW):
-        yield "\n".join(held[at : at + LINES_A_ROW])
+    held: list[str] = []
+    characters = 0
+    for each in lines:
+        if len(held) == LINES_A_ROW or (held and characters + len(each) > CHARACTERS_A_ROW):
+            yield "\n".join(held)
+            held, characters = [], 0
+        held.append(each)
+        characters += len(each)
+    if held:
+        yield "\n".join(held)
 
 
 def _rows_of(lines: pl.Series) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 
 import polars as pl
@@ -14,6 +13,7 @@ from rules.engine.measures import Values
 from rules.engine.plan import CompiledRule
 from rules.engine.store import EventStore, logical
 from rules.engine.strings import Int64Array
+from rules.model import PLACEHOLDER
 from rules.types import FieldType, Kind
 
 ALERT_SCHEMA = pa.schema(
@@ -33,7 +33,8 @@ ALERT_SCHEMA = pa.schema(
         ("text", pa.string()),
     ]
 )
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# Characters of a value within an alert's text, which is for people; group and measures have all of it.
+MAX_VALUE = 200
 
 
 def alert_id(rule_id: str, version: int, event_id: str) -> str:
@@ -82,17 +83,18 @@ class Described:
         return jsonable(self._store.array(name, self._rows), self._store.stream.fields[name])
 
     def text(self) -> pl.Series:
-        """The rule's description with {measure} and {field} filled in; other braces stay."""
+        """The rule's description with {measure} and {field} filled in, MAX_VALUE characters each; other braces stay."""
         parts: list[pl.Expr] = []
         columns: dict[str, pa.Array] = {}
         end = 0
         description = self._compiled.rule.description
-        for match in _PLACEHOLDER.finditer(description):
+        for match in PLACEHOLDER.finditer(description):
             name = match[1]
             if name not in self._measures and name not in self._store.stream.fields:
                 continue
             columns[name] = self._measures[name] if name in self._measures else self._field(name)
-            parts += [pl.lit(description[end : match.start()]), pl.col(name).cast(pl.String).fill_null("null")]
+            value = pl.col(name).cast(pl.String).str.head(MAX_VALUE).fill_null("null")
+            parts += [pl.lit(description[end : match.start()]), value]
             end = match.end()
         parts.append(pl.lit(description[end:]))
         frame = pl.DataFrame({"": self.event_id, **{name: pl.Series(name, array) for name, array in columns.items()}})

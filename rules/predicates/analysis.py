@@ -33,6 +33,8 @@ from rules.types import FieldType
 
 # Polars operations. A batch pays some microseconds for each, whatever the number of its rows.
 MAX_WEIGHT = 600
+# `%` and `_` in a pattern. Matching takes time proportional to their number times the string's length.
+MAX_WILDCARDS = 64
 
 _COMPARISONS: dict[type[exp.Expr], Op] = {
     exp.EQ: Op.EQ, exp.NEQ: Op.NE, exp.LT: Op.LT, exp.LTE: Op.LE, exp.GT: Op.GT, exp.GTE: Op.GE,
@@ -65,6 +67,7 @@ _KNOWN_PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Like: frozenset({"this", "expression", "negate"}),
     exp.Is: frozenset({"this", "expression", "negate"}),
 }
+_NEEDED = "Give it a value of that type"
 _COMMON_PARTS = frozenset({"this", "expression"})
 
 
@@ -114,7 +117,7 @@ class _Analysis:
         known = _KNOWN_PARTS.get(type(tree), _COMMON_PARTS)
         for part, value in tree.args.items():
             if part not in known and value not in (None, False, []):
-                raise self.error(tree, f"{part.upper()} is not allowed in {_name(tree)}")
+                raise self.error(tree, f"{part.upper()} is not allowed in {_name(tree)}", "Leave it out")
         if depth > MAX_DEPTH:
             raise too_deep(self.source, self.source.span(tree)[0])
         try:
@@ -129,7 +132,7 @@ class _Analysis:
             )
         return built
 
-    def error(self, tree: exp.Expr, what: str, remedy: str = "") -> PredicateError:
+    def error(self, tree: exp.Expr, what: str, remedy: str) -> PredicateError:
         return self.source.error_at(tree, what, remedy)
 
     def refused(self, tree: exp.Expr) -> PredicateError:
@@ -240,6 +243,11 @@ class _Analysis:
         pattern = tree.expression
         if not isinstance(pattern, exp.Literal) or not pattern.is_string:
             raise self.error(tree, "LIKE takes a pattern in quotes", "Write LIKE 'abc%'")
+        wildcards = sum(pattern.this.count(wildcard) for wildcard in "%_")
+        if wildcards > MAX_WILDCARDS:
+            raise self.error(
+                tree, f"LIKE has {wildcards} wildcards, more than {MAX_WILDCARDS}", "Compare with a shorter pattern"
+            )
         return _negated_if(tree, Node(Op.LIKE, BOOLEAN, (value,), pattern.this))
 
     def is_null(self, tree: exp.Is, depth: int) -> Node:
@@ -329,7 +337,7 @@ class _Analysis:
     def part_of(self, part: str, tree: exp.Expr, depth: int) -> Node:
         value = self.node(tree, depth + 1)
         if value.type != TIMESTAMP:
-            raise self.error(tree, f"{part} needs a timestamp and this is {value.type.family.value}")
+            raise self.error(tree, f"{part} needs a timestamp and this is {value.type.family.value}", _NEEDED)
         # Seconds since 1970 with six digits after the point are what a timestamp is held as.
         kind = exact(PARTS[part], 6 if part == "EPOCH" else 0)
         return Node(Op.PART, kind, (value,), part)
@@ -353,13 +361,13 @@ class _Analysis:
     def number(self, tree: exp.Expr, depth: int) -> Node:
         node = self.operand(tree, depth)
         if not node.type.is_number:
-            raise self.error(tree, f"a number is needed and this is {node.type.family.value}")
+            raise self.error(tree, f"a number is needed and this is {node.type.family.value}", _NEEDED)
         return node
 
     def string(self, tree: exp.Expr, depth: int) -> Node:
         node = self.operand(tree, depth)
         if node.type != STRING:
-            raise self.error(tree, f"a string is needed and this is {node.type.family.value}")
+            raise self.error(tree, f"a string is needed and this is {node.type.family.value}", _NEEDED)
         return node
 
 

@@ -67,12 +67,12 @@ def _eager(node: Node) -> Value:
             unit = pl.Series([float(10 ** node.args[0].type.scale)])
             return lambda columns: inner(columns).cast(pl.Float64) / unit
         case Op.RESCALE:
-            value = _at_width(node.args[0], wide=node.type.wide)
+            value = _at_width(node.args[0], args[0], wide=node.type.wide)
             factor = pl.Series([node.value], dtype=exact_dtype(wide=node.type.wide))
             return lambda columns: value(columns) * factor
         case _:
             wide = node.type.wide or any(arg.type.wide for arg in node.args)
-            left, right = (_at_width(arg, wide=wide) for arg in node.args)
+            left, right = (_at_width(arg, built, wide=wide) for arg, built in zip(node.args, args, strict=True))
             apply = BINARY[node.op]
             return lambda columns: apply(left(columns), right(columns))
 
@@ -82,10 +82,10 @@ def _constant(node: Node, *, wide: bool) -> Value:
     return lambda _: value
 
 
-def _at_width(node: Node, *, wide: bool) -> Value:
+def _at_width(node: Node, built: Value, *, wide: bool) -> Value:
+    """`built`, the node's values, in the width another needs them in."""
     if node.is_literal:
         return _constant(node, wide=wide)
-    built = _eager(node)
     if wide and node.type.family is Family.EXACT and not node.type.wide:
         return lambda columns: built(columns).cast(pl.Int128)
     return built

@@ -160,6 +160,30 @@ def test_an_event_that_cannot_be_used_has_a_reason(raw: str | bytes, reason: Rea
     assert len(rejection.detail) < 200
 
 
+@pytest.mark.parametrize(
+    ("raw", "detail"),
+    [
+        (b"", "the record is empty"),
+        (b" \n", "the record is empty"),
+        (b"[" * 995 + b"]" * 995, "it is nested deeper than 100 levels"),
+        (b'{"a":' * 500 + b"1" + b"}" * 500, "it is nested deeper than 100 levels"),
+        (event_with(name=json.dumps("x" * 3000)), "name has 3000 characters, more than 2048"),
+        (event_with(id="1" * 3000), "id has 3000 characters, more than 2048"),
+        (event_with(price='"1\\n\\u0000"'), "price is 1\\n\\x00, which is no decimal(12,2)"),
+        (event_with(name='"\\udc00"'), "name is \\udc00, which is no string"),
+    ],
+)
+def test_a_person_can_read_why(raw: str | bytes, detail: str) -> None:
+    """Without Python's own words, and on one line."""
+    assert parse_event(raw, STREAM) == Rejection(parse_event(raw, STREAM).reason, detail)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("inner", ["[" * 99 + "]" * 99, json.dumps("[{" * 500), json.dumps("x" * 100_000)])
+def test_what_nobody_declared_may_be_large(inner: str) -> None:
+    """A hundred levels in all, any number of brackets within a string, and any length."""
+    assert isinstance(parse_event(event_with()[:-1] + f', "more": {inner}}}', STREAM), dict)
+
+
 def test_the_same_event_in_python_values_means_the_same() -> None:
     """A case file's mapping is read like its JSON, with Decimal and aware datetime besides."""
     local = datetime(2018, 4, 1, 2, tzinfo=timezone(timedelta(hours=2)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from rules.events import Rejection, check_skew, parse_event
+from rules.events import MAX_STRING, Rejection, check_skew, parse_event
 from rules.streams import Stream, streams_from_mapping
 from streaming.pack import Packer
 from streaming.parse import column_of, parsed
@@ -61,6 +61,7 @@ TEXTS = [
     '"2018-04-01T00:00:00+18:01"', '"2018-04-01T00:00:00+05:60"', '"0000-01-01T00:00:00Z"', '"9999-12-31T23:59:59Z"',
     '"0001-01-01T00:00:00+05:00"', '" 2018-04-01T00:00:00Z"', '"2018-04-01T00:00:00z"', '"2018-04-01T00:00:00Z\\n"',
     '"\\ud800"', '"\\ud83d\\ude00"', '"\\\\ud800"', '"é"', '"\\u00e9"', '"a\\tb"',
+    '"\\udc00"', '"\\uDFFF"', f'"{"x" * MAX_STRING}"', f'"{"x" * (MAX_STRING + 1)}"',
     '"12.34\\n"', '"7\\n"', '"1522540800000\\n"', '"\ufffd"',
 ]  # fmt: skip
 WHOLE = [
@@ -71,6 +72,10 @@ WHOLE = [
     written()[:-1] + ', "extra": "\x01"}', written()[:-1] + ', "id": null}', written()[:-1] + ', "id": "b"}',
     written()[:-1] + ', "amount": "x"}', written(amount='"x"')[:-1] + ', "amount": 1}',
     "{" + '"a":{' * 1200 + "}" * 1201,
+    written() + ', "x": 1', written() + ', "record": ' + written(who='"v"'), written() + ' ,"x": {}',
+    written() + ', "x": 1}',
+    written()[:-1] + ', "x": ' + "[" * 99 + "]" * 99 + "}", written()[:-1] + ', "x": ' + "[" * 100 + "]" * 100 + "}",
+    written()[:-1] + ', "x": "' + "[{" * 100 + '"}', written()[:-1] + ', "x": ' + '{"a":' * 990 + "1" + "}" * 991,
     written()[:-1] + ', "AMOUNT": 1}', written(id='"\\u0061"'), "// c\n" + written(), written()[:-1] + ', "x": +1}',
 ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from rules.events import Reason, Rejection
 from rules.model import parse_rule
 from rules.streams import load_streams
 from rules.versions import RuleSet
-from streaming.records import alert_lines, late_lines, quarantine_line
+from streaming.records import MAX_ORIGINAL, alert_lines, chunks, late_lines, quarantine_line
 from streaming.wire import PRIMARY, SENT_AT, events_schema
 
 STREAMS = load_streams()
@@ -99,5 +99,17 @@ def test_quarantined_record_keeps_its_bytes() -> None:
     assert base64.b64decode(record.pop("original")) == raw
     assert record == {
         "reason": "not_json", "detail": "why", "stream": "transactions", "topic": "transactions", "partition": 1,
-        "offset": 9, "arrival_time": "1970-01-01T00:00:00.000000Z",
+        "offset": 9, "arrival_time": "1970-01-01T00:00:00.000000Z", "size": 7,
     }  # fmt: skip
+
+
+def test_a_large_record_in_quarantine_is_one_that_kafka_takes() -> None:
+    """It repeats the beginning, and says how long the whole is; rows of lines stay a few megabytes."""
+    line = quarantine_line(
+        Rejection(Reason.NOT_JSON, "why"), STREAM, partition=1, offset=9, arrival=0, raw=b"x" * 1_000_000
+    )
+    ((_, _, record),) = parts([line])
+    assert record["size"] == 1_000_000
+    assert base64.b64decode(record["original"]) == b"x" * MAX_ORIGINAL
+    assert len(line) < 100_000
+    assert [row.count("\n") + 1 for row in chunks([line] * 60)] == [45, 15]
