@@ -6,9 +6,15 @@ from typing import Any, NamedTuple
 from rich.text import Text
 
 from nightjar.reading import Record
+from rules.errors import printable
 
 _SEVERITY_STYLES = {"low": "cyan", "medium": "yellow", "high": "red", "critical": "bold red"}
 _GROUP_WIDTH = 24
+# What is shown of an alert, and must be there.
+_SHAPE = {
+    "alert_id": str, "revision": int, "kind": str, "rule_id": str, "rule_version": int, "rule_state": str,
+    "group": dict, "event_time": str, "measures": dict, "severity": str, "text": str,
+}  # fmt: skip
 
 
 class Alert(NamedTuple):
@@ -19,20 +25,21 @@ class Alert(NamedTuple):
 
 
 def alert_of(record: Record) -> Alert | None:
-    """The alert of a Kafka record; None where it holds none."""
+    """The alert of a Kafka record; None where it holds none: anybody may write to a topic."""
     try:
         written = json.loads(record.value)
-        written["alert_id"], written["revision"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(written, dict) or not all(isinstance(written.get(key), kind) for key, kind in _SHAPE.items()):
         return None
     return Alert(written, None if record.sent_at is None else record.received - record.sent_at)
 
 
 def alert_line(alert: Alert) -> Text:
     """Event time, severity, rule, group, what became of it, text, latency."""
-    record = alert.record
+    record = {name: printable(value) if isinstance(value, str) else value for name, value in alert.record.items()}
     retracted = record["kind"] == "retraction"
-    group = " ".join(f"{value}" for value in record["group"].values())
+    group = printable(" ".join(f"{value}" for value in record["group"].values()))
     latency = "" if alert.latency is None else f"  {alert.latency / 1000:,.0f} ms"
     line = Text(f"{record['event_time'][:19].replace('T', ' ')}  ")
     line.append(f"{record['severity']:<8}", style=_SEVERITY_STYLES.get(record["severity"], ""))

@@ -111,5 +111,10 @@ def shortened(text: str, longest: int = 300) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
+def printable(text: str) -> str:
+    """The text with what a terminal would act upon, or could not show, written out: anybody may have sent it."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())

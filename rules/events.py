@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from rules.durations import format_duration
+from rules.errors import printable, shortened
 from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, parse_timestamp
 from rules.types import FieldType, Kind
@@ -199,5 +200,4 @@ def _no_constant(name: str) -> Any:
 
 def _short(value: Any) -> str:
     text = str(value) if isinstance(value, str) else json.dumps(value, default=str)
-    shown = text if len(text) <= 80 else f"{text[:79]}…"
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown)
+    return printable(shortened(text, 80))
