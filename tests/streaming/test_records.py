@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from rules.engine import Engine
 from rules.events import Reason, Rejection
-from rules.model import parse_rule
+from rules.model import Rule, parse_rule
 from rules.streams import load_streams
 from rules.versions import RuleSet
 from streaming.records import MAX_ORIGINAL, alert_lines, chunks, late_lines, quarantine_line
@@ -47,10 +47,10 @@ def parts(lines: list[str]) -> list[tuple[str, str, dict[str, Any]]]:
     return [(key, sent_at, json.loads(value)) for key, sent_at, value in found]
 
 
-def advanced(*events: dict[str, Any]) -> tuple[Any, pa.Table]:
+def advanced(*events: dict[str, Any], rule: Rule = RULE) -> tuple[Any, pa.Table]:
     """What the engine makes of events, and their table."""
     table = pa.Table.from_pylist(list(events), events_schema(STREAM))
-    return Engine(STREAM, RuleSet.of([RULE], 0)).advance(table), table
+    return Engine(STREAM, RuleSet.of([rule], 0)).advance(table), table
 
 
 def test_alert_has_every_key_of_its_record() -> None:
@@ -72,6 +72,14 @@ def test_text_of_an_event_breaks_no_line() -> None:
     advance, table = advanced(event(1, AT, strange))
     ((_, _, record),) = parts(list(alert_lines(advance.alerts, table, STREAM.event_id, 0)))
     assert record["group"] == {"customer_id": strange}
+
+
+def test_a_long_value_is_cut_in_the_text_only() -> None:
+    """A description names values often; the group has all of one."""
+    long = "c" * 1000
+    advance, table = advanced(event(1, AT, long), rule=RULE.model_copy(update={"description": "{customer_id}" * 2}))
+    ((_, _, record),) = parts(list(alert_lines(advance.alerts, table, STREAM.event_id, 0)))
+    assert (record["group"], record["text"]) == ({"customer_id": long}, "c" * 400)
 
 
 def test_late_event_tells_its_place_and_fields() -> None:
