@@ -88,14 +88,20 @@ def draw_history(streams: dict[str, Stream]) -> History:
 
 def plan_history(streams: dict[str, Stream], simulation: Options) -> History:
     """Simulate, and plan the replay with every flaw."""
-    planned = {name: _planned(table, streams[name]) for name, table in generate(simulation).items()}
-    last = max(microseconds(pc.max(share.plan["arrival_time"]).as_py()) for share in planned.values())
-    return History(planned, microseconds(simulation.start), last + 1)
+    shares = {name: planned(table, streams[name], FLAWS) for name, table in generate(simulation).items()}
+    return history_of(shares, microseconds(simulation.start))
 
 
-def _planned(table: pa.Table, stream: Stream) -> Planned:
+def history_of(shares: dict[str, Planned], begins: int) -> History:
+    """All shares together, up to the last arrival. begins: µs."""
+    last = max(microseconds(pc.max(share.plan["arrival_time"]).as_py()) for share in shares.values())
+    return History(shares, begins, last + 1)
+
+
+def planned(table: pa.Table, stream: Stream, flaws: ReplayOptions) -> Planned:
+    """One stream's share. table: its events (the stream's fields, others are left aside)."""
     events = table.select(stream.schema.names)
-    plan = replay_plan(events, stream, FLAWS)
+    plan = replay_plan(events, stream, flaws)
     first = pl.DataFrame(plan.select(["kind", "event_id", "arrival_time"])).filter(
         pl.col("kind").is_in(_FIRST_SENDINGS)
     )
