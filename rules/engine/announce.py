@@ -21,9 +21,10 @@ _NO_ALERTS = ALERT_SCHEMA.empty_table()
 def announce(
     store: EventStore, ledger: Ledger, plan: GroupPlan, results: list[Evaluated], rows: Int64Array, base: int
 ) -> Said:
-    """What to say after evaluating the store rows `rows` (new from `base` on), remembered in the ledger.
+    """What to say after evaluating the store rows `rows`, remembered in the ledger.
 
-    Nothing is said about what stands announced in the same words. Order: retractions, then rule by rule.
+    base: of the rows from there on nothing has been said. Nothing is said about what stands announced in the same
+    words. Order: retractions, then rule by rule.
     """
     said = _withdrawn(ledger, plan, results, rows, base)
     for result in results:

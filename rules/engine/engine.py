@@ -152,7 +152,7 @@ class Engine:
         self._next_seq += fresh.num_rows
         self.store.append(fresh, arrival, seq, late)
         self._masks.extend()
-        evaluated, said = self._evaluate(base)
+        evaluated, said = self._evaluate(base, self.store.rows if self._ledger.meet(base, self._settled) else base)
         taken = fresh.select(self._event_columns)
         taken = taken.append_column(SEQ, pa.array(seq)).append_column(LATE, pa.array(late.astype(np.bool_)))
         delta = Delta(pa.Table.from_batches([taken]), entries(self.store, said))
@@ -183,6 +183,7 @@ class Engine:
             self._masks.extend()
             for timeline in self._timelines.values():
                 timeline.insert(base, _LONG_AGO, 0)
+            self._ledger.meet(base, _LONG_AGO)
         self._ledger.restore(delta.announcements)
 
     def snapshot(self) -> Delta:
@@ -195,7 +196,8 @@ class Engine:
         duplicates = events.num_rows - len(first)
         return (events.take(first) if duplicates else events), duplicates
 
-    def _evaluate(self, base: int) -> tuple[list[Evaluated], Said]:
+    def _evaluate(self, base: int, unannounced: int) -> tuple[list[Evaluated], Said]:
+        """Evaluate what the rows from `base` on touch. Of the rows from `unannounced` on nothing has been said."""
         results: list[Evaluated] = []
         said: Said = []
         for plan in self._plan.groups:
@@ -205,7 +207,7 @@ class Engine:
                 continue
             found = list(evaluation.evaluate(timeline, self._masks, plan, runs))
             if not self._batch:
-                said += announce(self.store, self._ledger, plan, found, timeline.rows[runs.at], base)
+                said += announce(self.store, self._ledger, plan, found, timeline.rows[runs.at], unannounced)
             results += found
         return results, said
 

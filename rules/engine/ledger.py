@@ -1,15 +1,18 @@
-"""What has been announced, so that only what changed is announced again (laws 7 and 10)."""
+"""What has been announced, so that only what changed is announced again (laws 7 and 10).
+
+An announcement may be known before its event: a stream whose state was made anew reads again some of what it had read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from rules.engine.store import EventStore, Mask
 from rules.engine.strings import grown
+from rules.timestamps import microseconds
 
 LEDGER_SCHEMA = pa.schema(
     [
@@ -63,6 +66,7 @@ class Ledger:
         self._store = store
         self._of_row: dict[int, dict[Subject, Announcement]] = {}
         self._announced: Mask = np.zeros(64, np.uint8)
+        self._awaited: dict[str, list[dict[str, Any]]] = {}  # by the id of an event that has yet to come: entries
 
     def announced(self, rows: np.ndarray) -> np.ndarray:
         """Which of the store rows have ever had an alert: bool, one place a row."""
@@ -97,33 +101,50 @@ class Ledger:
 
     def entries(self, since: int) -> pa.Table:
         """All that is remembered of events at or after `since` (µs), as LEDGER_SCHEMA."""
-        return entries(
-            self._store,
-            [
-                (row, subject, announcement)
-                for row, subjects in self._of_row.items()
-                if self._store.times[row] >= since
-                for subject, announcement in subjects.items()
-            ],
-        )
+        held = [
+            (row, subject, announcement)
+            for row, subjects in self._of_row.items()
+            if self._store.times[row] >= since
+            for subject, announcement in subjects.items()
+        ]
+        awaited = [entry for known in self._awaited.values() for entry in known if _time(entry) >= since]
+        return pa.concat_tables([entries(self._store, held), pa.Table.from_pylist(awaited, LEDGER_SCHEMA)])
 
     def restore(self, table: pa.Table) -> None:
-        """Remember what the entries (LEDGER_SCHEMA) say, of events that the store holds."""
+        """Remember what the entries (LEDGER_SCHEMA) say, also of events that the store does not hold yet."""
         if not table.num_rows:
             return
         rows = self._store.ids.find(table.column("event_id").combine_chunks())
-        for row, entry in zip(rows.tolist(), _read(table), strict=True):
+        for row, entry in zip(rows.tolist(), table.to_pylist(), strict=True):
             if row >= 0:
-                self.set(row, *entry)
+                self.set(row, *_read(entry))
+            else:
+                self._awaited.setdefault(entry["event_id"], []).append(entry)
+
+    def meet(self, base: int, settled: int) -> bool:
+        """Whether something was announced already of the store's rows from `base` on, which are new to it.
+
+        What was announced of an event before `settled` (µs) is awaited no more: nobody will evaluate it.
+        """
+        if not self._awaited:
+            return False
+        self._awaited = {i: known for i, known in self._awaited.items() if _time(known[0]) >= settled}
+        new = self._store.array(self._store.stream.event_id, np.arange(base, self._store.rows)).to_pylist()
+        met = [(row, self._awaited.pop(i)) for row, i in enumerate(new, base) if i in self._awaited]
+        for row, known in met:
+            for entry in known:
+                self.set(row, *_read(entry))
+        return bool(met)
 
 
-def _read(table: pa.Table) -> Iterator[tuple[Subject, Announcement]]:
-    for entry in table.to_pylist():
-        content = Content(*(entry[name] for name in Content._fields))
-        yield (
-            Subject(entry["rule_id"], entry["rule_version"]),
-            Announcement(entry["revision"], entry["retracted"], content),
-        )
+def _read(entry: dict[str, Any]) -> tuple[Subject, Announcement]:
+    content = Content(*(entry[name] for name in Content._fields))
+    subject = Subject(entry["rule_id"], entry["rule_version"])
+    return subject, Announcement(entry["revision"], entry["retracted"], content)
+
+
+def _time(entry: dict[str, Any]) -> int:
+    return microseconds(entry["event_time"])
 
 
 def entries(store: EventStore, announcements: list[tuple[int, Subject, Announcement]]) -> pa.Table:
