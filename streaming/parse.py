@@ -67,7 +67,7 @@ def parsed(records: DataFrame, streams: Iterable[Stream]) -> DataFrame:
         "partition",
         "offset",
         "timestamp",
-        F.expr(f"try_cast(cast(filter(headers, h -> h.key = '{SENT_AT}')[0].value AS string) AS bigint)").alias(
+        F.expr(f"try_cast(cast(get(filter(headers, h -> h.key = '{SENT_AT}'), 0).value AS string) AS bigint)").alias(
             SENT_AT
         ),
         "value",

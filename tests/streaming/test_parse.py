@@ -37,6 +37,10 @@ STREAM: Stream = streams_from_mapping(
     },
     "tests",
 )["things"]  # fmt: skip
+SCHEMA = (
+    "topic string, partition int, offset bigint, timestamp timestamp, value binary, "
+    "headers array<struct<key string, value binary>>"
+)
 PLAIN: dict[str, str] = {
     "id": '"a"', "at": "1522540800000", "who": '"w"', "amount": "12.34", "fine": "0.5", "whole": "7", "number": "5",
     "ratio": "1.5", "flag": "true", "seen": '"2018-04-01T00:00:00Z"',
@@ -93,13 +97,26 @@ def records() -> list[bytes | None]:
 @pytest.fixture(scope="module")
 def read(spark: "SparkSession") -> pa.Table:
     """The records as the JVM parsed them, by offset."""
-    schema = (
-        "topic string, partition int, offset bigint, timestamp timestamp, value binary, "
-        "headers array<struct<key string, value binary>>"
-    )
     arrival = datetime.fromtimestamp(ARRIVAL / 1_000_000, UTC)
     rows: list[Any] = [("things", 0, at, arrival, value, None) for at, value in enumerate(records())]
-    return parsed(spark.createDataFrame(rows, schema), [STREAM]).coalesce(1).toArrow()
+    return parsed(spark.createDataFrame(rows, SCHEMA), [STREAM]).coalesce(1).toArrow()
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent_at"),
+    [
+        (None, None), ([], None), ([("traceparent", b"00-1-2-01")], None), ([("sent_at", b"7")], 7),
+        ([("a", None), ("sent_at", b"7"), ("sent_at", b"8")], 7), ([("sent_at", None)], None),
+        ([("sent_at", b"soon")], None), ([("sent_at", b"9" * 30)], None), ([("sent_at", b"\xff")], None),
+    ],
+)  # fmt: skip
+def test_headers_of_anybody_are_read_or_passed_over(
+    spark: "SparkSession", headers: list[tuple[str, bytes | None]] | None, sent_at: int | None
+) -> None:
+    """A record may have headers of others only, and a `sent_at` that is no number."""
+    rows: list[Any] = [("things", 0, 0, datetime.fromtimestamp(ARRIVAL / 1_000_000, UTC), written().encode(), headers)]
+    found = parsed(spark.createDataFrame(rows, SCHEMA), [STREAM]).toArrow()
+    assert found.column("sent_at").to_pylist() == [sent_at]
 
 
 def test_the_jvm_and_parse_event_agree_on_every_record(read: pa.Table) -> None:
