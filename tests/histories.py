@@ -1,161 +1,84 @@
-"""Random streams of events and rules, each said twice: for nightjar (a mapping, SQL text) and for the reference."""
+"""Random streams, events and rules, each rule said twice: for nightjar (a mapping, SQL text) and for the reference."""
 
 from __future__ import annotations
 
 import functools
-import operator
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
+from random_predicates import ALWAYS, Said, predicates
 from reference import Event, Measure, Setting, Version
 
+from rules.durations import MICROSECONDS, parse_duration
 from rules.model import parse_rule
 from rules.streams import Stream, streams_from_mapping
+from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text
+from rules.types import Kind
 from rules.versions import RuleSet
 
-SECOND = 1_000_000
-LATENESS = 10 * SECOND
-STREAM: Stream = streams_from_mapping(
-    {
-        "things": {
-            "topic": "things",
-            "event_id": "id",
-            "event_time": "at",
-            "entities": ["who"],
-            "allowed_lateness": "10s",
-            "max_future_skew": "1m",
-            "fields": {
-                "id": "string",
-                "at": "timestamp",
-                "who": "string",
-                "place": "string",
-                "amount": "decimal(12,2)",
-                "large": "decimal(18,3)",
-                "number": "int64",
-                "ratio": "double",
-                "flag": "boolean",
-                "seen": "timestamp",
-            },
-        }
-    },
-    "tests",
-)["things"]
-STREAMS = {"things": STREAM}
-Logic = Callable[[dict[str, Any]], bool | None]
-
-
-@dataclass(frozen=True)
-class Said:
-    """One predicate, as SQL and as a function with three truth values."""
-
-    sql: str
-    truth: Logic
-
-    def test(self, row: dict[str, Any]) -> bool:
-        return self.truth(row) is True
-
-
-def _and(a: bool | None, b: bool | None) -> bool | None:
-    if a is False or b is False:
-        return False
-    return None if a is None or b is None else True
-
-
-OPERATORS = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
-def _compare(name: str, symbol: str, sql: str, literal: Any) -> Said:
-    def truth(row: dict[str, Any]) -> bool | None:
-        return None if row[name] is None else OPERATORS[symbol](row[name], literal)
-
-    return Said(f"{name} {symbol} {sql}", truth)
-
-
-def _symbols() -> st.SearchStrategy[str]:
-    return st.sampled_from(sorted(OPERATORS))
-
-
-@functools.cache
-def comparisons(name: str, kind: str) -> st.SearchStrategy[Said]:
-    """Comparisons of one field or measure with a literal that data is likely to meet."""
-    cents = st.integers(-300, 300)
-    if kind == "decimal":
-        return st.builds(lambda s, c: _compare(name, s, f"{c / 100:.2f}", Decimal(c) / 100), _symbols(), cents)
-    if kind == "int64":
-        return st.builds(lambda s, c: _compare(name, s, str(c), c), _symbols(), st.integers(-3, 6))
-    if kind == "double":
-        return st.builds(lambda s, c: _compare(name, s, repr(c), c), _symbols(), st.sampled_from([-1.5, 0.0, 0.1, 2.5]))
-    if kind == "string":
-        return st.builds(
-            lambda s, c: _compare(name, s, f"'{c}'", c), st.sampled_from(["=", "<>"]), st.sampled_from(["a", "b"])
-        )
-    if kind == "boolean":
-        return st.just(Said(name, lambda row: row[name]))
-    return st.just(Said(f"{name} IS NOT NULL", lambda row: row[name] is not None))
-
-
-@functools.cache  # a strategy takes far longer to make than to draw from
-def predicates(kinds: tuple[tuple[str, str], ...]) -> st.SearchStrategy[Said]:
-    """Comparisons joined by AND, OR and NOT; kinds: (name, kind) of the columns."""
-    leaves = st.one_of([comparisons(name, kind) for name, kind in kinds])
-    return st.recursive(
-        leaves,
-        lambda inner: st.one_of(
-            st.builds(
-                lambda a: Said(f"NOT ({a.sql})", lambda row: None if a.truth(row) is None else not a.truth(row)), inner
-            ),
-            st.builds(
-                lambda a, b: Said(f"({a.sql}) AND ({b.sql})", lambda row: _and(a.truth(row), b.truth(row))),
-                inner,
-                inner,
-            ),
-            st.builds(
-                lambda a, b: Said(
-                    f"({a.sql}) OR ({b.sql})",
-                    lambda row: None if (both := _and(_not(a.truth(row)), _not(b.truth(row)))) is None else not both,
-                ),
-                inner,
-                inner,
-            ),
-        ),
-        max_leaves=3,
-    )
-
-
-def _not(a: bool | None) -> bool | None:
-    return None if a is None else not a
-
-
-FIELD_KINDS = {
+SECOND = MICROSECONDS["s"]
+# Whatever a stream may have here beside its events' ids and times.
+FIELDS = {
+    "who": "string",
     "place": "string",
-    "amount": "decimal",
+    "amount": "decimal(12,2)",
+    "large": "decimal(18,3)",
+    "fraction": "decimal(18,18)",
+    "whole": "decimal(18,0)",
     "number": "int64",
     "ratio": "double",
     "flag": "boolean",
     "seen": "timestamp",
 }
-FIELD_PREDICATES = predicates(tuple(FIELD_KINDS.items()))
-PERHAPS = st.none() | FIELD_PREDICATES
-_NUMBERS = ("amount", "large", "number", "ratio")
-_ANY = ("place", "amount", "large", "number", "ratio", "flag", "seen", "id")
-_FIELDS_OF = {
-    "count": (None, *_ANY),
+
+
+def declared(
+    fields: tuple[str, ...], *, event_id: str, event_time: str, allowed_lateness: str, max_future_skew: str
+) -> Stream:
+    """A stream of these of the FIELDS, its ids and times first."""
+    kinds = {event_id: "string", event_time: "timestamp", **{name: FIELDS[name] for name in fields}}
+    written = {
+        "event_id": event_id,
+        "event_time": event_time,
+        "entities": [fields[0]],
+        "allowed_lateness": allowed_lateness,
+        "max_future_skew": max_future_skew,
+        "fields": kinds,
+    }
+    return streams_from_mapping({"things": written}, "tests")["things"]
+
+
+STREAM = declared(tuple(FIELDS), event_id="id", event_time="at", allowed_lateness="10s", max_future_skew="1m")
+STREAMS = {STREAM.name: STREAM}
+LATENESS = STREAM.allowed_lateness
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> Stream:
+    """Streams of some fields, whose events may be late, or early, to some degree."""
+    return declared(
+        tuple(draw(st.lists(st.sampled_from(tuple(FIELDS)), min_size=2, max_size=7, unique=True))),
+        event_id=draw(st.sampled_from(("id", "reference"))),
+        event_time=draw(st.sampled_from(("moment", "happened"))),
+        allowed_lateness=draw(st.sampled_from(("10s", "2s", "1m", "0s"))),
+        max_future_skew=draw(st.sampled_from(("0s", "2s"))),
+    )
+
+
+# Rules
+
+_NUMBERS = {"decimal", "int64", "double"}
+_ANY = {*_NUMBERS, "string", "boolean", "timestamp"}
+_FUNCTIONS = {
+    "count": _ANY,
     "sum": _NUMBERS,
     "avg": _NUMBERS,
     "stddev": _NUMBERS,
-    "min": (*_NUMBERS, "seen"),
-    "max": (*_NUMBERS, "seen"),
+    "min": {*_NUMBERS, "timestamp"},
+    "max": {*_NUMBERS, "timestamp"},
     "count_distinct": _ANY,
     "first": _ANY,
     "last": _ANY,
@@ -163,57 +86,106 @@ _FIELDS_OF = {
 _RESULT = {"count": "int64", "count_distinct": "int64", "avg": "double", "stddev": "double"}
 
 
-def _result_kind(function: str, field: str | None) -> str:
-    kinds = {"large": "decimal", "id": "string", **FIELD_KINDS}
-    return _RESULT.get(function) or kinds[str(field)]
+def kinds_of(stream: Stream) -> tuple[tuple[str, str], ...]:
+    """(name, kind) of the fields that predicates read."""
+    own = (stream.event_id, stream.event_time)
+    return tuple((name, kind.kind.value) for name, kind in stream.fields.items() if name not in own)
+
+
+def result_kind(measure: Measure, stream: Stream) -> Kind:
+    """What kind of value a measure has."""
+    return Kind(_RESULT.get(measure.function) or stream.fields[str(measure.field)].kind)
+
+
+# Fields with so few values that events share them.
+_SHARED = ("who", "place", "number", "flag", "seen")
+
+
+@functools.cache
+def _some(names: tuple[str, ...], most: int) -> st.SearchStrategy[list[str]]:
+    """Some of the fields, mostly of those that make groups of several events."""
+    shared = tuple(name for name in names if name in _SHARED) or names
+    lists = [st.lists(st.sampled_from(among), max_size=most, unique=True) for among in (shared, shared, names)]
+    return st.one_of(lists)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The options that say which events a measure sees."""
+
+    over: str
+    since: Said | None
+    per: tuple[str, ...]
+    excluding_current: bool
 
 
 @st.composite
-def measures(draw: st.DrawFn) -> tuple[dict[str, Any], Measure, str]:
+def _windows(draw: st.DrawFn, stream: Stream) -> _Window:
+    kinds = kinds_of(stream)
+    return _Window(
+        draw(st.sampled_from(("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m"))),
+        draw(predicates(kinds)) if draw(st.integers(0, 2)) == 2 else None,
+        tuple(draw(_some(tuple(name for name, _ in kinds), 2))) if draw(st.integers(0, 2)) == 2 else (),
+        draw(st.booleans()),
+    )
+
+
+@st.composite
+def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str, Any], Measure, str]:
     """A measure as a rule writes it, as the reference takes it, and the kind of its result."""
-    function = draw(st.sampled_from(sorted(_FIELDS_OF)))
-    name = draw(st.sampled_from(_FIELDS_OF[function]))
-    over = draw(st.sampled_from([1, 3, 8, 30]))
-    where = draw(PERHAPS)
-    since = draw(PERHAPS)
-    per = draw(st.sampled_from([(), ("place",), ("number",), ("place", "flag")]))
-    excluding = draw(st.booleans())
-    written: dict[str, Any] = {function: name or "*", "over": f"{over}s"}
+    fields = {name: kind.kind.value for name, kind in stream.fields.items()}
+    possible = [f for f, accepted in _FUNCTIONS.items() if accepted & set(fields.values())]
+    function = draw(st.sampled_from(possible))
+    fitting = [name for name, kind in fields.items() if kind in _FUNCTIONS[function]]
+    name = draw(st.sampled_from([None, *fitting] if function == "count" else fitting))
+    where = draw(predicates(kinds_of(stream))) if draw(st.booleans()) else None
+    written: dict[str, Any] = {function: name or "*", "over": window.over}
     if where:
         written["where"] = where.sql
-    if since:
-        written["since"] = since.sql
-    if per:
-        written["per"] = list(per)
-    if excluding:
+    if window.since:
+        written["since"] = window.since.sql
+    if window.per:
+        written["per"] = list(window.per)
+    if window.excluding_current:
         written["excluding_current"] = True
     measure = Measure(
-        function, name, over * SECOND, where.test if where else Said("", lambda row: True).test, per, excluding,
-        since.test if since else None,
+        function, name, parse_duration(window.over), where.test if where else ALWAYS, window.per,
+        window.excluding_current, window.since.test if window.since else None,
     )  # fmt: skip
-    return written, measure, _result_kind(function, name)
+    return written, measure, result_kind(measure, stream).value
 
 
 @st.composite
-def rules(draw: st.DrawFn, rule_id: str, *, effective: int | None = None) -> tuple[dict[str, Any], Version]:
-    """One version of a rule, for nightjar and for the reference."""
-    drawn = {f"m{i}": draw(measures()) for i in range(draw(st.integers(1, 3)))}
-    group_by = draw(st.sampled_from([("who",), ("who", "place"), ("number",), ()]))
-    where = draw(PERHAPS)
-    when = draw(predicates((("amount", "decimal"), *((name, kind) for name, (_, _, kind) in drawn.items()))))
+def rules(
+    draw: st.DrawFn, rule_id: str, stream: Stream = STREAM, *, effective: int | None = None
+) -> tuple[dict[str, Any], Version]:
+    """One version of a rule, for nightjar and for the reference. effective: µs, said where it is given."""
+    drawn: dict[str, tuple[dict[str, Any], Measure, str]] = {}
+    for number in range(draw(st.sampled_from((1, 0, 2, 3, 4)))):
+        # measures of one window are found together
+        if not drawn or draw(st.booleans()):
+            window = draw(_windows(stream))
+        drawn[f"m{number}"] = draw(measures(stream, window))
+    kinds = kinds_of(stream)
+    names = tuple(name for name, _ in kinds)
+    group_by = tuple(draw(_some(names, draw(st.sampled_from((1, 1, 1, 2, 3))))))
+    where = draw(predicates(kinds)) if draw(st.integers(0, 3)) == 3 else None
+    read = {(name, kind) for name, kind in kinds if name == "amount"} | {kinds[0]}
+    when = draw(predicates((*sorted(read), *((name, kind) for name, (_, _, kind) in drawn.items()))))
     written: dict[str, Any] = {
         "id": rule_id,
-        "stream": "things",
+        "stream": stream.name,
+        "state": draw(st.sampled_from((*["active"] * 6, "shadow", "paused", "retired"))),
         "group_by": list(group_by),
         "measures": {name: text for name, (text, _, _) in drawn.items()},
         "when": when.sql,
-        "state": draw(st.sampled_from(["active", "active", "active", "shadow", "paused", "retired"])),
-        "description": "m0 is {m0} at {place}",
+        "severity": draw(st.sampled_from(("medium", "high"))),
+        "description": f"m0 is {{m0}} at {{{names[-1]}}}",
     }
     if where:
         written["where"] = where.sql
     if effective is not None:
-        written["effective"] = f"1970-01-01T00:{effective // SECOND // 60:02d}:{effective // SECOND % 60:02d}Z"
+        written["effective"] = iso_text(effective)
     version = Version(
         rule_id,
         1,
@@ -221,8 +193,9 @@ def rules(draw: st.DrawFn, rule_id: str, *, effective: int | None = None) -> tup
         group_by,
         {name: measure for name, (_, measure, _) in drawn.items()},
         when.test,
-        where.test if where else Said("", lambda row: True).test,
+        where.test if where else ALWAYS,
         written["state"] in ("active", "shadow"),
+        written["state"] == "retired",
     )
     return written, version
 
@@ -233,7 +206,7 @@ def rule_sets(draw: st.DrawFn) -> tuple[RuleSet, list[Version]]:
     ruleset, versions = RuleSet(), []
     counts: dict[str, int] = {}
     for _ in range(draw(st.integers(1, 3))):
-        rule_id = draw(st.sampled_from(["one", "two"]))
+        rule_id = draw(st.sampled_from(("one", "two")))
         counts[rule_id] = counts.get(rule_id, 0) + 1
         effective = 0 if counts[rule_id] == 1 else draw(st.integers(1, 60)) * SECOND
         written, version = draw(rules(rule_id, effective=effective))
@@ -243,45 +216,90 @@ def rule_sets(draw: st.DrawFn) -> tuple[RuleSet, list[Version]]:
     return ruleset, versions
 
 
-_DELAYS = st.sampled_from([0, 0, 0, 1, 2, 5, 10])
-_LATE_DELAYS = st.sampled_from([0, 0, 0, 1, 2, 5, 10, 11, 15, 30])
-_STEPS = st.sampled_from([0, 0, 1, 1, 2, 5])
-_VALUES = st.fixed_dictionaries(
-    {
-        "who": st.sampled_from(["x", "x", "y", None]),
-        "place": st.sampled_from(["a", "b", None]),
-        "amount": st.none() | st.integers(-300, 300).map(lambda cents: Decimal(cents) / 100),
-        "large": st.none() | st.integers(-(10**18) + 1, 10**18 - 1).map(lambda n: Decimal(n).scaleb(-3)),
-        "number": st.none() | st.integers(-2, 2) | st.just(2**61),
-        "ratio": st.none() | st.sampled_from([0.1, -1.5, 1e16, 2.5, 1e-9, -0.0]),
-        "flag": st.none() | st.booleans(),
-        "seen": st.none() | st.integers(0, 5).map(lambda s: s * SECOND),
-    }
-)
+# Events
+
+_MOST = 10**18 - 1  # of the units of a decimal with 18 digits
+
+
+def _decimals(places: int) -> st.SearchStrategy[Decimal | None]:
+    units = st.none() | st.integers(-300, 300) | st.integers(-_MOST, _MOST) | st.sampled_from([_MOST, -_MOST])
+    return units.map(lambda n: None if n is None else Decimal(n).scaleb(-places))
+
+
+_VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "who": st.sampled_from(["x", "x", "x", "y", None]),
+    "place": st.sampled_from(["a", "a", "b", "b", "", "où donc, en vérité?", None]),
+    "amount": st.sampled_from([None, *range(-4, 4)]).map(lambda n: None if n is None else Decimal(n * 75) / 100)
+    | st.integers(-300, 300).map(lambda cents: Decimal(cents) / 100),
+    "large": _decimals(3),
+    "fraction": _decimals(18),
+    "whole": _decimals(0),
+    "number": st.sampled_from([None, 0, 1, 1, 1, 2, 2, -1, -2, 2**62, 2**63 - 1, -(2**63)]),
+    "ratio": st.sampled_from([None, 0.1, -1.5, 1e16, 2.5, 1e-9, -0.0, 0.0, 5e-324, -1e140, 1.7e308]),
+    "flag": st.sampled_from([True, True, False, None]),
+    "seen": st.sampled_from([None, 0, 0, SECOND, 5 * SECOND + 1, -1, MIN_TIMESTAMP, MAX_TIMESTAMP]),
+}
+
+
+@functools.cache
+def _values(fields: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({name: _VALUES[name] for name in fields})
+
+
+@functools.cache
+def _delays(most: int, skew: int) -> st.SearchStrategy[int]:
+    """How long after an event it arrives, in µs: mostly whole seconds, sometimes a microsecond more or less."""
+    seconds = [0, 0, 1, 2, 5, 10, 11, 30, 61]
+    wanted = [*(n * SECOND for n in [0, 0, 0, 0, *seconds]), *(n * SECOND + d for n in seconds for d in (-1, 1))]
+    wanted += [most, -skew]
+    return st.sampled_from(sorted((n for n in wanted if -skew <= n <= most), key=abs))
+
+
+_IDS = st.sampled_from(("e", "e", "e", "ü", "an-id-of-more-than-sixteen-bytes-"))
+
+
+@st.composite
+def event(
+    draw: st.DrawFn, stream: Stream, arrival: int, made: list[Event], *, most: int, conflicting: bool = False
+) -> Event:
+    """An event that arrives then, at most so long after it happened (µs); now and then one of `made` again.
+
+    conflicting: or another event under the id of one of them.
+    """
+    repeated = draw(st.sampled_from(made)) if made and draw(st.integers(0, 9)) == 9 else None
+    if repeated is not None and not (conflicting and draw(st.booleans())):
+        return {**repeated, "arrival": arrival}
+    name = f"{draw(_IDS)}{draw(st.integers(0, 99)):02d}-{len(made)}" if repeated is None else repeated[stream.event_id]
+    at = arrival - draw(_delays(most, stream.max_future_skew))
+    values = draw(_values(tuple(name for name, _ in kinds_of(stream))))
+    return {stream.event_id: name, stream.event_time: at, **values, "arrival": arrival}
+
+
+_STEPS = st.sampled_from((0, 0, 1, 1, 2, 5))
 
 
 @st.composite
 def events(draw: st.DrawFn, *, lateness: bool, most: int = 25) -> list[Event]:
     """Events in the order of arrival, with disorder, equal times, NULLs and repeated ids."""
-    arrival = 60 * SECOND
+    arrival = 300 * SECOND
     made: list[Event] = []
     for _ in range(draw(st.integers(0, most))):
         arrival += draw(_STEPS) * SECOND
-        if made and draw(st.integers(0, 9)) == 0:
-            made.append({**draw(st.sampled_from(made)), "arrival": arrival})
-            continue
-        at = arrival - draw(_LATE_DELAYS if lateness else _DELAYS) * SECOND
-        identifier = f"e{draw(st.integers(0, 99)):02d}-{len(made)}"
-        made.append({"id": identifier, "at": at, **draw(_VALUES), "arrival": arrival})
+        made.append(draw(event(STREAM, arrival, made, most=3 * LATENESS if lateness else LATENESS)))
     return made
 
 
-def table(made: list[Event]) -> pa.Table:
+def table(made: list[Event], stream: Stream = STREAM) -> pa.Table:
     """The events as the engine takes them."""
-    columns = {name: pa.array([e[name] for e in made], kind.arrow) for name, kind in STREAM.fields.items()}
+    columns = {name: pa.array([e[name] for e in made], kind.arrow) for name, kind in stream.fields.items()}
     columns["arrival_time"] = pa.array([e["arrival"] for e in made], pa.int64()).cast(pa.timestamp("us", "UTC"))
     return pa.table(columns)
 
 
-SETTING = Setting("id", "at", LATENESS)
-TRUTH = Setting("id", "at", None)
+def setting(stream: Stream, *, truth: bool = False) -> Setting:
+    """What the reference needs to know of a stream. truth: as if nothing were late."""
+    return Setting(stream.event_id, stream.event_time, None if truth else stream.allowed_lateness)
+
+
+SETTING = setting(STREAM)
+TRUTH = setting(STREAM, truth=True)

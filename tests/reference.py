@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-OVERFLOW = object()  # a sum that 64 bits cannot hold
+OVERFLOW = object()  # a sum that its type cannot hold
+LARGEST_SQUARED = 1e150  # of doubles; beyond it a spread is not calculated
 Event = dict[str, Any]
 Test = Callable[[dict[str, Any]], bool]
 
@@ -39,6 +40,7 @@ class Version:
     when: Test
     where: Test = lambda event: True
     active: bool = True
+    retired: bool = False
 
 
 @dataclass
@@ -46,7 +48,6 @@ class Setting:
     event_id: str
     event_time: str
     allowed_lateness: int | None  # None: the truth, where nothing is late
-    fields: dict[str, Any] = field(default_factory=dict)
 
 
 def fnv64(text: str) -> int:
@@ -66,47 +67,85 @@ def violations(setting: Setting, versions: list[Version], events: list[Event]) -
 def evaluations(
     setting: Setting, versions: list[Version], events: list[Event]
 ) -> dict[tuple[str, int, str], tuple[bool, Event]]:
-    first_arrivals: dict[str, Event] = {}
-    for place, event in enumerate(events):
-        first_arrivals.setdefault(event[setting.event_id], {**event, "arrived": place})
-    known = list(first_arrivals.values())
-
-    def time(event: Event) -> int:
-        return event[setting.event_time]
-
-    def order(event: Event) -> tuple[int, int, bytes]:
-        name = event[setting.event_id]
-        return time(event), fnv64(name), name.encode()
+    """(rule id, version, event id) -> whether it is a violation, and the measures, for every event that is judged."""
+    known = in_order(setting, events)
 
     def late(event: Event) -> bool:
-        return setting.allowed_lateness is not None and event["arrival"] - time(event) > setting.allowed_lateness
+        return setting.allowed_lateness is not None and lateness(setting, event) > setting.allowed_lateness
 
     found = {}
-    for event in known:
+    for place, event in enumerate(known):
         if late(event):
             continue
         for rule_id in {v.rule_id for v in versions}:
-            effective = [v for v in versions if v.rule_id == rule_id and v.effective <= time(event)]
-            if not effective or not effective[-1].active or not effective[-1].where(event):
+            version = applicable(versions, rule_id, event[setting.event_time])
+            if version is None or not version.active or not version.where(event):
                 continue
-            version = effective[-1]
             if any(event[f] is None for f in version.group_by):
                 continue
             seen = [
                 other
-                for other in known
+                for other in known[: place + 1]
                 if all(other[f] == event[f] for f in version.group_by)
                 and version.where(other)
-                and order(other) <= order(event)
                 and (not late(other) or other["arrived"] <= event["arrived"])
             ]
-            seen.sort(key=order)
             measures = {
-                name: value(measure, event, [e for e in seen if time(e) >= time(event) - measure.over])
+                name: value(
+                    measure,
+                    event,
+                    [e for e in seen if e[setting.event_time] >= event[setting.event_time] - measure.over],
+                )
                 for name, measure in version.measures.items()
             }
             holds = OVERFLOW not in measures.values() and version.when({**event, **measures})
             found[rule_id, version.version, event[setting.event_id]] = (holds, measures)
+    return found
+
+
+def in_order(setting: Setting, events: list[Event]) -> list[Event]:
+    """The first arrival of every id, in the order of law 1, with `arrived`: its place among all arrivals."""
+    first_arrivals: dict[str, Event] = {}
+    for place, event in enumerate(events):
+        first_arrivals.setdefault(event[setting.event_id], {**event, "arrived": place})
+
+    def order(event: Event) -> tuple[int, int, bytes]:
+        name = event[setting.event_id]
+        return event[setting.event_time], fnv64(name), name.encode()
+
+    return sorted(first_arrivals.values(), key=order)
+
+
+def lateness(setting: Setting, event: Event) -> int:
+    """How long after it happened an event arrived, in µs."""
+    return event["arrival"] - event[setting.event_time]  # type: ignore[no-any-return]
+
+
+def applicable(versions: list[Version], rule_id: str, time: int) -> Version | None:
+    """The version of a rule that events of that time see (law 5)."""
+    effective = [v for v in versions if v.rule_id == rule_id and v.effective <= time]
+    return effective[-1] if effective else None
+
+
+def retained(setting: Setting, versions: list[Version], events: list[Event], clock: int) -> dict[tuple[str, ...], int]:
+    """For every group-by of a rule that lives, how many events can still be needed (law 11).
+
+    clock: µs; nothing will arrive before it any more.
+    """
+    assert setting.allowed_lateness is not None
+    settled = clock - setting.allowed_lateness
+    # what an event that is still to be judged can see: a version changes only where one takes effect
+    times = [settled, *(v.effective for v in versions if v.effective > settled)]
+    seen = [applicable(versions, rule_id, time) for rule_id in {v.rule_id for v in versions} for time in times]
+    living = [version for version in seen if version is not None and not version.retired]
+    found = {}
+    for group_by in {version.group_by for version in living}:
+        measures = [m for v in living if v.group_by == group_by for m in v.measures.values()]
+        reach = max((measure.over for measure in measures), default=0)
+        found[group_by] = sum(
+            event[setting.event_time] >= settled - reach and all(event[f] is not None for f in group_by)
+            for event in in_order(setting, events)
+        )
     return found
 
 
@@ -131,17 +170,20 @@ def value(measure: Measure, event: Event, window: list[Event]) -> Any:
             return len(set(values))
         case "sum":
             if values and isinstance(values[0], float):
-                return math.fsum(values)
+                return rounded_sum(values)
             exact = sum(values, Decimal(0) if any(isinstance(v, Decimal) for v in values) else 0)
             scale = max((-v.as_tuple().exponent for v in values if isinstance(v, Decimal)), default=0)
             return exact if -(2**63) <= exact * 10**scale < 2**63 else OVERFLOW
         case "avg":
             if values and isinstance(values[0], float):
-                return math.fsum(values) / len(values)
+                total = rounded_sum(values)
+                return total if total is OVERFLOW else total / len(values)
             return float(sum(map(Fraction, values)) / len(values)) if values else None
         case "stddev":
             if len(values) < 2:
                 return None
+            if any(isinstance(v, float) and abs(v) > LARGEST_SQUARED for v in values):
+                return OVERFLOW
             exact = [Fraction(v) for v in values]
             mean = sum(exact) / len(exact)
             return math.sqrt(sum((v - mean) ** 2 for v in exact) / (len(exact) - 1))
@@ -154,3 +196,11 @@ def value(measure: Measure, event: Event, window: list[Event]) -> Any:
         case "last":
             return values[-1] if values else None
     raise AssertionError(measure.function)
+
+
+def rounded_sum(values: list[float]) -> Any:
+    """The double nearest to the exact sum."""
+    try:
+        return float(sum(map(Fraction, values)))
+    except OverflowError:
+        return OVERFLOW

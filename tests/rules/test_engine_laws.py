@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 import histories
 import pyarrow as pa
 import pytest
-from histories import LATENESS, SECOND, SETTING, STREAM, TRUTH
+from agreement import differing, final, plain
+from histories import LATENESS, SETTING, STREAM, TRUTH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import OVERFLOW, evaluations, violations
 
 from rules.engine import Engine, engine
 from rules.engine.records import Described, alert_id
-from rules.types import Kind
-
-Key = tuple[str, int, str]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,45 +28,8 @@ def _evicting_early() -> Iterator[None]:
         yield
 
 
-def final(alerts: list[pa.Table]) -> dict[str, dict[str, Any]]:
-    """The highest revision of each alert, retracted ones left out, as a consumer keeps it."""
-    last: dict[str, dict[str, Any]] = {}
-    for record in pa.concat_tables(alerts).to_pylist() if alerts else []:
-        known = last.get(record["alert_id"])
-        assert known is None or record["revision"] == known["revision"] + 1, "revisions count up by one"
-        assert record["revision"] > 1 or record["kind"] == "alert", "an alert comes before its retraction"
-        last[record["alert_id"]] = record
-    return {key: record for key, record in last.items() if record["kind"] == "alert"}
-
-
-def parsed(record: dict[str, Any], version: Any) -> dict[str, Any]:
-    """A record's measures as plain values."""
-    return {name: _plain(version.measures[name], value) for name, value in json.loads(record["measures"]).items()}
-
-
-def _plain(measure: Any, value: Any) -> Any:
-    if value is None or measure.function in ("count", "count_distinct", "avg", "stddev"):
-        return value
-    kind = STREAM.fields[measure.field].kind
-    if kind is Kind.DECIMAL:
-        return Decimal(value)
-    if kind is Kind.TIMESTAMP:
-        return int(value[17:19]) * SECOND + int(value[20:26])
-    return value
-
-
-def same(got: Any, expected: Any) -> bool:
-    if isinstance(expected, float) and isinstance(got, int | float):
-        return math.isclose(got, expected, rel_tol=1e-12, abs_tol=1e-9)
-    return bool(got == expected) and (got is None) == (expected is None)
-
-
-def assert_same(got: dict[Key, dict[str, Any]], expected: dict[Key, dict[str, Any]]) -> None:
-    assert got.keys() == expected.keys()
-    for key, measures in expected.items():
-        for name, value in measures.items():
-            if value is not OVERFLOW:
-                assert same(got[key][name], value), (key, name, got[key][name], value)
+def records(alerts: list[pa.Table]) -> list[dict[str, Any]]:
+    return [record for table in alerts for record in table.to_pylist()]
 
 
 def cut(draw_cuts: list[int], table: pa.Table) -> list[pa.Table]:
@@ -92,11 +51,11 @@ def test_the_truth_equals_the_reference_on_every_measure(rule_set: Any, events: 
         described = Described(engine.store, result.compiled, result.values, result.rows[result.seen], result.seen)
         for event_id, measures in zip(described.event_id, described.measures, strict=True):
             key = (version.rule.id, version.version, event_id)
-            got[key] = parsed({"measures": measures}, by_key[key[:2]])
+            got[key] = plain(by_key[key[:2]].measures, STREAM, json.loads(measures))
         ids = engine.store.array("id", result.rows[result.violated]).to_pylist()
         violated |= {(version.rule.id, version.version, i) for i in ids}
     expected = evaluations(TRUTH, versions, events)
-    assert_same(got, {key: measures for key, (_, measures) in expected.items()})
+    assert [*differing("truth", got, {key: measures for key, (_, measures) in expected.items()})] == []
     assert violated == {key for key, (holds, _) in expected.items() if holds}
     overflown = {key for key, (_, measures) in expected.items() if OVERFLOW in measures.values()}
     assert {(f.rule_id, f.rule_version, f.event_id) for f in advance.failures} == overflown
@@ -133,11 +92,11 @@ def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
         late += advance.late.column("id").to_pylist()
     by_id = {alert_id(*key): key for key in evaluations(SETTING, versions, events)}
     got = {}
-    for identifier, record in final(alerts).items():
+    for identifier, record in final(records(alerts)).items():
         key = by_id[identifier]
         version = next(v for v in versions if (v.rule_id, v.version) == key[:2])
-        got[key] = parsed(record, version)
-    assert_same(got, violations(SETTING, versions, events))
+        got[key] = plain(version.measures, STREAM, json.loads(record["measures"]))
+    assert [*differing("stream", got, violations(SETTING, versions, events))] == []
     first = {}
     for event in events:
         first.setdefault(event["id"], event)
@@ -163,7 +122,7 @@ def test_where_nothing_is_late_the_stream_ends_at_the_truth(rule_set: Any, event
         version = result.compiled.version
         for event_id, measures, text in zip(described.event_id, described.measures, described.text(), strict=True):
             expected[alert_id(version.rule.id, version.version, event_id)] = (measures, text)
-    assert {key: (r["measures"], r["text"]) for key, r in final(alerts).items()} == expected
+    assert {key: (r["measures"], r["text"]) for key, r in final(records(alerts)).items()} == expected
 
 
 @given(histories.rule_sets(), histories.events(lateness=True), st.randoms())

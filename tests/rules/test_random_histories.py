@@ -1,0 +1,39 @@
+"""Random streams, whose rules change while their events come: everybody says the same of them.
+
+`bench/truth.py` does this for thousands of histories; laws one by one are in test_engine_laws.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+from agreement import Agreement
+from hypothesis import HealthCheck, given, settings
+from random_cases import History, case_file, histories
+from rules_in_sql import connect
+
+from nightjar.cases import check, read_case
+from nightjar.simulate import simulate
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with connect() as opened:
+        yield opened
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(histories())
+def test_stream_batch_reference_and_sql_say_the_same(connection: duckdb.DuckDBPyConnection, history: History) -> None:
+    """Every measure at every event, and every alert in the end."""
+    assert Agreement(history, connection).differences == []
+
+
+@settings(max_examples=settings().max_examples // 4, suppress_health_check=[HealthCheck.too_slow])
+@given(histories())
+def test_a_history_written_as_a_case_file_comes_out_as_the_reference_says(history: History) -> None:
+    """So that what is found can be played, and kept."""
+    case = read_case(case_file(history, ["why it was written"]), "case.yaml")
+    assert [difference.as_dict() for difference in check(case.expect, simulate(case))] == []
