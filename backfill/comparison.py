@@ -8,27 +8,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
 from backfill.causes import Cause, Witness
 from backfill.config import BackfillConfig, Request
-from backfill.evaluation import Load, load
+from backfill.reading import Reading, readings_of
 from backfill.reconciliation import corrections, last_words, reconcile
 from backfill.results import in_scope
-from backfill.scope import GroupBy, group_bys, group_texts
-from backfill.staging import CORRECTED, EVALUATED, KEYS, OUTCOMES, Notes, touched_span
+from backfill.scope import GROUP, events_of
+from backfill.staging import CORRECTED, EVALUATED, OUTCOMES, Notes, groups_file, touched_span
 from lake import delta
-from lake.events import from_spark
+from lake.events import as_declared
 from lake.reading import scan
 from lake.tables import ALERTS, PROGRESS
 from rules.engine.records import ALERT_SCHEMA
-from rules.streams import Stream
 from rules.truth import VIOLATION_SCHEMA
 from rules.versions import RuleSet
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 # Corrections of these wait: the stream will say it itself, under the same revision.
 LEFT_TO_THE_STREAM = Cause.STREAM_DOWN
@@ -65,7 +63,7 @@ def compare(session: SparkSession, config: BackfillConfig, request: Request, not
     alerts = _alerts(session, config, request, notes, ruleset)
     outcomes = reconcile(truth, alerts)
     differing = outcomes.filter(pl.col("outcome") != "matched")
-    found = _causes(session, config, request, notes, ruleset, differing)
+    found = _causes(config, request, notes, ruleset, differing)
     causes = pl.DataFrame(
         {"alert_id": list(found), "cause": [cause.value for cause in found.values()]},
         schema={"alert_id": pl.String, "cause": pl.String},
@@ -102,7 +100,6 @@ def _alerts(
 
 
 def _causes(
-    session: SparkSession,
     config: BackfillConfig,
     request: Request,
     notes: Notes,
@@ -110,50 +107,39 @@ def _causes(
     differing: pl.DataFrame,
 ) -> dict[str, Cause]:
     found: dict[str, Cause] = {}
+    folder = request.staged(config.lake)
     if not differing.height:
         return found
     published, consumed = notes.published(config), _consumed(config, notes)
     fields = {(v.rule.id, v.version): v.rule.group_by for v in ruleset.versions}
-    for stream in config.streams.values():
-        of_stream = ruleset.of_stream(stream.name)
+    for reading in readings_of(config, request, notes):
+        stream = reading.stream
         rows = differing.filter(pl.col("stream") == stream.name).with_columns(pl.col("event_time").dt.epoch("us"))
-        read = load(session, config, request, stream, notes) if rows.height else None
-        if read is None:
-            continue
-        loaded, _ = read
-        for number, group_by in enumerate(group_bys(stream, of_stream, loaded.earliest, request.groups)):
+        for number, group_by in enumerate(reading.group_bys):
             mine = [r for r in rows.to_dicts() if fields[r["rule_id"], r["rule_version"]] == group_by.fields]
             if not mine:
                 continue
-            place = str(request.staged(config.lake) / KEYS / f"{stream.name}-{number}")
-            keys = _keys_of(session.read.parquet(place), stream, group_by, {r["group"] for r in mine})
-            events = from_spark(loaded.events(keys, group_by).toArrow(), stream)
+            groups = pl.scan_parquet(groups_file(folder, stream, number))
+            groups = groups.filter(pl.col(GROUP).is_in({row["group"] for row in mine})).drop(GROUP)
+            found_events = events_of(reading.near(reading.files), groups, stream, group_by).collect(engine="streaming")
+            events = as_declared(found_events.to_arrow(compat_level=pl.CompatLevel.oldest()), stream)
             witness = Witness(
-                stream, of_stream, group_by, events,
+                stream, reading.ruleset, group_by, events,
                 published=published,
                 consumed=consumed.get(stream.topic, {}),
-                conflicting=_conflicting(loaded, events, stream),
+                conflicting=_conflicting(reading, found_events),
             )  # fmt: skip
             found |= {row["alert_id"]: witness.cause(row) for row in mine}
     return found
 
 
-def _keys_of(keys: DataFrame, stream: Stream, group_by: GroupBy, groups: set[str]) -> DataFrame:
-    """The keys of these groups."""
-    table = keys.toArrow()
-    wanted = [text in groups for text in group_texts(table, stream, group_by)]
-    kept = table.filter(pa.array(wanted, pa.bool_()))
-    return keys.sparkSession.createDataFrame(kept, keys.schema)
-
-
-def _conflicting(loaded: Load, events: pa.Table, stream: Stream) -> frozenset[str]:
+def _conflicting(reading: Reading, events: pl.DataFrame) -> frozenset[str]:
     """Of the events' ids those that name two different events, be they in these groups or in others."""
-    session = loaded.usable.sparkSession
-    ids = pa.table({stream.event_id: events.column(stream.event_id).combine_chunks().unique()})
-    same = F.xxhash64(*(F.col(f"`{name}`") for name in stream.fields))
-    records = loaded.usable.join(session.createDataFrame(ids), stream.event_id, "left_semi")
-    found = records.groupBy(f"`{stream.event_id}`").agg(F.countDistinct(same).alias("different"))
-    return frozenset(row[0] for row in found.where("different > 1").collect())
+    event_id = reading.stream.event_id
+    records = reading.near(reading.files).join(events.lazy().select(event_id).unique(), on=event_id, how="semi")
+    different = pl.struct(*reading.stream.fields).n_unique()
+    found = records.group_by(event_id).agg(different.alias("run.different")).filter(pl.col("run.different") > 1)
+    return frozenset(found.collect(engine="streaming").get_column(event_id).cast(pl.String))
 
 
 def _consumed(config: BackfillConfig, notes: Notes) -> dict[str, dict[int, int]]:

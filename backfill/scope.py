@@ -9,24 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import polars as pl
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
 from backfill.config import Request
-from lake.events import microseconds_of
 from lake.records import rewritten
 from rules.engine.plan import compile_plan
 from rules.engine.records import json_objects, jsonable
 from rules.streams import Stream
 from rules.versions import RuleSet
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 _DAY = 86_400_000_000
-TOUCHED = "stream string, group_by string, `group` string, lo bigint, hi bigint"
+# Beside an event's own fields, whose names have no dot: the span (µs, both included) of its group in which the run
+# judges, the group as the lake's alerts have it, and whether the run judges at this event.
+LO, HI, GROUP, TARGET = "run.lo", "run.hi", "run.group", "run.target"
 
 
 @dataclass(frozen=True)
@@ -58,66 +55,56 @@ def settled(request: Request, streams: Iterable[Stream]) -> int:
     return request.end + max((stream.allowed_lateness for stream in streams), default=0)
 
 
-def belongs(stream: Stream, request: Request) -> Column:
+def microseconds_of(stream: Stream) -> pl.Expr:
+    """The event time in µs."""
+    return pl.col(stream.event_time).dt.epoch("us")
+
+
+def belongs(stream: Stream, request: Request) -> pl.Expr:
     """Whether an event belongs to the run's days."""
-    event, arrival = F.expr(microseconds_of(stream)), F.expr("unix_micros(arrival_time)")
-    day_after = (F.floor(event / _DAY) + 1) * _DAY
-    belongs_at = F.when(arrival < day_after + stream.allowed_lateness, event).otherwise(arrival)
+    event, arrival = microseconds_of(stream), pl.col("arrival_time").dt.epoch("us")
+    day_after = (event.floordiv(_DAY) + 1) * _DAY
+    belongs_at = pl.when(arrival < day_after + stream.allowed_lateness).then(event).otherwise(arrival)
     return (belongs_at >= request.begin) & (belongs_at < request.end) & (event < request.end)
 
 
-def touched_keys(events: DataFrame, stream: Stream, group_by: GroupBy, request: Request) -> DataFrame:
-    """The groups of one group-by that the day's events belong to: its fields, and lo and hi (µs, both included).
+def touched_spans(events: pl.LazyFrame, stream: Stream, group_by: GroupBy, request: Request) -> pl.LazyFrame:
+    """The groups of one group-by that the day's events belong to: its fields, and the least (LO) and greatest (HI)
+    event time of these events.
 
     events: the day's, usable ones.
     """
-    event = F.expr(microseconds_of(stream))
     for name, values in request.groups.items():
-        events = events.where(F.col(f"`{name}`").cast("string").isin(*values))
-    for name in group_by.fields:
-        events = events.where(F.col(f"`{name}`").isNotNull())
-    spans = events.groupBy(*(f"`{name}`" for name in group_by.fields)).agg(
-        F.min(event).alias("lo"), F.least(F.max(event) + group_by.reach, F.lit(request.end - 1)).alias("hi")
-    )
-    return spans.where(F.col("lo").isNotNull())
+        events = events.filter(pl.col(name).cast(pl.String).is_in(values))
+    events = events.drop_nulls(group_by.fields) if group_by.fields else events
+    event = microseconds_of(stream)
+    spans = (event.min().alias(LO), event.max().alias(HI))
+    return events.group_by(group_by.fields).agg(*spans) if group_by.fields else events.select(*spans).drop_nulls()
 
 
-@dataclass(frozen=True)
-class Naming:
-    """What `mapInArrow` runs: keys of groups to rows of TOUCHED, the group written as the lake's alerts have it."""
-
-    stream: Stream
-    group_by: GroupBy
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        """Batches of the group-by's fields, lo and hi to batches of TOUCHED."""
-        for batch in batches:
-            columns = {
-                "stream": pa.repeat(self.stream.name, batch.num_rows),
-                "group_by": pa.repeat(self.group_by.name, batch.num_rows),
-                "group": pa.array(group_texts(batch, self.stream, self.group_by), pa.string()),
-                "lo": batch.column("lo"),
-                "hi": batch.column("hi"),
-            }
-            yield pa.RecordBatch.from_pydict(columns)
+def touched_groups(spans: pl.DataFrame, stream: Stream, group_by: GroupBy, request: Request) -> pl.DataFrame:
+    """The `touched_spans` of all parts of some groups to one row a group: its fields, GROUP, LO and HI."""
+    lo, hi = pl.col(LO).min(), pl.min_horizontal(pl.col(HI).max() + group_by.reach, request.end - 1).alias(HI)
+    whole = spans.group_by(group_by.fields).agg(lo, hi) if group_by.fields else spans.select(lo, hi).drop_nulls()
+    texts = group_texts(whole.to_arrow(compat_level=pl.CompatLevel.oldest()), stream, group_by)
+    return whole.with_columns(pl.Series(GROUP, texts, pl.String))
 
 
-def group_texts(rows: pa.Table | pa.RecordBatch, stream: Stream, group_by: GroupBy) -> list[str]:
+def group_texts(rows: pa.Table, stream: Stream, group_by: GroupBy) -> list[str]:
     """The group of each row, as the lake's alerts have it. rows: the group-by's fields."""
-    columns = {}
-    for name in group_by.fields:
-        column = rows.column(name).cast(stream.fields[name].arrow)
-        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        columns[name] = jsonable(column, stream.fields[name])
+    kinds = {name: stream.fields[name] for name in group_by.fields}
+    columns = {
+        name: jsonable(rows.column(name).cast(kind.arrow).combine_chunks(), kind) for name, kind in kinds.items()
+    }
     return [rewritten(text) for text in json_objects(columns, rows.num_rows).to_list()]
 
 
-def events_of(events: DataFrame, keys: DataFrame, stream: Stream, group_by: GroupBy) -> DataFrame:
-    """The events a run must see of the touched groups: from the widest window before lo to hi; `target`: from lo on.
+def events_of(events: pl.LazyFrame, groups: pl.LazyFrame, stream: Stream, group_by: GroupBy) -> pl.LazyFrame:
+    """The events a run must see of the touched groups: from the widest window before LO to HI; TARGET: from LO on.
 
-    events: usable ones that had arrived by the run's cut. keys: see `touched_keys`.
+    groups: the group-by's fields, LO, HI, and what else each of its events is to be given.
     """
-    event = F.expr(microseconds_of(stream))
-    joined = events.join(keys, list(group_by.fields)) if group_by.fields else events.crossJoin(keys)
-    within = joined.where((event >= F.col("lo") - group_by.reach) & (event <= F.col("hi")))
-    return within.withColumn("target", event >= F.col("lo")).drop("lo", "hi")
+    event = microseconds_of(stream)
+    joined = events.join(groups, on=group_by.fields) if group_by.fields else events.join(groups, how="cross")
+    within = joined.filter((event >= pl.col(LO) - group_by.reach) & (event <= pl.col(HI)))
+    return within.with_columns((event >= pl.col(LO)).alias(TARGET)).drop(LO, HI)

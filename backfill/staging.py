@@ -16,6 +16,7 @@ from backfill.config import BackfillConfig, BackfillError, Request
 from lake import delta
 from lake.reading import scan
 from lake.tables import ALERTS, PROGRESS, RULES, events_table
+from rules.streams import Stream
 from rules.timestamps import MIN_TIMESTAMP
 from rules.versions import RuleSet
 from streaming.rulebook import Route, RuleBook, RuleMessage
@@ -23,14 +24,23 @@ from streaming.rulebook import Route, RuleBook, RuleMessage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Parquet: the violations (and, with `failed`, the measures without a value), the groups touched, as keys and as alerts
-# name them.
-EVALUATED, KEYS, TOUCHED_GROUPS = "violations", "keys", "touched"
+# Parquet: the violations (and, with `failed`, the measures without a value), and the groups touched.
+EVALUATED, TOUCHED_GROUPS = "violations", "touched"
 # Parquet: outcomes of alerts, and the corrections to publish.
 OUTCOMES, CORRECTED = "outcomes", "corrections"
 # Parquet: the violations of the event dates that publishing replaces.
 REPLACEMENT = "replacement"
 _NOTES, _PROGRESS = "run.json", "progress.json"
+
+
+def groups_file(folder: Path, stream: Stream, number: int) -> Path:
+    """The touched groups of a stream's group-by of this number (see scope.touched_groups)."""
+    return folder / "groups" / f"{stream.name}-{number}.parquet"
+
+
+def repeated_file(folder: Path, stream: Stream) -> Path:
+    """The records that are not the first of their event id (see survey.repeated)."""
+    return folder / "repeated" / f"{stream.name}.parquet"
 
 
 def staged_violations(session: SparkSession, folder: Path) -> DataFrame:
@@ -131,10 +141,7 @@ def take_notes(config: BackfillConfig, cut: int, started_at: int) -> Notes:
 
 def write_notes(folder: Path, notes: Notes) -> None:
     """Leave the notes for the next stage."""
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{_NOTES}.partial"
-    partial.write_text(json.dumps(asdict(notes)))
-    partial.replace(folder / _NOTES)
+    _write(folder / _NOTES, notes)
 
 
 def read_notes(folder: Path) -> Notes:
@@ -172,5 +179,12 @@ class Progress:
 
     def write(self, folder: Path) -> None:
         """Leave it for the next stage."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / _PROGRESS).write_text(json.dumps(asdict(self)))
+        _write(folder / _PROGRESS, self)
+
+
+def _write(file: Path, content: Notes | Progress) -> None:
+    """Whole or not at all, for a stage that is tried again after a crash."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".partial")
+    partial.write_text(json.dumps(asdict(content)))
+    partial.replace(file)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,13 +44,23 @@ def version(root: Path, table: Table) -> int:
     return DeltaTable(folder(root, table)).version()
 
 
-def rows_since(root: Path, table: Table, day: date, at: int) -> int:
-    """How many rows there are, at most, from this arrival date on: what the table's log says of its files."""
-    files = pa.table(DeltaTable(folder(root, table), version=at).get_add_actions(flatten=True))
-    if not files.num_rows:
-        return 0
-    wanted = pc.greater_equal(files.column("partition.arrival_date"), pa.scalar(day))
-    return pc.sum(files.filter(wanted).column("num_records")).as_py() or 0
+@dataclass(frozen=True)
+class File:
+    """A file of a table, and how many rows it has."""
+
+    path: str
+    rows: int
+
+
+def files_since(root: Path, table: Table, day: date, at: int) -> list[File]:
+    """The files of the version `at` with rows of this arrival date or later, as the table's log has them."""
+    place = folder(root, table)
+    found = pa.table(DeltaTable(place, version=at).get_add_actions(flatten=True))
+    if not found.num_rows:
+        return []
+    wanted = found.filter(pc.greater_equal(found.column("partition.arrival_date"), pa.scalar(day)))
+    columns = (wanted.column(name).to_pylist() for name in ("path", "num_records"))
+    return [File(f"{place}/{unquote(path)}", rows or 0) for path, rows in sorted(zip(*columns, strict=True))]
 
 
 def read(session: SparkSession, root: Path, table: Table, at: int | None = None) -> DataFrame:

@@ -17,7 +17,6 @@ from lake.tables import COORDINATES, events_table
 from rules.events import Rejection, check_skew, parse_event
 from rules.streams import Stream
 from rules.timestamps import MIN_TIMESTAMP, from_microseconds
-from rules.types import Kind
 from streaming.parse import column_of, parsed
 from streaming.wire import SENT_AT
 
@@ -71,17 +70,11 @@ class EventReader:
         return {"rejected": refused.reason.value, "detail": refused.detail, "original": raw}
 
 
-def from_spark(table: pa.Table, stream: Stream) -> pa.Table:
-    """Rows that Spark handed over, with the stream's fields and arrival columns in the engine's Arrow types."""
+def as_declared(table: pa.Table, stream: Stream) -> pa.Table:
+    """Rows of the table that were read, with the stream's fields and arrival columns in the engine's Arrow types."""
     arrays = {name: table.column(name).cast(kind.arrow) for name, kind in stream.fields.items()}
     arrays["arrival_time"] = table.column("arrival_time").cast(_MICROSECONDS)
     return pa.table({**arrays, "partition": table.column("partition"), "offset": table.column("offset")})
-
-
-def microseconds_of(stream: Stream) -> str:
-    """SQL for the event time in µs."""
-    assert stream.fields[stream.event_time].kind is Kind.TIMESTAMP  # noqa: S101  a declaration has no other
-    return f"unix_micros(`{stream.event_time}`)"
 
 
 def date_of(instant: int) -> date:

@@ -22,8 +22,10 @@ SHIPPED = Path(__file__).with_name("streams.toml")
 DEFAULT_ALLOWED_LATENESS = "10m"
 DEFAULT_MAX_FUTURE_SKEW = "1m"
 
-# Columns that travel beside an event's own fields in every batch.
-RESERVED_FIELDS = frozenset({"arrival_time", "partition", "offset"})
+# Columns that travel beside an event's own fields in every batch, or stand beside them in the lake.
+RESERVED_FIELDS = frozenset(
+    {"arrival_time", "partition", "offset", "arrival_date", "sent_at", "rejected", "detail", "original"}
+)
 
 _STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
@@ -158,7 +160,7 @@ class _Declaration:
                 raise self.error(place, f"{name!r} cannot be the name of a field", remedy)
             if name.lower() in RESERVED_FIELDS:
                 raise self.error(
-                    place, "is a name nightjar keeps for an event's coordinates", "Call the field something else"
+                    place, "is a name nightjar keeps for what stands beside an event", "Call the field something else"
                 )
             if other := folded.get(name.lower()):
                 raise self.error(place, f"differs from {other!r} in case only", "Give one of the two another name")

@@ -1,0 +1,142 @@
+"""Before a day is evaluated: which groups its events touch, and which records repeat an event id.
+
+Both need all events of a kind in one place: those of a group, and those of an id. The answers are small, and staged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow as pa
+
+from backfill.reading import ARRIVED, PLACE, Portion, Reading, portions
+from backfill.scope import GROUP, HI, LO, GroupBy, belongs, touched_groups, touched_spans
+from backfill.staging import TOUCHED_GROUPS, groups_file, repeated_file
+from lake.exchange import exchange, packed, unpacked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BUCKET = "run.bucket"
+_FOUND = "heap int, rows binary"
+_TOUCHED = {"stream": pl.String, "group_by": pl.String, "group": pl.String, "lo": pl.Int64, "hi": pl.Int64}
+
+
+@dataclass(frozen=True)
+class Heap:
+    """What is looked at together: the ids of a reading (group_by is None), or its groups of one group-by."""
+
+    reading: Reading
+    group_by: GroupBy | None
+
+    def found(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """What there is to find in some whole ids, or groups."""
+        if self.group_by is None:
+            return repeated(rows, self.reading.stream.event_id)
+        return touched_groups(rows, self.reading.stream, self.group_by, self.reading.request)
+
+
+@dataclass(frozen=True)
+class Surveyor:
+    """What the survey's tasks do. cut: how many buckets a heap has."""
+
+    readings: Sequence[Reading]
+    portions: Sequence[Portion]
+    cut: int
+
+    @cached_property
+    def heaps(self) -> list[Heap]:
+        """All there are."""
+        return [Heap(reading, group_by) for reading in self.readings for group_by in (None, *reading.group_bys)]
+
+    @property
+    def tasks(self) -> int:
+        """One a portion."""
+        return len(self.portions)
+
+    @property
+    def receivers(self) -> int:
+        """One for a bucket of each heap: what is left of most is little."""
+        return self.cut
+
+    def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
+        """The ids and the touched spans of a portion of the files."""
+        portion = self.portions[task]
+        reading = self.readings[portion.reading]
+        stream, request = reading.stream, reading.request
+        needed = {stream.event_id, stream.event_time, *ARRIVED, *request.groups}
+        needed.update(*(group_by.fields for group_by in reading.group_bys))
+        near = reading.near(portion.files).select(*needed).collect()
+        day = near.lazy().filter(belongs(stream, request))
+        for number, heap in enumerate(self.heaps):
+            if heap.reading is not reading:
+                continue
+            if heap.group_by is None:
+                rows, by = near.select(stream.event_id, *ARRIVED), (stream.event_id,)
+            else:
+                rows, by = touched_spans(day, stream, heap.group_by, request).collect(), heap.group_by.fields
+            for bucket, part in _parted(rows, by, self.cut):
+                yield number * self.cut + bucket, part.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+    def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
+        """What is found in a bucket: one row of _FOUND."""
+        number = bucket // self.cut
+        found = self.heaps[number].found(pl.DataFrame(rows)).to_arrow(compat_level=pl.CompatLevel.oldest())
+        return pa.table([pa.array([number], pa.int32()), pa.array([packed(found)], pa.binary())], ["heap", "rows"])
+
+
+def survey(session: SparkSession, readings: Sequence[Reading], folder: Path) -> int:
+    """Stage the records that repeat an id, the touched groups of each group-by, and all of these as TOUCHED_GROUPS;
+    how many groups there are."""
+    parallelism = session.sparkContext.defaultParallelism
+    surveyor = Surveyor(readings, portions(readings, parallelism), parallelism)
+    rows = exchange(session, surveyor, _FOUND).toArrow()
+    found: dict[int, list[pl.DataFrame]] = {}
+    for heap, table in zip(rows.column("heap").to_pylist(), rows.column("rows"), strict=True):
+        found.setdefault(heap, []).append(pl.DataFrame(unpacked(table.as_buffer())))
+    touched = [pl.DataFrame(schema=_TOUCHED)]
+    for number, parts in found.items():
+        reading, group_by = (heap := surveyor.heaps[number]).reading, heap.group_by
+        whole = pl.concat(parts)
+        if group_by is None:
+            _stage(whole, repeated_file(folder, reading.stream))
+            continue
+        _stage(whole, groups_file(folder, reading.stream, reading.group_bys.index(group_by)))
+        named = whole.select(
+            stream=pl.lit(reading.stream.name), group_by=pl.lit(group_by.name), group=GROUP, lo=LO, hi=HI
+        )
+        touched.append(named)
+    groups = pl.concat(touched)
+    _stage(groups, folder / TOUCHED_GROUPS / "part.parquet")
+    return groups.height
+
+
+def repeated(records: pl.DataFrame, event_id: str) -> pl.DataFrame:
+    """The PLACE of each record that is not the first to arrive of its event id (law 4).
+
+    The engine drops duplicates itself, but sees only the groups it is given: of an id whose copies name different
+    groups the later ones are dropped here.
+    """
+    several = records.filter(pl.col(event_id).is_duplicated()).sort(*ARRIVED)
+    return several.filter(~pl.col(event_id).is_first_distinct()).select(PLACE)
+
+
+def _parted(rows: pl.DataFrame, by: tuple[str, ...], buckets: int) -> Iterator[tuple[int, pl.DataFrame]]:
+    """The rows by bucket, those with equal `by` in one; at least one part, so that a heap is always received."""
+    if not by or not rows.height:
+        yield 0, rows
+        return
+    key = pl.struct(by) if len(by) > 1 else pl.col(*by)
+    numbered = rows.with_columns((key.hash() % buckets).alias(_BUCKET))
+    parts = numbered.partition_by(_BUCKET, as_dict=True, include_key=False)
+    yield from ((bucket, part) for (bucket,), part in parts.items())
+
+
+def _stage(rows: pl.DataFrame, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows.write_parquet(file)
