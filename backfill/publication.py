@@ -1,14 +1,15 @@
 """Corrections to Kafka: alert records with `source: backfill`, all of a run in one transaction.
 
-A transaction that a crash leaves open is aborted when the next one begins. What was committed is not said again: the
-next run finds it among the archived alerts, and a publish that is tried again finds it on the topic behind them.
+There is one publisher at a time: who comes next settles what the one before has left open, and keeps it from saying
+more. Only then does it look at what was said since the run has read the alerts, so nothing is said twice, whenever the
+one before was killed.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import kafka.errors
@@ -22,26 +23,30 @@ _TRANSACTIONAL_ID = "nightjar-backfill"
 _DELIVERY_SECONDS = 60
 
 
-def publish(config: BackfillConfig, corrections: pl.DataFrame, archived: Mapping[int, int]) -> int:
+def publish(
+    config: BackfillConfig, corrections: pl.DataFrame, archived: Mapping[int, int], note: Callable[[], object]
+) -> int:
     """Put the corrections (see reconciliation.corrections) on the alerts topic; returns how many.
 
-    archived: partition of the topic to the offset of the last alert that the run knew.
+    archived: partition of the topic to the offset of the last alert that the run knew. note: called before any is
+    said, and only where none is refused.
 
     Raises:
-        BackfillError: Kafka did not take them; none of them counts then.
+        BackfillError: Kafka did not take them, or another run has said something else; none of them counts then.
     """
     if not corrections.height:
         return 0
     try:
-        said = _said_since(config, archived)
-        now = time.time_ns() // 1000
-        records = [correction_record(row, now) for row in corrections.iter_rows(named=True)]
-        new = [record for record in records if not _is_said(record, said)]
-        if not new:
-            return 0
         producer = KafkaProducer(transactional_id=_TRANSACTIONAL_ID, acks="all", **config.python_kafka)
         try:
             producer.init_transactions()
+            said = _said_since(config, archived)
+            now = time.time_ns() // 1000
+            records = [correction_record(row, now) for row in corrections.iter_rows(named=True)]
+            new = [record for record in records if not _is_said(record, said)]
+            note()
+            if not new:
+                return 0
             producer.begin_transaction()
             sent = []
             for record in new:

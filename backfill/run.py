@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -96,9 +97,8 @@ class Run:
         published = 0
         if request.publish:
             staged = pl.read_parquet(request.staged(config.lake) / CORRECTED / "*.parquet")
-            if staged.height:
-                results.note_corrections(session, config, request)
-            published = publish(config, staged, self._archived_alerts())
+            note = partial(results.note_corrections, session, config, request)
+            published = publish(config, staged, self._archived_alerts(), note)
         changed = results.publish_violations(session, config, request, self._notes.ruleset(config, request))
         results.publish_reconciliation(session, config, request)
         return {"published": published, "violations_changed": changed}

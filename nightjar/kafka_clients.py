@@ -59,9 +59,16 @@ def producer(settings: Settings, **options: Any) -> kafka.KafkaProducer:
 def consumer(settings: Settings, *topics: str, **options: Any) -> kafka.KafkaConsumer:
     """A consumer of whole topics without a group, from their beginning unless `options` say otherwise.
 
+    It reads what is committed: corrections of a backfill that was killed half-way are none.
     Raises KafkaError where no broker answers.
     """
-    given = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "allow_auto_create_topics": False, **options}
+    given = {
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "allow_auto_create_topics": False,
+        "isolation_level": "read_committed",
+        **options,
+    }
     return _connected(kafka.KafkaConsumer, settings, given, *topics)
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from backfill.config import BackfillConfig
 from backfill.run import STAGES, Run
+from lake.reading import scan
+from lake.tables import CORRECTIONS, RECONCILIATION, VIOLATIONS
 from nightjar import topics
 from nightjar.backfill_config import backfill_config
 from nightjar.backfill_requests import request_of
@@ -70,6 +72,14 @@ class Night:
         with Reader(self.settings, self.settings.alerts_topic) as reader:
             return pl.read_ndjson(b"\n".join(record.value for record in reader.all()), infer_schema_length=None)
 
+    def results(self) -> dict[str, list[dict[str, Any]]]:
+        """The rows of the tables of results, but for which run wrote them, by the tables' names."""
+        found = {}
+        for table in (VIOLATIONS, RECONCILIATION, CORRECTIONS):
+            rows = scan(self.config.lake.root, table).drop("run_id", strict=False).collect()
+            found[table.name] = rows.sort(rows.columns).to_dicts()
+        return found
+
 
 @pytest.fixture(scope="session")
 def night(spark: "SparkSession", broker: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Night:
@@ -103,15 +113,17 @@ def night(spark: "SparkSession", broker: LocalKafka, tmp_path_factory: pytest.Te
 
 @dataclass(frozen=True)
 class FirstNight:
-    """What the first run of the day counted; said: the alerts topic before it."""
+    """What the first run of the day counted, and the results it left; said: the alerts topic before it."""
 
     night: Night
     said: pl.DataFrame
     counts: dict[str, Any]
+    results: dict[str, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="session")
 def first_night(night: Night) -> FirstNight:
     """The day after its first run."""
     said = night.alerts()
-    return FirstNight(night, said, night.run("first"))
+    counts = night.run("first")
+    return FirstNight(night, said, counts, night.results())

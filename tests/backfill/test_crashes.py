@@ -1,0 +1,258 @@
+"""A day whose backfill is killed, for real and at the worst moments, and runs of one day that overlap."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psutil
+import pyarrow as pa
+import pytest
+
+from backfill import publication
+from backfill.config import BackfillError
+from backfill.staging import CORRECTED
+from lake import delta
+from lake.reading import scan
+from lake.tables import CORRECTIONS, VIOLATIONS, events_table
+from nightjar import topics
+from nightjar.backfill_config import backfill_config
+from nightjar.kafka_clients import consumer, producer
+from nightjar.reading import Reader
+from nightjar.settings import PREFIX
+from rules.durations import format_duration
+from rules.timestamps import iso_text, microseconds
+from tests.backfill.conftest import DAY, FirstNight, Night
+from tests.backfill.test_run import expected, standing
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+
+SECONDS = 120.0
+SHARED = {"arrival", "data_dir", "bootstrap_servers"}
+
+# The stage that publishes, but that it stays in its transaction once the broker has all of it.
+HELD = """
+import runpy, threading
+from kafka import KafkaProducer
+
+def hold(producer):
+    producer.flush()
+    threading.Event().wait()
+
+KafkaProducer.commit_transaction = hold
+runpy.run_module("nightjar.backfill_stage", run_name="__main__")
+"""
+
+
+@pytest.fixture
+def copied(night: Night, tmp_path: Path) -> Night:
+    """The day as the job has left it, on topics of its own, and no lake yet."""
+    own = f"c{uuid.uuid4().hex[:8]}"
+    before = night.settings.alerts_topic[: len(own)]  # as long: the job tells the topics' names, too
+    names = {name: value for name, value in night.settings.model_dump().items() if name.endswith("_topic")}
+    renamed = {name: own + value.removeprefix(before) for name, value in names.items()}
+    settings = night.settings.model_copy(update={**renamed, "data_dir": tmp_path})
+    streams = {
+        name: replace(stream, topic=own + stream.topic.removeprefix(before))
+        for name, stream in night.config.streams.items()
+    }
+    topics.ensure(settings, streams.values())
+    with producer(settings, linger_ms=5) as client:
+        for topic in topics.topics(night.settings, night.config.streams.values()):
+            with Reader(night.settings, topic.name) as reader:
+                for record in reader.all():
+                    if b'"source": "backfill"' not in record.value:  # what other tests have corrected
+                        client.send(
+                            own + topic.name.removeprefix(before),
+                            record.value.replace(before.encode(), own.encode()),
+                            key=record.key,
+                            partition=record.partition,
+                            timestamp_ms=record.arrival // 1000,
+                        )
+        client.flush()
+    return replace(night, config=backfill_config(settings, streams), settings=settings)
+
+
+def environment(night: Night) -> dict[str, str]:
+    """What leads a process to the night's topics and lake."""
+    declared = night.settings.data_dir / "streams.toml"
+    with declared.open("w") as file:
+        for name, stream in night.config.streams.items():
+            file.write(
+                f"[streams.{name}]\ntopic = {json.dumps(stream.topic)}\nevent_id = {json.dumps(stream.event_id)}\n"
+                f"event_time = {json.dumps(stream.event_time)}\nentities = {json.dumps(stream.entities)}\n"
+                f"allowed_lateness = {json.dumps(format_duration(stream.allowed_lateness))}\n"
+                f"max_future_skew = {json.dumps(format_duration(stream.max_future_skew))}\n[streams.{name}.fields]\n"
+            )
+            file.writelines(f"{field} = {json.dumps(str(kind))}\n" for field, kind in stream.fields.items())
+    every = night.settings.model_dump()
+    given = {name: value for name, value in every.items() if name.endswith("_topic") or name in SHARED}
+    given |= {"streams": declared, "driver_memory": "1g", "spark_master": "local[2]"}
+    short_lived = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"}
+    return {**os.environ, **short_lived, **{f"{PREFIX}{name}".upper(): str(value) for name, value in given.items()}}
+
+
+def killed_when(night: Night, condition: Callable[[], bool], *command: str) -> None:
+    """Run Python with these arguments, and kill it and all that it has started at the moment the condition holds."""
+    log = night.settings.data_dir / "killed.log"
+    with log.open("wb") as out:
+        process = psutil.Popen([sys.executable, *command], stdout=out, stderr=subprocess.STDOUT, env=environment(night))
+    try:
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            assert process.poll() is None, f"it ended by itself:\n{log.read_text()}"
+            assert time.monotonic() < deadline, f"it did not get there:\n{log.read_text()}"
+            time.sleep(0.002)
+    finally:
+        family = [process, *process.children(recursive=True)]
+        for member in family:
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
+        psutil.wait_procs(family)
+
+
+def stage(name: str, run_id: str) -> list[str]:
+    """The arguments of a stage's program."""
+    return [name, "--run-id", run_id, "--day", DAY.date().isoformat()]
+
+
+def corrections_of(night: Night) -> list[tuple[str, int]]:
+    """(alert id, revision) of the corrections that are on Kafka, repeated ones too, in order."""
+    said = night.alerts().filter(pl.col("source") == "backfill")
+    return sorted(said.select("alert_id", "revision").iter_rows())
+
+
+def noted(night: Night) -> list[tuple[str, int]]:
+    """The same of the table of corrections."""
+    rows = scan(night.config.lake.root, CORRECTIONS).select("alert_id", "revision").collect()
+    return sorted(rows.iter_rows())
+
+
+@contextmanager
+def uncommitted(night: Night) -> Iterator[Callable[[], int]]:
+    """How many corrections have come to the topic so far, in open transactions, too."""
+    count = 0
+    with consumer(night.settings, night.settings.alerts_topic, isolation_level="read_uncommitted") as client:
+
+        def counted() -> int:
+            nonlocal count
+            for records in client.poll(timeout_ms=20).values():
+                count += sum(json.loads(record.value)["source"] == "backfill" for record in records)
+            return count
+
+        yield counted
+
+
+def test_killed_and_run_again_it_says_everything_once(first_night: FirstNight, copied: Night) -> None:
+    """Killed in mid-batch of the archive, in its transaction, and between Kafka and the tables."""
+    night = copied
+    root = night.config.lake.root
+    events = [events_table(stream) for stream in night.config.streams.values()]
+
+    def archived() -> list[bool]:
+        return [(root / table.name / "_delta_log" / f"{1:020}.json").exists() for table in events]
+
+    killed_when(night, lambda: any(archived()), "-m", "nightjar.cli", "backfill", "--day", DAY.date().isoformat())
+    assert not (root / "_archive" / "commits" / "0").exists(), "it was killed in the middle of a batch"
+    night.run("killed", "archive")
+    for name, share in night.history.streams.items():
+        offsets = scan(root, events_table(night.config.streams[name])).select("offset").collect()["offset"]
+        assert offsets.sort().to_list() == list(range(share.plan.num_rows)), name
+
+    count, said = night.run("killed", "evaluate", "reconcile")["corrections"], night.alerts()
+    assert count == first_night.counts["corrections"] > 0
+
+    with uncommitted(night) as come:
+        killed_when(night, lambda: come() == count, "-c", HELD, *stage("publish", "killed"))
+    assert night.alerts().height == said.height, "what is not committed was not said"
+
+    with Reader(night.settings, night.settings.alerts_topic).to_end() as reader:
+        killed_when(night, lambda: bool(reader.poll(20)), "-m", "nightjar.backfill_stage", *stage("publish", "killed"))
+    assert len(corrections_of(night)) == count
+    assert delta.version(root, VIOLATIONS) == 0, "it was killed before the tables"
+
+    assert night.run("killed", "publish")["published"] == 0
+    assert night.alerts().height == said.height + count
+    assert corrections_of(night) == noted(night) == sorted(set(noted(night)))
+    assert standing(night.alerts()) == expected(night)
+    assert night.results() == first_night.results
+    again = night.run("again", "archive", "evaluate", "reconcile", "publish")
+    assert (again["corrections"], again["published"], again["violations_changed"]) == (0, 0, 0)
+    assert corrections_of(night) == noted(night)
+    assert night.results() == first_night.results
+
+
+def test_runs_of_one_day_that_overlap_say_nothing_twice(copied: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another run has said is not said again; where it has said something else, a run is refused whole."""
+    night = copied
+    count = night.run("a", "archive", "evaluate", "reconcile")["corrections"]
+    assert count > 0
+    staging = night.config.lake.root / "staging"
+    shutil.copytree(staging / "a", staging / "b")  # a run that began at the same time
+    late = late_payment(night)
+    assert night.run("c", "archive", "evaluate", "reconcile")["corrections"] >= count
+
+    told = []
+    said_since = publication._said_since
+
+    def overtaken(*given: Any) -> Any:
+        found = said_since(*given)
+        monkeypatch.undo()
+        told.append(night.run("b", "publish")["published"])
+        return found
+
+    monkeypatch.setattr(publication, "_said_since", overtaken)
+    with pytest.raises(BackfillError, match="not published"):
+        night.run("a", "publish")
+    assert told == [count]
+    said, results = corrections_of(night), night.results()
+    assert said == noted(night) == sorted(set(said))
+    assert night.run("a", "publish")["published"] == 0, "both say the same"
+    assert (corrections_of(night), night.results()) == (said, results)
+
+    with pytest.raises(BackfillError, match="another run has corrected it meanwhile"):
+        night.run("c", "publish")
+    assert (corrections_of(night), night.results()) == (said, results)
+
+    night.run("d", "archive", "evaluate", "reconcile", "publish")
+    assert corrections_of(night) == noted(night) == sorted(set(noted(night)))
+    assert set(noted(night)) > set(said)
+    assert standing(night.alerts()) == expected(late)
+
+
+def late_payment(night: Night) -> Night:
+    """One more payment comes in the evening, that counts for a correction which is staged; the night with it."""
+    stream = night.config.streams["transactions"]
+    staged = pl.read_parquet(night.config.lake.root / "staging" / "a" / CORRECTED / "*.parquet")
+    about = staged.filter((pl.col("rule_id") == "busy") & (pl.col("kind") == "alert")).sort("event_time")
+    at, customer = about["event_time"][0] - timedelta(seconds=1), json.loads(about["group"][0])["customer_id"]
+    arrival = DAY + timedelta(hours=23)
+    event = {
+        "transaction_id": "evening", "event_time": iso_text(microseconds(at)), "customer_id": customer,
+        "terminal_id": "another", "amount": "60.00",
+    }  # fmt: skip
+    with Reader(night.settings, night.settings.job_progress_topic) as reader:
+        progress = [json.loads(record.value) for record in reader.all()]
+    told = [record for record in progress if record["kind"] == "job"][-1]
+    told["consumed"][stream.topic]["0"] += 1  # as if the job had read it, which would change nothing it has said
+    with producer(night.settings) as client:
+        stamp = microseconds(arrival) // 1000
+        client.send(stream.topic, json.dumps(event).encode(), key=customer.encode(), timestamp_ms=stamp).get(30)
+        client.send(night.settings.job_progress_topic, json.dumps(told).encode(), key=b"job").get(30)
+    share = night.history.streams["transactions"]
+    row = {**event, "event_time": at, "amount": Decimal(event["amount"]), "arrival_time": arrival}
+    added = pa.Table.from_pylist([row], share.events.schema)
+    both = replace(share, events=pa.concat_tables([share.events, added]))
+    history = replace(night.history, streams={**night.history.streams, "transactions": both})
+    return replace(night, history=history)
