@@ -17,6 +17,9 @@ from rules_in_sql import connect
 from nightjar.cases import check, read_case
 from nightjar.simulate import simulate
 
+# A history is much to draw, and takes its time on a busy machine.
+LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
 
 @pytest.fixture(scope="module")
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
@@ -24,14 +27,14 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=LARGE)
 @given(histories())
 def test_stream_batch_reference_and_sql_say_the_same(connection: duckdb.DuckDBPyConnection, history: History) -> None:
     """Every measure at every event, and every alert in the end."""
     assert Agreement(history, connection).differences == []
 
 
-@settings(max_examples=settings().max_examples // 4, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 4, suppress_health_check=LARGE)
 @given(histories())
 def test_a_history_written_as_a_case_file_comes_out_as_the_reference_says(history: History) -> None:
     """So that what is found can be played, and kept."""
