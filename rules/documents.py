@@ -42,7 +42,7 @@ def read_json(text: str | bytes, *, where: str = "") -> Any:
 def _decoded(text: str | bytes, where: str) -> str:
     size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
-        raise refusal(f"has {size} bytes, more than {MAX_BYTES}", "Split it into several", where)
+        raise refusal(f"has more than {MAX_BYTES} bytes", "Split it into several", where)
     try:
         return text.decode("utf-8") if isinstance(text, bytes) else text
     except UnicodeDecodeError as failure:

@@ -1,0 +1,110 @@
+"""Hostile records and messages through packer and buckets: each record is counted once, or quarantined."""
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from bench.hostile_events import HostileEvents
+from bench.hostile_messages import CLOCKS, MESSAGES
+from rules.events import Rejection, check_skew, parse_event
+from rules.streams import load_streams
+from rules.timestamps import parse_timestamp
+from streaming import processor
+from streaming.config import Topics
+from streaming.hashing import shuffle_key
+from streaming.pack import Packer
+from streaming.parse import column_of
+from streaming.processor import BucketPlan, BucketProcessor
+from streaming.rulebook import Route, RuleMessage
+from streaming.wire import SENT_AT
+from tests.streaming.test_processor import Store
+
+STREAMS = {"transactions": load_streams()["transactions"]}
+STREAM = STREAMS["transactions"]
+TOPICS = Topics()
+ROUTES = tuple(Route(STREAM.name, entity) for entity in STREAM.entities)
+NOON = parse_timestamp("2026-01-20T12:00:00Z", zone_required=True) or 0
+GOOD = {
+    "transaction_id": '"t"', "event_time": "0", "customer_id": '"c1"', "terminal_id": '"m1"', "amount": "12.34",
+}  # fmt: skip
+RULE = {
+    "id": "any", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 1", "effective": "2000-01-01",
+    "measures": {"n": {"count": "*", "over": "1h"}, "spent": {"sum": "amount", "over": "1h"}},
+    "description": "{n} payments of {customer_id}: {spent}",
+}  # fmt: skip
+# What Kafka takes unless it is told otherwise.
+LARGEST = 1_048_576
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "_cache", {})
+
+
+def batch(sent: list[tuple[str, bytes]]) -> pa.Table:
+    """Records (topic, value) that the JVM was not sure of."""
+    rows = len(sent)
+    nothing = pa.nulls(rows, pa.struct([pa.field(name, kind.arrow) for name, kind in STREAM.fields.items()]))
+    return pa.table(
+        {
+            "topic": pa.array([topic for topic, _ in sent]),
+            "partition": pa.repeat(pa.scalar(0, pa.int32()), rows),
+            "offset": pa.array(range(1, rows + 1), pa.int64()),
+            "timestamp": pa.repeat(pa.scalar(NOON, pa.int64()), rows).cast(pa.timestamp("us", "UTC")),
+            SENT_AT: pa.nulls(rows, pa.int64()),
+            "raw": pa.array([value for _, value in sent], pa.binary()),
+            column_of(STREAM): nothing,
+        }
+    )
+
+
+def said(sent: list[tuple[str, bytes]]) -> dict[str, list[dict[str, Any]]]:
+    """What one micro-batch of these records says, by topic; each line is one that Kafka takes."""
+    plan = BucketPlan(
+        "checkpoint", "run", STREAMS, ROUTES, 2, 0, TOPICS, (RuleMessage(0, 0, json.dumps(RULE).encode()),)
+    )
+    packed: dict[int, list[Row]] = {}
+    for bucket, kind, payload in Packer(STREAMS, ROUTES, 2, 2, "rules", "clock").packed(batch(sent)):
+        packed.setdefault(bucket, []).append(Row(kind=kind.value, payload=payload))
+    found: dict[str, list[dict[str, Any]]] = {}
+    for bucket, rows in packed.items():
+        task = BucketProcessor(plan)
+        task.init(Store())  # type: ignore[arg-type]
+        for row in task.handleInputRows((shuffle_key(bucket, 2),), iter(rows), None):  # type: ignore[arg-type]
+            for line in row.lines.split("\n"):
+                assert len(line.encode()) < LARGEST
+                found.setdefault(row.topic, []).append(json.loads(line.split("\t", 2)[2]))
+    return found
+
+
+def test_every_record_is_counted_once_or_quarantined() -> None:
+    """Used, duplicate and late ones add up with those in quarantine, whose reasons are those of parse_event."""
+    source = HostileEvents(STREAM, [GOOD], random.Random(1), rarely=0.01)  # noqa: S311  nothing secret is drawn
+    records = [source.record(NOON).value or b"" for _ in range(1000)]
+    read = [parse_event(record, STREAM) for record in records]
+    usable = [
+        event for event in read if isinstance(event, dict) and check_skew(event["event_time"], NOON, STREAM) is None
+    ]
+    told = said([("transactions", record) for record in records])
+    counted = Counter[str]()
+    for bucket in told[TOPICS.job_progress]:
+        counted.update(bucket["counts"])
+    assert counted["events"] == len(usable)
+    assert counted["events"] + len(told[TOPICS.quarantine]) == len(records)
+    assert counted["late"] == len(told[TOPICS.late_events]) > 0
+    reasons = Counter(event.reason.value for event in read if isinstance(event, Rejection))
+    assert Counter(record["reason"] for record in told[TOPICS.quarantine]) - Counter(future_event_time=1000) == reasons
+    assert told[TOPICS.alerts]
+
+
+def test_hostile_messages_are_answered_and_stop_nothing() -> None:
+    """Each rule message but an activation of nothing is rejected; clocks that are none are passed over."""
+    told = said([*(("rules", message or b"") for message in MESSAGES), *(("clock", clock or b"") for clock in CLOCKS)])
+    activations = sum(b'"activate"' in (message or b"") for message in MESSAGES)
+    assert [answer["status"] for answer in told[TOPICS.rule_status]] == ["REJECTED"] * (len(MESSAGES) - activations)
+    assert all(answer["reasons"] for answer in told[TOPICS.rule_status])
