@@ -129,7 +129,9 @@ class Settings(BaseSettings):
         2, description="Tasks of the job's stateful stage. At most the number of cores."
     )
     buckets: PositiveInt = Field(
-        4, description="Buckets of keyed state. Fixed for a checkpoint's life; 1 to 4 a shuffle partition is good."
+        4,
+        description="Buckets of keyed state; 1 to 4 a shuffle partition is good. "
+        "`nightjar stream rebuild --buckets` changes them.",
     )
     max_offsets_per_trigger: PositiveInt = Field(200_000, description="Most records one micro-batch reads.")
     slow_batch_warning: Duration = Field("5s", description="A micro-batch that takes longer is logged as a warning.")

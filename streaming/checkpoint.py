@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,15 @@ from rules.streams import Stream
 from streaming.config import JobConfig, JobError
 from streaming.rulebook import Route
 
-FORMAT = 1
+# Raised by whatever changes what older code wrote: this file, the numbering of buckets (hashing.py), their state
+# (statelog.py, the engine's Delta), or the stateful operator's variables. 2: a checkpoint may begin with state.
+FORMAT = 2
+_READ = (1, 2)
 _FILE = "nightjar.json"
+_REBUILD = "nightjar stream rebuild"
+_REBUILT = "rebuilt-"
+
+Offsets = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True)
@@ -27,12 +36,39 @@ class Identity:
 
 def query_folder(config: JobConfig) -> Path:
     """Spark's own part of the checkpoint."""
-    return config.checkpoint / "query"
+    return _folder(config) / "query"
+
+
+def initial_state(config: JobConfig) -> Path | None:
+    """The folder of the state that a rebuilt checkpoint begins with (see initial.py), until a batch is committed."""
+    folder = _folder(config) / "initial"
+    return folder if folder.is_dir() and _committed(config) is None else None
 
 
 def refuse_unfit(config: JobConfig) -> None:
     """Raise what `settle` will, as far as that can be said without the rules: before Spark is started."""
     _found(config)
+
+
+@contextmanager
+def rebuilding(config: JobConfig, routes: list[Route], begins: Offsets) -> Iterator[tuple[Identity, Path]]:
+    """Make the checkpoint anew: yields its identity and the folder that takes its initial state.
+
+    begins: the offsets at which it goes on. When the block ends well the new checkpoint takes the old one's place, by
+    the replacing of one file; until then, and where the block fails, the old one is as it was.
+    """
+    _remove_others(config)
+    name = uuid.uuid4().hex
+    folder = config.checkpoint / f"{_REBUILT}{name[:12]}"
+    initial = folder / "initial"
+    initial.mkdir(parents=True)
+    try:
+        yield Identity(name, tuple(routes)), initial
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    _write(config, {"name": name, "folder": folder.name, "begins": begins}, routes)
+    _remove_others(config)
 
 
 def settle(config: JobConfig, routes: list[Route]) -> Identity:
@@ -47,31 +83,69 @@ def settle(config: JobConfig, routes: list[Route]) -> Identity:
         raise _unfit(config, "its routes are not those of the rules topic", "Name the rules topic it was made with")
     # A stream that was declared later has its entity fields before the routes that rules have asked for.
     numbered = kept + [route for route in routes if route not in kept]
+    _write(config, found, numbered)
+    if _committed(config) is not None:  # then it is in Spark's state
+        shutil.rmtree(_folder(config) / "initial", ignore_errors=True)
+    return Identity(found["name"], tuple(numbered))
+
+
+def committed_offsets(config: JobConfig) -> Offsets:
+    """Topic -> partition -> the offset after the last record of the last batch that was committed.
+
+    Before the first batch: where a rebuilt checkpoint begins, and for another nothing.
+    """
+    last = _committed(config)
+    if last is None:
+        read = _kept(config).get("begins", {})
+    else:
+        lines = (query_folder(config) / "offsets" / str(last)).read_text().splitlines()
+        # a line of version, a line of Spark's settings, then one for each source: there is one
+        read = json.loads(lines[2])
+    return {topic: {int(p): offset for p, offset in of.items()} for topic, of in read.items()}
+
+
+def _committed(config: JobConfig) -> int | None:
+    """The last batch that was committed."""
+    commits = query_folder(config) / "commits"
+    done = [int(file.name) for file in commits.iterdir() if file.name.isdigit()] if commits.is_dir() else []
+    return max(done, default=None)
+
+
+def _folder(config: JobConfig) -> Path:
+    return config.checkpoint / _kept(config).get("folder", "")
+
+
+def _kept(config: JobConfig) -> dict[str, Any]:
+    """What is written in the file, if anything; whether it fits is for `_found` to say."""
+    try:
+        kept = json.loads((config.checkpoint / _FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _write(config: JobConfig, kept: Mapping[str, Any], routes: list[Route]) -> None:
     wanted = {
+        **{key: kept[key] for key in ("name", "folder", "begins") if key in kept},
         "format": FORMAT,
-        "name": found["name"],
         "buckets": config.buckets,
         "shuffle_partitions": config.shuffle_partitions,
         "streams": {name: _declaration(stream) for name, stream in config.streams.items()},
-        "routes": [{"stream": route.stream, "field": route.field} for route in numbered],
+        "routes": [{"stream": route.stream, "field": route.field} for route in routes],
     }
     config.checkpoint.mkdir(parents=True, exist_ok=True)
     path = config.checkpoint / _FILE
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(wanted, indent=1))
     partial.replace(path)
-    return Identity(found["name"], tuple(numbered))
 
 
-def committed_offsets(config: JobConfig) -> Mapping[str, Mapping[int, int]]:
-    """Topic -> partition -> the offset after the last record of the last batch that was committed; empty before."""
-    commits = query_folder(config) / "commits"
-    done = [int(file.name) for file in commits.iterdir() if file.name.isdigit()] if commits.is_dir() else []
-    if not done:
-        return {}
-    lines = (query_folder(config) / "offsets" / str(max(done))).read_text().splitlines()
-    # a line of version, a line of Spark's settings, then one for each source: there is one
-    return {topic: {int(p): offset for p, offset in of.items()} for topic, of in json.loads(lines[2]).items()}
+def _remove_others(config: JobConfig) -> None:
+    """Remove what earlier checkpoints in this place, and rebuilding that did not end, have left."""
+    ours = query_folder(config)
+    for old in [*config.checkpoint.glob(f"{_REBUILT}*"), config.checkpoint / "query"]:
+        if old.is_dir() and old not in (ours, ours.parent):
+            shutil.rmtree(old)
 
 
 def _declaration(stream: Stream) -> dict[str, Any]:
@@ -92,37 +166,52 @@ def _found(config: JobConfig) -> dict[str, Any]:
         _check(found, config)
         return found
     if query_folder(config).exists():
-        raise _unfit(config, f"{_FILE} is missing", "Name a folder of nightjar alone")
+        raise _unfit(config, f"{_FILE} is missing", f"If the folder is nightjar's, `{_REBUILD}` makes it anew")
     return {"name": uuid.uuid4().hex, "routes": []}
 
 
 def _read(path: Path, config: JobConfig) -> dict[str, Any]:
+    put_back = f"Put back what was there, or `{_REBUILD}` makes it anew from the lake"
     try:
         found: dict[str, Any] = json.loads(path.read_text())
-    except ValueError:
-        raise _unfit(config, f"{_FILE} is not JSON", "Put back what was there") from None
-    if found.get("format") != FORMAT:
-        raise _unfit(config, f"its format is {found.get('format')}, this version reads {FORMAT}", "Run its version")
+        written = found["format"]
+    except (ValueError, KeyError, TypeError):
+        raise _unfit(config, f"{_FILE} is not what nightjar wrote", put_back) from None
+    if written not in _READ:
+        what = f"its format is {written}, this release reads {' and '.join(map(str, _READ))}"
+        raise _unfit(config, what, f"`{_REBUILD}` makes it anew from the lake; or run the release that wrote it")
+    lacking = [key for key in ("name", "buckets", "shuffle_partitions", "streams", "routes") if key not in found]
+    if lacking:
+        raise _unfit(config, f"{_FILE} lacks {', '.join(lacking)}", put_back)
     return found
 
 
 def _check(found: Mapping[str, Any], config: JobConfig) -> None:
-    for setting in ("buckets", "shuffle_partitions"):
+    for setting, option in (("buckets", " --buckets {}"), ("shuffle_partitions", "")):
         was, now = found[setting], getattr(config, setting)
         if was != now:
-            raise _unfit(
-                config, f"it was made with {setting} = {was}, and the setting is {now}", f"Set {setting} = {was}"
-            )
+            what = f"it was made with {setting} = {was}, and the setting is {now}"
+            command = f"{_REBUILD}{option.format(now)}"
+            raise _unfit(config, what, f"Set {setting} = {was}, or `{command}` makes it anew from the lake")
     for name, kept in found["streams"].items():
         if name not in config.streams:
-            raise _unfit(config, f"it holds events of stream {name}, which is no longer declared", f"Declare {name}")
+            what = f"it holds events of stream {name}, which is no longer declared"
+            raise _unfit(config, what, f"Declare {name}, or `{_REBUILD}` makes it anew without it")
         now = _declaration(config.streams[name])
         for key, value in kept.items():
             if now[key] != value:
-                remedy = "Declare it as it was"
-                raise _unfit(config, f"streams.{name}.{key} was {value} and is {now[key]}", remedy)
+                what = f"streams.{name}.{key} was {_shown(value)} and is {_shown(now[key])}"
+                # offsets of another topic say nothing of what was read
+                anew = "" if key == "topic" else f", or `{_REBUILD}` makes it anew from the lake"
+                raise _unfit(config, what, f"Declare it as it was{anew}")
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)
 
 
 def _unfit(config: JobConfig, what: str, remedy: str) -> JobError:
-    start_anew = "or set checkpoint_dir to a new folder: the job then reads the topics from their beginning"
-    return JobError(what, where=f"checkpoint {config.checkpoint}", remedy=f"{remedy}, {start_anew}")
+    start_anew = (
+        "A new folder as checkpoint_dir starts from nothing: the job then reads the topics from their beginning"
+    )
+    return JobError(what, where=f"checkpoint {config.checkpoint}", remedy=f"{remedy}. {start_anew}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
 from rules.engine.strings import hash_bytes
+from streaming.rulebook import WHOLE_STREAM, Route
 
 _NOTHING = np.zeros(1, np.uint8)
 _KEYS_APART = 1 << 16  # more buckets than anybody has
@@ -47,6 +50,26 @@ def _texts(values: pa.Array) -> pa.Array:
     elif pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
     return values.cast(pa.string())
+
+
+def buckets_of(number: int, route: Route, buckets: int) -> range:
+    """The buckets of the route with this number; all events of the whole-stream route are in its first."""
+    first = number * buckets
+    return range(first, first + (1 if route.field == WHOLE_STREAM else buckets))
+
+
+def divided(batch: pa.RecordBatch, values: pa.Array | None, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """(place among a route's buckets, the rows of that bucket in their order).
+
+    values: of the route's field, a row each; None: the whole-stream route.
+    """
+    numbers = np.zeros(batch.num_rows, np.int64) if values is None else bucket_numbers(values, buckets)
+    order = np.argsort(numbers, kind="stable")
+    in_order = numbers[order]
+    ordered = batch.take(pa.array(order))
+    starts = np.flatnonzero(np.diff(in_order, prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
+        yield int(in_order[start]), ordered.slice(start, end - start)
 
 
 def shuffle_key(bucket: int, partitions: int) -> int:

@@ -18,13 +18,13 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from kafka import KafkaConsumer, KafkaProducer
 
-from streaming.checkpoint import committed_offsets, query_folder, refuse_unfit, settle
+from streaming.checkpoint import committed_offsets, initial_state, query_folder, refuse_unfit, settle
 from streaming.clock import Arrivals, clock_record, clocks_of_standings
 from streaming.config import JobConfig, JobError
 from streaming.pack import Packer
@@ -46,6 +46,22 @@ TELL_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 
 _FETCH_BYTES = 64 * 1024
+
+_GOES_ON = "The log above has the cause; once it is gone, start the job again: it goes on where it was"
+_UNREADABLE_STATE = (
+    "Where the checkpoint's files cannot be put right, `nightjar stream rebuild` makes it anew from the lake"
+)
+# Spark's errors where a checkpoint lacks something, was written by another plan, or has offsets that Kafka let go of.
+_ERRORS_OF_STATE = (
+    "STATE_STORE",
+    "STREAMING_STATEFUL_OPERATOR",
+    "STREAMING_CHECKPOINT",
+    "CHECKPOINT_FILE",
+    "DATA_LOSS",
+)
+
+# Spark's number for a partition's beginning.
+_EARLIEST = -2
 
 
 def run(
@@ -86,7 +102,8 @@ class Driver:
         self._config = config
         self._session = session
         self._producer = producer
-        self._arrivals = Arrivals(config, consumers[0])
+        self._consumer = consumers[0]
+        self._arrivals = Arrivals(config, self._consumer)
         self._watch = RuleWatch(config, consumers[1])
         self._routes: tuple[Route, ...] = ()
         self._activated: set[bytes] = set()
@@ -125,16 +142,29 @@ class Driver:
         packer = Packer(
             config.streams, identity.routes, config.buckets, config.shuffle_partitions, topics.rules, topics.clock
         )
-        begins = committed_offsets(config).get(topics.rules, {}).get(0, 0)
+        begins = committed_offsets(config)
         plan = BucketPlan(
             identity.name, self._incarnation, config.streams, identity.routes, config.buckets,
-            config.activation_delay, topics, watch.before(begins),
+            config.activation_delay, topics, watch.before(begins.get(topics.rules, {}).get(0, 0)),
         )  # fmt: skip
-        rows = evaluated(kafka_records(self._session, config), config, packer, plan)
+        records = kafka_records(self._session, config, self._starting_offsets(begins))
+        rows = evaluated(records, config, packer, plan, initial_state(config))
         query = started(rows, config, str(query_folder(config).resolve()), "nightjar")
         self._told_batch = -1
         _log.info("the query runs", routes=len(identity.routes))
         return query
+
+    def _starting_offsets(self, begins: Mapping[str, Mapping[int, int]]) -> str:
+        """Where a checkpoint without a batch begins, as Spark takes it; what is not named is read from its beginning.
+
+        Spark heeds it in the first batch only.
+        """
+        if not begins:
+            return "earliest"
+        partitions = {topic: self._consumer.partitions_for_topic(topic) or () for topic in subscribed(self._config)}
+        return json.dumps(
+            {t: {str(p): begins.get(t, {}).get(p, _EARLIEST) for p in sorted(of)} for t, of in partitions.items()}
+        )
 
     def _activate(self) -> None:
         """Publish, once, that the rules which wait for a route have it.
@@ -206,8 +236,13 @@ class Driver:
             raise JobError(
                 f"the query failed: {cause}",
                 where=str(self._config.checkpoint),
-                remedy="The log above has the cause; once it is gone, start the job again: it goes on where it was",
+                remedy=_UNREADABLE_STATE if is_of_state(detail) else _GOES_ON,
             )
+
+
+def is_of_state(detail: str) -> bool:
+    """Whether Spark says that it cannot go on from its checkpoint: by the names of its errors."""
+    return any(name in detail for name in _ERRORS_OF_STATE)
 
 
 def told_failure(text: str) -> tuple[str, str]:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rules.documents import MAX_BYTES
 from rules.events import Rejection, check_skew, parse_event
 from rules.streams import Stream
-from streaming.hashing import bucket_numbers, shuffle_key
+from streaming.hashing import buckets_of, divided, shuffle_key
 from streaming.parse import column_of
 from streaming.records import chunks, quarantine_line
 from streaming.rulebook import WHOLE_STREAM, Route
@@ -26,6 +26,8 @@ from streaming.wire import PRIMARY, SENT_AT, Kind, events_schema, to_ipc
 
 # The bucket that passes quarantined records on.
 _ANSWERING = 0
+# Bytes of parsed records that are packed at once; ordinary ones of a whole batch are fewer.
+_SLICE_BYTES = 128 * 1024 * 1024
 _MICROSECONDS = pa.timestamp("us", "UTC")
 
 Packed = tuple[int, Kind, bytes]
@@ -44,8 +46,7 @@ class Packer:
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Parsed records (see parse.parsed) to rows of wire.PACKED_SCHEMA."""
-        read = list(batches)
-        if read:
+        for read in _slices(batches):
             rows = list(self.packed(pa.Table.from_batches(read)))
             columns = [
                 pa.array([shuffle_key(bucket, self.partitions) for bucket, _, _ in rows], pa.int32()),
@@ -67,8 +68,7 @@ class Packer:
 
     def _to_every_bucket(self, kind: Kind, payloads: list[bytes]) -> Iterator[Packed]:
         for number, route in enumerate(self.routes):
-            first = number * self.buckets
-            for bucket in range(first, first + (1 if route.field == WHOLE_STREAM else self.buckets)):
+            for bucket in buckets_of(number, route, self.buckets):
                 yield from ((bucket, kind, payload) for payload in payloads)
 
     def _events(self, records: pa.Table, stream: Stream) -> Iterator[Packed]:
@@ -87,16 +87,12 @@ class Packer:
         for number, route in enumerate(self.routes):
             if route.stream != stream.name:
                 continue
-            for at, part in _split(batch, self._numbers(batch, route)):
+            values = None if route.field == WHOLE_STREAM else batch.column(route.field)
+            for at, part in divided(batch, values, self.buckets):
                 speaks = pa.repeat(pa.scalar(first), part.num_rows)
                 whole = pa.Table.from_arrays([*part.columns, speaks], schema=events_schema(stream))
                 yield number * self.buckets + at, Kind.EVENTS, to_ipc(whole)
             first = False
-
-    def _numbers(self, batch: pa.RecordBatch, route: Route) -> np.ndarray:
-        if route.field == WHOLE_STREAM:
-            return np.zeros(batch.num_rows, np.int64)
-        return bucket_numbers(batch.column(route.field), self.buckets)
 
 
 def read_suspects(records: pa.Table, stream: Stream) -> tuple[pa.Table, list[str]]:
@@ -119,6 +115,18 @@ def read_suspects(records: pa.Table, stream: Stream) -> tuple[pa.Table, list[str
     return pa.Table.from_arrays(arrays, schema=schema), rejected
 
 
+def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """The batches of a task, together as long as they are not too large: anybody may send megabytes of garbage."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.nbytes for each in held) > _SLICE_BYTES:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
 def _of_topic(records: pa.Table, topic: str) -> pa.Table:
     return records.filter(pc.equal(records.column("topic"), topic))
 
@@ -128,15 +136,15 @@ def _arrivals(records: pa.Table) -> pa.ChunkedArray:
 
 
 def _rules(records: pa.Table) -> list[bytes]:
-    return [
-        json.dumps({"offset": offset, "arrival": arrival, "value": raw.decode("utf-8", "surrogateescape")}).encode()
-        for offset, arrival, raw in zip(
-            records.column("offset").to_pylist(),
-            _arrivals(records).to_pylist(),
-            records.column("raw").to_pylist(),
-            strict=True,
-        )
-    ]
+    found = zip(
+        *(records.column(name).to_pylist() for name in ("offset", "raw")), _arrivals(records).to_pylist(), strict=True
+    )
+    written = []
+    for offset, raw, arrival in found:
+        # every bucket keeps the message: of one that is refused for its length no more than it takes to be so
+        value = raw[: MAX_BYTES + 1].decode("utf-8", "surrogateescape")
+        written.append(json.dumps({"offset": offset, "arrival": arrival, "value": value}).encode())
+    return written
 
 
 def _clocks(records: pa.Table) -> list[bytes]:
@@ -172,13 +180,3 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return pa.array(values, pa.int64()).cast(kind)
     return pa.array(values, kind)
-
-
-def _split(batch: pa.RecordBatch, numbers: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(number, the rows that have it), each in their order."""
-    order = np.argsort(numbers, kind="stable")
-    in_order = numbers[order]
-    ordered = batch.take(pa.array(order))
-    starts = np.flatnonzero(np.diff(in_order, prepend=-1))
-    for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
-        yield int(in_order[start]), ordered.slice(start, end - start)

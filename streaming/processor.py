@@ -24,6 +24,7 @@ from rules.streams import Stream
 from streaming.bucket import Bucket, Counts, failure_record, status_record
 from streaming.config import Topics
 from streaming.hashing import bucket_of
+from streaming.initial import HEAD
 from streaming.records import alert_lines, chunks, late_lines, line
 from streaming.rulebook import Route, RuleBook, RuleMessage
 from streaming.statelog import Head, StateLog
@@ -107,6 +108,18 @@ class BucketProcessor(StatefulProcessor):
         self._entries = _MapEntries(handle.getMapState("log", "number long", "value binary"))
         self._rules = handle.getValueState("rules", "value binary")
 
+    def handleInitialState(  # noqa: N802  Spark's name
+        self,
+        key: tuple[int],  # noqa: ARG002
+        initialState: Row,  # noqa: N803
+        timerValues: TimerValues,  # noqa: ARG002, N803
+    ) -> None:
+        """One row (see initial.py) of what a bucket begins with."""
+        if initialState.number == HEAD:
+            self._head.update((bytes(initialState.value),))
+        else:
+            self._entries.put(initialState.number, bytes(initialState.value))
+
     def handleInputRows(  # noqa: N802  Spark's name
         self,
         key: tuple[int],
@@ -135,10 +148,13 @@ class BucketProcessor(StatefulProcessor):
         bucket = cached.bucket
         read = time.perf_counter()
         said = self._receive(bucket, [json.loads(payload) for payload in packed.get(Kind.RULE, [])], number)
-        tables = [from_ipc(payload) for payload in packed.get(Kind.EVENTS, [])]
+        unread = [self._entries.get(entry) for entry in head.unread]
+        tables = [from_ipc(payload) for payload in unread + packed.get(Kind.EVENTS, [])]
         events = pa.concat_tables(tables) if tables else events_schema(stream).empty_table()
         heard = bucket.advance(events, self._clock(stream, packed.get(Kind.CLOCK, [])))
         evaluated = time.perf_counter()
+        for entry in head.unread:
+            self._entries.remove(entry)
         head = log.append(head, heard.delta, bucket.engine.horizon, bucket.engine.clock, asdict(bucket.counts))
         self._head.update((head.to_bytes(),))
         cached.version, cached.token = head.version, head.tokens[head.version]

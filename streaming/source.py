@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
@@ -27,23 +28,32 @@ def subscribed(config: JobConfig) -> list[str]:
     return [*(stream.topic for stream in config.streams.values()), config.topics.rules, config.topics.clock]
 
 
-def kafka_records(session: SparkSession, config: JobConfig) -> DataFrame:
-    """The source: every topic from its beginning, or from where the checkpoint stands."""
+def kafka_records(session: SparkSession, config: JobConfig, begins: str = "earliest") -> DataFrame:
+    """The source: every topic from where the checkpoint stands.
+
+    begins: where a checkpoint without a batch begins, as Spark writes `startingOffsets`.
+    """
     reader = session.readStream.format("kafka").options(**config.spark_kafka)
     return (
         reader.option("subscribe", ",".join(subscribed(config)))
-        .option("startingOffsets", "earliest")
+        .option("startingOffsets", begins)
         .option("includeHeaders", "true")
         .option("maxOffsetsPerTrigger", str(config.max_offsets_per_trigger))
         .load()
     )
 
 
-def evaluated(records: DataFrame, config: JobConfig, packer: Packer, plan: BucketPlan) -> DataFrame:
-    """Source rows to sink rows: topic, key, value, headers."""
+def evaluated(
+    records: DataFrame, config: JobConfig, packer: Packer, plan: BucketPlan, initial: Path | None = None
+) -> DataFrame:
+    """Source rows to sink rows: topic, key, value, headers.
+
+    initial: a folder of the state that a checkpoint without a batch begins with (see initial.py).
+    """
     rows = parsed(records, config.streams.values()).coalesce(config.shuffle_partitions)
     packed = rows.mapInArrow(packer.pack, PACKED_SCHEMA)
-    said = packed.groupBy("bucket").transformWithState(BucketProcessor(plan), OUTPUT_SCHEMA, "append", "none")
+    held = None if initial is None else records.sparkSession.read.parquet(str(initial)).groupBy("bucket")
+    said = packed.groupBy("bucket").transformWithState(BucketProcessor(plan), OUTPUT_SCHEMA, "append", "none", held)
     lines = said.select("topic", F.explode(F.split("lines", "\n")).alias("line"))
     parts = lines.select("topic", F.split("line", "\t", 3).alias("part"))
     header = F.struct(F.lit(SENT_AT).alias("key"), F.col("part")[1].cast("binary").alias("value"))

@@ -29,7 +29,7 @@ LARGEST_MERGED = 512 << 10
 # An engine further behind than this many batches is made anew.
 REMEMBERED = 64
 _SETTLED = 1 << 30  # the level of entries that take part in no merge
-_FIRST_INSTANT = -(1 << 55)  # some year before any event, within what Arrow can show
+FIRST_INSTANT = -(1 << 55)  # some year before any event, within what Arrow can show
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -61,7 +61,8 @@ class Entry:
 class Head:
     """The small value: how many batches there were, each recent one's token, and the entries in order of age.
 
-    clock: µs, how far arrival had come; counts: what was seen since the checkpoint began.
+    clock: µs, how far arrival had come; counts: what was seen since the checkpoint began; unread: numbers of entries
+    that hold no delta but events (wire.events_schema) that the next batch takes in with its own.
     A token is drawn anew by every attempt at a batch, so that an engine which took part in an attempt that failed is
     told from one that is where the log is.
     """
@@ -70,8 +71,9 @@ class Head:
     next_number: int = 0
     tokens: dict[int, str] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
-    clock: int = _FIRST_INSTANT
+    clock: int = FIRST_INSTANT
     counts: dict[str, int] = field(default_factory=dict)
+    unread: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
         """The head as the state store keeps it."""
@@ -85,7 +87,8 @@ class Head:
         read = json.loads(value)
         tokens = {int(version): token for version, token in read["tokens"].items()}
         entries = tuple(Entry(**entry) for entry in read["entries"])
-        return cls(**{**read, "tokens": tokens, "entries": entries})
+        unread = tuple(read.get("unread", ()))
+        return cls(**{**read, "tokens": tokens, "entries": entries, "unread": unread})
 
     def holds(self, version: int, token: str) -> bool:
         """Whether an engine that is at this version by this token has seen a beginning of this log."""
@@ -112,7 +115,7 @@ class StateLog:
         head: Head,
         delta: Delta,
         horizon: int,
-        clock: int = _FIRST_INSTANT,
+        clock: int = FIRST_INSTANT,
         counts: Mapping[str, int] | None = None,
     ) -> Head:
         """Keep a batch's delta, merge what is due, and return the new head.
@@ -154,7 +157,7 @@ def concat(deltas: list[Delta], event_time: str, horizon: int) -> Delta:
     """Deltas in their order as one, without events before `horizon` (µs); of each alert the last announcement."""
     events = pa.concat_tables([delta.events for delta in deltas])
     said = pa.concat_tables([delta.announcements for delta in deltas])
-    since = pa.scalar(max(horizon, _FIRST_INSTANT)).cast(pa.timestamp("us", "UTC"))
+    since = pa.scalar(max(horizon, FIRST_INSTANT)).cast(pa.timestamp("us", "UTC"))
     events = events.filter(pc.greater_equal(events.column(event_time), since))
     numbered = said.append_column("#", pa.array(np.arange(said.num_rows)))
     last = numbered.group_by(["event_id", "rule_id", "rule_version"]).aggregate([("#", "max")]).column("#_max")

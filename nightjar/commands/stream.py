@@ -1,18 +1,26 @@
-"""`nightjar stream`: the job, in the foreground."""
+"""`nightjar stream`: the job, in the foreground, and its checkpoint made anew."""
+
+import json
+from typing import Annotated
 
 import typer
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("stream")(stream)
+app = typer.Typer(name="stream", invoke_without_command=True)
 
 
-def stream() -> None:
+def register(main: typer.Typer) -> None:
+    """Add the commands."""
+    main.add_typer(app)
+
+
+@app.callback()
+def stream(context: typer.Context) -> None:
     """Run the job: events and rules from Kafka, alerts to Kafka, until it is told to stop.
 
     SIGTERM and Ctrl-C end it cleanly: it finishes its batch, and the next start goes on from there.
     """
+    if context.invoked_subcommand is not None:
+        return
     from nightjar import logs, topics
     from nightjar.job_config import job_config
     from nightjar.settings import load_settings
@@ -27,3 +35,40 @@ def stream() -> None:
     with sole_job(config.checkpoint):
         topics.ensure(settings, streams.values())
         job.run(config)
+
+
+@app.command()
+def rebuild(
+    buckets: Annotated[
+        int | None,
+        typer.Option(min=1, help="Buckets of the new checkpoint, instead of the setting.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Make the job's checkpoint anew from the lake, so that another release or other settings can go on from it.
+
+    The job must not run. Until the new checkpoint is whole the old one stays as it is.
+    """
+    from rich.console import Console
+
+    from nightjar import logs
+    from nightjar.console import result_console
+    from nightjar.rebuild import rebuild as rebuilt
+    from nightjar.settings import load_settings
+    from nightjar.stages import Stages
+    from rules.streams import load_streams
+
+    configured = load_settings()
+    settings = configured if buckets is None else load_settings(buckets=buckets)
+    logs.configure("warning")
+    done = rebuilt(settings, load_streams(settings.streams), Stages(Console(stderr=True, highlight=False)))
+    if as_json:
+        typer.echo(json.dumps({"buckets": settings.buckets, "events": done.events, "alerts": done.announcements,
+                               "begins": done.begins}))  # fmt: skip
+        return
+    console = result_console()
+    console.print(
+        f"The checkpoint in {settings.checkpoint} is new: {done.events:,} events, {done.announcements:,} alerts."
+    )
+    if settings.buckets != configured.buckets:
+        console.print(f"It has {settings.buckets} buckets: set buckets = {settings.buckets} before `nightjar stream`.")

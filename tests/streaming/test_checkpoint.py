@@ -10,7 +10,15 @@ import pytest
 from rules.durations import parse_duration
 from rules.streams import load_streams
 from rules.types import STRING
-from streaming.checkpoint import Identity, committed_offsets, query_folder, refuse_unfit, settle
+from streaming.checkpoint import (
+    Identity,
+    committed_offsets,
+    initial_state,
+    query_folder,
+    rebuilding,
+    refuse_unfit,
+    settle,
+)
 from streaming.config import JobConfig, JobError
 from streaming.rulebook import WHOLE_STREAM, Route, RuleBook
 
@@ -40,28 +48,38 @@ def test_a_checkpoint_keeps_its_name_and_takes_new_routes_at_the_end(config: Job
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"buckets": 8}, "made with buckets = 4, and the setting is 8. Set buckets = 4"),
-        ({"shuffle_partitions": 3}, "Set shuffle_partitions = 2"),
-        ({"streams": {}}, "it holds events of stream transactions, which is no longer declared"),
+        (
+            {"buckets": 8},
+            "made with buckets = 4, and the setting is 8. Set buckets = 4, or `nightjar stream rebuild --buckets 8`",
+        ),
+        ({"shuffle_partitions": 3}, "Set shuffle_partitions = 2, or `nightjar stream rebuild` makes"),
+        (
+            {"streams": {}},
+            "which is no longer declared. Declare transactions, or `nightjar stream rebuild` makes",
+        ),
         (
             {"streams": STREAMS | {"transactions": replace(TRANSACTIONS, topic="others")}},
-            "streams.transactions.topic was transactions and is others",
+            "streams.transactions.topic was transactions and is others. Declare it as it was. A new folder",
+        ),
+        (
+            {"streams": STREAMS | {"transactions": replace(TRANSACTIONS, entities=("customer_id",))}},
+            'entities was ["customer_id", "terminal_id"] and is ["customer_id"]. Declare it as it was, or `nightjar',
         ),
         (
             {"streams": STREAMS | {"transactions": replace(TRANSACTIONS, fields={**TRANSACTIONS.fields, "x": STRING})}},
             "streams.transactions.fields was",
         ),
     ],
-    ids=["buckets", "partitions", "stream gone", "topic", "fields"],
+    ids=["buckets", "partitions", "stream gone", "topic", "entities", "fields"],
 )
 def test_a_job_that_reads_it_otherwise_is_refused(config: JobConfig, change: dict[str, Any], said: str) -> None:
-    """Before Spark is there and when the routes are settled, with what to do."""
+    """Before Spark is there and when the routes are settled, with what differs and what to do."""
     settle(config, ROUTES)
     for refuses in (refuse_unfit, lambda changed: settle(changed, ROUTES)):
         with pytest.raises(JobError) as refused:
             refuses(replace(config, **change))
         assert said in str(refused.value)
-        assert "or set checkpoint_dir to a new folder" in str(refused.value)
+        assert "A new folder as checkpoint_dir starts from nothing" in str(refused.value)
 
 
 def test_what_decides_no_place_of_state_may_change(config: JobConfig) -> None:
@@ -74,15 +92,81 @@ def test_what_decides_no_place_of_state_may_change(config: JobConfig) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(None, "nightjar.json is missing"), ("{", "nightjar.json is not JSON"), ('{"format": 9}', "its format is 9")],
+    [
+        (None, "nightjar.json is missing"),
+        ("{", "nightjar.json is not what nightjar wrote"),
+        ("[]", "nightjar.json is not what nightjar wrote"),
+        ('{"format": 9}', r"its format is 9, this release reads 1 and 2. `nightjar stream rebuild` makes it anew"),
+        ('{"format": 1, "name": "x", "routes": []}', "nightjar.json lacks buckets, shuffle_partitions, streams"),
+    ],
 )
 def test_a_foreign_folder_is_refused(config: JobConfig, text: str | None, said: str) -> None:
     """What is not known to be a checkpoint of nightjar's is left alone."""
     query_folder(config).mkdir(parents=True)
     if text is not None:
         (config.checkpoint / "nightjar.json").write_text(text)
-    with pytest.raises(JobError, match=said):
+    with pytest.raises(JobError, match=said) as refused:
         refuse_unfit(config)
+    assert "`nightjar stream rebuild`" in str(refused.value)
+
+
+def test_a_checkpoint_of_the_first_release_is_gone_on_from(config: JobConfig) -> None:
+    """Format 1 had no state of its own to begin with; a release that knows only 1 refuses what is written now."""
+    made = settle(config, ROUTES)
+    kept = json.loads((config.checkpoint / "nightjar.json").read_text())
+    (config.checkpoint / "nightjar.json").write_text(json.dumps(kept | {"format": 1}))
+    assert settle(config, ROUTES) == made
+    assert json.loads((config.checkpoint / "nightjar.json").read_text())["format"] == 2
+    assert query_folder(config) == config.checkpoint / "query"
+
+
+def batch(config: JobConfig, number: int, offsets: dict[str, dict[str, int]]) -> None:
+    """A committed batch, as Spark writes it."""
+    for folder in ("offsets", "commits"):
+        (query_folder(config) / folder).mkdir(parents=True, exist_ok=True)
+        (query_folder(config) / folder / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offsets)}")
+
+
+def test_a_checkpoint_made_anew_begins_where_it_was_told_and_with_its_state(config: JobConfig) -> None:
+    """Until a batch is committed; then all of it is Spark's, and the next start removes the initial state."""
+    settle(config, ROUTES)
+    batch(config, 7, {"logins": {"0": 5}})
+    wider = replace(config, buckets=8)
+    begins = {"logins": {0: 3, 1: 0}, "rules": {0: 2}}
+    with rebuilding(wider, ROUTES, begins) as (identity, initial):
+        (initial / "bucket-00000.parquet").write_bytes(b"state")
+        assert committed_offsets(config) == {"logins": {0: 5}}, "the old one is there until the new one is whole"
+    assert not (config.checkpoint / "query").exists()
+    with pytest.raises(JobError, match="made with buckets = 8"):
+        refuse_unfit(config)
+    assert settle(wider, ROUTES) == identity
+    assert (committed_offsets(wider), initial_state(wider)) == (begins, initial)
+    batch(wider, 0, {"logins": {"0": 4, "1": 0}})
+    assert (committed_offsets(wider), initial_state(wider)) == ({"logins": {0: 4, 1: 0}}, None)
+    assert settle(wider, ROUTES) == identity
+    assert not initial.exists()
+    with rebuilding(wider, ROUTES, begins) as (again, _):
+        pass
+    assert again.name != identity.name
+    assert [path.name for path in sorted(config.checkpoint.iterdir())] == [
+        "nightjar.json",
+        query_folder(wider).parent.name,
+    ]
+
+
+def test_rebuilding_that_does_not_end_leaves_the_old_checkpoint(config: JobConfig) -> None:
+    """Whether it fails or its process is killed; what it left goes when it is tried again."""
+    identity = settle(config, ROUTES)
+    batch(config, 7, {"logins": {"0": 5}})
+    with pytest.raises(ZeroDivisionError), rebuilding(config, ROUTES, {}):
+        raise ZeroDivisionError
+    assert settle(config, ROUTES) == identity
+    assert not list(config.checkpoint.glob("rebuilt-*"))
+    (config.checkpoint / "rebuilt-killed" / "initial").mkdir(parents=True)
+    assert settle(config, ROUTES) == identity
+    assert committed_offsets(config) == {"logins": {0: 5}}
+    with rebuilding(config, ROUTES, {}):
+        assert len(list(config.checkpoint.glob("rebuilt-*"))) == 1
 
 
 def test_offsets_are_those_of_the_last_committed_batch(config: JobConfig) -> None:

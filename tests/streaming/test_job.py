@@ -298,7 +298,7 @@ def test_rules_and_routes_change_while_it_runs_and_a_stop_loses_nothing(place: P
 
     refused = run("stream", code=2, environment=place.environment(buckets=3), folder=place.folder).stderr
     assert "made with buckets = 4" in refused
-    assert "Set buckets = 4" in refused
+    assert "Set buckets = 4, or `nightjar stream rebuild --buckets 3`" in refused
     environment = place.environment()
     file = Path(environment["NIGHTJAR_STREAMS"])
     file.write_text(file.read_text().replace('"decimal(12,2)"', '"decimal(12,3)"'))
@@ -307,4 +307,4 @@ def test_rules_and_routes_change_while_it_runs_and_a_stop_loses_nothing(place: P
     (query_folder(job_config(place.topics.settings, place.topics.streams)).parent / "nightjar.json").unlink()
     refused = run("stream", code=2, environment=place.environment(), folder=place.folder).stderr
     assert "nightjar.json is missing" in refused
-    assert "set checkpoint_dir to a new folder" in refused
+    assert "A new folder as checkpoint_dir" in refused

@@ -1,6 +1,8 @@
 """How a failed query is told."""
 
-from streaming.job import told_failure
+import pytest
+
+from streaming.job import is_of_state, told_failure
 
 PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "worker.py", line 1, in main
@@ -22,3 +24,19 @@ def test_cause_of_a_failed_worker_is_its_last_line() -> None:
 def test_cause_of_another_failure_is_its_first_line() -> None:
     """Spark's and Kafka's own failures say first what is wrong."""
     assert told_failure("Topic gone\nat java.lang.Thread\n=== Streaming Query ===\n")[1] == "Topic gone"
+
+
+@pytest.mark.parametrize(
+    ("detail", "rebuilt"),
+    [
+        ("[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] An error occurred during loading state.", True),
+        ("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match", True),
+        ("[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA] Streaming stateful operator name", True),
+        ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data may have been lost", True),
+        (PYTHON, False),
+        ("org.apache.kafka.common.errors.TimeoutException: Topic alerts not present in metadata", False),
+    ],
+)
+def test_a_checkpoint_that_spark_cannot_go_on_from_is_told_by_the_error_s_name(detail: str, rebuilt: bool) -> None:
+    """Then making it anew is the remedy, and not starting again."""
+    assert is_of_state(detail) is rebuilt

@@ -1,0 +1,126 @@
+"""What the stream's state is made of, as the lake has it: how far the stream had read, which events, what it had said.
+
+Everything is read without Spark, a day of arrivals at a time, so that what is held at once does not grow with history.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import or_
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from lake.config import LakeError
+from lake.delta import exists, folder
+from lake.reading import scan
+from lake.tables import ALERTS, PROGRESS, events_table
+from rules.engine.ledger import LEDGER_SCHEMA
+from rules.engine.records import json_objects
+from rules.streams import Stream
+from rules.timestamps import MIN_TIMESTAMP, from_microseconds
+from streaming.initial import ROUTED_BY
+from streaming.rulebook import WHOLE_STREAM, Route, RuleBook
+from streaming.wire import PRIMARY, events_schema
+
+# Partition to the first offset and the one after the last.
+Ranges = Mapping[int, tuple[int, int]]
+
+
+def consumed(root: Path) -> dict[str, dict[int, int]]:
+    """Topic -> partition -> the offset after the last record that the stream had read, as it last told.
+
+    Raises:
+        LakeError: it never told.
+    """
+    told = scan(root, PROGRESS).filter(pl.col("consumed").is_not_null())
+    last = told.sort("offset").last().select("consumed").collect()
+    read: dict[str, dict[str, int]] = json.loads(last.item()) if last.height else {}
+    if not any(read.values()):
+        raise LakeError(
+            "no job has told that it read anything",
+            where=str(root),
+            remedy="There is no state: `nightjar stream` begins",
+        )
+    return {topic: {int(p): offset for p, offset in of.items()} for topic, of in read.items()}
+
+
+def events(root: Path, stream: Stream, offsets: Ranges, since: int = MIN_TIMESTAMP) -> Iterator[pa.Table]:
+    """The stream's events in the order of arrival, in the engine's types, each day of arrivals a table.
+
+    Columns: the stream's fields, arrival_time, partition, offset, sent_at. offsets: of each partition the first, and
+    the one after the last. since: event time, µs.
+    """
+    arrived = from_microseconds(max(since - stream.max_future_skew, MIN_TIMESTAMP))
+    found = _records(root, stream, offsets).filter(
+        pl.col("arrival_date") >= arrived.date(), pl.col("rejected").is_null(),
+        pl.col(stream.event_time) >= from_microseconds(max(since, MIN_TIMESTAMP)),
+    )  # fmt: skip
+    schema = pa.schema([field for field in events_schema(stream) if field.name != PRIMARY])
+    days = found.select(pl.col("arrival_date").unique().sort()).collect().to_series()
+    for day in days:
+        rows = found.filter(pl.col("arrival_date") == day).sort("arrival_time", "partition", "offset")
+        yield rows.select(schema.names).collect().to_arrow().cast(schema)
+
+
+def extent(root: Path, stream: Stream, offsets: Ranges) -> tuple[int, int | None]:
+    """How many of these records of the stream's topic the lake holds, unusable ones too, and the first arrival (µs)."""
+    arrival = pl.col("arrival_time").min().dt.epoch("us")
+    counted = _records(root, stream, offsets).select(pl.len(), arrival).collect()
+    return counted.row(0)
+
+
+def _records(root: Path, stream: Stream, offsets: Ranges) -> pl.LazyFrame:
+    place, offset = pl.col("partition"), pl.col("offset")
+    wanted = ((place == number) & (offset >= first) & (offset < end) for number, (first, end) in offsets.items())
+    return scan(root, events_table(stream)).filter(reduce(or_, wanted, pl.lit(value=False)))
+
+
+def announced(root: Path, stream: Stream, book: RuleBook, route: Route, since: int) -> pa.Table:
+    """The last word on each alert of the rules that the route serves, about events from `since` (µs) on.
+
+    As LEDGER_SCHEMA and, but for the whole-stream route, ROUTED_BY: the route's field of the alert's group.
+    """
+    served = book.served_by(route)
+    versions = {(v.rule.id, v.version) for v in book.ruleset.versions if v.rule.group_by in served}
+    alerts = scan(root, ALERTS).filter(
+        pl.col("stream") == stream.name, pl.col("event_time") >= from_microseconds(max(since, MIN_TIMESTAMP))
+    )
+    last = alerts.collect().sort("revision").unique("alert_id", keep="last", maintain_order=True)
+    mine = [row for row in last.to_dicts() if (row["rule_id"], row["rule_version"]) in versions]
+    entries = [
+        row
+        | {"retracted": row["kind"] == "retraction"}
+        | {name: _rewritten(row[name]) for name in ("group", "measures")}
+        for row in mine
+    ]
+    table = pa.Table.from_pylist([{name: row[name] for name in LEDGER_SCHEMA.names} for row in entries], LEDGER_SCHEMA)
+    if route.field == WHOLE_STREAM:
+        return table
+    values = pa.array([json.loads(row["group"])[route.field] for row in entries])
+    return table.append_column(ROUTED_BY, values.cast(stream.fields[route.field].arrow))
+
+
+def refuse_other_fields(root: Path, stream: Stream) -> None:
+    """Raise LakeError where the lake holds the stream's events with other fields, or types, than are declared."""
+    table = events_table(stream)
+    if not exists(root, table):
+        return
+    held = scan(root, table).collect_schema()
+    for name, kind in pl.DataFrame(stream.schema.empty_table()).schema.items():
+        if held.get(name) != kind:
+            found = "no such field" if name not in held else f"it as {held[name]}"
+            raise LakeError(
+                f"streams.{stream.name}.fields.{name} is {stream.fields[name]}, and the lake has {found}",
+                where=folder(root, table),
+                remedy="Declare the fields as they were, or name new folders as checkpoint_dir and lake_dir",
+            )
+
+
+def _rewritten(text: str) -> str:
+    """A JSON object as the engine writes it: numbers have several texts, and what was said is compared as text."""
+    members = {name: pa.array([value]) for name, value in json.loads(text).items()}
+    return str(json_objects(members, 1).item())

@@ -1,0 +1,149 @@
+"""The state that a checkpoint begins with where that is not nothing: rows for Spark's first batch, bucket by bucket.
+
+How it works: events that the stream had read, in the order of arrival, become entries of the log that a bucket keeps
+(statelog.py), and after them what had been announced. Events that it had not read, and that Kafka has no more, are put
+beside them for the bucket's first batch. Spark gives the rows to the stateful operator in the batch that
+begins the checkpoint, so that they are in its state exactly when that batch is committed.
+
+What it does not do: evaluate. What had been announced is taken at its word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rules.engine import Delta, Engine
+from rules.engine.ledger import LEDGER_SCHEMA
+from rules.engine.store import ARRIVAL, LATE, SEQ
+from rules.streams import Stream
+from rules.versions import RuleSet
+from streaming.bucket import Bucket
+from streaming.config import JobConfig
+from streaming.hashing import buckets_of, divided, shuffle_key
+from streaming.rulebook import WHOLE_STREAM, Route, RuleBook
+from streaming.statelog import FIRST_INSTANT, Head, StateLog
+from streaming.wire import PRIMARY, events_schema, to_ipc
+
+# A row is an entry of a bucket's log, by its number, or the log's head.
+SCHEMA = pa.schema([("bucket", pa.int32()), ("number", pa.int64()), ("value", pa.binary())])
+HEAD = -1
+
+# In a table of announcements: the value of the route's field in the alert's group.
+ROUTED_BY = "routed_by"
+
+
+# Entries are read whole, into a worker's memory.
+_ROWS_AN_ENTRY = 50_000
+
+
+@dataclass(frozen=True)
+class Share:
+    """One route's share of the state.
+
+    number: of the route; speaks: whether it is its stream's first, which speaks for an event; clock: µs, how far
+    arrival has come, None where nobody knows; horizon: event time (µs) from which on the rules can still need events;
+    settled: event time (µs) before which none will be evaluated again.
+    """
+
+    config: JobConfig
+    stream: Stream
+    route: Route
+    number: int
+    speaks: bool
+    clock: int | None
+    horizon: int
+    settled: int
+
+
+def share_of(config: JobConfig, book: RuleBook, number: int, clock: int | None) -> Share:
+    """The share of the route with this number, by the rules of the book."""
+    route = book.routes[number]
+    stream, first = config.streams[route.stream], next(r for r in book.routes if r.stream == route.stream)
+    engine = Bucket(stream, route, book).engine
+    if clock is not None:
+        engine.clock = clock
+        engine.set_rules(book.ruleset, book.served_by(route))
+    return Share(
+        config, stream, route, number, route == first, clock, engine.horizon, engine.clock - stream.allowed_lateness
+    )
+
+
+def write_share(
+    folder: Path, share: Share, events: Iterable[pa.Table], announcements: pa.Table, unread: Iterable[pa.Table] = ()
+) -> int:
+    """Write the rows (SCHEMA, as Parquet) of a route's buckets; returns how many events they hold.
+
+    events: the stream's fields and arrival_time, table after table in the order of arrival; unread: the same, and
+    partition, offset and sent_at. announcements: LEDGER_SCHEMA and, but for the whole-stream route, ROUTED_BY.
+    """
+    route, buckets = share.route, share.config.buckets
+    logs = [_Log(share) for _ in buckets_of(share.number, route, buckets)]
+    for table in events:
+        for at, part in _divided(table, route, route.field, buckets):
+            logs[at].take(part)
+    for table in unread:
+        for at, part in _divided(table, route, route.field, buckets):
+            logs[at].leave(part)
+    said = dict(_divided(announcements, route, ROUTED_BY, buckets))
+    for at, (bucket, log) in enumerate(zip(buckets_of(share.number, route, buckets), logs, strict=True)):
+        log.announced(said[at].select(LEDGER_SCHEMA.names) if at in said else LEDGER_SCHEMA.empty_table())
+        key = shuffle_key(bucket, share.config.shuffle_partitions)
+        with pq.ParquetWriter(folder / f"bucket-{bucket:05d}.parquet", SCHEMA, compression="none") as writer:
+            for number, value in [(HEAD, log.head.to_bytes()), *log.values.items()]:  # each a row group: they are large
+                row = {"bucket": key, "number": number, "value": value}
+                writer.write_table(pa.Table.from_pylist([row], SCHEMA))
+    return sum(log.events for log in logs)
+
+
+class _Log:
+    """A bucket's log in memory."""
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self.head = Head()
+        self.events = 0
+        self._unread: tuple[int, ...] = ()
+        self._nothing = Engine(share.stream, RuleSet()).snapshot().events
+        self.values: dict[int, bytes] = {}
+        self.get, self.put, self.remove = self.values.__getitem__, self.values.__setitem__, self.values.__delitem__
+
+    def take(self, events: pa.Table) -> None:
+        stream, rows = self._share.stream, events.num_rows
+        arrival, time = (events.column(name).cast(pa.int64()) for name in (ARRIVAL, stream.event_time))
+        late = pc.greater(pc.subtract(arrival, time), stream.allowed_lateness)
+        seq = pa.array(range(self.events, self.events + rows), pa.int64())
+        self.events += rows
+        taken = events.select([*stream.fields, ARRIVAL]).append_column(SEQ, seq).append_column(LATE, late)
+        for at in range(0, rows, _ROWS_AN_ENTRY):
+            self._append(taken.slice(at, _ROWS_AN_ENTRY), LEDGER_SCHEMA.empty_table())
+
+    def leave(self, events: pa.Table) -> None:
+        """Events that are yet to be taken in."""
+        speaks = pa.repeat(self._share.speaks, events.num_rows)
+        schema = events_schema(self._share.stream)
+        number = HEAD - 1 - len(self._unread)
+        self._unread += (number,)
+        self.events += events.num_rows
+        self.put(number, to_ipc(events.append_column(PRIMARY, speaks).select(schema.names).cast(schema)))
+
+    def announced(self, announcements: pa.Table) -> None:
+        self._append(self._nothing, announcements)
+
+    def _append(self, events: pa.Table, announcements: pa.Table) -> None:
+        clock = FIRST_INSTANT if self._share.clock is None else self._share.clock
+        log = StateLog(self, self._share.stream.event_time)
+        head = log.append(self.head, Delta(events, announcements), self._share.horizon, clock)
+        self.head = replace(head, unread=self._unread)
+
+
+def _divided(table: pa.Table, route: Route, name: str, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    for batch in table.combine_chunks().to_batches():
+        values = None if route.field == WHOLE_STREAM else batch.column(name)
+        for at, part in divided(batch, values, buckets):
+            yield at, pa.Table.from_batches([part])

@@ -1,0 +1,136 @@
+"""`nightjar stream rebuild`: the job's checkpoint made anew from the lake, on real Kafka, Spark and Delta."""
+
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka import TopicPartition
+from rich.console import Console
+
+from lake.archive import archive
+from nightjar.cases import Step
+from nightjar.job_config import job_config
+from nightjar.kafka_clients import admin, producer
+from nightjar.lake_config import lake_config
+from nightjar.rebuild import rebuild
+from nightjar.settings import Settings
+from nightjar.stages import Stages
+from rules.errors import NightjarError
+from streaming.checkpoint import committed_offsets, initial_state, query_folder, refuse_unfit
+from streaming.config import JobConfig
+from tests.conftest import TestTopics
+from tests.nightjar.command import run
+from tests.streaming.host import CaseRun
+from tests.streaming.test_job import MINUTE, NOON, RULES, Place, concluded, history, truth
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUIET = Stages(Console(file=io.StringIO()))
+_BATCH = 250
+# Of each partition: of what the job had not told that it read, Kafka holds these no more.
+_UNREAD = 60
+
+
+@pytest.fixture
+def place(kafka_topics: TestTopics, tmp_path: Path) -> Place:
+    """Topics whose producers give the arrival, and settings for many small batches."""
+    small = {"activation_delay": 0, "warm_up_batches": 0, "buckets": 2, "max_offsets_per_trigger": _BATCH}
+    streams = {"transactions": kafka_topics.streams["transactions"]}
+    settings = kafka_topics.settings.model_copy(update=small)
+    return Place(TestTopics(settings, streams).with_arrival("producer").ensure(), tmp_path)
+
+
+def ends_of_batches(config: JobConfig) -> list[dict[str, dict[str, int]]]:
+    """Where each batch that Spark still knows of ended: topic to partition to offset, the first batch first."""
+    files = [file for file in (query_folder(config) / "offsets").iterdir() if file.name.isdigit()]
+    return [json.loads(file.read_text().splitlines()[2]) for file in sorted(files, key=lambda file: int(file.name))]
+
+
+def total(offsets: Any) -> int:
+    """How many records lie before these offsets of a topic."""
+    return sum(offsets.values())
+
+
+def forget(settings: Settings, topic: str, before: dict[int, int]) -> None:
+    """Kafka lets go of the records before these offsets, as its retention does."""
+    with admin(settings) as client:
+        client.delete_records({TopicPartition(topic, partition): offset for partition, offset in before.items()})
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_crashed_job_goes_on_from_the_lake_with_other_buckets(place: Place, spark: "SparkSession") -> None:
+    """Laws 8 to 10, where the job had read more than it told, and Kafka holds not even all of that."""
+    settings, streams = place.topics.settings, place.topics.streams
+    topic = streams["transactions"].topic
+    events, _ = history(2400)
+    first, rest = events[: len(events) * 3 // 4], events[len(events) * 3 // 4 :]
+    rules = tuple(json.dumps(rule).encode() for rule in RULES)
+    with CaseRun(spark, settings, streams) as job:
+        job.take(Step(NOON - MINUTE, crash=False, rules=rules, events=()))
+        place.send(first)
+        half = len(events) // 2
+        job._await(lambda: total(committed_offsets(job.config).get(topic, {})) >= half, "half of the events")
+        job._job.crash()
+    archive(spark, lake_config(settings, streams))
+    told = max(
+        (o for o in ends_of_batches(job.config) if total(o[topic]) <= half - _BATCH), key=lambda o: total(o[topic])
+    )
+    with producer(settings) as client:  # as if its last words had not reached Kafka
+        word = {"kind": "job", "state": "running", "consumed": told}
+        client.send(settings.job_progress_topic, json.dumps(word).encode()).get(30)
+    begins = {int(partition): offset for partition, offset in told[topic].items()}
+    begins = {partition: offset + _UNREAD for partition, offset in begins.items()}
+    forget(settings, topic, begins)
+    place.send(rest)
+
+    wider = settings.model_copy(update={"buckets": 3})
+    done = rebuild(wider, streams, QUIET, spark)
+    assert done.begins[topic] == begins
+    assert done.announcements > 0
+    assert 0 < done.events < 3 * total(begins), "less than all of them, once a route: the oldest are of no use"
+    with pytest.raises(NightjarError, match="made with buckets = 3, and the setting is 2"):
+        refuse_unfit(job_config(settings, streams))
+    config = job_config(wider, streams)
+    with CaseRun(spark, wider, streams) as job:
+        job._await(lambda: total(committed_offsets(config)[topic]) == len(events), "the rest of the events")
+    assert initial_state(config) is None
+    read = ends_of_batches(config)[0][topic]
+    assert total(begins) < total(read) <= total(begins) + _BATCH, "it did not begin from nothing"
+
+    said: dict[tuple[str, int], dict[str, Any]] = {}
+    for record in place.alerts():
+        assert said.setdefault((record["alert_id"], record["revision"]), record) == record
+    last = {alert_id: said[alert_id, revision] for alert_id, revision in sorted(said)}
+    final = {key: concluded(r, r["measures"]) for key, r in last.items() if r["kind"] == "alert"}
+    assert final == truth(place, events)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_what_is_neither_on_kafka_nor_in_the_lake_is_lost(place: Place, spark: "SparkSession") -> None:
+    """And said to be; where no job ever told anything there is nothing to rebuild."""
+    settings, streams = place.topics.settings, place.topics.streams
+    with pytest.raises(NightjarError, match="no job has told that it read anything"):
+        rebuild(settings.model_copy(update={"lake_dir": place.folder / "other"}), streams, QUIET, spark)
+    place.send(history(20)[0])
+    topic = streams["transactions"].topic
+    told = {"kind": "job", "state": "stopped", "consumed": {topic: {"0": 2, "1": 2}}}
+    with producer(settings) as client:
+        client.send(settings.job_progress_topic, json.dumps(told).encode()).get(30)
+    forget(settings, topic, {0: 3})
+    with pytest.raises(
+        NightjarError, match="1 records that the job had yet to read are neither on Kafka nor in the lake"
+    ):
+        rebuild(settings, streams, QUIET, spark)
+    assert not job_config(settings, streams).checkpoint.exists()
+
+
+def test_number_of_buckets_must_be_one(tmp_path: Path) -> None:
+    """As the setting's."""
+    assert "--buckets" in run("stream", "rebuild", "--buckets", "0", code=2, folder=tmp_path).stderr
