@@ -7,6 +7,8 @@ to the run's staged folder and to nowhere else.
 from __future__ import annotations
 
 import math
+import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,16 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from backfill.config import BackfillConfig, Request
-from backfill.reading import PLACE, Portion, Reading, portions, readings_of
+from backfill.reading import ARRIVED, PLACE, Portion, Reading, portions, readings_of
 from backfill.scope import GROUP, TARGET, GroupBy, events_of
 from backfill.staging import EVALUATED, Notes, groups_file, repeated_file
 from backfill.survey import survey
 from lake.events import as_declared
 from lake.exchange import exchange
 from lake.records import rewritten
-from lake.tables import VIOLATIONS
 from rules.streams import Stream
 from rules.truth import VIOLATION_SCHEMA, Truth
 from rules.versions import RuleSet
@@ -36,8 +39,9 @@ if TYPE_CHECKING:
 _ROWS_A_BUCKET = 500_000
 _GROUP_BYS_A_RECEIVER = 4
 _BUCKET = "run.bucket"
-_EVALUATED = {name: kind for name, kind in VIOLATIONS.columns.items() if name != "event_date"}
-EVALUATED_DDL = ", ".join(f"`{name}` {kind}" for name, kind in {**_EVALUATED, "failed": "string"}.items())
+_COUNTED = "violations bigint, failures bigint"
+# What holds at target events, and (`failed`) which measures have no value there.
+EVALUATED_SCHEMA = VIOLATION_SCHEMA.append(pa.field("failed", pa.string()))
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class Evaluator:
         portion = self.portions[task]
         reading = self.readings[portion.reading]
         repeated = pl.scan_parquet(repeated_file(self.folder, reading.stream))
-        near = reading.near(portion.files).join(repeated, on=PLACE, how="anti").collect().lazy()
+        near = reading.near(portion.files).join(repeated, on=PLACE, how="anti").drop(ARRIVED).collect().lazy()
         for place, (of, number) in enumerate(self.groupings):
             if of is not reading:
                 continue
@@ -80,9 +84,12 @@ class Evaluator:
                 yield place * self.cut + bucket, part.to_arrow(compat_level=pl.CompatLevel.oldest())
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
-        """What the rules conclude about a bucket's groups: rows of EVALUATED_DDL."""
+        """Stage what the rules conclude about a bucket's groups; a row of _COUNTED."""
         reading, number = self.groupings[bucket // self.cut]
-        return evaluated(reading.stream, reading.ruleset, reading.group_bys[number], rows)
+        found = evaluated(reading.stream, reading.ruleset, reading.group_bys[number], rows)
+        _stage(found, self.folder, str(bucket))
+        failures = found.num_rows - found.column("failed").null_count
+        return pa.table({"violations": [found.num_rows - failures], "failures": [failures]})
 
 
 def evaluate(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> dict[str, Any]:
@@ -93,17 +100,25 @@ def evaluate(session: SparkSession, config: BackfillConfig, request: Request, no
     rows = max((reading.rows for reading in readings), default=0)
     cut = max(parallelism, math.ceil(rows / _ROWS_A_BUCKET))
     evaluator = Evaluator(readings, portions(readings, parallelism), folder, cut)
-    exchange(session, evaluator, EVALUATED_DDL).write.mode("overwrite").parquet(str(folder / EVALUATED))
-    staged = pl.scan_parquet(folder / EVALUATED / "*.parquet").select(pl.len(), pl.col("failed").count()).collect()
-    failures = staged.item(0, "failed")
-    return {"violations": staged.item(0, "len") - failures, "failures": failures, "groups": groups}
+    shutil.rmtree(folder / EVALUATED, ignore_errors=True)  # of an attempt before
+    _stage(EVALUATED_SCHEMA.empty_table(), folder, "none")
+    counted = exchange(session, evaluator, _COUNTED).toArrow()
+    return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names} | {"groups": groups}
+
+
+def _stage(found: pa.Table, folder: Path, name: str) -> None:
+    place = folder / EVALUATED / f"{name}.parquet"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_suffix(f".{os.getpid()}")  # whole or not at all, whoever else tries the task
+    pq.write_table(found, partial)
+    partial.replace(place)
 
 
 def evaluated(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table) -> pa.Table:
-    """The violations at the target events of some whole groups, with all that their windows reach: EVALUATED_DDL.
+    """The violations at the target events of some whole groups, with all that their windows reach: EVALUATED_SCHEMA.
 
-    events: the stream's fields, ARRIVED and TARGET. A row with `failed` is none: it names the measure whose exact value
-    left its type at that event.
+    events: the stream's fields and TARGET; and ARRIVED, where ids repeat. A row with `failed` is none: it names the
+    measure whose exact value left its type at that event.
     """
     truth = Truth(stream, ruleset, as_declared(events, stream), frozenset({group_by.fields}))
     ids = events.column(stream.event_id)
@@ -126,5 +141,4 @@ def evaluated(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Ta
         for f in truth.failures
         if f.event_id in wanted
     ]
-    schema = VIOLATION_SCHEMA.append(pa.field("failed", pa.string()))
-    return pa.concat_tables([found, pa.Table.from_pylist(failures, schema)])
+    return pa.concat_tables([found, pa.Table.from_pylist(failures, EVALUATED_SCHEMA)])

@@ -240,6 +240,9 @@ def against_sql(
     """All days at once, by the backfill and by Spark SQL, and whether they agree."""
     ours, control = [], []
     request = Request("all-days", first, days=(last - first).days + 1)
+    say("warming up")
+    for _ in range(3):
+        Run(session, config, request).do("evaluate")
     for turn in range(repeats + 1):
         say(f"turn {turn} of {repeats}" if turn else "a first turn for the compilers")
         took = timed(lambda: Run(session, config, request).do("evaluate"))

@@ -71,10 +71,11 @@ class EventReader:
 
 
 def as_declared(table: pa.Table, stream: Stream) -> pa.Table:
-    """Rows of the table that were read, with the stream's fields and arrival columns in the engine's Arrow types."""
-    arrays = {name: table.column(name).cast(kind.arrow) for name, kind in stream.fields.items()}
-    arrays["arrival_time"] = table.column("arrival_time").cast(_MICROSECONDS)
-    return pa.table({**arrays, "partition": table.column("partition"), "offset": table.column("offset")})
+    """Rows of the table that were read, in the engine's Arrow types: the stream's fields, and where they stood and when
+    they came, if that was read."""
+    kinds = {name: kind.arrow for name, kind in stream.fields.items()}
+    kinds |= {"arrival_time": _MICROSECONDS, "partition": pa.int32(), "offset": pa.int64()}
+    return pa.table({name: table.column(name).cast(kind) for name, kind in kinds.items() if name in table.column_names})
 
 
 def date_of(instant: int) -> date:
