@@ -31,7 +31,9 @@ _DOUBLES = (Function.AVG, Function.STDDEV)
 
 def connect() -> duckdb.DuckDBPyConnection:
     """A database of its own, on one thread."""
-    return duckdb.connect(config={"threads": 1})
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET enable_progress_bar = false")  # it would stand among what is printed
+    return connection
 
 
 def evaluated(
@@ -133,7 +135,7 @@ def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
             fits = f"{total} BETWEEN -9223372036854775808 AND 9223372036854775807"
             return f"CASE WHEN {fits} THEN CAST(coalesce(sum({x}) {counted}, 0) AS DECIMAL(19, {kind.scale})) END"
         case Function.AVG:
-            return f"CAST(sum({units}) {counted} AS DOUBLE) / (count({x}) {counted} * {scale})"
+            return f"CAST(sum({units}) {counted} AS DOUBLE) / (count({x}) {counted} * CAST({scale} AS HUGEINT))"
         case Function.STDDEV:
             small = f"{units} BETWEEN -{_SQUARABLE} AND {_SQUARABLE}"
             n, wide = f"count({x}) {counted}", f"CAST(CASE WHEN {small} THEN {units} END AS HUGEINT)"
