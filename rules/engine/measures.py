@@ -96,7 +96,7 @@ class _Evaluation:
             low = windows.lower_bounds(walk.first, self._start, self._timeline.times, walk.at, over)
             if since is not None:
                 windows.after_reset(
-                    walk.first, walk.rows, walk.at, *self._marks(walk, since), store.late, store.seq, low
+                    walk.first, walk.rows, walk.at, *self._marks(walk, since), store.late, store.order, low
                 )
             self._lows[over, since] = low
         return self._lows[over, since]
@@ -120,7 +120,7 @@ class _Evaluation:
             store = self._store
             walk, low = self._split(window.over, window.since, window.per)
             made = windows.changes(
-                walk.first, walk.rows, walk.at, low, window.excluding_current, store.late, store.last_late, store.seq
+                walk.first, walk.rows, walk.at, low, window.excluding_current, store.late, store.last_late, store.order
             )
             self._changes[window] = walk, (walk.first, *made)
         return self._changes[window]

@@ -1,8 +1,8 @@
 """The retained events of one stream, as columns of plain arrays: what timelines order and kernels read.
 
-Rows stand in the order of arrival and row numbers are the codes of the event ids, so that the table of ids is also the
-check for duplicates. Physical columns are int64 (numbers; decimals as scaled integers; timestamps and booleans as
-integers; strings as codes of the field's table) or float64 (doubles), each beside a uint8 column that is 0 for NULL.
+Rows stand in the order they were taken in and row numbers are the codes of the event ids, so that the table of ids is
+also the check for duplicates. Physical columns are int64 (numbers; decimals as scaled integers; timestamps and booleans
+as integers; strings as codes of the field's table) or float64 (doubles), each beside a uint8 column, 0 for NULL.
 """
 
 from __future__ import annotations
@@ -105,7 +105,12 @@ class EventStore:
         self.arrival: Int64Array = np.zeros(64, np.int64)
         self.seq: Int64Array = np.zeros(64, np.int64)
         self.late: Mask = np.zeros(64, np.uint8)
-        self.last_late = -1  # the greatest seq of a late row
+        # A row's place among all arrivals: seq, unless a batch brings what had arrived before what is here, as it
+        # may where partitions are not read evenly.
+        self.order: Int64Array = np.zeros(64, np.int64)
+        self.last_late = -1  # the greatest order of a late row
+        self.newest = -1  # the greatest order of the rows behind which the last append has put others
+        self._last_arrival = -(1 << 62)
         self._keys: dict[tuple[str, ...], tuple[KeyTable, Int64Array]] = {}
 
     @property
@@ -129,8 +134,7 @@ class EventStore:
         self.seq = grown(self.seq, new)
         self.late = grown(self.late, new)
         self.arrival[old:new], self.seq[old:new], self.late[old:new] = arrival, seq, late
-        if late.any():
-            self.last_late = max(self.last_late, int(seq[late != 0].max()))
+        self._place(old, new)
         for name, kind in self.stream.fields.items():
             array, column = events.column(name), self.columns[name]
             column.values, column.valid = grown(column.values, new), grown(column.valid, new)
@@ -147,12 +151,33 @@ class EventStore:
             longer[old:new] = self._encode(fields, table, old, new)
             self._keys[fields] = (table, longer)
 
+    def _place(self, old: int, new: int) -> None:
+        """Give the new rows their places among all arrivals; what arrived after one of them moves behind it."""
+        self.order = grown(self.order, new)
+        self.order[old:new] = self.seq[old:new]
+        if new == old:
+            return
+        placed = np.arange(old, new)
+        first = self.arrival[old:new].min()
+        self.newest = -1
+        if first < self._last_arrival:
+            behind = np.flatnonzero(self.arrival[:old] > first)
+            placed = np.append(behind, placed)
+            in_order = placed[np.lexsort((self.seq[placed], self.arrival[placed]))]
+            self.order[in_order] = np.sort(self.order[placed])
+            self.newest = int(self.order[behind].max(initial=-1))
+        self._last_arrival = max(self._last_arrival, int(self.arrival[old:new].max()))
+        late = placed[self.late[placed] != 0]
+        if len(late):
+            self.last_late = max(self.last_late, int(self.order[late].max()))
+
     def keep(self, rows: Int64Array) -> None:
         """Forget all but these rows (ascending); they become 0, 1, … Codes of fields stay as they are."""
         for column in self.columns.values():
             column.values, column.valid = column.values[rows], column.valid[rows]
         self.columns[self.stream.event_id].values = np.arange(len(rows))
         self.arrival, self.seq, self.late = self.arrival[rows], self.seq[rows], self.late[rows]
+        self.order = self.order[rows]
         self.ids.keep(rows)
         self._keys = {fields: (table, codes[rows]) for fields, (table, codes) in self._keys.items()}
         self.rows = len(rows)

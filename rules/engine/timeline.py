@@ -93,9 +93,11 @@ class Timeline:
                 break
             self._make_room(int(touched[0]))
         self._used = used
-        return Runs(
-            *segments.affected(touched, first, places, self._start, self._end, self.rows, self.times, store.late, reach)
-        )
+        runs = segments.affected(
+            touched, first, places, self._start, self._end, self.rows, self.times,
+            store.late, store.order, store.newest, reach,
+        )  # fmt: skip
+        return Runs(*runs)
 
     def renumber(self, new_row: Int64Array) -> None:
         """Follow the store in forgetting rows: new_row is each old row's number, -1 for those before the horizon."""

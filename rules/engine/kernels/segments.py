@@ -176,9 +176,10 @@ def insert(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def affected(touched, first, places, start, end, rows, arena_times, late, reach):  # type: ignore[no-untyped-def]
+def affected(touched, first, places, start, end, rows, arena_times, late, order, newest, reach):  # type: ignore[no-untyped-def]
     """Runs of rows to evaluate: the new rows on time and all within `reach` after them, in their group (law 7).
 
+    After late ones, too, where they had arrived before what is held: before the row whose order is `newest`.
     Returns (run_first, run_start, at): run r evaluates the arena places at[run_first[r]:run_first[r + 1]] of the
     segment that starts at run_start[r]. Late rows are in no run (law 8).
     """
@@ -190,7 +191,7 @@ def affected(touched, first, places, start, end, rows, arena_times, late, reach)
         stop = -1
         for i in range(first[t], first[t + 1]):
             p = places[i]
-            if late[rows[p]]:
+            if late[rows[p]] and order[rows[p]] > newest:
                 continue
             bound = arena_times[p] + reach
             begin = max(p, stop)
@@ -219,15 +220,17 @@ def affected(touched, first, places, start, end, rows, arena_times, late, reach)
     run_start = np.empty(runs, np.int64)
     at = np.empty(total, np.int64)
     n = 0
+    kept = 0
     for r in range(runs):
-        run_first[r] = n
-        run_start[r] = stretches[r, 0]
+        run_first[kept] = n
+        run_start[kept] = stretches[r, 0]
         for p in range(stretches[r, 1], stretches[r, 2]):
             if not late[rows[p]]:
                 at[n] = p
                 n += 1
-    run_first[runs] = n
-    return run_first, run_start, at[:n]
+        kept += n > run_first[kept]
+    run_first[kept] = n
+    return run_first[: kept + 1], run_start[:kept], at[:n]
 
 
 @njit(cache=True)

@@ -47,7 +47,7 @@ def lower_bounds(run_first, run_start, times, at, over):  # type: ignore[no-unty
 
 
 @njit(cache=True)
-def after_reset(run_first, rows, at, marks, bit, late, seq, low):  # type: ignore[no-untyped-def]
+def after_reset(run_first, rows, at, marks, bit, late, order, low):  # type: ignore[no-untyped-def]
     """Raise low[k] past the latest earlier row that meets `since` (a bit of its marks) and that at[k]'s row may see."""
     widest = 0
     for r in range(len(run_first) - 1):
@@ -63,9 +63,9 @@ def after_reset(run_first, rows, at, marks, bit, late, seq, low):  # type: ignor
                     found[count] = p
                     count += 1
                 p += 1
-            s = seq[rows[at[k]]]
+            s = order[rows[at[k]]]
             j = count - 1
-            while j >= 0 and found[j] >= low[k] and late[rows[found[j]]] and seq[rows[found[j]]] > s:
+            while j >= 0 and found[j] >= low[k] and late[rows[found[j]]] and order[rows[found[j]]] > s:
                 j -= 1
             if j >= 0 and found[j] >= low[k]:
                 low[k] = found[j] + 1
@@ -181,13 +181,13 @@ def _longer(ops, needed):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def changes(run_first, rows, at, low, excluding, late, last_late, seq):  # type: ignore[no-untyped-def]
+def changes(run_first, rows, at, low, excluding, late, last_late, order):  # type: ignore[no-untyped-def]
     """(fill, begin, ops): the windows of the rows at at[k], from low[k] on, as the aggregates read them.
 
     fill: int64 (runs, 2), the stretch of the first window of each run, without the row itself; begin: int64
     (rows + 1), where each row's changes start in ops (int32). A late row counts only for rows that arrived after it
     (laws 7 and 8), so where some late row arrived after some row to evaluate the window is not just a stretch: such
-    *contended* rows are added and removed as the rows to evaluate come before or after them in arrival (seq).
+    *contended* rows are added and removed as the rows to evaluate come before or after them in arrival (order).
     last_late is the arrival of the latest late row of all: before it, there is nothing to look for.
     """
     fill = np.empty((len(run_first) - 1, 2), np.int64)
@@ -203,11 +203,11 @@ def changes(run_first, rows, at, low, excluding, late, last_late, seq):  # type:
         oldest = last_late
         if last_late >= 0:  # else no row is late, and asking each for its arrival takes longer than the windows
             for k in range(first, last):
-                oldest = min(oldest, seq[rows[at[k]]])
+                oldest = min(oldest, order[rows[at[k]]])
         contended = 0
         if last_late > oldest:
             for p in range(base, at[last - 1]):
-                if late[rows[p]] and seq[rows[p]] > oldest:
+                if late[rows[p]] and order[rows[p]] > oldest:
                     contended += 1
         is_late = contended > 0
         if is_late:
@@ -216,9 +216,9 @@ def changes(run_first, rows, at, low, excluding, late, last_late, seq):  # type:
             rank = np.full(at[last - 1] + 1 - base, -1, np.int64)
             j = 0
             for p in range(base, at[last - 1]):
-                if late[rows[p]] and seq[rows[p]] > oldest:
+                if late[rows[p]] and order[rows[p]] > oldest:
                     places[j] = p
-                    arrivals[j] = seq[rows[p]]
+                    arrivals[j] = order[rows[p]]
                     j += 1
             by_arrival = np.argsort(arrivals)
             places = places[by_arrival]
@@ -252,7 +252,7 @@ def changes(run_first, rows, at, low, excluding, late, last_late, seq):  # type:
                     ops[n] = a + 1
                     n += 1
             if is_late:
-                s = seq[rows[here]]
+                s = order[rows[here]]
                 while seen > 0 and arrivals[seen - 1] > s:
                     seen -= 1
                     if a <= places[seen] < b:
