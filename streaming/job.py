@@ -77,10 +77,10 @@ def run(
     query runs. Signals are heeded only in a program's main thread.
 
     Raises:
-        JobError: it cannot start (a topic is missing, the checkpoint does not fit) or the query failed.
+        JobError: it cannot start (a topic is missing, the checkpoint does not fit), or the query or Spark failed.
     """
     stop = stop or threading.Event()
-    with contextlib.ExitStack() as cleanup:
+    with lost_jvm_told(str(config.checkpoint)), contextlib.ExitStack() as cleanup:
         consumers = [cleanup.enter_context(_consumer(config)) for _ in range(2)]
         _refuse_missing_topics(config, consumers[0])
         refuse_unfit(config)
@@ -251,6 +251,17 @@ def told_failure(text: str) -> tuple[str, str]:
     lines = [line.strip() for line in detail.splitlines() if line.strip() and not line.strip().startswith("SQLSTATE")]
     # a traceback of a Python worker names its cause last
     return detail, lines[-1 if "Traceback" in detail else 0] if lines else "no reason was given"
+
+
+@contextlib.contextmanager
+def lost_jvm_told(where: str) -> Iterator[None]:
+    """Turn what every call into Spark raises, once its JVM was killed, into a JobError."""
+    from py4j.protocol import Py4JNetworkError
+
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError) as lost:
+        raise JobError("Spark's JVM has ended: killed, or out of memory", where=where, remedy=_GOES_ON) from lost
 
 
 def _refuse_missing_topics(config: JobConfig, consumer: KafkaConsumer) -> None:

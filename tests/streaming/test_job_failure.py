@@ -2,7 +2,8 @@
 
 import pytest
 
-from streaming.job import is_of_state, told_failure
+from streaming.config import JobError
+from streaming.job import is_of_state, lost_jvm_told, told_failure
 
 PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "worker.py", line 1, in main
@@ -40,3 +41,16 @@ def test_cause_of_another_failure_is_its_first_line() -> None:
 def test_a_checkpoint_that_spark_cannot_go_on_from_is_told_by_the_error_s_name(detail: str, rebuilt: bool) -> None:
     """Then making it anew is the remedy, and not starting again."""
     assert is_of_state(detail) is rebuilt
+
+
+@pytest.mark.spark
+def test_a_jvm_that_was_killed_is_told() -> None:
+    """Whatever is asked of Spark then, at once and ever after, ends in one message with a remedy."""
+    from pyspark.java_gateway import launch_gateway
+
+    gateway = launch_gateway()
+    gateway.proc.kill()
+    gateway.proc.wait()
+    for _ in range(2):
+        with pytest.raises(JobError, match=r"JVM has ended.*start the job again"), lost_jvm_told("checkpoint c"):
+            gateway.jvm.java.lang.System.nanoTime()
