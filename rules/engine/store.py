@@ -157,16 +157,16 @@ class EventStore:
         self.order[old:new] = self.seq[old:new]
         if new == old:
             return
-        placed = np.arange(old, new)
-        first = self.arrival[old:new].min()
+        placed, arrival = np.arange(old, new), self.arrival[old:new]
+        first = int(arrival.min())
         self.newest = -1
-        if first < self._last_arrival:
+        if first < self._last_arrival or (arrival[1:] < arrival[:-1]).any():
             behind = np.flatnonzero(self.arrival[:old] > first)
             placed = np.append(behind, placed)
             in_order = placed[np.lexsort((self.seq[placed], self.arrival[placed]))]
             self.order[in_order] = np.sort(self.order[placed])
             self.newest = int(self.order[behind].max(initial=-1))
-        self._last_arrival = max(self._last_arrival, int(self.arrival[old:new].max()))
+        self._last_arrival = max(self._last_arrival, int(arrival.max()))
         late = placed[self.late[placed] != 0]
         if len(late):
             self.last_late = max(self.last_late, int(self.order[late].max()))

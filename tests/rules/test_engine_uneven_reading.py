@@ -65,6 +65,7 @@ def said(batches: list[pa.Table], random: Random | None = None) -> dict[str, Any
             engine = Engine(STREAM, RULES)
             for delta in deltas:
                 engine.restore(delta)
+            deltas = [engine.snapshot()]
         advance = engine.advance(batch)
         deltas.append(advance.delta)
         for alert in advance.alerts.to_pylist():
