@@ -56,7 +56,10 @@ def turn(name: str, settings: Settings, folder: Path, options: argparse.Namespac
         sender.join()
         alerts.close()
     half = received[0][0] + options.seconds / 2 if received else 0.0
-    return [latency for at, latency in received if at > half]
+    found = [latency for at, latency in received if at > half]
+    if not found:
+        raise SystemExit(f"error: the {name} fell silent half way, after {len(received)} alerts")
+    return found
 
 
 def main() -> None:
