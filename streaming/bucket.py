@@ -45,14 +45,17 @@ class Heard:
 
 
 class Bucket:
-    """A bucket in memory, after the rule messages and events it has been given."""
+    """A bucket in memory, after the rule messages and events it has been given.
+
+    failed: rule id, version and measure of every failure that was told.
+    """
 
     def __init__(self, stream: Stream, route: Route, book: RuleBook) -> None:
         self.stream = stream
         self.route = route
         self.book = book
         self.counts = Counts()
-        self._failed: set[tuple[str, int, str]] = set()
+        self.failed: set[tuple[str, int, str]] = set()
         self.engine = Engine(stream, book.ruleset, group_bys=book.served_by(route))
 
     def restore(self, deltas: Iterable[Delta]) -> None:
@@ -90,8 +93,8 @@ class Bucket:
         new = []
         for failure in advance.failures:
             about = (failure.rule_id, failure.rule_version, failure.measure)
-            if about not in self._failed:
-                self._failed.add(about)
+            if about not in self.failed:
+                self.failed.add(about)
                 new.append(failure)
         return new
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -156,6 +156,7 @@ class BucketProcessor(StatefulProcessor):
         for entry in head.unread:
             self._entries.remove(entry)
         head = log.append(head, heard.delta, bucket.engine.horizon, bucket.engine.clock, asdict(bucket.counts))
+        head = replace(head, failed=tuple(sorted(bucket.failed)))
         self._head.update((head.to_bytes(),))
         cached.version, cached.token = head.version, head.tokens[head.version]
         _cache[self._plan.checkpoint, self._plan.incarnation, number] = cached
@@ -187,6 +188,7 @@ class BucketProcessor(StatefulProcessor):
             bucket.restore(log.read(entry) for entry in head.missing(cached.version))
             bucket.engine.clock = max(bucket.engine.clock, head.clock)
             bucket.counts = Counts(**head.counts)
+            bucket.failed = set(head.failed)
         return cached
 
     def _received(self) -> list[dict[str, Any]]:

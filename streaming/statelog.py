@@ -62,7 +62,8 @@ class Head:
     """The small value: how many batches there were, each recent one's token, and the entries in order of age.
 
     clock: µs, how far arrival had come; counts: what was seen since the checkpoint began; unread: numbers of entries
-    that hold no delta but events (wire.events_schema) that the next batch takes in with its own.
+    that hold no delta but events (wire.events_schema) that the next batch takes in with its own; failed: rule id,
+    version and measure of every failure that was told.
     A token is drawn anew by every attempt at a batch, so that an engine which took part in an attempt that failed is
     told from one that is where the log is.
     """
@@ -74,6 +75,7 @@ class Head:
     clock: int = FIRST_INSTANT
     counts: dict[str, int] = field(default_factory=dict)
     unread: tuple[int, ...] = ()
+    failed: tuple[tuple[str, int, str], ...] = ()
 
     def to_bytes(self) -> bytes:
         """The head as the state store keeps it."""
@@ -88,7 +90,8 @@ class Head:
         tokens = {int(version): token for version, token in read["tokens"].items()}
         entries = tuple(Entry(**entry) for entry in read["entries"])
         unread = tuple(read.get("unread", ()))
-        return cls(**{**read, "tokens": tokens, "entries": entries, "unread": unread})
+        failed = tuple((rule_id, version, measure) for rule_id, version, measure in read.get("failed", ()))
+        return cls(**{**read, "tokens": tokens, "entries": entries, "unread": unread, "failed": failed})
 
     def holds(self, version: int, token: str) -> bool:
         """Whether an engine that is at this version by this token has seen a beginning of this log."""

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import Row
 
 from rules.engine.ledger import LEDGER_SCHEMA
-from rules.streams import load_streams
+from rules.streams import load_streams, streams_from_mapping
 from streaming import processor
 from streaming.bucket import Bucket
 from streaming.config import JobConfig, Topics
@@ -232,6 +232,35 @@ def test_a_restart_rebuilds_all_of_it_from_the_state(made: list[Bucket]) -> None
     assert told[0]["counts"] == {"events": 5, "late": 0, "duplicates": 1, "announced": 5}
     assert told[0]["retained"] == {"customer_id": 4}
     assert len(made) == 3
+
+
+def test_a_failure_is_told_once_whatever_is_lost_in_memory() -> None:
+    """A worker that goes on from the state knows what was told; an attempt that is done again tells it again."""
+    declared = {"event_id": "id", "event_time": "at", "entities": ["name"]}
+    fields = {"id": "string", "at": "timestamp", "name": "string", "value": "int64"}
+    streams = streams_from_mapping({"counters": {**declared, "fields": fields}}, "here")
+    of = BucketPlan("checkpoint", "first", streams, (Route("counters", "name"),), 1, 0, TOPICS, ())
+    total = {
+        "id": "total", "stream": "counters", "group_by": ["name"], "when": "total > 0",
+        "measures": {"total": {"sum": "value", "over": "1h"}}, "effective": "2024-01-01T00:00:00Z",
+    }  # fmt: skip
+
+    def told(store: Store, number: int) -> list[str]:
+        event = {
+            "id": f"c{number}", "at": NOON, "name": "ann", "value": 2**62, "arrival_time": NOON, "partition": 0,
+            "offset": number, SENT_AT: None, PRIMARY: True,
+        }  # fmt: skip
+        payload = to_ipc(pa.Table.from_pylist([event], events_schema(streams["counters"])))
+        said = batch(store, Row(kind=Kind.EVENTS.value, payload=payload), of=of)
+        return [answer["status"] for answer in said.get(TOPICS.rule_status, [])]
+
+    store = Store()
+    batch(store, rule(0, total), of=of)
+    assert told(store, 1) == []
+    committed = copy.deepcopy(store)
+    assert [told(store, 2), told(committed, 2)] == [["FAILED"], ["FAILED"]]
+    processor._cache.clear()
+    assert [told(store, 3), told(store, 4)] == [[], []]
 
 
 def test_a_rule_that_is_read_again_is_neither_answered_nor_taken_twice() -> None:
