@@ -141,3 +141,14 @@ def test_a_task_packs_all_its_batches_as_one() -> None:
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert [route_of(bucket_of(row["bucket"])) for row in rows] == [r for r in ROUTES if r.stream == "transactions"]
     assert list(PACKER.pack(iter([]))) == []
+
+
+def test_a_task_full_of_garbage_is_packed_by_and_by() -> None:
+    """Records of megabytes are not all held at once, and each comes to its line."""
+    whole = records(*[("transactions", b"x" * 1_000_000)] * 150)
+    packed = list(PACKER.pack(iter(whole.to_batches(max_chunksize=10))))
+    assert len(packed) == 2
+    lines = [
+        line for batch in packed for payload in batch.column("payload").to_pylist() for line in payload.split(b"\n")
+    ]
+    assert [json.loads(line.split(b"\t", 2)[2])["size"] for line in lines] == [1_000_000] * 150
