@@ -1,41 +1,182 @@
-"""Every case file, run by every host: the same rules and events come to the same alerts."""
+"""Every case file, on every host: the same rules and events come to the same alerts, and the night puts them right.
 
-from collections.abc import Callable
+The bare engine plays each by itself. On Kafka, Spark and Delta a job, an archive and a backfill play all of them
+together (see together.py), once a test session; each test looks at its own case's share.
+"""
+
+import contextlib
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 
+from backfill.config import Request
+from backfill.publication import correction_record
+from backfill.run import Run
+from backfill.staging import CORRECTED, EVALUATED, OUTCOMES
+from expectations.findings import GateError
+from nightjar import topics
+from nightjar.backfill_config import backfill_config
 from nightjar.cases import Case, Expectation, Outcome, check, find_cases, load_case
+from nightjar.cases.model import standing
+from nightjar.local_kafka import LocalKafka
+from nightjar.settings import Settings
 from nightjar.simulate import simulate
-from tests.streaming.host import SparkHost, comparable
+from rules.streams import Stream
+from rules.timestamps import from_microseconds
+from tests.streaming.host import NEVER, CaseRun, streamed
+from tests.together import Together
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CASES = find_cases([Path(__file__).with_name("cases")])
+on_services = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
 
-Host = Callable[[Case], Outcome]
-Held = Callable[[Expectation], Expectation]
+# What an alert says. Its id is a hash of the rule's, which has a mark where cases are played together.
+SAID = [
+    "rule_id", "rule_version", "rule_state", "stream", "group", "event_id", "event_time", "measures", "severity",
+    "text",
+]  # fmt: skip
 
 
-@pytest.fixture(params=["engine", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.kafka])])
-def host(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Host, Held]:
-    """Whatever runs a case and gives back what came of it; and what of an expectation it can be held to."""
-    if request.param == "engine":
-        return simulate, lambda expect: expect
-    spark, broker = request.getfixturevalue("spark"), request.getfixturevalue("broker")
-    return SparkHost(spark, broker.settings, tmp_path), comparable
+@dataclass(frozen=True)
+class Streamed:
+    """What the job made of each case, and where it left it."""
+
+    cases: Together
+    settings: Settings
+    streams: Mapping[str, Stream]
+    outcomes: Mapping[str, Outcome]
+
+
+@pytest.fixture(scope="session")
+def job(
+    request: pytest.FixtureRequest,
+    spark: "SparkSession",
+    broker: LocalKafka,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Streamed:
+    """All cases that are asked for, played on the job."""
+    params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    wanted = {of["path"] for of in params if of.get("path") in CASES}
+    cases = Together.of(load_case(path) for path in CASES if path in wanted)
+    own = uuid.uuid4().hex[:8]
+    named = {name: f"{own}-{value}" for name, value in broker.settings.model_dump().items() if name.endswith("_topic")}
+    small = {"arrival": "producer", "partitions": 1, "buckets": 2, "warm_up_batches": 0}
+    folder = {"bootstrap_servers": broker.bootstrap, "data_dir": tmp_path_factory.mktemp("cases")}
+    settings = broker.settings.model_copy(update={**named, **small, **folder})
+    streams = {name: replace(stream, topic=f"{own}-{stream.topic}") for name, stream in cases.streams.items()}
+    topics.ensure(settings, streams.values())
+    with CaseRun(spark, settings, streams, clock_interval=NEVER) as run:
+        outcomes = streamed(run, cases)
+        run.await_told()
+    return Streamed(cases, settings, streams, {p.case.origin: o for p, o in zip(cases.parts, outcomes, strict=True)})
+
+
+@pytest.fixture(scope="session")
+def night(spark: "SparkSession", job: Streamed) -> Mapping[str, Outcome]:
+    """What a backfill of all those days says after the job: alerts are the truth, corrections what the job missed."""
+    config = backfill_config(job.settings, job.streams)
+    steps = [step.at for part in job.cases.parts for step in part.case.steps]
+    first = from_microseconds(min(steps)).date() - timedelta(days=1)
+    days = (from_microseconds(max(steps)).date() - first).days + 1
+    request = Request("cases", first, days=days)
+    run = Run(spark, config, request)
+    run.do("archive")
+    run.do("evaluate")
+    with contextlib.suppress(GateError):  # what it refuses is held against each case below
+        run.do("reconcile")
+
+    def staged(name: str) -> pl.DataFrame:
+        return pl.read_parquet(request.staged(config.lake) / name / "*.parquet")
+
+    violations = staged(EVALUATED).filter(pl.col("failed").is_null()).to_dicts()
+    wrong = [correction_record(row, 0) for row in staged(CORRECTED).to_dicts()]
+    differing = set(staged(OUTCOMES).filter(pl.col("outcome") != "matched").get_column("alert_id"))
+    assert differing == {record["alert_id"] for record in wrong}
+
+    def own(rows: list[dict[str, Any]], part: Any) -> list[dict[str, Any]]:
+        return [part.own(row) for row in rows if row["rule_id"].startswith(part.mark)]
+
+    truth = [correction_record({**row, "revision": 1, "kind": "alert", "cause": None}, 0) for row in violations]
+    return {
+        part.case.origin: Outcome(alerts=own(truth, part), corrections=own(wrong, part)) for part in job.cases.parts
+    }
+
+
+@pytest.fixture(
+    params=["engine", pytest.param("spark", marks=on_services), pytest.param("backfill", marks=on_services)]
+)
+def host(request: pytest.FixtureRequest) -> str:
+    """Who plays the case."""
+    return str(request.param)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_case_comes_out_as_it_says(host: tuple[Host, Held], path: Path) -> None:
-    """Each case expects something, and it is what comes."""
-    run, held = host
+def test_case_comes_out_as_it_says(request: pytest.FixtureRequest, host: str, path: Path) -> None:
+    """Each case expects something, and it is what comes; who names no corrections expects none."""
     case = load_case(path)
     assert case.expect.rows or case.expect.state
-    assert [difference.as_dict() for difference in check(held(case.expect), run(case))] == []
+    outcome, expect = played(request, host, case)
+    assert [difference.as_dict() for difference in check(expect, outcome)] == []
+
+
+def played(request: pytest.FixtureRequest, host: str, case: Case) -> tuple[Outcome, Expectation]:
+    """What comes of a case, and what of its expectation the host can be held to."""
+    rows = {"corrections": [], **case.expect.rows}
+    if host == "engine":
+        return simulate(case), Expectation(rows, case.expect.state)
+    if host == "backfill":
+        return request.getfixturevalue("night")[case.origin], Expectation({"corrections": rows["corrections"]})
+    # The job emits by the wall clock, lets go when its own clock says so, and leaves corrections to the night.
+    del rows["corrections"]
+    timeless = {name: [{k: v for k, v in row.items() if k != "emitted_at"} for row in of] for name, of in rows.items()}
+    return request.getfixturevalue("job").outcomes[case.origin], Expectation(timeless)
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, marks=on_services, id=path.stem) for path in CASES])
+def test_hosts_agree_row_by_row(job: Streamed, night: Mapping[str, Outcome], path: Path) -> None:
+    """Law 9: the job says what the engine says, and the backfill's violations are that, with its corrections made."""
+    case = load_case(path)
+    engine, stream, truth = simulate(case), job.outcomes[case.origin], night[case.origin]
+    revised = [*SAID, "revision", "kind"]
+    assert told(stream.alerts, revised) == told(engine.alerts, revised)
+    assert told(truth.corrections, [*revised, "cause"]) == told(engine.corrections, [*revised, "cause"])
+    assert told(truth.alerts, SAID) == told(standing([*engine.alerts, *engine.corrections]), SAID)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_playing_cases_together_changes_none(path: Path) -> None:
+    """What comes of a marked case is, without the marks, what comes of the case."""
+    case = load_case(path)
+    together = Together.of([case])
+    (part,) = together.parts
+    alone, marked = simulate(case), simulate(replace(case, steps=tuple(part.steps), streams=together.streams))
+    for name, keys in {
+        "alerts": SAID,
+        "corrections": SAID,
+        "late": ["stream", "event_id"],
+        "quarantine": ["reason"],
+    }.items():
+        assert told([part.own(row) for row in getattr(marked, name)], keys) == told(getattr(alone, name), keys)
+
+
+def told(rows: list[dict[str, Any]], names: list[str]) -> list[str]:
+    """What some rows say, in an order of their own."""
+    return sorted(json.dumps({name: row[name] for name in names}, sort_keys=True) for row in rows)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case_reads_like_documentation(path: Path) -> None:
-    """It has a title and a description of its own."""
+    """It has a title and a description of its own, and fits a screen."""
     case = load_case(path)
     assert case.title != path.stem
     assert len(case.description) > 40
+    assert len(path.read_text().splitlines()) <= 60

@@ -1,22 +1,19 @@
-"""Case files on the real job: Kafka, Spark, and `streaming.job` around one query, step by step.
+"""Cases on the real job: Kafka, Spark, and `streaming.job` around one query, step by step.
 
-Every case has topics and a checkpoint of its own; broker and Spark session are the test session's. A crash stops the
-query at once, and a new run of the job, which shares nothing with the one before it, goes on from the checkpoint.
+Broker and Spark session are the test session's. A crash stops the query at once, and a new run of the job, which shares
+nothing with the one before it, goes on from the checkpoint.
 """
 
 import base64
 import json
 import threading
 import time
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from nightjar import topics
-from nightjar.cases import Case, Expectation, Outcome, Step
+from nightjar.cases import Outcome, Step
 from nightjar.job_config import job_config
 from nightjar.kafka_clients import producer
 from nightjar.reading import Reader
@@ -25,80 +22,35 @@ from rules.streams import Stream
 from streaming import job
 from streaming.checkpoint import committed_offsets
 from streaming.config import JobConfig
+from tests.together import Part, Together
 
 if TYPE_CHECKING:
+    from kafka.producer.future import FutureRecordMetadata
     from pyspark.sql import SparkSession
 
 # A batch takes a fraction of a second; a busy machine's first one many times that.
-PATIENCE = 120.0
-
-# What the stream says of these is right in another sense: `emitted_at` is the wall clock's, where a case's time stands
-# still between its steps.
-_OTHERWISE = ("emitted_at",)
-
-
-def comparable(expect: Expectation) -> Expectation:
-    """What of an expectation must hold on the stream.
-
-    Not `state`: the stream lets go when its clock says so, some seconds after the last record, and tells now and then.
-    """
-    rows = {
-        section: [{key: value for key, value in row.items() if key not in _OTHERWISE} for row in expected]
-        for section, expected in expect.rows.items()
-    }
-    return Expectation(rows)
-
-
-@dataclass(frozen=True)
-class SparkHost:
-    """Runs cases on a session and a broker; `folder` takes the checkpoints."""
-
-    session: "SparkSession"
-    broker: Settings
-    folder: Path
-
-    def __call__(self, case: Case) -> Outcome:
-        """What comes of the case's steps."""
-        own = uuid.uuid4().hex[:8]
-        topic_names = {name: f"{own}-{value}" for name, value in case.settings.model_dump().items() if "_topic" in name}
-        settings = case.settings.model_copy(
-            update={
-                **topic_names,
-                "bootstrap_servers": self.broker.bootstrap,
-                "data_dir": self.folder / own,
-                "arrival": "producer",
-                "partitions": 1,  # arrival order within a step is the case's own
-                "buckets": 2,
-                "warm_up_batches": 0,
-            }
-        )
-        # Streams that a case does not name would cost every batch their share.
-        said = b"".join(message for step in case.steps for message in step.rules)
-        streams = {
-            name: replace(stream, topic=f"{own}-{stream.topic}")
-            for name, stream in case.streams.items()
-            if name.encode() in said
-        }
-        topics.ensure(settings, streams.values())
-        with CaseRun(self.session, settings, streams) as run:
-            for step in case.steps:
-                run.take(step)
-            return run.outcome()
+PATIENCE = 240.0
+# Cases begin at one time and end at different ones: a clock for all of them would end the state of those that are slow.
+NEVER = 1 << 62
 
 
 class CaseRun:
-    """One case's job, its producer and what it answers."""
+    """A job, its producer and what it answers. `changes` are made to the job's configuration."""
 
-    def __init__(self, session: "SparkSession", settings: Settings, streams: Mapping[str, Stream]) -> None:
+    def __init__(
+        self, session: "SparkSession", settings: Settings, streams: Mapping[str, Stream], **changes: Any
+    ) -> None:
         self.settings = settings
         self.streams = streams
-        self.config = job_config(settings, streams)
+        self.config = replace(job_config(settings, streams), **changes)
         self.answers: list[dict[str, Any]] = []
         self._session = session
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
-        self._producer = self._cleanup.enter_context(producer(self.settings, linger_ms=0))
+        # what a step sends to a topic is one batch of Kafka's, which a query reads as a whole
+        options = {"linger_ms": 60_000, "batch_size": 1 << 20}
+        self._producer = self._cleanup.enter_context(producer(self.settings, **options))
         self._status = self._cleanup.enter_context(Reader(self.settings, self.settings.rule_status_topic))
         self._job = _Job(self._session, self.config)
         return self
@@ -107,18 +59,20 @@ class CaseRun:
         self._cleanup.callback(self._job.end)
         self._cleanup.close()
 
-    def take(self, step: Step) -> None:
-        if step.crash:
+    def take(self, *steps: Step) -> list[list[tuple[str, int]]]:
+        """Take steps that happen at once; returns topic and offset of each step's records, its rules' first."""
+        if any(step.crash for step in steps):
             self._job.crash()
             self._job = _Job(self._session, self.config)
-        if step.rules:
-            offsets = [self._send(self.settings.rules_topic, message, step.at) for message in step.rules]
-            self._await(lambda: all(map(self._settled, offsets, step.rules)), f"answers to {step.rules!r}")
-        ends = {
-            self.streams[event.stream].topic: self._send(self.streams[event.stream].topic, event.raw, step.at) + 1
-            for event in step.events
-        }
-        self.await_consumed(ends)
+        topic = self.settings.rules_topic
+        rules = self._sent([[(topic, message) for message in step.rules] for step in steps], steps)
+        messages = [message for step in steps for message in step.rules]
+        offsets = [offset for of in rules for _, offset in of]
+        self._await(lambda: all(map(self._settled, offsets, messages)), f"answers to {messages!r:.2000}")
+        events = [[(self.streams[event.stream].topic, event.raw) for event in step.events] for step in steps]
+        sent = self._sent(events, steps)
+        self.await_consumed({place: offset + 1 for of in sent for place, offset in of})
+        return [one + other for one, other in zip(rules, sent, strict=True)]
 
     def await_consumed(self, ends: Mapping[str, int]) -> None:
         """Wait until the job has committed the records of each topic's partition 0 up to these offsets."""
@@ -147,12 +101,21 @@ class CaseRun:
             rule_status=self.answers + [json.loads(record.value) for record in self._status.all()],
         )
 
-    def _send(self, topic: str, value: bytes, at: int) -> int:
-        return int(self._producer.send(topic, value, partition=0, timestamp_ms=at // 1000).get(PATIENCE).offset)
+    def _sent(self, records: list[list[tuple[str, bytes]]], steps: Iterable[Step]) -> list[list[tuple[str, int]]]:
+        """Send each step's records (topic, value), which arrive at its time; topic and offset of each."""
+
+        def send(topic: str, value: bytes, step: Step) -> "FutureRecordMetadata":
+            return self._producer.send(topic, value, partition=0, timestamp_ms=step.at // 1000)
+
+        sent = [
+            [(topic, send(topic, value, step)) for topic, value in of] for of, step in zip(records, steps, strict=True)
+        ]
+        self._producer.flush(PATIENCE)
+        return [[(topic, int(future.get(0).offset)) for topic, future in of] for of in sent]
 
     def _settled(self, offset: int, message: bytes) -> bool:
         """Whether the rule message was refused, or its version is active or looks for nothing: the events may come."""
-        answer = next((a for a in self.answers if a["message"] == f"{self.settings.rules_topic}-0-{offset}"), None)
+        answer = next((a for a in self.answers if a.get("message") == f"{self.settings.rules_topic}-0-{offset}"), None)
         if answer is None or answer["status"] == "REJECTED":
             return answer is not None
         if any(word in message for word in (b"pause", b"retire")):
@@ -175,6 +138,36 @@ class CaseRun:
         """What was said, in order. A record that Kafka has twice is the same but for the time it was emitted."""
         with Reader(self.settings, topic) as reader:
             return [json.loads(record.value) for record in reader.all()]
+
+
+def streamed(run: CaseRun, together: Together) -> list[Outcome]:
+    """What the job makes of each case, all of them step by step at once."""
+    sender: dict[tuple[str, int], Part] = {}
+    for happening in together.rounds():
+        places = run.take(*(step for _, step in happening))
+        for (part, _), of in zip(happening, places, strict=True):
+            sender |= dict.fromkeys(of, part)
+    outcome, rules = run.outcome(), run.settings.rules_topic
+
+    def of_part(part: Part, rows: Iterable[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+        return [part.own(row) for row in rows if str(row[key]).startswith(part.mark)]
+
+    def place(row: Mapping[str, Any]) -> tuple[str, int]:
+        return (row["topic"], row["offset"]) if "topic" in row else (rules, int(row["message"].rpartition("-")[2]))
+
+    return [
+        Outcome(
+            alerts=of_part(part, outcome.alerts, "rule_id"),
+            late=of_part(part, outcome.late, "event_id"),
+            quarantine=[part.own(row) for row in outcome.quarantine if sender[place(row)] is part],
+            rule_status=[
+                part.own(row)
+                for row in outcome.rule_status
+                if str(row["rule_id"]).startswith(part.mark) or (row["rule_id"] is None and sender[place(row)] is part)
+            ],
+        )
+        for part in together.parts
+    ]
 
 
 class _Job:
