@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-# Only what happened this lately (µs) says something of what comes next: some batches of a job that is far behind.
-_LATELY = 20_000_000
+# Only what happened this lately (µs) says something of what comes next. The end of a burst is to be seen soon; what is
+# read comes batch by batch, each some seconds where the job is far behind.
+_ARRIVING = 5_000_000
+_READING = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,14 @@ def pace(words: Sequence[Mapping[str, Any]], stream: str) -> Pace | None:
     one, while the job was behind: a job that has nothing to do shows nothing of how fast it can be.
     """
     known = [(word["at"], word["lag"][stream]) for word in words if "end" in word["lag"].get(stream, {})]
-    while known and known[-1][0] - known[0][0] > _LATELY:
+    while known and known[-1][0] - known[0][0] > _READING:
         known = known[1:]
     idle = [number for number, (_, lag) in enumerate(known) if not lag["events"]]
     behind = known[idle[-1] if idle else 0 :]
     if len(behind) < 2:
         return None
-    (began, first), (ended, last) = behind[0], behind[-1]
+    ended, last = behind[-1]
+    began, first = next((word for word in behind[:-1] if ended - word[0] <= _ARRIVING), behind[-2])
     arriving = (last["end"] - first["end"]) / (ended - began) * 1_000_000
     read = [(at, lag["end"] - lag["events"]) for at, lag in behind]
     ends = [later for earlier, later in pairwise(read) if later[1] > earlier[1]]

@@ -41,12 +41,20 @@ def test_a_job_that_reads_no_faster_than_events_come_never_catches_up(arriving: 
 
 def test_the_time_before_it_fell_behind_does_not_count() -> None:
     """Neither what was read while nothing waited nor what was long ago."""
-    quiet = [(at, 10 * at, 10 * at) for at in range(5)]
-    burst = [(5 + at, 50_000 + 40, 40 + 2000 * at) for at in range(4)]
-    assert pace(words(*quiet, *burst[1:]), "logins") == Pace(pytest.approx(50_000 / 4, 0.1), 2000.0, None)
-    slow = [(at, 100_000, 10 * at) for at in range(20)]
-    fast = [(40 + at, 100_000, 200 + 1000 * at) for at in range(5)]
-    assert pace(words(*slow, *fast), "logins") == Pace(0.0, 1000.0, 95.8)
+    quiet = words(*((at, 10 * at, 10 * at) for at in range(5)))
+    burst = words(*((5 + at, 50_040 + 10 * at, 40 + 2000 * at) for at in range(4)))
+    assert pace([*quiet, *burst], "logins") == Pace(pytest.approx(50_030 / 4, 0.1), 2000.0, None)
+    slow = words(*((at, 100_000, 10 * at) for at in range(20)))
+    fast = words(*((40 + at, 100_000, 200 + 1000 * at) for at in range(5)))
+    assert pace([*slow, *fast], "logins") == Pace(0.0, 1000.0, 95.8)
+
+
+def test_the_end_of_a_burst_is_seen_within_seconds() -> None:
+    """Reading is timed over many batches, and arriving over the last five seconds."""
+    burst = words(*((at, 20_000 * at, 5000 * at) for at in range(4)))
+    after = words(*((3 + at, 60_000 + 1000 * at, 15_000 + 5000 * at) for at in range(1, 6)))
+    assert pace([*burst, *after[:1]], "logins") == Pace(pytest.approx(15_250), 5000.0, None)
+    assert pace([*burst, *after], "logins") == Pace(1000.0, 5000.0, 6.2)
 
 
 def test_where_nothing_waits_there_is_nothing_to_say() -> None:
