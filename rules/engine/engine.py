@@ -99,15 +99,18 @@ class Engine:
         self.set_rules(ruleset, group_bys)
 
     def set_rules(self, ruleset: RuleSet, group_bys: frozenset[tuple[str, ...]] | None = None) -> None:
-        """Evaluate by these versions from now on. A new group-by starts with all that is retained."""
+        """Evaluate by these versions from now on. A new group-by, or a wider window, starts with all that is held."""
         self._ruleset, self._group_bys = ruleset, group_bys
+        reaches = {plan.group_by: plan.reach for plan in self._plan.groups} if self._timelines else {}
         self._plan = compile_plan(self.stream, ruleset, None if self._batch else self._settled, group_bys)
         groups = {plan.group_by: plan for plan in self._plan.groups}
         self._masks.use(self._plan.predicates, {key for plan in groups.values() for key in plan.marks})
         # by then an older version applies to nothing any more, and what only it needed may go
         later = (v.effective for v in ruleset.of_stream(self.stream.name).versions if v.effective > self._settled)
         self._plan_again_at = min(later, default=_NEVER)
-        known, self._timelines = self._timelines, {}
+        # a timeline may have let go of what only a wider window needs, and the store still has it
+        known = {g: t for g, t in self._timelines.items() if g in groups and groups[g].reach <= reaches[g]}
+        self._timelines = {}
         for group_by, plan in groups.items():
             timeline = known.get(group_by) or Timeline(self.store, self._masks, group_by)
             timeline.use([*sorted({self._masks[key].word for key in plan.marks}), *sorted(plan.fields)])

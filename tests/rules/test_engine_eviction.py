@@ -60,3 +60,15 @@ def test_a_retired_rule_holds_nothing() -> None:
     engine.advance(payments(*range(25)), 24 * MINUTE)
     engine.advance(payments(), 40 * MINUTE)
     assert sum(engine.retained.values()) == 0
+
+
+def test_a_wider_window_begins_with_all_that_is_held() -> None:
+    """Also with what a narrower one had no use for, and whose place in its group has been given to others since."""
+    narrow = rule("1m")
+    engine = Engine(STREAMS["transactions"], narrow)
+    for minute in range(200):
+        engine.advance(payments(minute), minute * MINUTE)
+    assert engine.rows == 200
+    engine.set_rules(narrow.publish(rule("1d").versions[0].rule, 200 * MINUTE))
+    (found,) = engine.advance(payments(200), 200 * MINUTE).evaluated
+    assert found.values["n"].values.tolist() == [201]
