@@ -265,7 +265,7 @@ def played(options: argparse.Namespace, declared: Path) -> list[Check]:
     widest = options.days * _DAY // 3
     flaws = ReplayOptions(
         late=options.late, disorder=options.disorder, duplicates=options.duplicates, malformed=options.malformed,
-        seed=options.seed, max_late=widest // 2,
+        seed=options.seed, max_delay=stream.allowed_lateness * 9 // 10, max_late=widest // 2,
     )  # fmt: skip
     with stage("planning the history"):
         share = planned(events_of(options).cast(stream.schema), stream, flaws)

@@ -25,7 +25,7 @@ DECLARED = """
 event_id = "transaction_id"
 event_time = "event_time"
 entities = ["customer_id", "terminal_id"]
-allowed_lateness = "3h"
+allowed_lateness = "12h"
 [streams.transactions.fields]
 transaction_id = "string"
 event_time = "timestamp"
