@@ -25,8 +25,8 @@ def folder(root: Path, table: Table) -> str:
 
 
 def exists(root: Path, table: Table) -> bool:
-    """Whether the table has been made."""
-    return (root / table.name / "_delta_log").is_dir()
+    """Whether the table has been made: has a commit, as a crash leaves folders without."""
+    return any((root / table.name / "_delta_log").glob("*.json"))
 
 
 def make(session: SparkSession, root: Path, table: Table) -> None:
