@@ -300,7 +300,7 @@ def test_sections_that_are_not_named_are_not_checked() -> None:
 
 def test_prose_needs_to_be_in_what_was_said() -> None:
     """Details and reasons are for people, and change their words."""
-    made = case("steps: [{at: 0m, rules: ['x']}]\nexpect: {rule_status: [{reasons: [is not JSON, A rule is a mapping]}]}")
+    made = case("steps: [{at: 0m, rules: ['x']}]\nexpect: {rule_status: [{reasons: [is not JSON, is a mapping]}]}")
     assert check(made.expect, simulate(made)) == []
     worse = case("steps: [{at: 0m, rules: ['x']}]\nexpect: {rule_status: [{reasons: [is not XML]}]}")
     assert [m.path for d in check(worse.expect, simulate(worse)) for m in d.mismatches] == ["reasons"]
