@@ -28,6 +28,7 @@ from backfill.survey import survey
 from lake.events import as_declared
 from lake.exchange import exchange
 from lake.records import rewritten
+from rules.engine.store import ARRIVAL, MICROSECONDS
 from rules.streams import Stream
 from rules.truth import VIOLATION_SCHEMA, Truth
 from rules.versions import RuleSet
@@ -72,15 +73,18 @@ class Evaluator:
         """The events of the touched groups in a portion of the files."""
         portion = self.portions[task]
         reading = self.readings[portion.reading]
-        repeated = pl.scan_parquet(repeated_file(self.folder, reading.stream))
-        near = reading.near(portion.files).join(repeated, on=PLACE, how="anti").drop(ARRIVED).collect().lazy()
+        repeated = pl.read_parquet(repeated_file(self.folder, reading.stream))
+        events = reading.near(portion.files)
+        if repeated.height:
+            events = events.join(repeated.lazy(), on=PLACE, how="anti")
+        near = events.drop(ARRIVED).collect().lazy()
         for place, (of, number) in enumerate(self.groupings):
             if of is not reading:
                 continue
             groups = pl.scan_parquet(groups_file(self.folder, reading.stream, number), row_index_name=_BUCKET)
             groups = groups.with_columns(pl.col(_BUCKET) % self.cut)
-            events = events_of(near, groups.drop(GROUP), reading.stream, reading.group_bys[number]).collect()
-            for (bucket,), part in events.partition_by(_BUCKET, as_dict=True, include_key=False).items():
+            wanted = events_of(near, groups.drop(GROUP), reading.stream, reading.group_bys[number]).collect()
+            for (bucket,), part in wanted.partition_by(_BUCKET, as_dict=True, include_key=False).items():
                 yield place * self.cut + bucket, part.to_arrow(compat_level=pl.CompatLevel.oldest())
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
@@ -120,10 +124,13 @@ def evaluated(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Ta
     events: the stream's fields and TARGET; and ARRIVED, where ids repeat. A row with `failed` is none: it names the
     measure whose exact value left its type at that event.
     """
-    truth = Truth(stream, ruleset, as_declared(events, stream), frozenset({group_by.fields}))
-    ids = events.column(stream.event_id)
-    targets = ids.filter(events.column(TARGET)).combine_chunks().cast(pa.string())
-    found = truth.violations(targets)
+    declared = as_declared(events, stream)
+    if ARRIVAL not in declared.column_names:  # no id is repeated, so the order of arrival decides nothing
+        declared = declared.append_column(ARRIVAL, pa.repeat(pa.scalar(0, MICROSECONDS), events.num_rows))
+    truth = Truth(stream, ruleset, declared, frozenset({group_by.fields}))
+    ids = declared.column(stream.event_id)
+    targets = ids if pc.all(events.column(TARGET)).as_py() else ids.filter(events.column(TARGET))
+    found = truth.violations(None if targets is ids else targets.combine_chunks())
     groups = found.column("group").combine_chunks().dictionary_encode()
     texts = pa.array([rewritten(text) for text in groups.dictionary.to_pylist()], pa.string())
     place = found.schema.get_field_index("group")
