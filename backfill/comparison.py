@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,10 +15,9 @@ from backfill.reading import Reading, readings_of
 from backfill.reconciliation import corrections, last_words, reconcile
 from backfill.results import in_scope
 from backfill.scope import GROUP, events_of
-from backfill.staging import CORRECTED, EVALUATED, OUTCOMES, Notes, groups_file, touched_span
-from lake import delta
+from backfill.staging import CORRECTED, EVALUATED, OUTCOMES, Notes, groups_folder, touched_span
+from lake import delta, stream_state
 from lake.events import as_declared
-from lake.reading import scan
 from lake.tables import ALERTS, PROGRESS
 from rules.engine.records import ALERT_SCHEMA
 from rules.truth import VIOLATION_SCHEMA
@@ -110,7 +108,8 @@ def _causes(
     folder = request.staged(config.lake)
     if not differing.height:
         return found
-    published, consumed = notes.published(config), _consumed(config, notes)
+    published = notes.published(config)
+    consumed = stream_state.consumed(config.lake.root, notes.versions[PROGRESS.name])
     fields = {(v.rule.id, v.version): v.rule.group_by for v in ruleset.versions}
     for reading in readings_of(config, request, notes):
         stream = reading.stream
@@ -119,7 +118,7 @@ def _causes(
             mine = [r for r in rows.to_dicts() if fields[r["rule_id"], r["rule_version"]] == group_by.fields]
             if not mine:
                 continue
-            groups = pl.scan_parquet(groups_file(folder, stream, number))
+            groups = pl.scan_parquet(groups_folder(folder, stream, number) / "*.parquet")
             groups = groups.filter(pl.col(GROUP).is_in({row["group"] for row in mine})).drop(GROUP)
             found_events = events_of(reading.near(reading.files), groups, stream, group_by).collect(engine="streaming")
             events = as_declared(found_events.to_arrow(compat_level=pl.CompatLevel.oldest()), stream)
@@ -140,11 +139,3 @@ def _conflicting(reading: Reading, events: pl.DataFrame) -> frozenset[str]:
     different = pl.struct(*reading.stream.fields).n_unique()
     found = records.group_by(event_id).agg(different.alias("run.different")).filter(pl.col("run.different") > 1)
     return frozenset(found.collect(engine="streaming").get_column(event_id).cast(pl.String))
-
-
-def _consumed(config: BackfillConfig, notes: Notes) -> dict[str, dict[int, int]]:
-    """By topic and partition the offset after the last record that the stream had read, as it last told."""
-    told = scan(config.lake.root, PROGRESS, notes.versions[PROGRESS.name]).filter(pl.col("consumed").is_not_null())
-    last = told.sort("offset").last().select("consumed").collect()
-    read: dict[str, Any] = json.loads(last.item()) if last.height else {}
-    return {topic: {int(p): int(offset) for p, offset in of.items()} for topic, of in read.items()}

@@ -7,7 +7,6 @@ to the run's staged folder and to nowhere else.
 from __future__ import annotations
 
 import math
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from backfill.config import BackfillConfig, Request
 from backfill.reading import ARRIVED, PLACE, Portion, Reading, portions, readings_of
 from backfill.scope import GROUP, TARGET, GroupBy, events_of
-from backfill.staging import EVALUATED, Notes, groups_file, repeated_file
+from backfill.staging import EVALUATED, EXCHANGED, Notes, groups_folder, repeated_folder, stage
 from backfill.survey import survey
 from lake.events import as_declared
 from lake.exchange import exchange
@@ -73,7 +71,7 @@ class Evaluator:
         """The events of the touched groups in a portion of the files."""
         portion = self.portions[task]
         reading = self.readings[portion.reading]
-        repeated = pl.read_parquet(repeated_file(self.folder, reading.stream))
+        repeated = pl.read_parquet(repeated_folder(self.folder, reading.stream) / "*.parquet")
         events = reading.near(portion.files)
         if repeated.height:
             events = events.join(repeated.lazy(), on=PLACE, how="anti")
@@ -81,7 +79,9 @@ class Evaluator:
         for place, (of, number) in enumerate(self.groupings):
             if of is not reading:
                 continue
-            groups = pl.scan_parquet(groups_file(self.folder, reading.stream, number), row_index_name=_BUCKET)
+            groups = pl.scan_parquet(
+                groups_folder(self.folder, reading.stream, number) / "*.parquet", row_index_name=_BUCKET
+            )
             groups = groups.with_columns(pl.col(_BUCKET) % self.cut)
             wanted = events_of(near, groups.drop(GROUP), reading.stream, reading.group_bys[number]).collect()
             for (bucket,), part in wanted.partition_by(_BUCKET, as_dict=True, include_key=False).items():
@@ -91,7 +91,7 @@ class Evaluator:
         """Stage what the rules conclude about a bucket's groups; a row of _COUNTED."""
         reading, number = self.groupings[bucket // self.cut]
         found = evaluated(reading.stream, reading.ruleset, reading.group_bys[number], rows)
-        _stage(found, self.folder, str(bucket))
+        stage(found, self.folder / EVALUATED / f"{bucket}.parquet")
         failures = found.num_rows - found.column("failed").null_count
         return pa.table({"violations": [found.num_rows - failures], "failures": [failures]})
 
@@ -105,17 +105,9 @@ def evaluate(session: SparkSession, config: BackfillConfig, request: Request, no
     cut = max(parallelism, math.ceil(rows / _ROWS_A_BUCKET))
     evaluator = Evaluator(readings, portions(readings, parallelism), folder, cut)
     shutil.rmtree(folder / EVALUATED, ignore_errors=True)  # of an attempt before
-    _stage(EVALUATED_SCHEMA.empty_table(), folder, "none")
-    counted = exchange(session, evaluator, _COUNTED).toArrow()
+    stage(EVALUATED_SCHEMA.empty_table(), folder / EVALUATED / "none.parquet")  # where there is nothing else to read
+    counted = exchange(session, evaluator, _COUNTED, folder / EXCHANGED)
     return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names} | {"groups": groups}
-
-
-def _stage(found: pa.Table, folder: Path, name: str) -> None:
-    place = folder / EVALUATED / f"{name}.parquet"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.with_suffix(f".{os.getpid()}")  # whole or not at all, whoever else tries the task
-    pq.write_table(found, partial)
-    partial.replace(place)
 
 
 def evaluated(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from backfill.causes import Published
 from backfill.config import BackfillConfig, BackfillError, Request
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 # Parquet: the violations (and, with `failed`, the measures without a value), and the groups touched.
 EVALUATED, TOUCHED_GROUPS = "violations", "touched"
+# What the tasks of a stage send to each other, while it runs.
+EXCHANGED = "exchanged"
 # Parquet: outcomes of alerts, and the corrections to publish.
 OUTCOMES, CORRECTED = "outcomes", "corrections"
 # Parquet: the violations of the event dates that publishing replaces.
@@ -33,14 +38,22 @@ REPLACEMENT = "replacement"
 _NOTES, _PROGRESS = "run.json", "progress.json"
 
 
-def groups_file(folder: Path, stream: Stream, number: int) -> Path:
-    """The touched groups of a stream's group-by of this number (see scope.touched_groups)."""
-    return folder / "groups" / f"{stream.name}-{number}.parquet"
+def groups_folder(folder: Path, stream: Stream, number: int) -> Path:
+    """The touched groups of a stream's group-by of this number, as Parquet (see scope.touched_groups)."""
+    return folder / "groups" / f"{stream.name}-{number}"
 
 
-def repeated_file(folder: Path, stream: Stream) -> Path:
-    """The records that are not the first of their event id (see survey.repeated)."""
-    return folder / "repeated" / f"{stream.name}.parquet"
+def repeated_folder(folder: Path, stream: Stream) -> Path:
+    """The records that are not the first of their event id, as Parquet (see survey.repeated)."""
+    return folder / "repeated" / stream.name
+
+
+def stage(rows: pa.Table, file: Path) -> None:
+    """Write Parquet, whole or not at all, whoever else tries the same task."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(f".{os.getpid()}")
+    pq.write_table(rows, partial)
+    partial.replace(file)
 
 
 def staged_violations(session: SparkSession, folder: Path) -> DataFrame:

@@ -5,6 +5,7 @@ Both need all events of a kind in one place: those of a group, and those of an i
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,14 +17,14 @@ import pyarrow as pa
 
 from backfill.reading import ARRIVED, PLACE, Portion, Reading, portions
 from backfill.scope import GROUP, HI, LO, GroupBy, belongs, touched_groups, touched_spans
-from backfill.staging import TOUCHED_GROUPS, groups_file, repeated_file
-from lake.exchange import exchange, packed, unpacked
+from backfill.staging import EXCHANGED, TOUCHED_GROUPS, groups_folder, repeated_folder, stage
+from lake.exchange import exchange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BUCKET = "run.bucket"
-_FOUND = "heap int, rows binary"
+_COUNTED = "found bigint"
 _TOUCHED = {"stream": pl.String, "group_by": pl.String, "group": pl.String, "lo": pl.Int64, "hi": pl.Int64}
 
 
@@ -34,6 +35,13 @@ class Heap:
     reading: Reading
     group_by: GroupBy | None
 
+    def place(self, folder: Path) -> Path:
+        """Where what is found is staged."""
+        stream = self.reading.stream
+        if self.group_by is None:
+            return repeated_folder(folder, stream)
+        return groups_folder(folder, stream, self.reading.group_bys.index(self.group_by))
+
     def found(self, rows: pl.DataFrame) -> pl.DataFrame:
         """What there is to find in some whole ids, or groups."""
         if self.group_by is None:
@@ -43,10 +51,11 @@ class Heap:
 
 @dataclass(frozen=True)
 class Surveyor:
-    """What the survey's tasks do. cut: how many buckets a heap has."""
+    """What the survey's tasks do. folder: the run's staged one; cut: how many buckets a heap has."""
 
     readings: Sequence[Reading]
     portions: Sequence[Portion]
+    folder: Path
     cut: int
 
     @cached_property
@@ -84,36 +93,30 @@ class Surveyor:
                 yield number * self.cut + bucket, part.to_arrow(compat_level=pl.CompatLevel.oldest())
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
-        """What is found in a bucket: one row of _FOUND."""
-        number = bucket // self.cut
-        found = self.heaps[number].found(pl.DataFrame(rows)).to_arrow(compat_level=pl.CompatLevel.oldest())
-        return pa.table([pa.array([number], pa.int32()), pa.array([packed(found)], pa.binary())], ["heap", "rows"])
+        """Stage what is found in a bucket; a row of _COUNTED."""
+        heap = self.heaps[bucket // self.cut]
+        found = heap.found(pl.DataFrame(rows))
+        stage(found.to_arrow(compat_level=pl.CompatLevel.oldest()), heap.place(self.folder) / f"{bucket}.parquet")
+        return pa.table({"found": [found.height]})
 
 
 def survey(session: SparkSession, readings: Sequence[Reading], folder: Path) -> int:
     """Stage the records that repeat an id, the touched groups of each group-by, and all of these as TOUCHED_GROUPS;
     how many groups there are."""
     parallelism = session.sparkContext.defaultParallelism
-    surveyor = Surveyor(readings, portions(readings, parallelism), parallelism)
-    rows = exchange(session, surveyor, _FOUND).toArrow()
-    found: dict[int, list[pl.DataFrame]] = {}
-    for heap, table in zip(rows.column("heap").to_pylist(), rows.column("rows"), strict=True):
-        found.setdefault(heap, []).append(pl.DataFrame(unpacked(table.as_buffer())))
+    surveyor = Surveyor(readings, portions(readings, parallelism), folder, parallelism)
+    for heap in surveyor.heaps:
+        shutil.rmtree(heap.place(folder), ignore_errors=True)  # of an attempt before
+    exchange(session, surveyor, _COUNTED, folder / EXCHANGED)
     touched = [pl.DataFrame(schema=_TOUCHED)]
-    for number, parts in found.items():
-        reading, group_by = (heap := surveyor.heaps[number]).reading, heap.group_by
-        whole = pl.concat(parts)
-        if group_by is None:
-            _stage(whole, repeated_file(folder, reading.stream))
-            continue
-        _stage(whole, groups_file(folder, reading.stream, reading.group_bys.index(group_by)))
-        named = whole.select(
-            stream=pl.lit(reading.stream.name), group_by=pl.lit(group_by.name), group=GROUP, lo=LO, hi=HI
-        )
-        touched.append(named)
-    groups = pl.concat(touched)
-    _stage(groups, folder / TOUCHED_GROUPS / "part.parquet")
-    return groups.height
+    for heap in surveyor.heaps:
+        if heap.group_by is not None:
+            names = {"stream": pl.lit(heap.reading.stream.name), "group_by": pl.lit(heap.group_by.name)}
+            groups = pl.scan_parquet(heap.place(folder) / "*.parquet")
+            touched.append(groups.select(**names, group=GROUP, lo=LO, hi=HI).collect())
+    named = pl.concat(touched)
+    stage(named.to_arrow(compat_level=pl.CompatLevel.oldest()), folder / TOUCHED_GROUPS / "all.parquet")
+    return named.height
 
 
 def repeated(records: pl.DataFrame, event_id: str) -> pl.DataFrame:
@@ -135,8 +138,3 @@ def _parted(rows: pl.DataFrame, by: tuple[str, ...], buckets: int) -> Iterator[t
     numbered = rows.with_columns((key.hash() % buckets).alias(_BUCKET))
     parts = numbered.partition_by(_BUCKET, as_dict=True, include_key=False)
     yield from ((bucket, part) for (bucket,), part in parts.items())
-
-
-def _stage(rows: pl.DataFrame, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    rows.write_parquet(file)

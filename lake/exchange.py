@@ -1,14 +1,17 @@
 """Work in Spark's tasks whose rows travel as columns.
 
 Spark makes rows of columns, and columns of rows again, wherever Python is handed some, and that costs more than what is
-done with them here. So a task reads its own files, and what goes from it to another is packed: an Arrow stream is one
-row's value. Spark plans, moves, and does again what fails.
+done with them here. So a task reads its own files, and what goes from it to another lies as an Arrow file in a folder
+that all of them see, as the lake itself does. Spark plans, spreads, and does again what fails.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -16,9 +19,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The JVM moves large values slowly: some hundred kilobytes each.
-_ROWS_A_PIECE = 8192
-_PACKS = "bucket int, rows binary"
+_SENT = "bucket int"
 
 
 class Work(Protocol):
@@ -33,60 +34,68 @@ class Work(Protocol):
         """How many tasks receive: a bucket is received by that of its number, modulo this one."""
 
     def send(self, task: int) -> Iterable[tuple[int, pa.Table]]:
-        """A task's tables and the buckets they are for; the tables of a bucket have one schema."""
+        """A task's tables and the buckets they are for; one at most a bucket, and those of a bucket have one schema."""
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
         """What is made of all that came for a bucket; a bucket for which nothing came is not received."""
 
 
-def exchange(session: SparkSession, work: Work, ddl: str) -> DataFrame:
-    """What is received: rows of `ddl`."""
-    tasks, receivers = max(work.tasks, 1), max(work.receivers, 1)
-    sent = session.range(0, work.tasks, 1, tasks).mapInArrow(_Sender(work), _PACKS)
-    return sent.repartitionById(receivers, "bucket").mapInArrow(_Receiver(work), ddl)
+def exchange(session: SparkSession, work: Work, ddl: str, folder: Path) -> pa.Table:
+    """What is received: rows of `ddl`. folder: where tables lie until then; what is there is removed."""
+    shutil.rmtree(folder, ignore_errors=True)  # of an attempt before
+    folder.mkdir(parents=True)
+    try:
+        sent = _in_tasks(session, work.tasks).mapInArrow(_Sender(work, folder), _SENT).toArrow()
+        buckets = sorted(set(sent.column("bucket").to_pylist()))
+        receiver = _Receiver(work, folder, buckets)
+        return _in_tasks(session, work.receivers).mapInArrow(receiver, ddl).toArrow()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _in_tasks(session: SparkSession, tasks: int) -> DataFrame:
+    """The numbers from 0 on, each in a task of its own."""
+    return session.range(0, tasks, 1, max(tasks, 1))
 
 
 @dataclass(frozen=True)
 class _Sender:
     work: Work
+    folder: Path
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.column("id").to_pylist():
+                buckets = []
                 for bucket, table in self.work.send(task):
-                    for piece in _pieces(table):
-                        row = [pa.array([bucket], pa.int32()), pa.array([packed(piece)], pa.binary())]
-                        yield pa.RecordBatch.from_arrays(row, ["bucket", "rows"])
+                    _write(table, self.folder / str(bucket) / f"{task}.arrow")
+                    buckets.append(bucket)
+                yield pa.RecordBatch.from_arrays([pa.array(buckets, pa.int32())], ["bucket"])
 
 
 @dataclass(frozen=True)
 class _Receiver:
     work: Work
+    folder: Path
+    buckets: list[int]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        received: dict[int, list[pa.Table]] = {}
         for batch in batches:
-            for bucket, value in zip(batch.column("bucket").to_pylist(), batch.column("rows"), strict=True):
-                received.setdefault(bucket, []).append(unpacked(value.as_buffer()))
-        for bucket in sorted(received):
-            made = self.work.receive(bucket, pa.concat_tables(received.pop(bucket)))
-            yield from made.combine_chunks().to_batches()
+            for task in batch.column("id").to_pylist():
+                for bucket in self.buckets:
+                    if bucket % self.work.receivers == task:
+                        received = [_read(file) for file in sorted((self.folder / str(bucket)).glob("*.arrow"))]
+                        yield from self.work.receive(bucket, pa.concat_tables(received)).combine_chunks().to_batches()
 
 
-def _pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """The table in pieces that the JVM can hold a few of; at least one, so that what is empty is sent too."""
-    for start in range(0, max(table.num_rows, 1), _ROWS_A_PIECE):
-        yield table.slice(start, _ROWS_A_PIECE)
-
-
-def packed(table: pa.Table) -> bytes:
-    """A table as one value."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+def _write(table: pa.Table, file: Path) -> None:
+    file.parent.mkdir(exist_ok=True)
+    partial = file.with_suffix(f".{os.getpid()}")  # whole or not at all, whoever else tries the task
+    with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+    partial.replace(file)
 
 
-def unpacked(rows: pa.Buffer) -> pa.Table:
-    """The table of `packed`."""
-    return pa.ipc.open_stream(rows).read_all()
+def _read(file: Path) -> pa.Table:
+    with pa.memory_map(str(file)) as source:
+        return pa.ipc.open_file(source).read_all()

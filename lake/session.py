@@ -31,7 +31,6 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # else nanoseconds, to everybody but Spark
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-        "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
         "spark.pyspark.python": sys.executable,
     }
     if config.master.startswith("local"):

@@ -30,21 +30,14 @@ from streaming.wire import PRIMARY, events_schema
 Ranges = Mapping[int, tuple[int, int]]
 
 
-def consumed(root: Path) -> dict[str, dict[int, int]]:
-    """Topic -> partition -> the offset after the last record that the stream had read, as it last told.
+def consumed(root: Path, at: int | None = None) -> dict[str, dict[int, int]]:
+    """Topic -> partition -> the offset after the last record that the stream had read, as it last told (if ever).
 
-    Raises:
-        LakeError: it never told.
+    at: the version of the table of its progress (None: the newest).
     """
-    told = scan(root, PROGRESS).filter(pl.col("consumed").is_not_null())
+    told = scan(root, PROGRESS, at).filter(pl.col("consumed").is_not_null())
     last = told.sort("offset").last().select("consumed").collect()
     read: dict[str, dict[str, int]] = json.loads(last.item()) if last.height else {}
-    if not any(read.values()):
-        raise LakeError(
-            "no job has told that it read anything",
-            where=str(root),
-            remedy="There is no state: `nightjar stream` begins",
-        )
     return {topic: {int(p): offset for p, offset in of.items()} for topic, of in read.items()}
 
 

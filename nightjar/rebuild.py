@@ -76,6 +76,12 @@ def rebuild(
                 if session is None:
                     own.stop()
         told = stream_state.consumed(lake.root)
+        if not any(told.values()):
+            raise LakeError(
+                "no job has told that it read anything",
+                where=str(lake.root),
+                remedy="There is no state: `nightjar stream` begins",
+            )
         begins = _begins(settings, config, told)
         unread = {stream.name: _unread(lake, stream, told, begins) for stream in streams.values()}
         clocks = _clocks(settings, config, begins) | {name: gap.arrival for name, gap in unread.items() if gap.offsets}
