@@ -234,6 +234,11 @@ def main() -> None:
     raise SystemExit(0 if met else 1)
 
 
+def collect_garbage(session: SparkSession) -> None:
+    """Leave nothing of the other's for the next to clear away."""
+    session.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]  # noqa: SLF001  no other way
+
+
 def against_sql(
     session: SparkSession, config: BackfillConfig, place: Path, first: date, last: date, repeats: int
 ) -> bool:
@@ -245,7 +250,9 @@ def against_sql(
         Run(session, config, request).do("evaluate")
     for turn in range(repeats + 1):
         say(f"turn {turn} of {repeats}" if turn else "a first turn for the compilers")
+        collect_garbage(session)
         took = timed(lambda: Run(session, config, request).do("evaluate"))
+        collect_garbage(session)
         sql = timed(lambda: by_sql(session, config.lake, place / "control"))
         if turn:
             ours.append(took)

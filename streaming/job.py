@@ -109,7 +109,8 @@ class Driver:
         self._activated: set[bytes] = set()
         self._incarnation = ""
         self._told_batch = -1
-        self._next_tell = self._next_clock = 0.0
+        self._next_tell = 0.0
+        self._next_clock = time.monotonic() + config.clock_interval / 1_000_000
 
     def run(self, stop: threading.Event, ready: Callable[[], None] | None = None) -> None:
         """Until `stop`; plans the query anew as often as rules need it."""

@@ -98,7 +98,7 @@ class CaseRun:
                 {**record, "raw": base64.b64decode(record["original"]).decode("utf-8", "backslashreplace")}
                 for record in self._records(self.settings.quarantine_topic)
             ],
-            rule_status=self.answers + [json.loads(record.value) for record in self._status.all()],
+            rule_status=_once(self.answers + [json.loads(record.value) for record in self._status.all()]),
         )
 
     def _sent(self, records: list[list[tuple[str, bytes]]], steps: Iterable[Step]) -> list[list[tuple[str, int]]]:
@@ -138,6 +138,14 @@ class CaseRun:
         """What was said, in order. A record that Kafka has twice is the same but for the time it was emitted."""
         with Reader(self.settings, topic) as reader:
             return [json.loads(record.value) for record in reader.all()]
+
+
+def _once(answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without those that a crash, or planning anew, had the job say again."""
+    said: dict[str, dict[str, Any]] = {}
+    for answer in answers:
+        said.setdefault(json.dumps(answer, sort_keys=True), answer)
+    return [*said.values()]
 
 
 def streamed(run: CaseRun, together: Together) -> list[Outcome]:
