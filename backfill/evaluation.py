@@ -99,11 +99,12 @@ class Evaluator:
 def evaluate(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> dict[str, Any]:
     """Stage the day's violations and failures (EVALUATED) and touched groups (TOUCHED_GROUPS); their counts."""
     folder, readings = request.staged(config.lake), readings_of(config, request, notes)
-    groups = survey(session, readings, folder)
     parallelism = session.sparkContext.defaultParallelism
+    shares = portions(readings, parallelism)
+    groups = survey(session, readings, shares, folder)
     rows = max((reading.rows for reading in readings), default=0)
     cut = max(parallelism, math.ceil(rows / _ROWS_A_BUCKET))
-    evaluator = Evaluator(readings, portions(readings, parallelism), folder, cut)
+    evaluator = Evaluator(readings, shares, folder, cut)
     shutil.rmtree(folder / EVALUATED, ignore_errors=True)  # of an attempt before
     stage(EVALUATED_SCHEMA.empty_table(), folder / EVALUATED / "none.parquet")  # where there is nothing else to read
     counted = exchange(session, evaluator, _COUNTED, folder / EXCHANGED)

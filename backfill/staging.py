@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 from backfill.causes import Published
 from backfill.config import BackfillConfig, BackfillError, Request
 from lake import delta
+from lake.files import whole
 from lake.reading import scan
 from lake.tables import ALERTS, PROGRESS, RULES, events_table
 from rules.streams import Stream
@@ -50,10 +50,8 @@ def repeated_folder(folder: Path, stream: Stream) -> Path:
 
 def stage(rows: pa.Table, file: Path) -> None:
     """Write Parquet, whole or not at all, whoever else tries the same task."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(f".{os.getpid()}")
-    pq.write_table(rows, partial)
-    partial.replace(file)
+    with whole(file) as partial:
+        pq.write_table(rows, partial)
 
 
 def staged_violations(session: SparkSession, folder: Path) -> DataFrame:
@@ -196,8 +194,5 @@ class Progress:
 
 
 def _write(file: Path, content: Notes | Progress) -> None:
-    """Whole or not at all, for a stage that is tried again after a crash."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(asdict(content)))
-    partial.replace(file)
+    with whole(file) as partial:
+        partial.write_text(json.dumps(asdict(content)))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
-from backfill.reading import ARRIVED, PLACE, Portion, Reading, portions
+from backfill.reading import ARRIVED, PLACE, Portion, Reading
 from backfill.scope import GROUP, HI, LO, GroupBy, belongs, touched_groups, touched_spans
 from backfill.staging import EXCHANGED, TOUCHED_GROUPS, groups_folder, repeated_folder, stage
 from lake.exchange import exchange
@@ -100,11 +100,10 @@ class Surveyor:
         return pa.table({"found": [found.height]})
 
 
-def survey(session: SparkSession, readings: Sequence[Reading], folder: Path) -> int:
+def survey(session: SparkSession, readings: Sequence[Reading], portions: Sequence[Portion], folder: Path) -> int:
     """Stage the records that repeat an id, the touched groups of each group-by, and all of these as TOUCHED_GROUPS;
     how many groups there are."""
-    parallelism = session.sparkContext.defaultParallelism
-    surveyor = Surveyor(readings, portions(readings, parallelism), folder, parallelism)
+    surveyor = Surveyor(readings, portions, folder, session.sparkContext.defaultParallelism)
     for heap in surveyor.heaps:
         shutil.rmtree(heap.place(folder), ignore_errors=True)  # of an attempt before
     exchange(session, surveyor, _COUNTED, folder / EXCHANGED)

@@ -7,7 +7,6 @@ that all of them see, as the lake itself does. Spark plans, spreads, and does ag
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
+
+from lake.files import whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,11 +90,12 @@ class _Receiver:
 
 
 def _write(table: pa.Table, file: Path) -> None:
-    file.parent.mkdir(exist_ok=True)
-    partial = file.with_suffix(f".{os.getpid()}")  # whole or not at all, whoever else tries the task
-    with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    with (
+        whole(file) as partial,
+        pa.OSFile(str(partial), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
         writer.write_table(table)
-    partial.replace(file)
 
 
 def _read(file: Path) -> pa.Table:
