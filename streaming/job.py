@@ -37,6 +37,7 @@ from streaming.source import evaluated, finish, kafka_records, started, subscrib
 from streaming.warmup import warm_up
 
 if TYPE_CHECKING:
+    from kafka.producer.future import FutureRecordMetadata
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -176,7 +177,8 @@ class Driver:
             if message not in self._activated:
                 self._activated.add(message)
                 stamp = {"timestamp_ms": arrival // 1000} if self._config.arrival == "producer" else {}
-                self._producer.send(self._config.topics.rules, value=message, **stamp)
+                sent = self._send(self._config.topics.rules, message, **stamp)
+                sent.add_errback(lambda _, lost=message: self._activated.discard(lost))
 
     @property
     def _lacks_routes(self) -> bool:
@@ -212,11 +214,17 @@ class Driver:
             "consumed": committed,
             "rules": rules_told(self._watch.book.ruleset),
         }
-        self._producer.send(self._config.topics.job_progress, key=b"job", value=json.dumps(told).encode())
+        self._send(self._config.topics.job_progress, json.dumps(told).encode(), key=b"job")
         if state == "running" and time.monotonic() >= self._next_clock:
             self._next_clock = time.monotonic() + self._config.clock_interval / 1_000_000
             if clocks := clocks_of_standings(self._config, standings, asked_at):
-                self._producer.send(self._config.topics.clock, value=clock_record(self._incarnation, clocks))
+                self._send(self._config.topics.clock, clock_record(self._incarnation, clocks))
+
+    def _send(self, topic: str, value: bytes, **options: Any) -> FutureRecordMetadata:
+        """Send a record, and log where it could not be delivered: nobody waits for it."""
+        sent = self._producer.send(topic, value=value, **options)
+        sent.add_errback(lambda error: _log.warning("a record was not delivered", topic=topic, reason=repr(error)))
+        return sent
 
     def _warn_if_slow(self, batch: dict[str, Any]) -> None:
         took = batch["durationMs"].get("triggerExecution", 0)

@@ -5,6 +5,7 @@ nothing with the one before it, goes on from the checkpoint.
 """
 
 import base64
+import faulthandler
 import json
 import threading
 import time
@@ -79,16 +80,22 @@ class CaseRun:
         self._await(lambda: self._consumed(ends), f"{ends} to be consumed")
 
     def await_told(self) -> None:
-        """Wait until the job has told on its progress topic what it has consumed by now."""
+        """Wait until the job has told on its progress topic that it has consumed what it has by now, or more."""
         committed = committed_offsets(self.config)
+        told: dict[str, Any] = {}
         with Reader(self.settings, self.settings.job_progress_topic) as reader:
-            told: list[Any] = []
 
             def is_told() -> bool:
-                told.extend(json.loads(record.value).get("consumed") for record in reader.poll(50))
-                return {t: {str(p): o for p, o in of.items()} for t, of in committed.items()} in told
+                for record in reader.poll(50):
+                    told.update(json.loads(record.value))
+                consumed = told.get("consumed", {})
+                return all(
+                    consumed.get(topic, {}).get(str(partition), 0) >= offset
+                    for topic, of in committed.items()
+                    for partition, offset in of.items()
+                )
 
-            self._await(is_told, f"{committed} to be told")
+            self._await(is_told, f"{committed} to be told", told)
 
     def outcome(self) -> Outcome:
         return Outcome(
@@ -127,11 +134,13 @@ class CaseRun:
         committed = committed_offsets(self.config)
         return all(committed.get(topic, {}).get(0, 0) >= end for topic, end in ends.items())
 
-    def _await(self, condition: Callable[[], bool], what: str) -> None:
+    def _await(self, condition: Callable[[], bool], what: str, told: Mapping[str, Any] | None = None) -> None:
         deadline = time.monotonic() + PATIENCE
         while not condition():
             self._job.check()
-            assert time.monotonic() < deadline, f"waited for {what}; answered so far: {self.answers}"
+            if time.monotonic() > deadline:
+                faulthandler.dump_traceback()  # what the job's own threads wait for
+                raise AssertionError(f"waited for {what}; answered so far: {self.answers}; told last: {told}")
             self.answers += [json.loads(record.value) for record in self._status.poll(10)]
 
     def _records(self, topic: str) -> list[dict[str, Any]]:
