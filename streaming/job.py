@@ -290,6 +290,7 @@ def _consumer(config: JobConfig) -> Iterator[KafkaConsumer]:
         enable_auto_commit=False,
         max_partition_fetch_bytes=_FETCH_BYTES,
         auto_offset_reset="earliest",
+        isolation_level="read_committed",
         **config.python_kafka,
     )
     try:

@@ -29,7 +29,7 @@ def subscribed(config: JobConfig) -> list[str]:
 
 
 def kafka_records(session: SparkSession, config: JobConfig, begins: str = "earliest") -> DataFrame:
-    """The source: every topic from where the checkpoint stands.
+    """The source: every topic from where the checkpoint stands; what a producer took back is not there.
 
     begins: where a checkpoint without a batch begins, as Spark writes `startingOffsets`.
     """
@@ -38,6 +38,7 @@ def kafka_records(session: SparkSession, config: JobConfig, begins: str = "earli
         reader.option("subscribe", ",".join(subscribed(config)))
         .option("startingOffsets", begins)
         .option("includeHeaders", "true")
+        .option("kafka.isolation.level", "read_committed")
         .option("maxOffsetsPerTrigger", str(config.max_offsets_per_trigger))
         .load()
     )

@@ -75,6 +75,7 @@ class Loading(HTMLParser):
         ]
 
 
+@pytest.mark.slow
 def test_pages_load_only_what_lies_beside_them(tmp_path: Path) -> None:
     """No script, style sheet, picture or font of another server; and all that is loaded is there."""
     index = built(tmp_path)

@@ -118,6 +118,7 @@ def test_ten_rules_agree_with_duckdb_on_every_row() -> None:
     assert all(figure["violations"] for figure in figures[:-1])
 
 
+@pytest.mark.slow
 def test_violations_are_written_and_summed_up(folder: Path) -> None:
     """The readme's first minute: one file of rules, one of events, one of violations."""
     done = run(
@@ -133,6 +134,7 @@ def test_violations_are_written_and_summed_up(folder: Path) -> None:
     assert "3 events" in done.stdout
 
 
+@pytest.mark.slow
 def test_all_evaluations_are_written_on_demand(folder: Path) -> None:
     """With --measures every event has a row, and --json prints the counts for a program."""
     done = run(
@@ -203,6 +205,7 @@ def test_wrong_content_is_told_with_its_place(folder: Path, name: str, change: t
     assert not (folder / "v.parquet").exists()
 
 
+@pytest.mark.slow
 def test_overflow_is_told(folder: Path) -> None:
     """A sum beyond 64 bits ends the command with code 2 and one message; no row of a half truth is written."""
     (folder / "streams.toml").write_text(SHIPPED.read_text().replace("decimal(12,2)", "decimal(18,0)"))

@@ -52,6 +52,7 @@ def test_number_and_span_are_as_asked(payments: pl.DataFrame) -> None:
     assert payments["transaction_id"].n_unique() == 20_000
 
 
+@pytest.mark.slow
 def test_same_seed_same_bytes(tmp_path: Path) -> None:
     """Two runs with one seed write the same files; another seed other ones."""
     for folder, seed in (("a", "1"), ("b", "1"), ("c", "2")):

@@ -174,6 +174,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_command_shows_what_came(folder: Path) -> None:
     """Alerts, answers to rules, quarantine, state."""
     done = run("simulate", "good.yaml", folder=folder)
@@ -187,6 +188,7 @@ def test_command_shows_what_came(folder: Path) -> None:
     assert "state: 2 events of transactions by customer_id" in done.stdout
 
 
+@pytest.mark.slow
 def test_command_shows_differences_row_by_row(folder: Path) -> None:
     """Expected row, the row that came, the fields that differ; exit code 1."""
     done = run("simulate", ".", code=1, folder=folder)
@@ -197,6 +199,7 @@ def test_command_shows_differences_row_by_row(folder: Path) -> None:
     assert "1 of 2 cases as expected" in done.stdout
 
 
+@pytest.mark.slow
 def test_command_prints_one_object_a_case(folder: Path) -> None:
     """For programs: all sections, and the differences."""
     good: dict[str, Any] = json.loads(run("simulate", "good.yaml", "--json", folder=folder).stdout)

@@ -227,7 +227,11 @@ def _physical(given_rows: list[Row]) -> pl.DataFrame:
     return pl.DataFrame({name: [row[name] for row in given_rows] for name in schema}, schema=schema)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(
+    max_examples=2 * settings().max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 @given(PREDICATES, rows)
 def test_any_well_typed_predicate_is_what_duckdb_says_of_the_same_text(
     evaluated_by_duckdb: Callable[[str, list[Row]], list[bool]], text: str, given_rows: list[Row]
@@ -264,7 +268,7 @@ extremes: st.SearchStrategy[list[Row]] = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=2 * settings().max_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PREDICATES, extremes)
 def test_what_runs_at_once_on_columns_is_what_polars_makes_of_the_expression(text: str, given_rows: list[Row]) -> None:
     """Whichever conditions of a predicate are planned, it holds at the same rows."""

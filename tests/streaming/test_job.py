@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from kafka import KafkaProducer
 
 from nightjar import published
 from nightjar.job_config import job_config
@@ -87,12 +88,22 @@ class Place:
 
     def send(self, events: Iterable[tuple[int, Row]]) -> None:
         """Put transactions on the topic: arrival (µs), event."""
-        topic = self.topics.streams["transactions"].topic
         with producer(self.topics.settings) as client:
-            for arrival, event in events:
-                key, value = event["customer_id"].encode(), json.dumps(event).encode()
-                client.send(topic, value, key=key, timestamp_ms=arrival // 1000)
-            client.flush()
+            self._send(client, events)
+
+    def send_and_abort(self, events: Iterable[tuple[int, Row]]) -> None:
+        """Put transactions on the topic whose producer then takes them back."""
+        with producer(self.topics.settings, transactional_id=f"{self.folder}") as client:
+            client.init_transactions()
+            client.begin_transaction()
+            self._send(client, events)
+            client.abort_transaction()
+
+    def _send(self, client: KafkaProducer, events: Iterable[tuple[int, Row]]) -> None:
+        for arrival, event in events:
+            key, value = event["customer_id"].encode(), json.dumps(event).encode()
+            client.send(self.topics.streams["transactions"].topic, value, key=key, timestamp_ms=arrival // 1000)
+        client.flush()
 
     def read(self, topic: str) -> list[Row]:
         """All that is on a topic."""
@@ -268,6 +279,7 @@ def test_rules_and_routes_change_while_it_runs_and_a_stop_loses_nothing(place: P
         rules_at(4, {"control": "pause", "rule": "large"}, accepted=[("large", 3)])
         event_at(5, 200)
         rules_at(6, {"control": "resume", "rule": "large"}, active=[("large", 4)])
+        place.send_and_abort([payment(6, 6 * MINUTE, 200)])
         event_at(7, 61)
         rules_at(8, of_all, same, active=[("of-all", 1), ("same-amount", 1)])
         event_at(9, 62)
