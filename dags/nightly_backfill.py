@@ -48,8 +48,8 @@ from nightjar.airflow_retries import FinalVerdict
 TASKS = {
     "archive": """Brings what is new on every topic to the lake, exactly once, past the end of the day.
 
-**Fails** when Kafka cannot be reached, or when records were deleted before they were archived (its log names the
-offsets: those are gone). Clear it once Kafka is back.""",
+**Fails** when Kafka cannot be reached: clear it once Kafka is back. Or when records were deleted before they were
+archived: those are gone. `nightjar archive --leave-out-deleted` goes on with the rest; then clear it.""",
     "evaluate": """Evaluates the rules over the groups that the day's events touched, into the staged folder.
 
 **Fails** when Spark does: memory (`driver_memory`), disk, a table's file. Clear it once that is put right.""",

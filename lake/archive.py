@@ -10,6 +10,7 @@ What it does not do: drop duplicates or judge lateness; the tables hold what cam
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -63,8 +64,10 @@ def make_tables(session: SparkSession, config: LakeConfig) -> None:
         list(pool.map(lambda table: delta.make(session, config.root, table), tables))
 
 
-def archive(session: SparkSession, config: LakeConfig) -> Archived:
+def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: bool = False) -> Archived:
     """Bring every topic to the lake, up to where they end now.
+
+    leave_out_deleted: go on behind records that Kafka has deleted before they were archived.
 
     Raises:
         LakeError: the topics cannot be read, or hold no longer what was not archived yet.
@@ -83,21 +86,36 @@ def archive(session: SparkSession, config: LakeConfig) -> Archived:
             .option("includeHeaders", "true")
             .option("kafka.isolation.level", "read_committed")
             .option("maxOffsetsPerTrigger", str(config.max_offsets_per_batch))
+            .option("failOnDataLoss", str(not leave_out_deleted).lower())
             .load()
         )
         writer = records.writeStream.foreachBatch(lambda batch, number: _add(config, batch, number, done.rows))
         writer = writer.option("checkpointLocation", str(config.root / _CHECKPOINT))
         writer.trigger(availableNow=True).start().awaitTermination()
     except (StreamingQueryException, PySparkException) as failure:
-        cause = str(failure).partition("=== Streaming Query ===")[0].strip()
-        raise LakeError(
-            f"the archive failed: {cause[:2000]}",
-            where=str(config.root),
-            remedy="Once the cause is gone, run it again: it goes on where it was",
-        ) from failure
+        raise _told(str(failure), config) from failure
     archived = Archived(round(time.monotonic() - began, 2), done.rows)
     _log.info("archived", seconds=archived.seconds, **archived.rows)
     return archived
+
+
+def _told(failure: str, config: LakeConfig) -> LakeError:
+    """What Spark says of a failed query, as an error of ours."""
+    # the option that would have had Spark go on, which its text names wherever records are missing
+    if "failOnDataLoss" in failure:
+        reason = re.search(r"^Reason: (.+)", failure, re.MULTILINE)
+        return LakeError(
+            f"Kafka has deleted records before they were archived{': ' + reason[1] if reason else ''}",
+            where=str(config.root),
+            remedy="They are lost to the lake; keep records for longer (event_retention). "
+            "`nightjar archive --leave-out-deleted` goes on with those that are left",
+        )
+    cause = failure.partition("=== Streaming Query ===")[0].strip()
+    return LakeError(
+        f"the archive failed: {cause[:2000]}",
+        where=str(config.root),
+        remedy="Once the cause is gone, run it again: it goes on where it was",
+    )
 
 
 def _of_topics(config: LakeConfig) -> dict[str, Table]:

@@ -50,15 +50,17 @@ _FETCH_BYTES = 64 * 1024
 
 _GOES_ON = "The log above has the cause; once it is gone, start the job again: it goes on where it was"
 _UNREADABLE_STATE = (
-    "Where the checkpoint's files cannot be put right, `nightjar stream rebuild` makes it anew from the lake"
+    "Where the checkpoint's files cannot be put right, or Kafka no longer has what comes next, "
+    "`nightjar stream rebuild` makes it anew from the lake"
 )
-# Spark's errors where a checkpoint lacks something, was written by another plan, or has offsets that Kafka let go of.
+# Spark's errors where a checkpoint lacks something or was written by another plan, and the option that it names where
+# Kafka has let go of what comes next.
 _ERRORS_OF_STATE = (
     "STATE_STORE",
     "STREAMING_STATEFUL_OPERATOR",
     "STREAMING_CHECKPOINT",
     "CHECKPOINT_FILE",
-    "DATA_LOSS",
+    "failOnDataLoss",
 )
 
 # Spark's number for a partition's beginning.

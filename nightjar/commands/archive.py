@@ -11,7 +11,12 @@ def register(app: typer.Typer) -> None:
     app.command("archive")(archive)
 
 
-def archive(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+def archive(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    leave_out_deleted: Annotated[
+        bool, typer.Option(help="Go on behind records that Kafka has deleted before they were archived.")
+    ] = False,
+) -> None:
     """Bring what is new on every topic to the Delta tables of the lake, each record exactly once."""
     from rich.console import Console
 
@@ -33,7 +38,7 @@ def archive(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON
         with stages.stage("Spark", "starting"):
             session = open_session(config)
         with stages.stage("Archive", f"{settings.bootstrap} to {config.root}"):
-            done = archived(session, config)
+            done = archived(session, config, leave_out_deleted=leave_out_deleted)
     if as_json:
         typer.echo(json.dumps({"seconds": done.seconds, "rows": done.rows}))
         return
