@@ -1,7 +1,8 @@
 """Whether law 9 holds for the whole system: real history through Kafka, the job, the lake and the backfill.
 
     python bench/end_to_end.py EVENTS.parquet --days 7 [--late 0.01 --disorder 0.03 --duplicates 0.005
-        --malformed 0.001 --seed S] [--rules 20] [--kills K] [--rule-changes R] [--rate 8000] [--keep FOLDER]
+        --malformed 0.001 --seed S] [--rules 20] [--kills K] [--rule-changes R] [--rate 8000] [--batch 5000]
+        [--keep FOLDER]
     python bench/end_to_end.py --generated 200000 ...
 
 EVENTS is a Parquet file of card payments (see agree.py). They are replayed with their own times and every flaw into a
@@ -60,8 +61,6 @@ from rules.timestamps import from_microseconds, iso_text, microseconds
 _DAY = 86_400_000_000
 # Rules come so long before the first event, and a change so long before it holds.
 _HOUR = 3_600_000_000
-# A batch of so many: a backlog is then many batches, between any of which a kill may fall.
-_BATCH = 5_000
 _ANSWER_SECONDS = 300.0
 _DRAIN_SECONDS = 1200.0
 
@@ -240,6 +239,8 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=1)
     parser.add_argument("--rule-changes", type=int, default=1)
     parser.add_argument("--rate", type=float, default=8000, help="records sent a second")
+    # a backlog is then many batches, between any of which a kill may fall
+    parser.add_argument("--batch", type=int, default=5_000, help="the most records of a micro-batch")
     parser.add_argument("--keep", type=Path, help="copy everything written to this folder at the end")
     return parser.parse_args()
 
@@ -274,7 +275,7 @@ def played(options: argparse.Namespace, declared: Path) -> list[Check]:
     fact("sent", records=share.plan.num_rows, events=share.events.num_rows, **share.kinds, reasons=share.reasons)
     fact("rules", rules=len(rules), changes=options.rule_changes, widest_window_days=round(widest / _DAY, 2))
     memory = {"driver_memory": "2g", "kafka_heap": "512m"}
-    with own_settings(streams=str(declared), buckets=4, max_offsets_per_trigger=_BATCH, **memory) as given:
+    with own_settings(streams=str(declared), buckets=4, max_offsets_per_trigger=options.batch, **memory) as given:
         try:
             return run(given, streams, history, rules, options)
         finally:
