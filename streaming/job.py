@@ -32,7 +32,7 @@ from streaming.processor import BucketPlan
 from streaming.progress import batches_told, lag_told, rules_told
 from streaming.rulebook import Route
 from streaming.rulewatch import RuleWatch
-from streaming.session import open_session
+from streaming.session import held_by_jvm, open_session
 from streaming.source import evaluated, finish, kafka_records, started, subscribed
 from streaming.warmup import warm_up
 
@@ -91,6 +91,7 @@ def run(
         if session is None:
             session = open_session(config)
             cleanup.callback(session.stop)
+            cleanup.enter_context(held_by_jvm(session, config.checkpoint.with_name(f".{config.checkpoint.name}.jvm")))
         cleanup.enter_context(_heeding_signals(stop))
         warm_up(session, config)
         Driver(config, session, consumers, producer).run(stop, ready)

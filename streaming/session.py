@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,10 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 # Hadoop's local file system starts a `chmod` process for every file it makes; this one sets the permission itself.
 _LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 _LOCAL_FILES_JAR = "hadoop-bare-naked-local-fs-"
+
+# A JVM whose Python has gone ends by itself, after the batch at most.
+_JVM_ENDS_SECONDS = 60.0
+_LOOK_SECONDS = 0.2
 
 # See that module; by name, so that the driver does not import it.
 _PYTHON_DAEMON = "streaming.python_daemon"
@@ -53,6 +59,31 @@ def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) 
         ) from failure
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def held_by_jvm(session: SparkSession, file: Path) -> Iterator[None]:
+    """Have the session's JVM hold a lock on the file inside the block: it may outlive the Python that was killed, and
+    go on writing for a moment.
+
+    Raises:
+        JobError: another JVM still holds it after a minute.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    opened = session._jvm.java.io.RandomAccessFile(str(file.resolve()), "rw")  # noqa: SLF001  PySpark has no other way in
+    try:
+        until = time.monotonic() + _JVM_ENDS_SECONDS
+        while opened.getChannel().tryLock() is None:
+            if time.monotonic() > until:
+                raise JobError(
+                    "the JVM of an earlier job does not end",
+                    where=f"lock {file}",
+                    remedy="Find it with `jps -l` and kill it; the checkpoint is as it should be",
+                )
+            time.sleep(_LOOK_SECONDS)
+        yield
+    finally:
+        opened.close()
 
 
 def common_settings(master: str, driver_memory: str, jars: Iterable[Path]) -> dict[str, str]:
