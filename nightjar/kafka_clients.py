@@ -23,6 +23,8 @@ from rules.errors import NightjarError, SettingsError
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 CONNECT_TIMEOUT_MS = 10_000
+# By default a client that met no broker for a while looks for it every half minute only.
+_RECONNECT_MS = 1_000
 
 # Kafka's name -> kafka-python's, where the value means the same in both.
 _SAME_MEANING = {
@@ -78,7 +80,11 @@ def python_options(settings: Settings) -> dict[str, Any]:
     Raises:
         SettingsError: a security setting that kafka-python cannot honour.
     """
-    return {"bootstrap_servers": settings.bootstrap.split(","), **_python_security(_revealed(settings.kafka))}
+    return {
+        "bootstrap_servers": settings.bootstrap.split(","),
+        "reconnect_backoff_max_ms": _RECONNECT_MS,
+        **_python_security(_revealed(settings.kafka)),
+    }
 
 
 def spark_options(settings: Settings) -> dict[str, str]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError
 
 from streaming.checkpoint import committed_offsets, initial_state, query_folder, refuse_unfit, settle
 from streaming.clock import Arrivals, clock_record, clocks_of_standings
@@ -47,6 +48,8 @@ TELL_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 
 _FETCH_BYTES = 64 * 1024
+# How long the driver waits for brokers before it looks after its query again.
+_WAIT_MS = 10_000
 
 _GOES_ON = "The log above has the cause; once it is gone, start the job again: it goes on where it was"
 _UNREADABLE_STATE = (
@@ -83,7 +86,8 @@ def run(
         JobError: it cannot start (a topic is missing, the checkpoint does not fit), or the query or Spark failed.
     """
     stop = stop or threading.Event()
-    with lost_jvm_told(str(config.checkpoint)), contextlib.ExitStack() as cleanup:
+    where = str(config.checkpoint)
+    with lost_jvm_told(where), lost_kafka_told(where), contextlib.ExitStack() as cleanup:
         consumers = [cleanup.enter_context(_consumer(config)) for _ in range(2)]
         _refuse_missing_topics(config, consumers[0])
         refuse_unfit(config)
@@ -131,10 +135,12 @@ class Driver:
                 finish(query)
             self._raise_failure(query)
             if not stop.is_set():
-                self._tell(query, "planning anew")
+                with self._without_kafka():
+                    self._tell(query, "planning anew")
                 _log.info("a rule needs a new route: the query is planned anew")
-        self._tell(query, "stopped")
-        self._producer.flush()
+        with self._without_kafka():
+            self._tell(query, "stopped")
+            self._producer.flush(_WAIT_MS / 1000)
 
     def _start(self) -> StreamingQuery:
         """Settle the routes of every rule there is, keep them, and start the query with them."""
@@ -178,9 +184,9 @@ class Driver:
         """
         for message, arrival in self._watch.book.activations():
             if message not in self._activated:
-                self._activated.add(message)
                 stamp = {"timestamp_ms": arrival // 1000} if self._config.arrival == "producer" else {}
                 sent = self._send(self._config.topics.rules, message, **stamp)
+                self._activated.add(message)
                 sent.add_errback(lambda _, lost=message: self._activated.discard(lost))
 
     @property
@@ -189,13 +195,23 @@ class Driver:
 
     def _look(self, query: StreamingQuery) -> None:
         self._raise_failure(query)
-        self._watch.poll()
-        if not self._lacks_routes:
-            self._activate()
-        now = time.monotonic()
-        if now >= self._next_tell:
-            self._next_tell = now + TELL_SECONDS
-            self._tell(query, "running")
+        with self._without_kafka():
+            self._watch.poll()
+            if not self._lacks_routes:
+                self._activate()
+            now = time.monotonic()
+            if now >= self._next_tell:
+                self._next_tell = now + TELL_SECONDS
+                self._tell(query, "running")
+
+    @contextlib.contextmanager
+    def _without_kafka(self) -> Iterator[None]:
+        """Let what is inside come to nothing where no broker answers: the query waits for Kafka too, or fails."""
+        try:
+            yield
+        except KafkaError as failure:
+            _log.warning("Kafka does not answer", reason=str(failure) or type(failure).__name__)
+            time.sleep(TELL_SECONDS)
 
     def _tell(self, query: StreamingQuery, state: str) -> None:
         """A record of progress, a warning of slow batches, and the clock when it is time."""
@@ -266,6 +282,16 @@ def told_failure(text: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
+def lost_kafka_told(where: str) -> Iterator[None]:
+    """Turn what kafka-python raises where the job cannot do without an answer into a JobError."""
+    try:
+        yield
+    except KafkaError as failure:
+        reason = str(failure) or type(failure).__name__
+        raise JobError(f"Kafka does not answer: {reason}", where=where, remedy=_GOES_ON) from failure
+
+
+@contextlib.contextmanager
 def lost_jvm_told(where: str) -> Iterator[None]:
     """Turn what every call into Spark raises, once its JVM was killed, into a JobError."""
     from py4j.protocol import Py4JNetworkError
@@ -292,6 +318,7 @@ def _consumer(config: JobConfig) -> Iterator[KafkaConsumer]:
     consumer = KafkaConsumer(
         enable_auto_commit=False,
         max_partition_fetch_bytes=_FETCH_BYTES,
+        request_timeout_ms=_WAIT_MS,
         auto_offset_reset="earliest",
         isolation_level="read_committed",
         **config.python_kafka,
@@ -304,7 +331,7 @@ def _consumer(config: JobConfig) -> Iterator[KafkaConsumer]:
 
 @contextlib.contextmanager
 def _producer(config: JobConfig) -> Iterator[KafkaProducer]:
-    producer = KafkaProducer(linger_ms=0, **config.python_kafka)
+    producer = KafkaProducer(linger_ms=0, max_block_ms=_WAIT_MS, **config.python_kafka)
     try:
         yield producer
     finally:

@@ -102,6 +102,7 @@ def test_security_settings_reach_both_clients() -> None:
     settings = load_settings(bootstrap_servers="a:1,b:2", kafka=SASL)
     assert python_options(settings) == {
         "bootstrap_servers": ["a:1", "b:2"],
+        "reconnect_backoff_max_ms": 1000,
         "security_protocol": "SASL_SSL",
         "sasl_mechanism": "SCRAM-SHA-512",
         "sasl_plain_username": "me",

@@ -1,0 +1,58 @@
+"""The job while no broker answers."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nightjar import topics
+from nightjar.cases.model import Message, Step
+from nightjar.local_kafka import LocalKafka
+from nightjar.settings import load_settings
+from rules.streams import load_streams
+from rules.timestamps import iso_text, parse_timestamp
+from tests.streaming.host import CaseRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+
+NOON = parse_timestamp("2026-01-05T12:00:00Z", zone_required=True) or 0
+RULE = {"id": "failed", "stream": "logins", "group_by": ["customer_id"], "when": "status = 'FAIL'"}
+# What the driver asks of Kafka it gives up after ten.
+AWAY_SECONDS = 13.0
+
+
+def step(number: int, *rules: dict[str, object]) -> Step:
+    """A failed login, and before it rules."""
+    at = NOON + number * 1_000_000
+    login = {"login_id": f"l{number}", "event_time": iso_text(at), "customer_id": "ann", "ip": "::1", "device": "d",
+             "status": "FAIL"}  # fmt: skip
+    message = Message("logins", json.dumps(login).encode())
+    return Step(at, crash=False, rules=tuple(json.dumps(rule).encode() for rule in rules), events=(message,))
+
+
+def test_the_job_lives_on_and_tells_again(spark: "SparkSession", tmp_path: Path) -> None:
+    """A broker that is killed and comes back costs time: the same run of the job takes rules and events after it."""
+    small = {"arrival": "producer", "activation_delay": "0s", "partitions": 1, "buckets": 2, "warm_up_batches": 0}
+    given = load_settings(data_dir=tmp_path, kafka_port=0, kafka_heap="384m", **small)
+    streams = {"logins": load_streams()["logins"]}
+    with LocalKafka(given, short_lived=True) as broker:
+        topics.ensure(broker.settings, streams.values())
+        with CaseRun(spark, broker.settings, streams) as job:
+            job.take(step(0, RULE))
+            job.await_told()
+            assert broker.pid is not None
+            os.kill(broker.pid, signal.SIGKILL)
+            time.sleep(AWAY_SECONDS)
+            broker.start()
+            job.take(step(1))
+            job.take(step(2, {**RULE, "id": "failed-too"}))
+            job.await_told()
+            said = {(alert["rule_id"], alert["event_id"]) for alert in job.outcome().alerts}
+    assert said == {("failed", "l0"), ("failed", "l1"), ("failed", "l2"), ("failed-too", "l2")}
