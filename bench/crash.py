@@ -171,14 +171,14 @@ def audited_lake(site: Site, found: Found) -> None:
             rows = offsets.filter(pl.col("partition") == partition)["offset"].sort()
             found.counted(f"rows of {name}", end, rows.len())
             found.refused("offsets with a gap", rows.to_list() != list(range(rows.len())))
-    said = {
-        ALERTS: settings.alerts_topic,
-        LATE_EVENTS: settings.late_events_topic,
-        QUARANTINE: settings.quarantine_topic,
-        RULE_STATUS: settings.rule_status_topic,
-        RULES: settings.rules_topic,
-    }
-    for table, topic in said.items():
+    said = (
+        (ALERTS, settings.alerts_topic),
+        (LATE_EVENTS, settings.late_events_topic),
+        (QUARANTINE, settings.quarantine_topic),
+        (RULE_STATUS, settings.rule_status_topic),
+        (RULES, settings.rules_topic),
+    )
+    for table, topic in said:
         rows = scan(root, table).select("partition", "offset").collect()
         found.refused(f"repeated rows of {table.name}", rows.height - rows.unique().height)
         with Reader(settings, topic) as reader:
