@@ -187,10 +187,17 @@ def _offsets(settings: Settings, table: Any) -> int:
 
 def night_checks(settings: Settings, code: int, tally: Tally, before: Comparison, after: Comparison) -> list[Check]:
     """Every alert has its outcome and every difference its cause, and the corrections make it the truth."""
-    whole = scan(settings.lake, RECONCILIATION).sort("day").collect().unique("alert_id", keep="last")
+    corrections = scan(settings.lake, CORRECTIONS).sort("revision").collect()
+    last = corrections.unique("alert_id", keep="last", maintain_order=True)
+    # what one night announced and a later one took back is in the end as the stream had left it
+    back = (pl.col("outcome") == "missed") & pl.col("alert_id").is_in(
+        last.filter(pl.col("kind") == "retraction")["alert_id"]
+    )
+    whole = scan(settings.lake, RECONCILIATION).sort("day").collect()
+    whole = whole.unique("alert_id", keep="last", maintain_order=True).filter(~back)
     outcomes = Counter(whole.get_column("outcome").to_list())
     causes = Counter(whole.get_column("cause").drop_nulls().to_list())
-    corrected = set(scan(settings.lake, CORRECTIONS).select("alert_id").collect().get_column("alert_id"))
+    corrected = set(last["alert_id"])
     fact("outcomes", **outcomes)
     fact("causes", **causes)
     fact("corrections", alerts=len(corrected), unexplained=causes["unexplained"])
