@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rules.engine.records import alert_id
 from rules.streams import Stream
@@ -61,12 +62,14 @@ def compare(stream: Stream, ruleset: RuleSet, events: pa.Table, final: Iterable[
     true = {key: _canonical(exact_json(row["measures"])) for key, row in truth.items()}
     said = {record["alert_id"]: record for record in final}
     told = {key: _canonical(record["measures"]) for key, record in said.items()}
-    late = _Lateness(stream, events)
+    differing = {
+        key: truth[key] if key in truth else said[key]
+        for key in sorted(true.keys() | told.keys())
+        if true.get(key) != told.get(key)
+    }
+    late = _Lateness(stream, events, {row["event_id"] for row in differing.values()})
     differences = []
-    for key in sorted(true.keys() | told.keys()):
-        if true.get(key) == told.get(key):
-            continue
-        row = truth[key] if key in truth else said[key]
+    for key, row in differing.items():
         named = row["rule_id"], row["rule_version"], row["event_id"]
         version = _version(ruleset, named[0], named[1])
         cause = None if version is None else late.cause(version, row["event_id"])
@@ -81,12 +84,17 @@ def exact_json(text: str | bytes) -> dict[str, Any]:
 
 
 class _Lateness:
-    """Which events are late, and when the late events of a group happened."""
+    """Which of the asked events are late, and when the late events of a group happened."""
 
-    def __init__(self, stream: Stream, events: pa.Table) -> None:
+    def __init__(self, stream: Stream, events: pa.Table, asked: Iterable[str]) -> None:
         self._stream = stream
-        self._events = {row[stream.event_id]: row for row in events.to_pylist()}
-        self._late = [row for row in self._events.values() if self._is_late(row)]
+        arrived, happened = (events[name].cast(pa.int64()) for name in ("arrival_time", stream.event_time))
+        late = events.filter(pc.greater(pc.subtract(arrived, happened), stream.allowed_lateness))
+        about = events.filter(pc.is_in(events[stream.event_id], value_set=pa.array(sorted(asked), pa.string())))
+        # of millions of events, these alone become objects
+        self._late = late.to_pylist()
+        self._late_ids = {row[stream.event_id] for row in self._late}
+        self._events = {row[stream.event_id]: row for row in about.to_pylist()}
         self._times: dict[tuple[str, ...], dict[tuple[Any, ...], list[int]]] = {}
 
     def cause(self, version: RuleVersion, event_id: str) -> str | None:
@@ -94,7 +102,7 @@ class _Lateness:
         event = self._events.get(event_id)
         if event is None:
             return None
-        if self._is_late(event):
+        if event_id in self._late_ids:
             return LATE_ITSELF
         group_by = version.rule.group_by
         times = self._by_group(group_by).get(tuple(event[name] for name in group_by), [])
@@ -102,10 +110,6 @@ class _Lateness:
         widest = max((measure.over for measure in version.rule.measures.values()), default=0)
         first = bisect_left(times, at - widest)
         return LATE_IN_WINDOW if first < len(times) and times[first] <= at else None
-
-    def _is_late(self, event: Mapping[str, Any]) -> bool:
-        lateness = microseconds(event["arrival_time"]) - microseconds(event[self._stream.event_time])
-        return lateness > self._stream.allowed_lateness
 
     def _by_group(self, group_by: tuple[str, ...]) -> dict[tuple[Any, ...], list[int]]:
         if group_by not in self._times:
