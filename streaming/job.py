@@ -86,8 +86,7 @@ def run(
         JobError: it cannot start (a topic is missing, the checkpoint does not fit), or the query or Spark failed.
     """
     stop = stop or threading.Event()
-    where = str(config.checkpoint)
-    with lost_jvm_told(where), lost_kafka_told(where), contextlib.ExitStack() as cleanup:
+    with lost_jvm_told(str(config.checkpoint)), _lost_kafka_told(config), contextlib.ExitStack() as cleanup:
         consumers = [cleanup.enter_context(_consumer(config)) for _ in range(2)]
         _refuse_missing_topics(config, consumers[0])
         refuse_unfit(config)
@@ -282,16 +281,6 @@ def told_failure(text: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def lost_kafka_told(where: str) -> Iterator[None]:
-    """Turn what kafka-python raises where the job cannot do without an answer into a JobError."""
-    try:
-        yield
-    except KafkaError as failure:
-        reason = str(failure) or type(failure).__name__
-        raise JobError(f"Kafka does not answer: {reason}", where=where, remedy=_GOES_ON) from failure
-
-
-@contextlib.contextmanager
 def lost_jvm_told(where: str) -> Iterator[None]:
     """Turn what every call into Spark raises, once its JVM was killed, into a JobError."""
     from py4j.protocol import Py4JNetworkError
@@ -302,13 +291,27 @@ def lost_jvm_told(where: str) -> Iterator[None]:
         raise JobError("Spark's JVM has ended: killed, or out of memory", where=where, remedy=_GOES_ON) from lost
 
 
+@contextlib.contextmanager
+def _lost_kafka_told(config: JobConfig) -> Iterator[None]:
+    """Turn what kafka-python raises where the job cannot do without an answer into a JobError."""
+    try:
+        yield
+    except KafkaError as failure:
+        reason = str(failure) or type(failure).__name__
+        raise JobError(f"Kafka does not answer: {reason}", where=_brokers(config), remedy=_GOES_ON) from failure
+
+
+def _brokers(config: JobConfig) -> str:
+    return f"Kafka at {config.spark_kafka['kafka.bootstrap.servers']}"
+
+
 def _refuse_missing_topics(config: JobConfig, consumer: KafkaConsumer) -> None:
     wanted = [*subscribed(config), *vars(config.topics).values()]
     missing = sorted(set(wanted) - set(consumer.topics()))
     if missing:
         raise JobError(
             f"there is no topic {', '.join(missing)}",
-            where=f"Kafka at {config.spark_kafka['kafka.bootstrap.servers']}",
+            where=_brokers(config),
             remedy="`nightjar up` makes the topics, or have them made as docs/settings.md says",
         )
 
