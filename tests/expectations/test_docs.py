@@ -16,6 +16,8 @@ from expectations.findings import Checked
 from expectations.suites import Suite, reconciliation_suite, violations_suite
 from tests.expectations.frames import DAY, NOON
 
+pytestmark = pytest.mark.slow  # Great Expectations takes seconds to import
+
 HOSTILE = "<script>document.title = 'owned'</script>"
 
 
@@ -75,7 +77,6 @@ class Loading(HTMLParser):
         ]
 
 
-@pytest.mark.slow
 def test_pages_load_only_what_lies_beside_them(tmp_path: Path) -> None:
     """No script, style sheet, picture or font of another server; and all that is loaded is there."""
     index = built(tmp_path)
@@ -150,7 +151,6 @@ def test_what_has_no_file_of_ours_is_left_out() -> None:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
 def test_a_browser_shows_them_without_a_network(tmp_path: Path) -> None:
     """The index's table is made by scripts: without them there would be no row to see, and no console is silent."""

@@ -33,6 +33,7 @@ def test_version() -> None:
 EVENTS = "transaction_id,event_time,customer_id,terminal_id,amount\n1,2026-01-05T00:00:00Z,c,t,9.99\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

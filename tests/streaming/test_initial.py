@@ -11,6 +11,7 @@ import histories
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pytest
 from histories import STREAM
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,6 +99,7 @@ def parts_of(batch: pa.Table, route: Route) -> list[tuple[int, pa.Table]]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=3 * settings().max_examples)
 @given(
     histories.rule_sets(),
