@@ -83,19 +83,19 @@ class CaseRun:
         """Wait until the job has told on its progress topic that it has consumed what it has by now, or more."""
         committed = committed_offsets(self.config)
         told: dict[str, Any] = {}
-        with Reader(self.settings, self.settings.job_progress_topic) as reader:
 
-            def is_told() -> bool:
-                for record in reader.poll(50):
-                    told.update(json.loads(record.value))
-                consumed = told.get("consumed", {})
-                return all(
-                    consumed.get(topic, {}).get(str(partition), 0) >= offset
-                    for topic, of in committed.items()
-                    for partition, offset in of.items()
-                )
+        def is_told() -> bool:
+            with Reader(self.settings, self.settings.job_progress_topic) as reader:
+                words = [json.loads(record.value) for record in reader.last(50)]
+            told.update(next((word for word in reversed(words) if word["kind"] == "job"), {}))
+            consumed = told.get("consumed", {})
+            return all(
+                consumed.get(topic, {}).get(str(partition), 0) >= offset
+                for topic, of in committed.items()
+                for partition, offset in of.items()
+            )
 
-            self._await(is_told, f"{committed} to be told", told)
+        self._await(is_told, f"{committed} to be told", told)
 
     def outcome(self) -> Outcome:
         return Outcome(
