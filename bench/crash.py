@@ -148,7 +148,7 @@ def compared(site: Site, until: int, found: Found) -> tuple[int, Counter[str]]:
     has, and the differences by cause."""
     last: dict[str, dict[str, Any]] = {}
     for record in sorted(site.alerts(found), key=lambda record: int(record["revision"])):
-        last[record["alert_id"]] = record
+        last[record["alert_id"]] = {**record, "rule_version": int(record["rule_version"])}
     ruleset = published.rule_book(site.settings, site.streams).ruleset
     alerts, causes = 0, Counter[str]()
     for name, share in site.history.streams.items():
