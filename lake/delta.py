@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -35,6 +36,8 @@ def make(session: SparkSession, root: Path, table: Table) -> None:
 
     if exists(root, table):
         return
+    # what a crash has left of its making holds no row, and Delta neither goes on from it nor begins anew
+    shutil.rmtree(folder(root, table), ignore_errors=True)
     builder = SparkDeltaTable.createIfNotExists(session).location(folder(root, table)).addColumns(table.schema)
     builder.partitionedBy(*table.partitioned_by).execute()
 
