@@ -62,7 +62,7 @@ def rules(options: argparse.Namespace, findings: Findings) -> Iterator[dict[str,
             examined = examiner.examine(hostile.text)
             verdicts[examined.verdict] += 1
             longest = max(longest, examined.longest)
-            for wrong in examined.wrong:
+            for wrong in [*examined.wrong, *examined.slow]:
                 findings.add(wrong[:60], (wrong, hostile.what, hostile.text[:1000]))
             if number % 1000 == 0:
                 say(f"{number:,} rules examined after {time.monotonic() - began:.0f} s")

@@ -50,15 +50,16 @@ _VALUES: dict[Kind, tuple[Any, ...]] = {
 
 @dataclass
 class Examined:
-    """What became of a text: `verdict`, the seconds of the longest step, and what is wrong with that."""
+    """What became of a text: `verdict`, the seconds of the longest step, what is wrong with that, and what was slow."""
 
     verdict: str = "refused"
     longest: float = 0.0
     wrong: list[str] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """One step; what it raises is wrong, and so is taking long."""
+        """One step; what it raises is wrong; one that takes long is slow."""
         began = time.process_time()
         try:
             yield
@@ -67,7 +68,7 @@ class Examined:
         took = time.process_time() - began
         self.longest = max(self.longest, took)
         if took > LONGEST:
-            self.wrong.append(f"{name} took {took:.1f} s")
+            self.slow.append(f"{name} took {took:.1f} s")
 
 
 class Examiner:
