@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
+from streaming import kafka_clients
 from streaming.checkpoint import committed_offsets, initial_state, query_folder, refuse_unfit, settle
 from streaming.clock import Arrivals, clock_record, clocks_of_standings
 from streaming.config import JobConfig, JobError
@@ -38,6 +38,7 @@ from streaming.source import evaluated, finish, kafka_records, started, subscrib
 from streaming.warmup import warm_up
 
 if TYPE_CHECKING:
+    from kafka import KafkaConsumer, KafkaProducer
     from kafka.producer.future import FutureRecordMetadata
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -46,10 +47,6 @@ _log = structlog.get_logger(__name__)
 
 TELL_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
-
-_FETCH_BYTES = 64 * 1024
-# How long the driver waits for brokers before it looks after its query again.
-_WAIT_MS = 10_000
 
 _GOES_ON = "The log above has the cause; once it is gone, start the job again: it goes on where it was"
 _UNREADABLE_STATE = (
@@ -63,6 +60,7 @@ _ERRORS_OF_STATE = (
     "STREAMING_STATEFUL_OPERATOR",
     "STREAMING_CHECKPOINT",
     "CHECKPOINT_FILE",
+    "DATA_LOSS",
     "failOnDataLoss",
 )
 
@@ -87,10 +85,10 @@ def run(
     """
     stop = stop or threading.Event()
     with lost_jvm_told(str(config.checkpoint)), _lost_kafka_told(config), contextlib.ExitStack() as cleanup:
-        consumers = [cleanup.enter_context(_consumer(config)) for _ in range(2)]
+        consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(2)]
         _refuse_missing_topics(config, consumers[0])
         refuse_unfit(config)
-        producer = cleanup.enter_context(_producer(config))
+        producer = cleanup.enter_context(kafka_clients.producer(config))
         if session is None:
             session = open_session(config)
             cleanup.callback(session.stop)
@@ -139,7 +137,7 @@ class Driver:
                 _log.info("a rule needs a new route: the query is planned anew")
         with self._without_kafka():
             self._tell(query, "stopped")
-            self._producer.flush(_WAIT_MS / 1000)
+            self._producer.flush(kafka_clients.WAIT_MS / 1000)
 
     def _start(self) -> StreamingQuery:
         """Settle the routes of every rule there is, keep them, and start the query with them."""
@@ -209,7 +207,7 @@ class Driver:
         try:
             yield
         except KafkaError as failure:
-            _log.warning("Kafka does not answer", reason=str(failure) or type(failure).__name__)
+            _log.warning("Kafka does not answer", reason=str(failure))
             time.sleep(TELL_SECONDS)
 
     def _tell(self, query: StreamingQuery, state: str) -> None:
@@ -297,8 +295,7 @@ def _lost_kafka_told(config: JobConfig) -> Iterator[None]:
     try:
         yield
     except KafkaError as failure:
-        reason = str(failure) or type(failure).__name__
-        raise JobError(f"Kafka does not answer: {reason}", where=_brokers(config), remedy=_GOES_ON) from failure
+        raise JobError(f"Kafka does not answer: {failure}", where=_brokers(config), remedy=_GOES_ON) from failure
 
 
 def _brokers(config: JobConfig) -> str:
@@ -314,31 +311,6 @@ def _refuse_missing_topics(config: JobConfig, consumer: KafkaConsumer) -> None:
             where=_brokers(config),
             remedy="`nightjar up` makes the topics, or have them made as docs/settings.md says",
         )
-
-
-@contextlib.contextmanager
-def _consumer(config: JobConfig) -> Iterator[KafkaConsumer]:
-    consumer = KafkaConsumer(
-        enable_auto_commit=False,
-        max_partition_fetch_bytes=_FETCH_BYTES,
-        request_timeout_ms=_WAIT_MS,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        **config.python_kafka,
-    )
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
-@contextlib.contextmanager
-def _producer(config: JobConfig) -> Iterator[KafkaProducer]:
-    producer = KafkaProducer(linger_ms=0, max_block_ms=_WAIT_MS, **config.python_kafka)
-    try:
-        yield producer
-    finally:
-        producer.close()
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ def test_cause_of_another_failure_is_its_first_line() -> None:
         ("[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] An error occurred during loading state.", True),
         ("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match", True),
         ("[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA] Streaming stateful operator name", True),
+        ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data may have been lost", True),
         ("KafkaIllegalStateException: Some data may have been lost [...] set the source option failOnDataLoss", True),
         (PYTHON, False),
         ("org.apache.kafka.common.errors.TimeoutException: Topic alerts not present in metadata", False),
