@@ -161,9 +161,10 @@ def _sent(settings: Settings, streams: Mapping[str, Stream], records: int, seed:
     messages = [*MESSAGES, *_rejected_rules(streams, seed, 200)]
     known: dict[str, dict[str, bytes | None]] = {name: {} for name in streams}
     recent: dict[str, list[bytes | None]] = {name: [] for name in streams}
-    sent = 0
+    number = sent = 0
+    promises = []
     with producer(settings, linger_ms=20, max_request_size=2_000_000) as client:
-        for number in range(records):
+        while number < records:
             name = "logins" if rng.random() < 0.3 else "transactions"
             stream, arrival = streams[name], _BEGIN + number * _SPAN // records
             if recent[name] and rng.random() < 0.05:
@@ -175,15 +176,18 @@ def _sent(settings: Settings, streams: Mapping[str, Stream], records: int, seed:
             if not isinstance(event, Rejection) and known[name].setdefault(identity, value) != value:
                 continue  # two events of one id: which of them is the first is a matter of their buckets
             recent[name] = [*recent[name][-200:], value]
-            client.send(
+            promises.append(client.send(
                 stream.topic, value, key=rng.choice((b"", b"\xff", b"k")), headers=rng.choice(HEADERS),
                 partition=zlib.crc32(identity.encode()) % settings.partitions, timestamp_ms=arrival // 1000,
-            )  # fmt: skip
+            ))  # fmt: skip
+            number += 1
             if sent < len(messages) and rng.random() < 1.5 * len(messages) / records:
-                client.send(settings.rules_topic, messages[sent], key=b"k", timestamp_ms=arrival // 1000)
+                stamp = arrival // 1000
+                promises.append(client.send(settings.rules_topic, messages[sent], key=b"k", timestamp_ms=stamp))
                 sent += 1
-                client.send(settings.clock_topic, rng.choice(CLOCKS), key=b"k", timestamp_ms=arrival // 1000)
-        client.flush()
+                promises.append(client.send(settings.clock_topic, rng.choice(CLOCKS), key=b"k", timestamp_ms=stamp))
+        for promise in promises:
+            promise.get(_SECONDS)
     return sent
 
 
