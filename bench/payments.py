@@ -37,18 +37,18 @@ RULES = """
 burst:
   group_by: [customer_id]
   measures: {n: {count: "*", over: 1h}, spent: {sum: amount, over: 1h}}
-  when: "n >= 3 AND spent > 50"
+  when: "n >= 4 AND spent > 150"
   description: "{n} payments of {spent} within the hour, the last of {amount}"
 day:
   group_by: [customer_id]
   measures: {spent: {sum: amount, over: 1d}, before: {sum: amount, over: 1d, excluding_current: true}}
-  when: "spent > 800 AND before > 400"
+  when: "spent > 1200 AND before > 600"
 unusual:
   group_by: [customer_id]
   measures:
     usual: {avg: amount, over: 30d, excluding_current: true}
     n: {count: "*", over: 30d, excluding_current: true}
-  when: "n >= 4 AND amount > 3 * usual"
+  when: "n >= 5 AND amount > 5 * usual"
 range:
   group_by: [customer_id]
   where: "amount > 0.50"
@@ -63,31 +63,31 @@ terminals:
   measures:
     day: {count_distinct: terminal_id, over: 1d}
     large: {count_distinct: terminal_id, over: 14d, where: "amount >= 100"}
-  when: "day >= 8 OR large >= 12 AND amount >= 100"
+  when: "day >= 10 OR large >= 12 AND amount >= 100"
 came-back:
   group_by: [customer_id]
   measures:
     here: {count: "*", over: 14d, per: [terminal_id], excluding_current: true}
     before: {last: terminal_id, over: 3d, excluding_current: true}
     oldest: {first: terminal_id, over: 3d}
-  when: "before <> terminal_id AND oldest = terminal_id AND here >= 1"
+  when: "before <> terminal_id AND oldest = terminal_id AND here >= 1 AND amount > 250"
 takings:
   group_by: [terminal_id]
   measures: {taken: {sum: amount, over: 7d}, n: {count: "*", over: 7d}}
-  when: "taken > 800 AND n > 3"
+  when: "taken > 2000 AND n > 3"
   severity: high
 record:
   group_by: [terminal_id]
   measures:
     most: {max: amount, over: 30d, excluding_current: true}
     customers: {count_distinct: customer_id, over: 30d}
-  when: "customers > 5 AND amount > 2 * most"
+  when: "customers > 6 AND amount > 3 * most"
 tested:
   group_by: [terminal_id]
   measures:
     small: {count: "*", over: 12h, where: "amount < 20", since: "amount >= 100"}
     usual: {avg: amount, over: 2d}
-  when: "small >= 3 AND amount < 0.5 * usual"
+  when: "small >= 4 AND amount < 0.1 * usual"
 """
 
 
