@@ -110,6 +110,13 @@ def send(settings: Settings, part: Part, seed: int) -> tuple[float, float, int]:
     return began, time.time(), sent
 
 
+def when_caught_up(words: Sequence[dict[str, Any]], usual: tuple[float, float, int], since: float) -> float | None:
+    """When no more waited than before the burst: as long as events come, some always wait for the next batch."""
+    told = [(word["at"] / 1_000_000, word["lag"][_STREAM]["events"]) for word in words]
+    most = max((waiting for at, waiting in told if usual[0] <= at < usual[1]), default=0)
+    return next((at for at, waiting in told if at > since and waiting <= most), None)
+
+
 def estimates(words: Sequence[dict[str, Any]], since: float, until: float) -> Iterator[tuple[float, float]]:
     """(seconds that were left, seconds that the pace said were left), at the driver's words in between."""
     for number, word in enumerate(words):
@@ -145,10 +152,8 @@ def play(settings: Settings, parts: Sequence[Part], log: Path) -> bool:
             time.sleep(0.2)
         time.sleep(1)
     words, alerts = watching.words, watching.alerts
-    caught_up = next(
-        (w["at"] / 1e6 for w in words if w["at"] / 1e6 > spans["burst"][1] and not w["lag"][_STREAM]["events"]), None
-    )
     lag = [word["lag"][_STREAM] for word in words]
+    caught_up = when_caught_up(words, spans["usual"], spans["burst"][1])
     emit(
         "flood",
         sent=sent,
