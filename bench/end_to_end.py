@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from figures import say
 from payments import DECLARED, STREAM, change_of, of_file, rules_of, simulated
-from processes import KilledJob, Memory, halves
+from processes import KilledJob, Memory, quarters
 
 from backfill.staging import OUTCOMES
 from lake.reading import scan
@@ -124,7 +124,7 @@ def pass_nights(settings: Settings, history: History) -> int:
         for line in process.stdout:
             fact("night", **json.loads(line))
         code = process.wait()
-    fact("memory of the nights, MB", **memory.halves())
+    fact("memory of the nights, MB", **memory.quarters())
     return code
 
 
@@ -153,8 +153,8 @@ def state_told(settings: Settings) -> None:
                 held.append((told["at"], float(rows)))
             elif rows and told["batches"]:
                 stored.append((told["at"], told["state_bytes"] / (1 << 20)))
-    fact("state, rows held by all buckets", **halves(held), needed_at_the_end=state.retained(STREAM))
-    fact("state, MB of the state store", **halves(stored))
+    fact("state, rows held by all buckets", **quarters(held), needed_at_the_end=state.retained(STREAM))
+    fact("state, MB of the state store", **quarters(stored))
 
 
 def lake_checks(settings: Settings, history: History, tally: Tally) -> list[Check]:
@@ -270,7 +270,7 @@ def played(options: argparse.Namespace, declared: Path) -> list[Check]:
     """Make the history and play it; what must hold."""
     streams = load_streams(declared)
     stream = streams[STREAM]
-    widest = options.days * _DAY // 3
+    widest = options.days * _DAY // 6
     flaws = ReplayOptions(
         late=options.late, disorder=options.disorder, duplicates=options.duplicates, malformed=options.malformed,
         seed=options.seed, max_delay=stream.allowed_lateness * 9 // 10, max_late=widest // 2,
@@ -312,7 +312,7 @@ def run(
             job.settle()
             state = await_consumed(settings, history.streams, job.process, _DRAIN_SECONDS)
         fact("kills", kills=len(job.downtimes), seconds_until_it_runs_again=job.downtimes)
-        fact("memory of the job, MB", **memory.halves())
+        fact("memory of the job, MB", **memory.quarters())
         job.process.stop()
         state_told(settings)
         with stage("truth, before the nights"):

@@ -48,7 +48,7 @@ class JobConfig:
     driver_memory: str = "2g"
     shuffle_partitions: int = 2
     buckets: int = 4
-    max_offsets_per_trigger: int = 200_000
+    max_offsets_per_trigger: int = 50_000
     slow_batch_warning: int = 5_000_000
     clock_interval: int = 5_000_000
     clock_margin: int = 2_000_000
