@@ -2,8 +2,9 @@
 
 How it works: each micro-batch appends one entry. When a level holds FAN_OUT entries they become one of the next level,
 without the events that no rule can need any more; an entry all of whose events are past that is dropped unread. An
-entry above LARGEST_MERGED bytes is merged no more, so nothing is ever rewritten whole. The head says which entries
-there are and which versions each holds, so that an engine that has seen some of them reads only the others.
+entry above LARGEST_MERGED bytes is merged no more, so nothing is ever rewritten whole; what merges around it is older
+and newer than it, so that the order of entries says nothing of what is newest (see Ledger.restore). The head says which
+entries there are and which versions each holds, so that an engine that has seen some of them reads only the others.
 
 What it does not do: talk to a state store; `Entries` is all it asks of one.
 """
@@ -59,7 +60,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Head:
-    """The small value: how many batches there were, each recent one's token, and the entries in order of age.
+    """The small value: how many batches there were, each recent one's token, and the entries.
 
     clock: µs, how far arrival had come; counts: what was seen since the checkpoint began; unread: numbers of entries
     that hold no delta but events (wire.events_schema) that the next batch takes in with its own; failed: rule id,

@@ -111,13 +111,16 @@ class Ledger:
         return pa.concat_tables([entries(self._store, held), pa.Table.from_pylist(awaited, LEDGER_SCHEMA)])
 
     def restore(self, table: pa.Table) -> None:
-        """Remember what the entries (LEDGER_SCHEMA) say, also of events that the store does not hold yet."""
+        """Remember what the entries (LEDGER_SCHEMA) say, also of events that the store does not hold yet.
+
+        They may come in any order: of each alert the highest revision counts.
+        """
         if not table.num_rows:
             return
         rows = self._store.ids.find(table.column("event_id").combine_chunks())
         for row, entry in zip(rows.tolist(), table.to_pylist(), strict=True):
             if row >= 0:
-                self.set(row, *_read(entry))
+                self._take(row, entry)
             else:
                 self._awaited.setdefault(entry["event_id"], []).append(entry)
 
@@ -133,8 +136,14 @@ class Ledger:
         met = [(row, self._awaited.pop(i)) for row, i in enumerate(new, base) if i in self._awaited]
         for row, known in met:
             for entry in known:
-                self.set(row, *_read(entry))
+                self._take(row, entry)
         return bool(met)
+
+    def _take(self, row: int, entry: dict[str, Any]) -> None:
+        subject, announcement = _read(entry)
+        known = self.get(row, subject)
+        if known is None or known.revision < announcement.revision:
+            self.set(row, subject, announcement)
 
 
 def _read(entry: dict[str, Any]) -> tuple[Subject, Announcement]:

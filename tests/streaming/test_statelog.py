@@ -8,6 +8,7 @@ from typing import Any
 import histories
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +97,21 @@ def test_a_merge_keeps_the_last_announcement_of_each_alert() -> None:
     ]
 
 
+def test_an_older_announcement_never_takes_the_place_of_a_newer_one(monkeypatch: Any) -> None:
+    """A large entry stays where it is while older and newer ones around it merge: the order of entries says nothing."""
+    monkeypatch.setattr(statelog, "FAN_OUT", 2)
+    log, head = StateLog(Memory(), "at"), Head()
+    before, after = delta("x"), announcement("e1", 2)
+    large = Delta(delta(*(f"e{n}" for n in range(200))).events, announcement("e1", 1).announcements)
+    monkeypatch.setattr(statelog, "LARGEST_MERGED", 2 * len(statelog.write(before)))
+    for each in (before, large, after):
+        head = log.append(head, each, _NEVER)
+    engine = Engine(histories.STREAM, RuleSet())
+    for entry in head.entries:
+        engine.restore(log.read(entry))
+    assert engine.snapshot().announcements.column("revision").to_pylist() == [2]
+
+
 def test_an_engine_reads_only_what_it_has_not_seen() -> None:
     """The head tells an engine at some version which entries to read, and one of a failed attempt that it is none."""
     log, head = StateLog(Memory(), "at"), Head()
@@ -117,12 +133,26 @@ def test_large_entries_are_merged_no_more(monkeypatch: Any) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(histories.rule_sets(), histories.events(lateness=True, most=40), st.lists(st.integers(0, 40), max_size=30))
+@given(
+    histories.rule_sets(),
+    histories.events(lateness=True, most=40),
+    st.lists(st.integers(0, 40), max_size=30),
+    st.sampled_from((2, FAN_OUT)),
+    st.sampled_from((0, statelog.LARGEST_MERGED)) | st.integers(4200, 6000),
+)
 def test_an_engine_restored_from_the_log_goes_on_like_one_that_was_never_lost(
-    rule_set: Any, events: Any, cuts: list[int]
+    rule_set: Any, events: Any, cuts: list[int], fan_out: int, largest: int
 ) -> None:
-    """Laws 9 and 11 through the durable form: merged, filtered by the horizon, written and read again."""
+    """Laws 9 and 11 through the durable form: merged or too large to be, filtered by the horizon, written and read."""
     ruleset, _ = rule_set
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statelog, "FAN_OUT", fan_out)
+        patch.setattr(statelog, "LARGEST_MERGED", largest)
+        restored_like_whole(ruleset, events, cuts)
+
+
+def restored_like_whole(ruleset: RuleSet, events: Any, cuts: list[int]) -> None:
+    """Compare an engine made anew from the log at each cut with one that lives on."""
     table = histories.table(events)
     edges = [0, *sorted(c % (table.num_rows + 1) for c in cuts), table.num_rows]
     whole = Engine(histories.STREAM, ruleset)
