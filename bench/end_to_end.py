@@ -190,9 +190,8 @@ def night_checks(settings: Settings, code: int, tally: Tally, before: Comparison
     corrections = scan(settings.lake, CORRECTIONS).sort("revision").collect()
     last = corrections.unique("alert_id", keep="last", maintain_order=True)
     # what one night announced and a later one took back is in the end as the stream had left it
-    back = (pl.col("outcome") == "missed") & pl.col("alert_id").is_in(
-        last.filter(pl.col("kind") == "retraction")["alert_id"]
-    )
+    withdrawn = last.filter(pl.col("kind") == "retraction")["alert_id"].to_list()
+    back = (pl.col("outcome") == "missed") & pl.col("alert_id").is_in(withdrawn)
     whole = scan(settings.lake, RECONCILIATION).sort("day").collect()
     whole = whole.unique("alert_id", keep="last", maintain_order=True).filter(~back)
     outcomes = Counter(whole.get_column("outcome").to_list())

@@ -45,7 +45,7 @@ class Memory:
 
     def quarters(self) -> dict[str, dict[str, Any]]:
         """MB of each part of the program (`jvm`, `driver`: the Python that was started, `workers`: all other Pythons):
-        the median of each quarter of the time, and the most."""
+        the median and the most of each quarter of the time."""
         return {part: quarters(samples) for part, samples in self._samples.items()}
 
     def _run(self) -> None:
@@ -66,12 +66,14 @@ class Memory:
 
 
 def quarters(samples: list[tuple[float, float]]) -> dict[str, Any]:
-    """Of (time, value): the median of each quarter of the time, and the most. What stays as it is has equal ones."""
+    """Of (time, value): the median and the most of each quarter of the time. What stays as it is has equal ones."""
     times, values = np.array(samples).T
     bounds = np.linspace(times[0], times[-1], 5)[1:-1]
     parts = [values[np.searchsorted(bounds, times) == quarter] for quarter in range(4)]
-    medians = [round(float(np.median(part)), 1) if part.size else None for part in parts]
-    return {"quarters": medians, "most": round(float(values.max()), 1)}
+    return {
+        "median of each quarter": [round(float(np.median(part))) if part.size else None for part in parts],
+        "most in each quarter": [round(float(part.max())) if part.size else None for part in parts],
+    }
 
 
 class KilledJob:
