@@ -28,6 +28,6 @@ class LakeConfig:
     spark_kafka: Mapping[str, str] = field(repr=False)  # may hold passwords
     jars: tuple[Path, ...]
     topics: Topics = field(default_factory=Topics)
-    master: str = "local[*]"
+    master: str = "local[*,4]"
     driver_memory: str = "2g"
     max_offsets_per_batch: int = 2_000_000

@@ -121,7 +121,10 @@ class Settings(BaseSettings):
     checkpoint_dir: Path | None = Field(
         None, description="Folder of the job's checkpoint. Empty: `checkpoint` in `data_dir`."
     )
-    spark_master: str = Field("local[*]", description="Spark master of the job.")
+    # Spark on one machine gives up at a task's first failure unless it is told how often it may fail, as a cluster is.
+    spark_master: str = Field(
+        "local[*,4]", description="Spark master of the job; `local[N,4]`: N cores, and a task may be tried four times."
+    )
     driver_memory: Annotated[str, Field(pattern=r"^[1-9][0-9]*[mg]$")] = Field(
         "2g", description="Heap of the Spark driver, as Java writes it."
     )

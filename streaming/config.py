@@ -44,7 +44,7 @@ class JobConfig:
     topics: Topics = field(default_factory=Topics)
     arrival: Literal["broker", "producer"] = "broker"
     activation_delay: int = 5_000_000
-    master: str = "local[*]"
+    master: str = "local[*,4]"
     driver_memory: str = "2g"
     shuffle_partitions: int = 2
     buckets: int = 4

@@ -17,7 +17,7 @@ _SETTINGS: dict[str, str | int] = {
     "kafka_heap": "384m",
     "driver_memory": "1g",
     "buckets": 2,
-    "spark_master": "local[2]",
+    "spark_master": "local[2,4]",
 }
 
 
