@@ -1,8 +1,8 @@
 """Whether law 9 holds for the whole system: real history through Kafka, the job, the lake and the backfill.
 
     python bench/end_to_end.py EVENTS.parquet --days 7 [--late 0.01 --disorder 0.03 --duplicates 0.005
-        --malformed 0.001 --seed S] [--rules 20] [--kills K] [--rule-changes R] [--rate 8000] [--batch 5000]
-        [--keep FOLDER]
+        --malformed 0.001 --seed S] [--rules 20] [--kills K] [--rule-changes R] [--window-hours H] [--rate 8000]
+        [--batch 5000] [--keep FOLDER]
     python bench/end_to_end.py --generated 200000 ...
 
 EVENTS is a Parquet file of card payments (see agree.py). They are replayed with their own times and every flaw into a
@@ -244,6 +244,7 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--rules", type=int, default=10)
     parser.add_argument("--kills", type=int, default=1)
     parser.add_argument("--rule-changes", type=int, default=1)
+    parser.add_argument("--window-hours", type=float, help="the widest window; without it a sixth of the days")
     parser.add_argument("--rate", type=float, default=8000, help="records sent a second")
     # a backlog is then many batches, between any of which a kill may fall
     parser.add_argument("--batch", type=int, default=5_000, help="the most records of a micro-batch")
@@ -269,7 +270,7 @@ def played(options: argparse.Namespace, declared: Path) -> list[Check]:
     """Make the history and play it; what must hold."""
     streams = load_streams(declared)
     stream = streams[STREAM]
-    widest = options.days * _DAY // 6
+    widest = int(options.window_hours * _HOUR) if options.window_hours else options.days * _DAY // 6
     flaws = ReplayOptions(
         late=options.late, disorder=options.disorder, duplicates=options.duplicates, malformed=options.malformed,
         seed=options.seed, max_delay=stream.allowed_lateness * 9 // 10, max_late=widest // 2,
