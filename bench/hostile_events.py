@@ -23,8 +23,8 @@ COLLIDING = ("8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ")
 # A sixth of the events are late where ten minutes are allowed (µs).
 _LATEST = 720_000_000
 
-# Near a megabyte, and with what goes into one batch beside it less than a broker takes unless it is told otherwise.
-LARGE = 900_000
+# A megabyte, less than what a broker takes unless it is told otherwise.
+LARGE = 1_000_000
 
 _NUMBERS = (
     "-0", "0", "-0.0", "0e0", "1E+2", "1e2", "1e400", "-1e400", "1e-400", "01", "+1", ".5", "5.", "0x10", "1_000",
@@ -182,7 +182,7 @@ class HostileEvents:
             case "brackets":
                 fields["extra"] = "[" * (size // 2) + "]" * (size // 2)
             case "keys":
-                fields |= {f"k{number}": "1" for number in range(size // 14)}
+                fields |= {f"k{number}": "1" for number in range(size // 13)}
             case _:
                 noise = b"\xff" if where == "garbage" else b'\\"'
                 return Hostile(noise * (size // len(noise)), f"a megabyte: {where}")
