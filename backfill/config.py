@@ -22,12 +22,11 @@ class BackfillError(NightjarError):
 class BackfillConfig:
     """lake: where events, alerts and results are. python_kafka: what kafka-python's clients are given.
 
-    activation_delay: µs. arrival: who stamps arrivals; only where the broker does has a day an end that can be known.
+    arrival: who stamps arrivals; only where the broker does has a day an end that can be known.
     """
 
     lake: LakeConfig
     python_kafka: Mapping[str, object] = field(repr=False)  # may hold passwords
-    activation_delay: int
     arrival: Literal["broker", "producer"]
 
     @property

@@ -17,14 +17,15 @@ import pyarrow as pa
 
 from backfill.config import BackfillError
 from backfill.reconciliation import last_words
+from lake import stream_state
 from lake.config import LakeConfig
 from lake.reading import scan
-from lake.tables import ALERTS, RECONCILIATION, RULES, VIOLATIONS, events_table
+from lake.tables import ALERTS, RECONCILIATION, VIOLATIONS, events_table
 from rules.engine.store import ARRIVAL
 from rules.streams import Stream
 from rules.truth import Truth
 from rules.versions import RuleSet, RuleVersion
-from streaming.rulebook import RuleBook, RuleMessage
+from streaming.rulebook import RuleBook
 
 _PLACE = ["partition", "offset"]
 
@@ -45,8 +46,8 @@ class Explanation:
     outcomes: pl.DataFrame
 
 
-def explain(config: LakeConfig, activation_delay: int, alert_id: str) -> Explanation:
-    """Explain the alert. activation_delay: µs.
+def explain(config: LakeConfig, alert_id: str) -> Explanation:
+    """Explain the alert.
 
     Raises:
         BackfillError: the lake has no such alert, or not what it is about.
@@ -63,7 +64,7 @@ def explain(config: LakeConfig, activation_delay: int, alert_id: str) -> Explana
         )
     said = known.row(0, named=True)
     stream = config.streams[said["stream"]]
-    version = _version(config, activation_delay, said["rule_id"], said["rule_version"])
+    version = _version(config, said["rule_id"], said["rule_version"])
     window = _window(config, stream, version, said)
     measures, violated = None, False
     if window.height:
@@ -78,15 +79,16 @@ def explain(config: LakeConfig, activation_delay: int, alert_id: str) -> Explana
     )
 
 
-def _version(config: LakeConfig, activation_delay: int, rule_id: str, number: int) -> RuleVersion:
-    book = RuleBook(config.streams, activation_delay)
-    messages = scan(config.root, RULES).sort("offset").select("offset", pl.col(ARRIVAL).dt.epoch("us"), "value")
-    for offset, arrival, value in messages.collect().iter_rows():
-        book.receive(RuleMessage(offset, arrival, value or b""))
-    found = [version for version in book.ruleset.of_rule(rule_id) if version.version == number]
+def _version(config: LakeConfig, rule_id: str, number: int) -> RuleVersion:
+    book = RuleBook(config.streams)
+    for answer in stream_state.answers(config.root):
+        book.receive(answer)
+    found = [version for version in book.of_rule(rule_id) if version.version == number]
     if not found:
         raise BackfillError(
-            "is not on the rules topic", where=f"rule {rule_id} version {number}", remedy="Run `nightjar archive`"
+            "is not among the answers to rule messages",
+            where=f"rule {rule_id} version {number}",
+            remedy="Run `nightjar archive`",
         )
     return found[0]
 

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 
 from backfill.causes import Published
 from backfill.config import BackfillConfig, BackfillError, Request
-from lake import delta
+from lake import delta, stream_state
 from lake.files import whole
-from lake.reading import scan
-from lake.tables import ALERTS, PROGRESS, RULES, events_table
+from lake.tables import ALERTS, PROGRESS, RULE_STATUS, events_table
+from rules.publication import Answer
 from rules.streams import Stream
 from rules.timestamps import MIN_TIMESTAMP
 from rules.versions import RuleSet
-from streaming.rulebook import Route, RuleBook, RuleMessage
+from streaming.rulebook import Record, Route, RuleBook
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,53 +70,54 @@ def touched_span(folder: Path) -> tuple[int, int] | None:
 class Notes:
     """What the stages of one run share. cut: arrivals before it (µs) count; versions: of the Delta tables as read.
 
-    rule_messages: (offset, arrival in µs, bytes as text) of the rules topic.
+    answers: (offset, arrival in µs, JSON) of the `rule-status` topic.
     """
 
     cut: int
     started_at: int
     versions: dict[str, int]
-    rule_messages: list[tuple[int, int, str]]
+    answers: list[tuple[int, int, str]]
 
     def rule_book(self, config: BackfillConfig) -> RuleBook:
-        """The rules as the stream's job has them: from the messages of the rules topic."""
-        book = RuleBook(config.streams, config.activation_delay)
-        for message in self._messages():
-            book.receive(message)
+        """The rules as the stream's job has them: from the answers to rule messages."""
+        book = RuleBook(config.streams)
+        for answer in self._answers():
+            book.receive(answer)
         return book
 
-    def _messages(self) -> Iterator[RuleMessage]:
-        for offset, arrival, value in self.rule_messages:
-            yield RuleMessage(offset, arrival, value.encode("utf-8", "surrogateescape"))
+    def _answers(self) -> Iterator[Record]:
+        for offset, arrival, value in self.answers:
+            yield Record(offset, arrival, value.encode())
 
     def published(self, config: BackfillConfig) -> dict[tuple[str, int], Published]:
-        """When each version was published, and from when on the stream has all of its history.
+        """When each version was answered, and from when on the stream has all of its history.
 
-        A route that is no entity field begins when the job has made it; and of a route that was there, the job has let
-        go what no earlier rule could need.
+        A route that is no entity field begins when the job has made it; and of a route that was there, the job has
+        evicted what no earlier rule could need.
         """
-        book = RuleBook(config.streams, config.activation_delay)
+        book = RuleBook(config.streams)
         found: dict[tuple[str, int], Published] = {}
         reach: dict[Route, int] = defaultdict(int)
         begun: dict[Route, int] = {}
-        for message in self._messages():
-            arrival = message.arrival
-            before = len(book.ruleset.versions)
-            waiting = set(book.waiting)
-            book.receive(message)
-            for version in book.ruleset.versions[before:]:
-                rule = version.rule
-                route = book.serving[rule.stream, rule.group_by]
-                widest = max((measure.over for measure in rule.measures.values()), default=0)
-                known_since = arrival - config.streams[rule.stream].allowed_lateness - reach[route]
-                # what the rule can look back at without missing anything, and what it could only if nothing was let go
-                since = known_since if widest > reach[route] else MIN_TIMESTAMP
-                found[rule.id, version.version] = Published(arrival, max(since, begun.get(route, MIN_TIMESTAMP)))
-                reach[route] = max(reach[route], widest)
-            for rule_id, number in waiting - set(book.waiting):
-                rule = book.ruleset.of_rule(rule_id)[number - 1].rule
-                begun.setdefault(book.serving[rule.stream, rule.group_by], arrival)
-                found[rule_id, number] = Published(found[rule_id, number].arrival, arrival)
+        for record in self._answers():
+            said = book.receive(record)
+            if said is None or said.rule_id is None or said.rule_version is None:
+                continue
+            key, arrival = (said.rule_id, said.rule_version), record.arrival
+            rule = book.of_rule(said.rule_id)[said.rule_version - 1].rule
+            if rule.stream not in config.streams:
+                continue
+            route = book.serving[rule.stream, rule.group_by]
+            if said.answer is Answer.ACTIVE:
+                begun.setdefault(route, arrival)
+                found[key] = Published(found[key].arrival, arrival)
+                continue
+            widest = max((measure.over for measure in rule.measures.values()), default=0)
+            known_since = arrival - config.streams[rule.stream].allowed_lateness - reach[route]
+            # what the rule can look back at without missing anything, and what it could only if nothing was evicted
+            since = known_since if widest > reach[route] else MIN_TIMESTAMP
+            found[key] = Published(arrival, max(since, begun.get(route, MIN_TIMESTAMP)))
+            reach[route] = max(reach[route], widest)
         return found
 
     def ruleset(self, config: BackfillConfig, request: Request) -> RuleSet:
@@ -139,15 +140,10 @@ class Notes:
 def take_notes(config: BackfillConfig, cut: int, started_at: int) -> Notes:
     """Pin what a run reads."""
     root = config.lake.root
-    tables = [*map(events_table, config.streams.values()), ALERTS, RULES, PROGRESS]
+    tables = [*map(events_table, config.streams.values()), ALERTS, RULE_STATUS, PROGRESS]
     versions = {table.name: delta.version(root, table) for table in tables}
-    rows = scan(root, RULES, versions[RULES.name]).sort("offset")
-    read = rows.select("offset", pl.col("arrival_time").dt.epoch("us"), "value").collect()
-    messages = [
-        (offset, arrival, (value or b"").decode("utf-8", "surrogateescape"))
-        for offset, arrival, value in read.iter_rows()
-    ]
-    return Notes(cut, started_at, versions, messages)
+    answers = stream_state.answers(root, versions[RULE_STATUS.name])
+    return Notes(cut, started_at, versions, [(each.offset, each.arrival, each.value.decode()) for each in answers])
 
 
 def write_notes(folder: Path, notes: Notes) -> None:
@@ -167,8 +163,8 @@ def read_notes(folder: Path) -> Notes:
         raise BackfillError(
             "the run has not been evaluated", where=str(folder), remedy="Run its evaluate stage first"
         ) from None
-    messages = [(offset, arrival, value) for offset, arrival, value in written.pop("rule_messages")]
-    return Notes(**written, rule_messages=messages)
+    answers = [(offset, arrival, value) for offset, arrival, value in written.pop("answers")]
+    return Notes(**written, answers=answers)
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,13 @@ from backfill.staging import EVALUATED
 from lake import delta
 from lake.archive import make_tables
 from lake.config import LakeConfig
+from lake.records import JsonReader
 from lake.session import open_session
-from lake.tables import RULES, events_table
+from lake.tables import RULE_STATUS, RULES, events_table
 from nightjar.jars import jars
 from rules.streams import Stream, load_streams
+from streaming.answering import answer_to
+from streaming.rulebook import Record, RuleBook
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,9 +161,13 @@ def fill(session: SparkSession, config: LakeConfig, events: Path, since: date | 
         }
         for name, group, measures, when in CASES
     ]  # fmt: skip
-    start = datetime(2000, 1, 1, tzinfo=UTC)
-    values = [(json.dumps(m).encode(), 0, number, start, start.date()) for number, m in enumerate(messages)]
-    delta.append(session.createDataFrame(values, RULES.ddl), config.root, RULES, "bench", 0)
+    start, book, values = datetime(2000, 1, 1, tzinfo=UTC), RuleBook(config.streams), []
+    for number, message in enumerate(messages):
+        _, said = answer_to(Record(number, 0, json.dumps(message).encode()), f"rules-0-{number}", book, book.routes, 0)
+        values.append((json.dumps(said).encode(), 0, number, start, start.date()))
+        book.receive(Record(number, 0, values[-1][0]))
+    records = session.createDataFrame(values, RULES.ddl).mapInArrow(JsonReader(RULE_STATUS), RULE_STATUS.ddl)
+    delta.append(records, config.root, RULE_STATUS, "bench", 0)
 
 
 def by_sql(session: SparkSession, config: LakeConfig, out: Path) -> None:
@@ -209,7 +216,7 @@ def _same(ours: str | None, theirs: str | None) -> bool:
 def config_of(root: Path, stream: Stream) -> BackfillConfig:
     """A lake of this bench's own; nothing is published."""
     lake = LakeConfig(root, {"transactions": stream}, {}, tuple(jars("spark")), master="local[2]", driver_memory="3g")
-    return BackfillConfig(lake, {}, activation_delay=0, arrival="producer")
+    return BackfillConfig(lake, {}, arrival="producer")
 
 
 def main() -> None:

@@ -40,10 +40,12 @@ from nightjar.local_kafka import LocalKafka
 from nightjar.reading import Reader, Record
 from nightjar.settings import PREFIX, Settings, load_settings
 from rules.events import Rejection, check_skew, parse_event
-from rules.publication import Answer
+from rules.publication import Answer, judge
 from rules.streams import Stream, load_streams
 from rules.timestamps import parse_timestamp
-from streaming.rulebook import RuleBook, RuleMessage
+from rules.versions import RuleSet
+from streaming import rulebook
+from streaming.answering import answer_to
 
 # Resident memory (MB): of the driver's JVM, whose heap is a gigabyte; of any one Python process of the job.
 LIMITS = {"jvm": 2200, "python": 900}
@@ -196,29 +198,31 @@ def _rejected_rules(streams: Mapping[str, Stream], seed: int, count: int) -> Ite
     rules = HostileRules(dict(streams), random.Random(seed))
     while count:
         text = rules.text().text
-        answers = RuleBook(load_streams(), 0).receive(RuleMessage(0, 0, text))
-        if answers and all(status.answer is Answer.REJECTED for status in answers):
+        _, status = judge(RuleSet(), text, 0, load_streams())
+        if status.answer is Answer.REJECTED:
             count -= 1
             yield text
 
 
 def _answered(settings: Settings, findings: Findings) -> Counter[str]:
-    """Whether each message on the rules topic has the answers that its book gives; how many of each there are."""
-    book, expected = RuleBook(load_streams(), 0), {}
+    """Whether each message on the rules topic has the answer that it must have; how many of each there are."""
+    streams, expected, running = load_streams(), {}, rulebook.RuleBook(load_streams()).routes
+    book = rulebook.RuleBook(streams)
     with Reader(settings, settings.rules_topic) as reader:
         for record in reader.all():
-            for status in book.receive(RuleMessage(record.offset, record.arrival, record.value)):
-                message = f"{settings.rules_topic}-0-{record.offset}"
-                expected[message, status.answer.value] = status.record() | {"message": message}
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+            message = rulebook.Record(record.offset, record.arrival, record.value)
+            about = f"{settings.rules_topic}-0-{record.offset}"
+            _, expected[about] = answer_to(message, about, book, running, settings.activation_delay)
+            book.receive(rulebook.Record(record.offset, record.arrival, json.dumps(expected[about]).encode()))
+    found: dict[str, dict[str, Any]] = {}
     deadline = time.monotonic() + _SECONDS
     with Reader(settings, settings.rule_status_topic) as reader:
         while len(found) < len(expected) and time.monotonic() < deadline:
-            found |= {(told["message"], told["status"]): told for told in map(_json, reader.poll())}
+            found |= {told["message"]: told for told in map(_json, reader.poll()) if told.get("message")}
     for place in found.keys() | expected.keys():
         if found.get(place) != expected.get(place):
             findings.add("answers", (place, found.get(place), expected.get(place)))
-    return Counter(answer for _, answer in found)
+    return Counter(str(answer["status"]) for answer in found.values())
 
 
 def _json(record: Record) -> dict[str, Any]:

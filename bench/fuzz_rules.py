@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, parse_timestamp
 from rules.truth import Truth
 from rules.types import TIMESTAMP, FieldType, Kind
 from rules.versions import RuleSet
+from streaming.answering import answer_to
 from streaming.records import alert_lines
-from streaming.rulebook import RuleBook, RuleMessage
+from streaming.rulebook import Record, RuleBook
 from streaming.wire import SENT_AT
 
 # Processor time (s) that reading a text, or evaluating a rule, may take.
@@ -79,7 +80,7 @@ class Examiner:
         self._events = {name: events_of(stream) for name, stream in streams.items()}
         stream = next(iter(streams.values()))
         base = {"id": "base", "stream": stream.name, "group_by": [stream.entities[0]], "when": "TRUE"}
-        self._base = RuleMessage(0, 0, json.dumps(base).encode())
+        self._base = Record(0, 0, json.dumps(base).encode())
         self.examine(self._base.value)  # whatever is made once is made
 
     def examine(self, text: bytes) -> Examined:
@@ -98,15 +99,24 @@ class Examiner:
                 examined.wrong += self._evaluated(rule)
         return examined
 
+    @staticmethod
+    def _answer(book: RuleBook, message: Record) -> dict[str, Any]:
+        """The answer to a message, which the book takes."""
+        _, said = answer_to(message, f"rules-0-{message.offset}", book, book.routes, 0)
+        book.receive(replace(message, value=json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")))
+        return said
+
     def _published(self, text: bytes, examined: Examined) -> Rule | None:
-        book = RuleBook(self._streams, 0)
-        book.receive(self._base)
+        book = RuleBook(self._streams)
+        self._answer(book, self._base)
         with examined.step("publishing"):
-            for status in book.receive(RuleMessage(1, 1_000_000, text)):
-                if len(json.dumps(status.record(), ensure_ascii=False).encode()) > _LONGEST_ANSWER:
-                    examined.wrong.append("the answer is too long")
-                if status.answer is Answer.REJECTED and not all(map(_is_understandable, status.reasons or ("",))):
-                    examined.wrong.append(f"rejected without a reason: {status.reasons!r:.300}")
+            said = self._answer(book, Record(1, 1_000_000, text))
+            if len(json.dumps(said, ensure_ascii=False).encode()) > _LONGEST_ANSWER:
+                examined.wrong.append("the answer is too long")
+            if said["status"] == Answer.REJECTED and not all(map(_is_understandable, said["reasons"] or [""])):
+                examined.wrong.append(f"rejected without a reason: {said['reasons']!r:.300}")
+            if book.skipped:
+                examined.wrong.append("the answer cannot be read back")
             newest = book.ruleset.versions[-1].rule
             if len(book.ruleset.versions) > 1 and newest.id != "base":
                 return newest

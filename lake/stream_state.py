@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import or_
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -17,14 +18,17 @@ import pyarrow as pa
 from lake.config import LakeError
 from lake.delta import exists, folder
 from lake.reading import scan
-from lake.tables import ALERTS, PROGRESS, events_table
+from lake.tables import ALERTS, PROGRESS, RULE_STATUS, events_table
 from rules.engine.ledger import LEDGER_SCHEMA
 from rules.engine.records import json_objects
 from rules.streams import Stream
-from rules.timestamps import MIN_TIMESTAMP, from_microseconds
+from rules.timestamps import MIN_TIMESTAMP, from_microseconds, iso_text
 from streaming.initial import ROUTED_BY
-from streaming.rulebook import WHOLE_STREAM, Route, RuleBook
+from streaming.rulebook import WHOLE_STREAM, Record, Route, RuleBook
 from streaming.wire import PRIMARY, events_schema
+
+# Columns of RULE_STATUS that make an answer, as the record on the topic has them.
+_ANSWER = ("status", "rule_id", "rule_version", "effective", "reasons", "message", "route")
 
 # Partition to the first offset and the one after the last.
 Ranges = Mapping[int, tuple[int, int]]
@@ -39,6 +43,26 @@ def consumed(root: Path, at: int | None = None) -> dict[str, dict[int, int]]:
     last = told.sort("offset").last().select("consumed").collect()
     read: dict[str, dict[str, int]] = json.loads(last.item()) if last.height else {}
     return {topic: {int(p): offset for p, offset in of.items()} for topic, of in read.items()}
+
+
+def answers(root: Path, at: int | None = None) -> list[Record]:
+    """The answers to rule messages that the lake has, in their order.
+
+    at: the version of the table (None: the newest).
+    """
+    rows = scan(root, RULE_STATUS, at).filter(pl.col("status").is_not_null()).sort("offset")
+    arrival, effective = pl.col("arrival_time").dt.epoch("us"), pl.col("effective").dt.epoch("us")
+    read = rows.select("offset", arrival.alias("arrival"), *_ANSWER, "rule").with_columns(effective).collect()
+    return [Record(row["offset"], row["arrival"], _answer(row)) for row in read.iter_rows(named=True)]
+
+
+def _answer(row: Mapping[str, Any]) -> bytes:
+    """The record's value again."""
+    value = {name: row[name] for name in _ANSWER if row[name] is not None or name in ("rule_version", "effective")}
+    value["effective"] = None if row["effective"] is None else iso_text(row["effective"])
+    if row["rule"] is not None:
+        value["rule"] = json.loads(row["rule"])
+    return json.dumps(value).encode()
 
 
 def events(root: Path, stream: Stream, offsets: Ranges, since: int = MIN_TIMESTAMP) -> Iterator[pa.Table]:

@@ -85,14 +85,16 @@ QUARANTINE = Table(
     },
     ("arrival_date",),
 )  # fmt: skip
+# The answers to rule messages: folded in the order of offsets (streaming.rulebook) they say which rules there are. rule
+# is the JSON of the rule that was accepted.
 RULE_STATUS = Table(
     "rule_status",
     {
         "status": "string", "rule_id": "string", "rule_version": "bigint", "effective": "timestamp",
-        "reasons": "string", **_UNREADABLE,
+        "reasons": "string", "message": "string", "rule": "string", "route": "string", **_UNREADABLE,
     },
 )  # fmt: skip
-# The bytes as published: what they mean is for streaming.rulebook to say.
+# Rule messages as they were published, for whoever looks into what happened.
 RULES = Table("rules", {"value": "binary", **COORDINATES})
 # How far the stream had come: consumed is JSON, topic to partition to the offset after the last record of a batch.
 PROGRESS = Table("job_progress", {"state": "string", "consumed": "string", **_UNREADABLE}, ("arrival_date",))

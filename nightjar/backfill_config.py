@@ -19,6 +19,5 @@ def backfill_config(settings: Settings, streams: Mapping[str, Stream]) -> Backfi
     return BackfillConfig(
         lake=lake_config(settings, streams),
         python_kafka=python_options(settings),
-        activation_delay=settings.activation_delay,
         arrival=settings.arrival,
     )

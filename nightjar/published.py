@@ -1,7 +1,8 @@
-"""The rules as the `rules` topic has them: what is published, and publishing.
+"""The rules as their topics have them: what is published and answered, and publishing.
 
-How it works: nothing is remembered here. Every question is answered by folding the whole topic through the same rule
-book that the job uses, so the answer is the job's.
+How it works: nothing is remembered here. Every question is answered by folding the whole `rule-status` topic through
+the rule book that the job uses, so the result is the job's. Messages that the job has not answered yet are judged here
+as it will judge them.
 """
 
 import json
@@ -14,20 +15,35 @@ from nightjar.kafka_clients import KafkaError, explained, producer
 from nightjar.reading import Reader
 from nightjar.settings import Settings
 from rules.model import Rule, State
-from rules.publication import CONTROLS, Answer
+from rules.publication import CONTROLS, Answer, judge
 from rules.streams import Stream
-from streaming.rulebook import RuleBook, RuleMessage
+from streaming.rulebook import Record, RuleBook
 
 _DELIVERY_SECONDS = 30
 
 
 def rule_book(settings: Settings, streams: Mapping[str, Stream]) -> RuleBook:
-    """All that has been published so far. Raises KafkaError where the topic cannot be read."""
-    book = RuleBook(streams, settings.activation_delay)
+    """All that the job has answered so far. Raises KafkaError where the topic cannot be read."""
+    book = RuleBook(streams)
+    with Reader(settings, settings.rule_status_topic) as topic:
+        for record in topic.all():
+            book.receive(Record(record.offset, record.arrival, record.value))
+    return book
+
+
+def expected_book(settings: Settings, streams: Mapping[str, Stream]) -> tuple[RuleBook, set[tuple[str, int]]]:
+    """The book as it will be when the job has answered all messages, and the versions that still wait for an answer."""
+    book, unanswered = rule_book(settings, streams), set()
+    routes = list(book.routes)
     with Reader(settings, settings.rules_topic) as topic:
         for record in topic.all():
-            book.receive(RuleMessage(record.offset, record.arrival, record.value))
-    return book
+            if record.offset < book.next_message:
+                continue
+            made, _ = judge(book, record.value, record.arrival, streams, settings.activation_delay)
+            if made is not None:
+                book.add(made, record.arrival, running=routes)
+                unanswered.add((made.rule.id, made.version))
+    return book, unanswered
 
 
 def send(settings: Settings, messages: Iterable[Mapping[str, Any]], arrival: int | None = None) -> None:

@@ -12,9 +12,8 @@ What it does not do: evaluate. An alert that the job should have announced and h
 Known limitation: records that are no events go to the quarantine topic only where the job reads them from Kafka.
 """
 
-import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,20 +24,25 @@ from lake.archive import archive
 from lake.config import LakeConfig, LakeError
 from lake.session import open_session
 from nightjar.job_config import job_config
-from nightjar.kafka_clients import consumer, explained
+from nightjar.kafka_clients import consumer, explained, producer
 from nightjar.lake_config import lake_config
-from nightjar.published import rule_book
 from nightjar.settings import Settings
 from nightjar.sole import sole_job, sole_writer
 from nightjar.stages import Stages
 from rules.streams import Stream
+from streaming import kafka_clients
+from streaming.answering import Answering
 from streaming.checkpoint import Offsets, rebuilding
-from streaming.clock import Arrivals, clocks_of_standings
+from streaming.clock import Arrivals, clock_record, clocks_of_standings
 from streaming.config import JobConfig
 from streaming.initial import share_of, write_share
+from streaming.rulebook import RuleBook
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_DELIVERY_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -82,10 +86,10 @@ def rebuild(
                 where=str(lake.root),
                 remedy="There is no state: `nightjar stream` begins",
             )
-        begins = _begins(settings, config, told)
+        book = _answered(config)
+        begins = _begins(settings, config, told, book.next_offset)
         unread = {stream.name: _unread(lake, stream, told, begins) for stream in streams.values()}
         clocks = _clocks(settings, config, begins) | {name: gap.arrival for name, gap in unread.items() if gap.offsets}
-        book = rule_book(settings, streams)
         events = announcements = 0
         with rebuilding(config, book.routes, begins) as (identity, folder):
             for number, route in enumerate(identity.routes):
@@ -106,18 +110,28 @@ def rebuild(
     return Rebuilt(begins, events, announcements, clocks)
 
 
-def _begins(settings: Settings, config: JobConfig, told: Offsets) -> Offsets:
-    """Where the job goes on: where it had told that it was, or where Kafka begins by now.
+def _answered(config: JobConfig) -> RuleBook:
+    """The rules, once every message has its answer."""
+    with ExitStack() as cleanup:
+        consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(2)]
+        producer = cleanup.enter_context(kafka_clients.producer(config))
+        answering = Answering(config, consumers, producer, lambda: None)
+        answering.catch_up()
+        return answering.book
 
-    The past of the clock's topic is past: it goes on at its end.
+
+def _begins(settings: Settings, config: JobConfig, told: Offsets, answers: int) -> Offsets:
+    """Where the job resumes: where it had reported that it was, or where Kafka begins by now.
+
+    It knows all rules there are, and has no use for past clocks. answers: the offset after the last answer.
     """
-    topics = {stream.topic for stream in config.streams.values()} | {config.topics.rules}
+    topics = {stream.topic for stream in config.streams.values()}
     clock = TopicPartition(config.topics.clock, 0)
     places = [TopicPartition(topic, p) for topic in topics for p in told.get(topic, {})]
     with closing(consumer(settings)) as client, explained(settings, "looking up where topics begin"):
         first = client.beginning_offsets(places)
         end = client.end_offsets([clock])[clock]
-    begins: dict[str, dict[int, int]] = {clock.topic: {clock.partition: end}}
+    begins: dict[str, dict[int, int]] = {clock.topic: {clock.partition: end}, config.topics.rule_status: {0: answers}}
     for place in places:
         begins.setdefault(place.topic, {})[place.partition] = max(first[place], told[place.topic][place.partition])
     return begins
@@ -146,7 +160,11 @@ def _unread(lake: LakeConfig, stream: Stream, told: Offsets, begins: Offsets) ->
 
 
 def _clocks(settings: Settings, config: JobConfig, begins: Offsets) -> dict[str, int]:
-    """How far arrival had come at these offsets, by stream, as the job itself tells it."""
-    with closing(consumer(settings)) as client, explained(settings, "looking up where topics stand"):
-        asked_at = time.time_ns() // 1000
-        return clocks_of_standings(config, Arrivals(config, client).standings(begins), asked_at)
+    """How far arrival had come at these offsets, by stream, as the job itself reports it."""
+    with (
+        closing(consumer(settings)) as client,
+        producer(settings) as sender,
+        explained(settings, "looking up where topics stand"),
+    ):
+        stamped = sender.send(config.topics.clock, clock_record("rebuild", {})).get(_DELIVERY_SECONDS).timestamp * 1000
+        return clocks_of_standings(config, Arrivals(config, client).standings(begins), stamped)

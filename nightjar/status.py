@@ -9,8 +9,10 @@ import numpy as np
 
 from nightjar.job_watch import JobState
 from nightjar.pace import Pace, pace
+from nightjar.published import rule_book
 from nightjar.reading import Reader
 from nightjar.settings import Settings
+from rules.model import State
 
 # Latency is told of so many alerts at most, of each partition of their topic.
 _LATEST_ALERTS = 500
@@ -29,7 +31,8 @@ class Status:
     heartbeat_seconds: since that word. batches: as the driver tells them, averaged over the last minute. latency: of
     the latest alerts, from the event's `sent_at` to the alert's arrival on its topic; empty where none can tell.
     pace: of the streams where events wait, how fast they come and are read. counts: since the checkpoint began;
-    retained: events still needed, by group-by (its fields with commas).
+    retained: events still needed, by group-by (its fields with commas). rules: id to last version, its state and
+    stream, of those that are not retired.
     """
 
     running: bool
@@ -40,10 +43,11 @@ class Status:
     pace: dict[str, Pace] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     retained: dict[str, dict[str, int]] = field(default_factory=dict)
+    rules: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        keys = ("state", "process", "lag", "rules")
+        keys = ("state", "process", "lag", "skew")
         return {
             "running": self.running,
             "heartbeat_seconds": self.heartbeat_seconds,
@@ -53,6 +57,7 @@ class Status:
             "pace": {stream: found.as_dict() for stream, found in self.pace.items()},
             "counts": self.counts,
             "retained": self.retained,
+            "rules": self.rules,
         }
 
 
@@ -80,7 +85,17 @@ def read_status(settings: Settings) -> Status:
         pace={stream: found for stream, found in paces.items() if found is not None},
         counts={stream: state.counts(stream) for stream in streams},
         retained={stream: state.retained(stream) for stream in streams},
+        rules=_rules(settings),
     )
+
+
+def _rules(settings: Settings) -> dict[str, dict[str, Any]]:
+    last = {version.rule.id: version for version in rule_book(settings, {}).ruleset.versions}
+    return {
+        rule_id: {"version": version.version, "state": version.rule.state.value, "stream": version.rule.stream}
+        for rule_id, version in last.items()
+        if version.rule.state is not State.RETIRED
+    }
 
 
 def _batches(words: list[dict[str, Any]]) -> dict[str, Any]:

@@ -12,13 +12,16 @@ from rules.streams import Stream
 
 FOREVER = "-1"
 
+# A day, for whoever looks into what happened.
+_CLOCKS_KEPT = str(24 * 3600 * 1000)
+
 # Past events warm up a new rule once and are of no use after that; old time stamps rule out a retention by time.
 HISTORY_BYTES = str(4 * 1024**3)
 
 # The topic settings that change what events and rules mean, and what to do where an existing topic has another value.
 _REMEDIES = {
     "message.timestamp.type": "Set arrival to what the topic has, name another topic, or remove this one",
-    "cleanup.policy": "Change it with kafka-configs: rules are kept as they were published",
+    "cleanup.policy": "Change it with kafka-configs: rules and their answers are kept as they were published",
 }
 
 
@@ -37,18 +40,19 @@ def topics(settings: Settings, streams: Iterable[Stream]) -> list[Topic]:
     # A record's arrival may be years ago when the producer gives it: a retention by time would remove it at once.
     events = {"retention.ms": FOREVER if settings.arrival == "producer" else _ms(settings.event_retention)}
     answers = {"message.timestamp.type": "LogAppendTime", "retention.ms": _ms(settings.alert_retention)}
-    # History matters: a rule message is never compacted away, and one partition keeps their order.
+    # History matters: neither a rule message nor its answer is ever compacted away, and one partition keeps the order.
     rules = {"cleanup.policy": "delete", "retention.ms": FOREVER, "retention.bytes": FOREVER}
     history = {"message.timestamp.type": "CreateTime", "retention.ms": FOREVER, "retention.bytes": HISTORY_BYTES}
     return [
         *(Topic(stream.topic, settings.partitions, arrival | events) for stream in streams),
         Topic(settings.rules_topic, 1, arrival | rules),
-        Topic(settings.clock_topic, 1, arrival | events),
+        # The brokers' own time stamps are what the job takes for the present; a clock is of use for seconds.
+        Topic(settings.clock_topic, 1, {"message.timestamp.type": "LogAppendTime", "retention.ms": _CLOCKS_KEPT}),
         Topic(settings.history_topic, settings.partitions, history),
         Topic(settings.alerts_topic, settings.partitions, answers),
         Topic(settings.late_events_topic, settings.partitions, answers),
         Topic(settings.quarantine_topic, settings.partitions, answers),
-        Topic(settings.rule_status_topic, 1, answers | {"retention.ms": FOREVER}),
+        Topic(settings.rule_status_topic, 1, arrival | rules),
         Topic(settings.job_progress_topic, 1, answers),
     ]
 
@@ -94,13 +98,23 @@ def _refuse_failed(answers: list[dict[str, object]], settings: Settings) -> None
             )
 
 
+def _kept_forever(settings: Settings) -> dict[str, str]:
+    """The topics whose loss of a record would change which rules there are, and what to do where one may lose some."""
+    remedy = "Change it with kafka-configs: a restart would know neither the rules nor their versions"
+    return dict.fromkeys((settings.rules_topic, settings.rule_status_topic), remedy)
+
+
 def _refuse_unfit(client: kafka.KafkaAdminClient, present: list[Topic], settings: Settings) -> None:
     if not present:
         return
     resources = [ConfigResource(ConfigResourceType.TOPIC, topic.name) for topic in present]
     found = client.describe_configs(resources, config_filter="all")["topic"]
+    forever = _kept_forever(settings)
     for topic in present:
-        for name, remedy in _REMEDIES.items():
+        remedies = dict(_REMEDIES)
+        if topic.name in forever:
+            remedies |= dict.fromkeys(("retention.ms", "retention.bytes"), forever[topic.name])
+        for name, remedy in remedies.items():
             value = found[topic.name][name]["value"]
             if name in topic.config and value != topic.config[name]:
                 raise KafkaError(
@@ -108,12 +122,13 @@ def _refuse_unfit(client: kafka.KafkaAdminClient, present: list[Topic], settings
                     where=f"topic {topic.name} at {settings.bootstrap}",
                     remedy=remedy,
                 )
-    for description in client.describe_topics([topic.name for topic in present if topic.name == settings.rules_topic]):
+    for name in (topic.name for topic in present if topic.name in forever):
+        (description,) = client.describe_topics([name])
         if len(description["partitions"]) != 1:
             raise KafkaError(
                 f"has {len(description['partitions'])} partitions, and must have one: rules apply in their order",
-                where=f"topic {settings.rules_topic} at {settings.bootstrap}",
-                remedy="Set rules_topic to another name",
+                where=f"topic {name} at {settings.bootstrap}",
+                remedy="Name another topic in the settings",
             )
 
 

@@ -168,3 +168,11 @@ def rule_to_mapping(rule: Rule) -> dict[str, Any]:
     """The written form of a rule, of plain JSON types, without what is at its default; `parse_rule` reads it back."""
     written = rule.model_dump(mode="json", exclude_defaults=True)
     return {"id": written.pop("id"), "stream": written.pop("stream"), "state": rule.state.value, **written}
+
+
+def rule_from_mapping(written: Mapping[str, Any]) -> Rule:
+    """The rule that `rule_to_mapping` wrote: its shape alone is checked, so that what was accepted once stays so.
+
+    Raises ValueError where it has another shape.
+    """
+    return Rule.model_validate(dict(written))

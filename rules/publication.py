@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from rules.documents import read_json
 from rules.errors import Problem, RuleError, shortened
@@ -13,7 +13,7 @@ from rules.model import State, parse_rule, rule_to_mapping
 from rules.names import did_you_mean
 from rules.streams import Stream
 from rules.timestamps import iso_text
-from rules.versions import RuleSet
+from rules.versions import RuleSet, RuleVersion, next_version
 
 
 class Answer(StrEnum):
@@ -53,6 +53,47 @@ _MAX_ID = 100
 CONTROLS = {"pause": State.PAUSED, "resume": State.ACTIVE, "shadow": State.SHADOW, "retire": State.RETIRED}
 
 
+class Published(Protocol):
+    """What has been published so far: a RuleSet, or whatever keeps the same."""
+
+    def of_rule(self, rule_id: str) -> tuple[RuleVersion, ...]:
+        """One rule's versions in the order of publication."""
+
+    @property
+    def rule_ids(self) -> Iterable[str]:
+        """The ids of the rules."""
+
+
+def judge(
+    known: Published,
+    message: bytes | str | Mapping[str, Any],
+    arrival: int,
+    streams: Mapping[str, Stream],
+    activation_delay: int = 0,
+) -> tuple[RuleVersion | None, Status]:
+    """The version that a message which arrived at `arrival` (µs) makes, if any, and the answer to it.
+
+    message: a rule, or a control message such as {"control": "pause", "rule": "card-velocity"}, which publishes the
+    rule's last version again in another state. A message that repeats the last version makes none: a producer may send
+    it twice. Nothing is raised for a bad message: it is REJECTED with the reasons.
+    """
+    rule_id: str | None = None
+    try:
+        written = message if isinstance(message, Mapping) else _object(message)
+        named = written.get("rule" if "control" in written else "id")
+        rule_id = shortened(named, _MAX_ID) if isinstance(named, str) else None
+        rule = parse_rule(_controlled(known, written) if "control" in written else written, streams)
+        earlier = known.of_rule(rule.id)
+        if earlier and earlier[-1].rule == rule:
+            last = earlier[-1]
+            return None, Status(Answer.ACCEPTED, rule.id, last.version, last.effective)
+        made = next_version(earlier, rule, arrival, activation_delay)
+    except RuleError as refusal:
+        reasons = tuple(str(problem) for problem in refusal.problems)
+        return None, Status(Answer.REJECTED, rule_id, reasons=reasons)
+    return made, Status(Answer.ACCEPTED, rule.id, made.version, made.effective)
+
+
 def publish(
     ruleset: RuleSet,
     message: bytes | str | Mapping[str, Any],
@@ -60,28 +101,9 @@ def publish(
     streams: Mapping[str, Stream],
     activation_delay: int = 0,
 ) -> tuple[RuleSet, Status]:
-    """The set of rules after a message that arrived at `arrival` (µs), and the answer to it.
-
-    message: a rule (design section 4), or a control message such as {"control": "pause", "rule": "card-velocity"},
-    which publishes the rule's last version anew in another state. A message that repeats the last version changes
-    nothing: a producer may send it twice. Nothing is raised for a bad message: it is REJECTED with the reasons.
-    """
-    rule_id: str | None = None
-    try:
-        written = message if isinstance(message, Mapping) else _object(message)
-        named = written.get("rule" if "control" in written else "id")
-        rule_id = shortened(named, _MAX_ID) if isinstance(named, str) else None
-        rule = parse_rule(_controlled(ruleset, written) if "control" in written else written, streams)
-        earlier = ruleset.of_rule(rule.id)
-        if earlier and earlier[-1].rule == rule:
-            last = earlier[-1]
-            return ruleset, Status(Answer.ACCEPTED, rule.id, last.version, last.effective)
-        published = ruleset.publish(rule, arrival, activation_delay)
-    except RuleError as refusal:
-        reasons = tuple(str(problem) for problem in refusal.problems)
-        return ruleset, Status(Answer.REJECTED, rule_id, reasons=reasons)
-    newest = published.versions[-1]
-    return published, Status(Answer.ACCEPTED, rule.id, newest.version, newest.effective)
+    """The set of rules after a message, and the answer to it (see `judge`)."""
+    made, status = judge(ruleset, message, arrival, streams, activation_delay)
+    return (ruleset if made is None else RuleSet((*ruleset.versions, made))), status
 
 
 def _object(message: bytes | str) -> Mapping[str, Any]:
@@ -91,17 +113,17 @@ def _object(message: bytes | str) -> Mapping[str, Any]:
     return written
 
 
-def _controlled(ruleset: RuleSet, written: Mapping[str, Any]) -> dict[str, Any]:
+def _controlled(known: Published, written: Mapping[str, Any]) -> dict[str, Any]:
     control, rule_id = written.get("control"), written.get("rule")
     if not isinstance(control, str) or control not in CONTROLS:
         remedy = did_you_mean(str(control), CONTROLS, "Controls are")
         raise _refusal("control", repr(control), "is not a control", remedy)
     if unknown := sorted(set(written) - {"control", "rule", "effective"}):
         raise _refusal(unknown[0], "", "is not a key of a control message", "Keys are control, rule and effective")
-    earlier = ruleset.of_rule(str(rule_id))
+    earlier = known.of_rule(str(rule_id))
     if not earlier:
-        known = dict.fromkeys(version.rule.id for version in ruleset.versions)
-        raise _refusal("rule", repr(rule_id), "is not a published rule", did_you_mean(str(rule_id), known, "Rules are"))
+        remedy = did_you_mean(str(rule_id), list(known.rule_ids), "Rules are")
+        raise _refusal("rule", repr(rule_id), "is not a published rule", remedy)
     again = rule_to_mapping(earlier[-1].rule) | {"state": CONTROLS[control].value}
     again.pop("effective", None)
     if written.get("effective") is not None:

@@ -1,9 +1,10 @@
-"""Which version of a rule an event sees: a matter of event time alone, so that stream and batch agree (law 5)."""
+"""Which version of a rule an event sees: a function of event time alone, so that stream and batch agree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rules.errors import Problem, RuleError
@@ -22,6 +23,30 @@ class RuleVersion:
     effective: int
 
 
+def next_version(
+    earlier: tuple[RuleVersion, ...], rule: Rule, arrival_us: int, activation_delay_us: int = 0
+) -> RuleVersion:
+    """The version that publishing `rule` makes after its `earlier` ones, effective as the rule says, or
+    `activation_delay_us` after its arrival.
+
+    Raises RuleError where the id already belongs to a rule of another stream.
+    """
+    if earlier and earlier[0].rule.stream != rule.stream:
+        raise RuleError(
+            [
+                Problem(
+                    "stream",
+                    rule.stream,
+                    f"version 1 of this rule is on stream {earlier[0].rule.stream}",
+                    "A rule keeps its stream: retire it, and publish the new one under another id",
+                )
+            ],
+            where=f"rule {rule.id}",
+        )
+    effective = arrival_us + activation_delay_us if rule.effective is None else microseconds(rule.effective)
+    return RuleVersion(rule, 1 + len(earlier), effective)
+
+
 @dataclass(frozen=True)
 class RuleSet:
     """Every version of every rule in the order of publication. A paused or retired rule is a version like any other."""
@@ -29,26 +54,8 @@ class RuleSet:
     versions: tuple[RuleVersion, ...] = ()
 
     def publish(self, rule: Rule, arrival_us: int, activation_delay_us: int = 0) -> RuleSet:
-        """This set and one version more, effective as the rule says, or `activation_delay_us` after its arrival.
-
-        Raises RuleError where the id already belongs to a rule of another stream.
-        """
-        earlier = self.of_rule(rule.id)
-        if earlier and earlier[0].rule.stream != rule.stream:
-            raise RuleError(
-                [
-                    Problem(
-                        "stream",
-                        rule.stream,
-                        f"version 1 of this rule is on stream {earlier[0].rule.stream}",
-                        "A rule keeps its stream: retire it, and publish the new one under another id",
-                    )
-                ],
-                where=f"rule {rule.id}",
-            )
-        version = 1 + len(earlier)
-        effective = arrival_us + activation_delay_us if rule.effective is None else microseconds(rule.effective)
-        return RuleSet((*self.versions, RuleVersion(rule, version, effective)))
+        """This set and one version more (see `next_version`, which says what it raises)."""
+        return RuleSet((*self.versions, next_version(self.of_rule(rule.id), rule, arrival_us, activation_delay_us)))
 
     def of_stream(self, name: str) -> RuleSet:
         """The versions of the rules on one stream."""
@@ -67,7 +74,19 @@ class RuleSet:
 
     def of_rule(self, rule_id: str) -> tuple[RuleVersion, ...]:
         """One rule's versions in the order of publication."""
-        return tuple(known for known in self.versions if known.rule.id == rule_id)
+        return self._by_rule.get(rule_id, ())
+
+    @property
+    def rule_ids(self) -> Iterable[str]:
+        """The ids of the rules, in the order of their first versions."""
+        return self._by_rule.keys()
+
+    @cached_property
+    def _by_rule(self) -> dict[str, tuple[RuleVersion, ...]]:
+        found: dict[str, list[RuleVersion]] = {}
+        for known in self.versions:
+            found.setdefault(known.rule.id, []).append(known)
+        return {rule_id: tuple(versions) for rule_id, versions in found.items()}
 
     @classmethod
     def of(cls, rules: Iterable[Rule], arrival_us: int) -> RuleSet:

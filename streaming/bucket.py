@@ -12,18 +12,22 @@ import pyarrow.compute as pc
 from rules.engine import Advance, Delta, Engine, Failure
 from rules.publication import Answer, Status
 from rules.streams import Stream
-from streaming.rulebook import Route, RuleBook, RuleMessage
+from streaming.rulebook import Record, Route, RuleBook
 from streaming.wire import PRIMARY
 
 
 @dataclass
 class Counts:
-    """What a bucket has seen since the checkpoint began. Events are counted where they are primary: once each."""
+    """What a bucket has seen since the checkpoint began. Events are counted where they are primary: once each.
+
+    skipped: records of nightjar's own topics that did not belong there.
+    """
 
     events: int = 0
     late: int = 0
     duplicates: int = 0
     announced: int = 0
+    skipped: int = 0
 
     def add(self, other: Counts) -> None:
         """Count what the other counted."""
@@ -31,6 +35,7 @@ class Counts:
         self.late += other.late
         self.duplicates += other.duplicates
         self.announced += other.announced
+        self.skipped += other.skipped
 
 
 @dataclass(frozen=True)
@@ -63,13 +68,11 @@ class Bucket:
         for delta in deltas:
             self.engine.restore(delta)
 
-    def receive(self, messages: Iterable[RuleMessage]) -> list[tuple[RuleMessage, Status]]:
-        """Take rule messages in the order of their offsets; returns the answers. Those received before are passed."""
-        before = self.book.ruleset
-        answers = [(message, status) for message in messages for status in self.book.receive(message)]
-        if self.book.ruleset is not before:
+    def receive(self, answers: Iterable[Record]) -> None:
+        """Take answers on `rule-status` in the order of their offsets. Those received before are passed over."""
+        changes = [answer for answer in answers if self.book.receive(answer) is not None]
+        if changes:
             self.engine.set_rules(self.book.ruleset, self.book.served_by(self.route))
-        return answers
 
     def advance(self, events: pa.Table, clock: int | None) -> Heard:
         """Take events (wire.events_schema) in. clock: µs, as Engine.advance."""
@@ -97,12 +100,6 @@ class Bucket:
                 self.failed.add(about)
                 new.append(failure)
         return new
-
-
-def status_record(status: Status, message: RuleMessage, topic: str) -> tuple[str, dict[str, Any]]:
-    """(key, value) of an answer on rule-status. Its `message` names the record it answers, so repeats are known."""
-    about = f"{topic}-0-{message.offset}"
-    return status.rule_id or about, status.record() | {"message": about}
 
 
 def failure_record(failure: Failure) -> tuple[str, dict[str, Any]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from streaming.config import JobConfig, JobError
 from streaming.rulebook import Route
 
 # Raised by whatever changes what older code wrote: this file, the numbering of buckets (hashing.py), their state
-# (statelog.py, the engine's Delta), or the stateful operator's variables. 2: a checkpoint may begin with state.
-FORMAT = 2
-_READ = (1, 2)
+# (statelog.py, the engine's Delta), the stateful operator's variables, or the query's sources. 3: control records have
+# a source of their own, and rules come from the answers to them.
+FORMAT = 3
+_READ = (3,)
 _FILE = "nightjar.json"
 _REBUILD = "nightjar stream rebuild"
 _REBUILT = "rebuilt-"
@@ -28,10 +29,14 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True)
 class Identity:
-    """A checkpoint's name, drawn when it is made, and the routes its buckets are numbered by."""
+    """A checkpoint's name, drawn when it is made, and the routes its buckets are numbered by.
+
+    began: the first offsets of events that its state knows; a partition without one is known from its beginning.
+    """
 
     name: str
     routes: tuple[Route, ...]
+    began: Offsets = field(default_factory=dict)
 
 
 def query_folder(config: JobConfig) -> Path:
@@ -54,7 +59,7 @@ def refuse_unfit(config: JobConfig) -> None:
 def rebuilding(config: JobConfig, routes: list[Route], begins: Offsets) -> Iterator[tuple[Identity, Path]]:
     """Make the checkpoint anew: yields its identity and the folder that takes its initial state.
 
-    begins: the offsets at which it goes on. When the block ends well the new checkpoint takes the old one's place, by
+    begins: the offsets at which it resumes. When the block ends well the new checkpoint takes the old one's place, by
     the replacing of one file; until then, and where the block fails, the old one is as it was.
     """
     _remove_others(config)
@@ -71,22 +76,24 @@ def rebuilding(config: JobConfig, routes: list[Route], begins: Offsets) -> Itera
     _remove_others(config)
 
 
-def settle(config: JobConfig, routes: list[Route]) -> Identity:
+def settle(config: JobConfig, routes: list[Route], begins: Callable[[], Offsets] = dict) -> Identity:
     """Check the checkpoint against the job and keep what is new; makes the file for a new checkpoint.
 
-    routes: all that the streams and rules ask for; those the checkpoint does not have yet are numbered last. Raises
-    JobError with a remedy where the checkpoint was written with other buckets or another declaration of a stream.
+    routes: all that the streams and rules ask for; those the checkpoint does not have yet are numbered last. begins:
+    the first offsets of events that Kafka has, asked for a new checkpoint only. Raises JobError with a remedy where the
+    checkpoint was written with other buckets or another declaration of a stream.
     """
     found = _found(config)
+    found.setdefault("began", begins() if not (config.checkpoint / _FILE).exists() else {})
     kept = [Route(r["stream"], r["field"]) for r in found["routes"]]
     if not set(kept) <= set(routes):
-        raise _unfit(config, "its routes are not those of the rules topic", "Name the rules topic it was made with")
+        raise _unfit(config, "its routes are not those of the rules", "Name the rule_status_topic it was made with")
     # A stream that was declared later has its entity fields before the routes that rules have asked for.
     numbered = kept + [route for route in routes if route not in kept]
     _write(config, found, numbered)
     if _committed(config) is not None:  # then it is in Spark's state
         shutil.rmtree(_folder(config) / "initial", ignore_errors=True)
-    return Identity(found["name"], tuple(numbered))
+    return Identity(found["name"], tuple(numbered), _numbered(found["began"]))
 
 
 def committed_offsets(config: JobConfig) -> Offsets:
@@ -99,9 +106,14 @@ def committed_offsets(config: JobConfig) -> Offsets:
         read = _kept(config).get("begins", {})
     else:
         lines = (query_folder(config) / "offsets" / str(last)).read_text().splitlines()
-        # a line of version, a line of Spark's settings, then one for each source: there is one
-        read = json.loads(lines[2])
-    return {topic: {int(p): offset for p, offset in of.items()} for topic, of in read.items()}
+        # a line of version, a line of Spark's settings, then one for each source, "-" where it had nothing yet
+        read = {topic: of for line in lines[2:] if line != "-" for topic, of in json.loads(line).items()}
+    return _numbered(read)
+
+
+def _numbered(offsets: Mapping[str, Mapping[Any, int]]) -> Offsets:
+    """Partitions as numbers again: JSON has texts for keys."""
+    return {topic: {int(p): offset for p, offset in of.items()} for topic, of in offsets.items()}
 
 
 def _committed(config: JobConfig) -> int | None:
@@ -126,7 +138,7 @@ def _kept(config: JobConfig) -> dict[str, Any]:
 
 def _write(config: JobConfig, kept: Mapping[str, Any], routes: list[Route]) -> None:
     wanted = {
-        **{key: kept[key] for key in ("name", "folder", "begins") if key in kept},
+        **{key: kept[key] for key in ("name", "folder", "begins", "began") if key in kept},
         "format": FORMAT,
         "buckets": config.buckets,
         "shuffle_partitions": config.shuffle_partitions,

@@ -1,8 +1,11 @@
-"""Purpose: tell the buckets how far arrival has come, so that state without traffic is let go (law 11).
+"""Purpose: tell the buckets how far arrival has come, so that state without traffic is evicted.
 
 How it works: every few seconds the driver publishes, for each stream, a time before which no record that the query has
-not yet consumed has arrived: the arrival of the oldest record that waits, else the present. The query reads it like any
-other record, so that it takes effect in the same order everywhere. It decides no alert.
+not yet consumed has arrived: the arrival of the oldest record that waits, else the present. The present is the time
+stamp that the brokers gave to the driver's last record on the clock topic, which was there before the ends of the event
+topics were looked up. The query reads the clock like any other record, so that it takes effect in the same order
+everywhere, and takes no time that lies after the record's own time stamp. The host's clock decides nothing; how far it
+is from that of the brokers is measured and reported.
 
 Known limitation: where producers give the arrival, the present of an idle stream is its last record's, and a partition
 that never had a record keeps its stream's clock from starting.
@@ -12,13 +15,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from kafka import TopicPartition
 
+from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
 from streaming.config import JobConfig
 
 if TYPE_CHECKING:
@@ -28,8 +32,52 @@ _log = structlog.get_logger(__name__)
 
 Offsets = Mapping[str, Mapping[int, int]]
 
-# How long to wait for one record that is known to be there.
-_FETCH_MS = 2000
+# How long to wait in all for records that are known to be there (seconds): rule messages wait for it too.
+_FETCH_SECONDS = 1.0
+_POLL_MS = 100
+
+# A host whose clock is further from the brokers' than this (µs) is reported: what people read off both would confuse.
+SKEW_REPORTED = 2_000_000
+
+
+def host_clock() -> int:
+    """The host's wall clock, µs."""
+    return time.time_ns() // 1000
+
+
+class BrokerClock:
+    """The brokers' present, from the time stamps that they give to the driver's own records.
+
+    host: the host's wall clock, µs; read for nothing but `skew`.
+    """
+
+    def __init__(self, host: Callable[[], int] = host_clock) -> None:
+        self._host = host
+        self._stamp: int | None = None
+        self._at = 0.0
+        self._warned = False
+        self.skew: int | None = None
+
+    @property
+    def stamped(self) -> int | None:
+        """The last time stamp, µs: what arrived before it was there when anything was asked after it."""
+        return self._stamp
+
+    def now(self) -> int | None:
+        """About the present, µs; None until there was a time stamp."""
+        return None if self._stamp is None else self._stamp + int((time.monotonic() - self._at) * 1_000_000)
+
+    def take(self, stamp: int, sent_at: float) -> None:
+        """Take the time stamp (µs) of a record that was sent at `sent_at` (time.monotonic) and is acknowledged now."""
+        self._stamp, self._at = max(stamp, self._stamp or stamp), time.monotonic()
+        waited = int((self._at - sent_at) * 1_000_000)
+        acknowledged = self._host()
+        # The brokers stamped it at some time between sending and acknowledgement.
+        skew = acknowledged - waited - stamp if stamp < acknowledged - waited else min(0, acknowledged - stamp)
+        self.skew = skew
+        if abs(skew) > SKEW_REPORTED and not self._warned:
+            _log.warning("this host's clock differs from the brokers'", seconds=round(skew / 1_000_000, 1))
+        self._warned = abs(skew) > SKEW_REPORTED
 
 
 @dataclass(frozen=True)
@@ -51,8 +99,8 @@ class Standing:
 def clock_of(partitions: list[Standing], now: int | None) -> int | None:
     """A stream's clock in µs, None where nothing can be said.
 
-    now: a time before the end offsets were asked for, by whose clock later records are stamped; None where producers
-    stamp them.
+    now: a time before the end offsets were asked for, by the brokers' clock; None where producers stamp arrivals, or
+    where it is not known.
     """
     bounds = [standing.waiting if standing.lag else (standing.last if now is None else now) for standing in partitions]
     known = [bound for bound in bounds if bound is not None]
@@ -64,6 +112,22 @@ def clock_record(incarnation: str, clocks: Mapping[str, int]) -> bytes:
     return json.dumps({"incarnation": incarnation, "clocks": clocks}).encode()
 
 
+def read_clock(value: bytes, latest: int) -> dict[str, Any] | None:
+    """What a record of the clock topic says, its clocks no later than `latest` (µs); None where it is no clock.
+
+    Anybody may write to a topic: nothing is raised for a record of another shape.
+    """
+    try:
+        written = json.loads(value)
+        incarnation, clocks = written["incarnation"], written["clocks"].items()
+        known = [type(clock) is int and MIN_TIMESTAMP <= clock <= MAX_TIMESTAMP for _, clock in clocks]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    if not isinstance(incarnation, str) or not all(known):
+        return None
+    return {"incarnation": incarnation, "clocks": {stream: min(clock, latest) for stream, clock in clocks}}
+
+
 class Arrivals:
     """Looks up where the partitions of the event topics stand."""
 
@@ -71,40 +135,68 @@ class Arrivals:
         self._config = config
         self._consumer = consumer
 
+    def partitions(self) -> dict[str, list[TopicPartition]]:
+        """The partitions of each stream's topic."""
+        return {
+            stream.name: [
+                TopicPartition(stream.topic, number)
+                for number in sorted(self._consumer.partitions_for_topic(stream.topic) or ())
+            ]
+            for stream in self._config.streams.values()
+        }
+
+    def begins(self) -> dict[str, dict[int, int]]:
+        """Topic -> partition -> the first offset that Kafka has, of every stream."""
+        every = [partition for of in self.partitions().values() for partition in of]
+        found: dict[str, dict[int, int]] = {}
+        for partition, offset in self._consumer.beginning_offsets(every).items():
+            found.setdefault(partition.topic, {})[partition.partition] = offset
+        return found
+
     def standings(self, committed: Offsets) -> dict[str, list[Standing]]:
         """Every partition of every stream, given the offsets of the last committed batch."""
-        of_stream = {}
-        for stream in self._config.streams.values():
-            found = self._consumer.partitions_for_topic(stream.topic) or ()
-            of_stream[stream.name] = [TopicPartition(stream.topic, number) for number in sorted(found)]
+        of_stream = self.partitions()
         every = [partition for partitions in of_stream.values() for partition in partitions]
         self._consumer.assign(every)
         begins, ends = self._consumer.beginning_offsets(every), self._consumer.end_offsets(every)
         by_producer = self._config.arrival == "producer"
+        deadline = time.monotonic() + _FETCH_SECONDS
 
         def standing(partition: TopicPartition) -> Standing:
             end = ends[partition]
             consumed = max(committed.get(partition.topic, {}).get(partition.partition, 0), begins[partition])
-            waiting = self._arrival(partition, consumed) if consumed < end else None
+            waiting = self._arrival(partition, consumed, deadline) if consumed < end else None
             ended = by_producer and consumed >= end and end > begins[partition]
-            return Standing(consumed, end, waiting, self._arrival(partition, end - 1) if ended else None)
+            return Standing(consumed, end, waiting, self._arrival(partition, end - 1, deadline) if ended else None)
 
         return {stream: [standing(partition) for partition in partitions] for stream, partitions in of_stream.items()}
 
-    def _arrival(self, partition: TopicPartition, offset: int) -> int | None:
+    def _arrival(self, partition: TopicPartition, offset: int, deadline: float) -> int | None:
         """The arrival of one record, µs; None where it could not be fetched in time."""
         self._consumer.assign([partition])
         self._consumer.seek(partition, offset)
-        deadline = time.monotonic() + _FETCH_MS / 1000
         while time.monotonic() < deadline:
-            for records in self._consumer.poll(timeout_ms=200, max_records=1).values():
+            for records in self._consumer.poll(timeout_ms=_POLL_MS, max_records=1).values():
                 return int(records[0].timestamp) * 1000
         _log.warning("a record's arrival could not be read", topic=partition.topic, partition=partition.partition)
         return None
 
 
-def clocks_of_standings(config: JobConfig, standings: Mapping[str, list[Standing]], asked_at: int) -> dict[str, int]:
-    """The clocks (µs) that can be told, by stream. asked_at: µs, before the standings were looked up."""
-    now = None if config.arrival == "producer" else asked_at - config.clock_margin
-    clocks = {stream: clock_of(partitions, now) for stream, partitions in standings.items()}
+def clocks_of_standings(
+    config: JobConfig, standings: Mapping[str, list[Standing]], stamped: int | None
+) -> dict[str, int]:
+    """The clocks (µs) that are known, by stream.
+
+    stamped: the brokers' time stamp of a record that was there before the standings were looked up; None where there
+    was none yet.
+    """
+    producers = config.arrival == "producer"
+    now = None if producers or stamped is None else stamped - config.clock_margin
+    # Without a present, an idle stream has no clock where brokers stamp arrivals: its last record's says too little.
+    idle = {
+        stream: partitions
+        for stream, partitions in standings.items()
+        if producers or now is not None or all(standing.lag for standing in partitions)
+    }
+    clocks = {stream: clock_of(partitions, now) for stream, partitions in idle.items()}
     return {stream: clock for stream, clock in clocks.items() if clock is not None}

@@ -1,8 +1,8 @@
 """Purpose: the driver of the continuous job: starts the query, watches over it, and ends it cleanly.
 
-How it works: one loop. It follows the rules topic beside the query; a rule that needs a route which the query does not
-have makes it finish the batch, add the route to what the checkpoint keeps, and start the query again on the same
-checkpoint. Once a second it tells how the job is doing, every few seconds how far arrival has come.
+How it works: one loop. It answers rule messages beside the query (answering.py); a rule that needs a route which the
+query does not have makes it finish the batch, add the route to what the checkpoint keeps, and start the query again on
+the same checkpoint. Once a second it reports how the job is doing, every few seconds how far arrival has come.
 
 What it does not do: evaluate anything, or keep any state of its own. All of it is in the checkpoint and in Kafka.
 
@@ -22,19 +22,19 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from streaming import kafka_clients
+from streaming.answering import Answering
 from streaming.checkpoint import committed_offsets, initial_state, query_folder, refuse_unfit, settle
-from streaming.clock import Arrivals, clock_record, clocks_of_standings
+from streaming.clock import Arrivals, BrokerClock, clock_record, clocks_of_standings, host_clock
 from streaming.config import JobConfig, JobError
-from streaming.pack import Packer
 from streaming.processor import BucketPlan
-from streaming.progress import batches_told, lag_told, rules_told
+from streaming.progress import batches_told, lag_told
 from streaming.rulebook import Route
-from streaming.rulewatch import RuleWatch
 from streaming.session import held_by_jvm, open_session
-from streaming.source import evaluated, finish, kafka_records, started, subscribed
+from streaming.source import control_topics, evaluated, event_topics, finish, kafka_records, packer_of, started
 from streaming.warmup import warm_up
 
 if TYPE_CHECKING:
@@ -74,18 +74,20 @@ def run(
     session: SparkSession | None = None,
     stop: threading.Event | None = None,
     ready: Callable[[], None] | None = None,
+    host: Callable[[], int] = host_clock,
 ) -> None:
     """Run the job until SIGTERM, SIGINT or `stop`; the running batch is finished first.
 
     session: one that `open_session` made, and that outlives this run; None: one of its own. ready: called once the
-    query runs. Signals are heeded only in a program's main thread.
+    query runs. host: the host's wall clock (µs), which is reported and decides nothing. Signals are heeded only in a
+    program's main thread.
 
     Raises:
         JobError: it cannot start (a topic is missing, the checkpoint does not fit), or the query or Spark failed.
     """
     stop = stop or threading.Event()
     with lost_jvm_told(str(config.checkpoint)), _lost_kafka_told(config), contextlib.ExitStack() as cleanup:
-        consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(2)]
+        consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(3)]
         _refuse_missing_topics(config, consumers[0])
         refuse_unfit(config)
         producer = cleanup.enter_context(kafka_clients.producer(config))
@@ -95,27 +97,34 @@ def run(
             cleanup.enter_context(held_by_jvm(session, config.checkpoint.with_name(f".{config.checkpoint.name}.jvm")))
         cleanup.enter_context(_heeding_signals(stop))
         warm_up(session, config)
-        Driver(config, session, consumers, producer).run(stop, ready)
+        Driver(config, session, consumers, producer, host).run(stop, ready)
 
 
 class Driver:
     """The loop around the query."""
 
     def __init__(
-        self, config: JobConfig, session: SparkSession, consumers: list[KafkaConsumer], producer: KafkaProducer
+        self,
+        config: JobConfig,
+        session: SparkSession,
+        consumers: list[KafkaConsumer],
+        producer: KafkaProducer,
+        host: Callable[[], int],
     ) -> None:
         self._config = config
         self._session = session
         self._producer = producer
         self._consumer = consumers[0]
         self._arrivals = Arrivals(config, self._consumer)
-        self._watch = RuleWatch(config, consumers[1])
+        self._host = host
+        self._brokers = BrokerClock(host)
+        self._answering = Answering(config, consumers[1:], producer, self._brokers.now)
         self._routes: tuple[Route, ...] = ()
-        self._activated: set[bytes] = set()
+        self._began: Mapping[str, Mapping[int, int]] = {}
         self._incarnation = ""
         self._told_batch = -1
         self._next_tell = 0.0
-        self._next_clock = time.monotonic() + config.clock_interval / 1_000_000
+        self._next_clock = 0.0
 
     def run(self, stop: threading.Event, ready: Callable[[], None] | None = None) -> None:
         """Until `stop`; plans the query anew as often as rules need it."""
@@ -141,61 +150,52 @@ class Driver:
 
     def _start(self) -> StreamingQuery:
         """Settle the routes of every rule there is, keep them, and start the query with them."""
-        config, watch = self._config, self._watch
-        watch.catch_up()
-        identity = settle(config, watch.book.routes)
-        self._routes = identity.routes
+        config, answering = self._config, self._answering
+        answering.catch_up()
+        identity = settle(config, answering.book.routes, self._arrivals.begins)
+        self._routes, self._began = identity.routes, identity.began
+        answering.run_with(identity.routes)
         self._incarnation = uuid.uuid4().hex
-        topics = config.topics
-        packer = Packer(
-            config.streams, identity.routes, config.buckets, config.shuffle_partitions, topics.rules, topics.clock
-        )
-        begins = committed_offsets(config)
+        begins = committed_offsets(config) or self._first_offsets(identity.began)
+        known = answering.before(begins.get(config.topics.rule_status, {}).get(0, 0))
         plan = BucketPlan(
-            identity.name, self._incarnation, config.streams, identity.routes, config.buckets,
-            config.activation_delay, topics, watch.before(begins.get(topics.rules, {}).get(0, 0)),
-        )  # fmt: skip
+            identity.name, self._incarnation, config.streams, identity.routes, config.buckets, config.topics, known
+        )
         records = kafka_records(self._session, config, self._starting_offsets(begins))
-        rows = evaluated(records, config, packer, plan, initial_state(config))
+        rows = evaluated(records, config, packer_of(config, identity.routes), plan, initial_state(config))
         query = started(rows, config, str(query_folder(config).resolve()), "nightjar")
         self._told_batch = -1
         _log.info("the query runs", routes=len(identity.routes))
         return query
+
+    def _first_offsets(self, began: Mapping[str, Mapping[int, int]]) -> dict[str, Mapping[int, int]]:
+        """Where a new checkpoint begins: events at the beginning of their topics, with all rules there are."""
+        clock = TopicPartition(self._config.topics.clock, 0)
+        ended = self._consumer.end_offsets([clock])[clock]
+        return {**began, self._config.topics.rule_status: {0: self._answering.end}, clock.topic: {0: ended}}
 
     def _starting_offsets(self, begins: Mapping[str, Mapping[int, int]]) -> str:
         """Where a checkpoint without a batch begins, as Spark takes it; what is not named is read from its beginning.
 
         Spark heeds it in the first batch only.
         """
-        if not begins:
-            return "earliest"
-        partitions = {topic: self._consumer.partitions_for_topic(topic) or () for topic in subscribed(self._config)}
+        topics = [*event_topics(self._config), *control_topics(self._config)]
+        partitions = {topic: self._consumer.partitions_for_topic(topic) or () for topic in topics}
         return json.dumps(
             {t: {str(p): begins.get(t, {}).get(p, _EARLIEST) for p in sorted(of)} for t, of in partitions.items()}
         )
 
-    def _activate(self) -> None:
-        """Publish, once, that the rules which wait for a route have it.
-
-        Where producers give arrivals there is no present to begin in: such a rule begins where it was published.
-        """
-        for message, arrival in self._watch.book.activations():
-            if message not in self._activated:
-                stamp = {"timestamp_ms": arrival // 1000} if self._config.arrival == "producer" else {}
-                sent = self._send(self._config.topics.rules, message, **stamp)
-                self._activated.add(message)
-                sent.add_errback(lambda _, lost=message: self._activated.discard(lost))
-
     @property
     def _lacks_routes(self) -> bool:
-        return len(self._watch.book.routes) > len(self._routes)
+        return len(self._answering.book.routes) > len(self._routes)
 
     def _look(self, query: StreamingQuery) -> None:
         self._raise_failure(query)
         with self._without_kafka():
-            self._watch.poll()
-            if not self._lacks_routes:
-                self._activate()
+            self._answering.poll()
+            if self._answering.owes and not self._lacks_routes:
+                committed = committed_offsets(self._config)
+                self._answering.activate(committed.get(self._config.topics.rule_status, {}).get(0, 0))
             now = time.monotonic()
             if now >= self._next_tell:
                 self._next_tell = now + TELL_SECONDS
@@ -212,29 +212,34 @@ class Driver:
 
     def _tell(self, query: StreamingQuery, state: str) -> None:
         """A record of progress, a warning of slow batches, and the clock when it is time."""
-        asked_at = time.time_ns() // 1000
-        committed = committed_offsets(self._config)
+        # looked up after the brokers have stamped the last clock: what arrived before it is in these standings
+        stamped, committed = self._brokers.stamped, committed_offsets(self._config)
         standings = self._arrivals.standings(committed)
         recent = [batch for batch in query.recentProgress if batch["batchId"] > self._told_batch]
         for batch in recent:
             self._told_batch = max(self._told_batch, batch["batchId"])
             self._warn_if_slow(batch)
+        book = self._answering.book
         told: dict[str, Any] = {
             "kind": "job",
             "state": state,
             "incarnation": self._incarnation,
             "process": os.getpid(),
-            "at": asked_at,
+            "at": self._host(),
+            "skew": self._brokers.skew,
             **batches_told(recent),
-            "lag": lag_told(standings, asked_at),
+            "lag": lag_told(standings, self._brokers.now()),
             "consumed": committed,
-            "rules": rules_told(self._watch.book.ruleset),
+            "began": self._began,
+            "rules": {"versions": len(book.answered), "answers": book.next_offset, "skipped": book.skipped},
         }
         self._send(self._config.topics.job_progress, json.dumps(told).encode(), key=b"job")
         if state == "running" and time.monotonic() >= self._next_clock:
             self._next_clock = time.monotonic() + self._config.clock_interval / 1_000_000
-            if clocks := clocks_of_standings(self._config, standings, asked_at):
-                self._send(self._config.topics.clock, clock_record(self._incarnation, clocks))
+            clocks = clocks_of_standings(self._config, standings, stamped)
+            sent_at = time.monotonic()
+            sent = self._send(self._config.topics.clock, clock_record(self._incarnation, clocks))
+            sent.add_callback(lambda written: self._brokers.take(written.timestamp * 1000, sent_at))
 
     def _send(self, topic: str, value: bytes, **options: Any) -> FutureRecordMetadata:
         """Send a record, and log where it could not be delivered: nobody waits for it."""
@@ -303,7 +308,7 @@ def _brokers(config: JobConfig) -> str:
 
 
 def _refuse_missing_topics(config: JobConfig, consumer: KafkaConsumer) -> None:
-    wanted = [*subscribed(config), *vars(config.topics).values()]
+    wanted = [*event_topics(config), *vars(config.topics).values()]
     missing = sorted(set(wanted) - set(consumer.topics()))
     if missing:
         raise JobError(

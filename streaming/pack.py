@@ -1,8 +1,9 @@
 """Parsed records to few rows, because the stateful operator makes a Python object of every row.
 
-How it works: `pack` runs under `mapInArrow`, once a task. For each route of its stream an event goes to the bucket of
-the route's field, all of a bucket's events as one Arrow stream; rule messages and clocks go to every bucket. Suspect
-records are read by `rules.events.parse_event`, and what cannot be used leaves as a record for the quarantine topic.
+How it works: `pack` runs under `mapInArrow`, once per task. For each route of its stream an event goes to the bucket of
+the route's field, all of a bucket's events as one Arrow stream; an accepted rule goes to the buckets of its stream, a
+clock to every bucket. Suspect records are read by `rules.events.parse_event`, and what cannot be used leaves as a
+record for the quarantine topic. Records of nightjar's own topics that do not belong there are skipped and counted.
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import structlog
 
-from rules.documents import MAX_BYTES
 from rules.events import Rejection, check_skew, parse_event
+from rules.publication import Answer
 from rules.streams import Stream
+from rules.timestamps import MAX_TIMESTAMP
+from streaming.clock import read_clock
 from streaming.hashing import buckets_of, divided, shuffle_key
 from streaming.parse import column_of
 from streaming.records import chunks, quarantine_line
-from streaming.rulebook import WHOLE_STREAM, Route
+from streaming.rulebook import WHOLE_STREAM, Route, is_failure, read_answer
 from streaming.wire import PRIMARY, SENT_AT, Kind, events_schema, to_ipc
 
-# The bucket that passes quarantined records on.
+_log = structlog.get_logger(__name__)
+
+# The bucket that passes quarantined records on, and counts what was skipped.
 _ANSWERING = 0
 # Bytes of parsed records that are packed at once; ordinary ones of a whole batch are fewer.
 _SLICE_BYTES = 128 * 1024 * 1024
@@ -35,14 +41,18 @@ Packed = tuple[int, Kind, bytes]
 
 @dataclass(frozen=True)
 class Packer:
-    """What `mapInArrow` runs. Route r has the buckets from r * buckets on; the whole-stream route has that one only."""
+    """What `mapInArrow` runs. Route r has the buckets from r * buckets on; the whole-stream route has that one only.
+
+    answers_topic: `rule-status`. bounded: whether brokers stamp arrivals, so that no clock lies after its record.
+    """
 
     streams: Mapping[str, Stream]
     routes: tuple[Route, ...]
     buckets: int
     partitions: int
-    rules_topic: str
+    answers_topic: str
     clock_topic: str
+    bounded: bool
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Parsed records (see parse.parsed) to rows of wire.PACKED_SCHEMA."""
@@ -58,18 +68,41 @@ class Packer:
     def packed(self, records: pa.Table) -> Iterator[Packed]:
         """The rows: bucket, kind, payload."""
         topics = set(pc.unique(records.column("topic")).to_pylist())
-        if self.rules_topic in topics:
-            yield from self._to_every_bucket(Kind.RULE, _rules(_of_topic(records, self.rules_topic)))
+        if self.answers_topic in topics:
+            yield from self._answers(_of_topic(records, self.answers_topic))
         if self.clock_topic in topics:
-            yield from self._to_every_bucket(Kind.CLOCK, _clocks(_of_topic(records, self.clock_topic)))
+            yield from self._clocks(_of_topic(records, self.clock_topic))
         for stream in self.streams.values():
             if stream.topic in topics:
                 yield from self._events(records, stream)
 
-    def _to_every_bucket(self, kind: Kind, payloads: list[bytes]) -> Iterator[Packed]:
+    def _answers(self, records: pa.Table) -> Iterator[Packed]:
+        """The answers that make a version, or give one its effective time, for the buckets of its stream."""
+        skipped = 0
+        for offset, arrival, raw in _records(records):
+            said = read_answer(raw)
+            if said is None:
+                skipped += not is_failure(raw)
+            elif said.answer is Answer.ACTIVE or said.rule is not None:
+                written = {"offset": offset, "arrival": arrival, "value": raw.decode()}
+                stream = None if said.rule is None else said.rule.stream
+                yield from self._to_buckets(Kind.RULE, json.dumps(written).encode(), stream)
+        yield from _skipped(self.answers_topic, skipped)
+
+    def _clocks(self, records: pa.Table) -> Iterator[Packed]:
+        skipped = 0
+        for _, arrival, raw in _records(records):
+            clock = read_clock(raw, arrival if self.bounded else MAX_TIMESTAMP)
+            skipped += clock is None
+            if clock is not None:
+                yield from self._to_buckets(Kind.CLOCK, json.dumps(clock).encode())
+        yield from _skipped(self.clock_topic, skipped)
+
+    def _to_buckets(self, kind: Kind, payload: bytes, stream: str | None = None) -> Iterator[Packed]:
+        """The payload for every bucket of the stream (None: of all streams)."""
         for number, route in enumerate(self.routes):
-            for bucket in buckets_of(number, route, self.buckets):
-                yield from ((bucket, kind, payload) for payload in payloads)
+            if stream in (None, route.stream):
+                yield from ((bucket, kind, payload) for bucket in buckets_of(number, route, self.buckets))
 
     def _events(self, records: pa.Table, stream: Stream) -> Iterator[Packed]:
         usable = records.filter(pc.is_valid(records.column(column_of(stream))))
@@ -135,30 +168,17 @@ def _arrivals(records: pa.Table) -> pa.ChunkedArray:
     return records.column("timestamp").cast(_MICROSECONDS).cast(pa.int64())
 
 
-def _rules(records: pa.Table) -> list[bytes]:
-    found = zip(
-        *(records.column(name).to_pylist() for name in ("offset", "raw")), _arrivals(records).to_pylist(), strict=True
-    )
-    written = []
-    for offset, raw, arrival in found:
-        # every bucket keeps the message: of one that is refused for its length no more than it takes to be so
-        value = raw[: MAX_BYTES + 1].decode("utf-8", "surrogateescape")
-        written.append(json.dumps({"offset": offset, "arrival": arrival, "value": value}).encode())
-    return written
+def _records(records: pa.Table) -> Iterator[tuple[int, int, bytes]]:
+    """Offset, arrival (µs) and value of each record."""
+    offsets, values = (records.column(name).to_pylist() for name in ("offset", "raw"))
+    return zip(offsets, _arrivals(records).to_pylist(), values, strict=True)
 
 
-def _clocks(records: pa.Table) -> list[bytes]:
-    """The values that are clocks; anybody can write to a topic, and the operator must not stumble."""
-    return [raw for raw in records.column("raw").to_pylist() if _is_clock(raw)]
-
-
-def _is_clock(raw: bytes) -> bool:
-    try:
-        written = json.loads(raw)
-        clocks = written["clocks"]
-        return isinstance(written["incarnation"], str) and all(isinstance(clock, int) for clock in clocks.values())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return False
+def _skipped(topic: str, records: int) -> Iterator[Packed]:
+    """A count of records that anybody has written to a topic of nightjar's own, and that are not what belongs there."""
+    if records:
+        _log.warning("records that do not belong on the topic were skipped", topic=topic, records=records)
+        yield _ANSWERING, Kind.SKIPPED, str(records).encode()
 
 
 def _typed_schema(stream: Stream) -> pa.Schema:

@@ -21,20 +21,17 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from rules.streams import Stream
-from streaming.bucket import Bucket, Counts, failure_record, status_record
+from streaming.bucket import Bucket, Counts, failure_record
 from streaming.config import Topics
 from streaming.hashing import bucket_of
 from streaming.initial import HEAD
 from streaming.records import alert_lines, chunks, late_lines, line
-from streaming.rulebook import Route, RuleBook, RuleMessage
+from streaming.rulebook import Record, Route, RuleBook
 from streaming.statelog import Head, StateLog
 from streaming.wire import Kind, events_schema, from_ipc
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import TimerValues
-
-# The bucket that answers rule messages; all of them receive them.
-ANSWERING = 0
 
 # A bucket tells what it holds at most this often (seconds): a record a batch and bucket would be many.
 _TELL_SECONDS = 1.0
@@ -45,7 +42,7 @@ class BucketPlan:
     """What every bucket of one run of the query is told.
 
     checkpoint: names the checkpoint, so that two jobs in one worker never share an engine; incarnation: this run;
-    rules: the messages of the rules topic before the first record that this run reads.
+    rules: the answers on `rule-status` before the first record of it that this run reads.
     """
 
     checkpoint: str
@@ -53,9 +50,8 @@ class BucketPlan:
     streams: Mapping[str, Stream]
     routes: tuple[Route, ...]
     buckets: int
-    activation_delay: int
     topics: Topics
-    rules: tuple[RuleMessage, ...]
+    rules: tuple[Record, ...]
 
     def route_of(self, bucket: int) -> Route:
         """The route whose bucket this is: route r has the buckets from r * buckets on."""
@@ -63,9 +59,9 @@ class BucketPlan:
 
     def rule_book(self) -> RuleBook:
         """The rules as they were when this run began."""
-        book = RuleBook(self.streams, self.activation_delay)
-        for message in self.rules:
-            book.receive(message)
+        book = RuleBook(self.streams)
+        for answer in self.rules:
+            book.receive(answer)
         return book
 
 
@@ -103,7 +99,7 @@ class BucketProcessor(StatefulProcessor):
         self._plan = plan
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Bind the state: the log's head and entries, and the rules received since some start of the job."""
+        """Bind the state: the log's head and entries, and the answers received since some start of the job."""
         self._head = handle.getValueState("head", "value binary")
         self._entries = _MapEntries(handle.getMapState("log", "number long", "value binary"))
         self._rules = handle.getValueState("rules", "value binary")
@@ -147,7 +143,8 @@ class BucketProcessor(StatefulProcessor):
         cached = self._cached(number, route, stream, head, log)
         bucket = cached.bucket
         read = time.perf_counter()
-        said = self._receive(bucket, [json.loads(payload) for payload in packed.get(Kind.RULE, [])], number)
+        self._receive(bucket, [json.loads(payload) for payload in packed.get(Kind.RULE, [])])
+        bucket.counts.skipped += sum(int(payload) for payload in packed.get(Kind.SKIPPED, []))
         unread = [self._entries.get(entry) for entry in head.unread]
         tables = [from_ipc(payload) for payload in unread + packed.get(Kind.EVENTS, [])]
         events = pa.concat_tables(tables) if tables else events_schema(stream).empty_table()
@@ -161,7 +158,7 @@ class BucketProcessor(StatefulProcessor):
         cached.version, cached.token = head.version, head.tokens[head.version]
         _cache[self._plan.checkpoint, self._plan.incarnation, number] = cached
         written = time.perf_counter()
-        said += [failure_record(failure) for failure in heard.failures]
+        said = [failure_record(failure) for failure in heard.failures]
         yield from _rows(topics.rule_status, chunks(line(key, value) for key, value in said))
         now = time.time_ns() // 1000
         yield from _rows(topics.alerts, alert_lines(heard.alerts, events, stream.event_id, now))
@@ -179,12 +176,15 @@ class BucketProcessor(StatefulProcessor):
 
     def _cached(self, number: int, route: Route, stream: Stream, head: Head, log: StateLog) -> _Cached:
         """The bucket where the log is: the one in memory as far as that has seen a beginning of the log."""
-        cached = _cache.pop((self._plan.checkpoint, self._plan.incarnation, number), None)
+        checkpoint, incarnation = self._plan.checkpoint, self._plan.incarnation
+        for key in [key for key in _cache if key[0] == checkpoint and key[1] != incarnation]:
+            del _cache[key]  # of a run of the query that has ended: its engines would stay for the worker's life
+        cached = _cache.pop((checkpoint, incarnation, number), None)
         if cached is None or not head.holds(cached.version, cached.token):
             cached = _Cached(0, "", Bucket(stream, route, self._plan.rule_book()))
         if cached.version < head.version:
             bucket = cached.bucket
-            bucket.receive(_message(written) for written in self._received())
+            bucket.receive(_record(written) for written in self._received())
             bucket.restore(log.read(entry) for entry in head.missing(cached.version))
             bucket.engine.clock = max(bucket.engine.clock, head.clock)
             bucket.counts = Counts(**head.counts)
@@ -192,21 +192,19 @@ class BucketProcessor(StatefulProcessor):
         return cached
 
     def _received(self) -> list[dict[str, Any]]:
-        """The rule messages this bucket has received since some earlier start of the job."""
+        """The answers this bucket has received since some earlier start of the job."""
         stored = self._rules.get()
         return [] if stored is None else json.loads(bytes(stored[0]))
 
-    def _receive(self, bucket: Bucket, written: list[dict[str, Any]], number: int) -> list[tuple[str, dict[str, Any]]]:
-        """Take rule messages, keep them in the state until the next start, and answer them in one bucket."""
+    def _receive(self, bucket: Bucket, written: list[dict[str, Any]]) -> None:
+        """Take answers, and keep them in the state until the next start."""
         fresh = sorted((m for m in written if m["offset"] >= bucket.book.next_offset), key=lambda m: m["offset"])
         if not fresh:
-            return []
+            return
         since = self._plan.rules[-1].offset if self._plan.rules else -1
-        kept = [message for message in self._received() if message["offset"] > since]
+        kept = [answer for answer in self._received() if answer["offset"] > since]
         self._rules.update((json.dumps(kept + fresh).encode(),))
-        answers = bucket.receive(_message(message) for message in fresh)
-        topic = self._plan.topics.rules
-        return [status_record(status, message, topic) for message, status in answers] if number == ANSWERING else []
+        bucket.receive(_record(answer) for answer in fresh)
 
     def _clock(self, stream: Stream, payloads: Iterable[bytes]) -> int | None:
         """The latest clock of this run; one of an earlier run may speak of records that are yet to be read again."""
@@ -215,8 +213,8 @@ class BucketProcessor(StatefulProcessor):
         return max((clock for clock in clocks if clock is not None), default=None)
 
 
-def _message(written: Mapping[str, Any]) -> RuleMessage:
-    return RuleMessage(written["offset"], written["arrival"], written["value"].encode("utf-8", "surrogateescape"))
+def _record(written: Mapping[str, Any]) -> Record:
+    return Record(written["offset"], written["arrival"], written["value"].encode())
 
 
 def _rows(topic: str, lines: Iterable[str]) -> Iterator[Row]:

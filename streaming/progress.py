@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rules.model import State
-from rules.versions import RuleSet
 from streaming.clock import Standing
 
 # Spark's names for the parts of a micro-batch, and ours.
@@ -36,26 +34,19 @@ def batches_told(progress: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def lag_told(standings: Mapping[str, list[Standing]], now: int) -> dict[str, Any]:
+def lag_told(standings: Mapping[str, list[Standing]], now: int | None) -> dict[str, Any]:
     """How far behind the job is, by stream: events that wait, seconds since the oldest of them arrived, and how many
-    there are in all (`end`), so that two words tell how fast they come and are read."""
+    there are in all (`end`), so that two reports show how fast they come and are read.
+
+    now: the brokers' present, µs; None where it is not known yet.
+    """
     told = {}
     for stream, partitions in standings.items():
         waiting = [standing.waiting for standing in partitions if standing.lag and standing.waiting is not None]
-        seconds = round(max(0, now - min(waiting)) / 1_000_000, 3) if waiting else 0.0
+        seconds = 0.0 if now is None or not waiting else round(max(0, now - min(waiting)) / 1_000_000, 3)
         told[stream] = {
             "events": sum(standing.lag for standing in partitions),
             "seconds": seconds,
             "end": sum(standing.end for standing in partitions),
         }
     return told
-
-
-def rules_told(ruleset: RuleSet) -> dict[str, dict[str, Any]]:
-    """The rules that are not retired: id to the last version, its state and its stream."""
-    last = {version.rule.id: version for version in ruleset.versions}
-    return {
-        rule_id: {"version": version.version, "state": version.rule.state.value, "stream": version.rule.stream}
-        for rule_id, version in last.items()
-        if version.rule.state is not State.RETIRED
-    }

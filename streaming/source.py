@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
@@ -13,46 +14,77 @@ from streaming.pack import Packer
 from streaming.parse import parsed
 from streaming.processor import BucketPlan, BucketProcessor
 from streaming.records import OUTPUT_SCHEMA
+from streaming.rulebook import Route
 from streaming.wire import PACKED_SCHEMA, SENT_AT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 # How long a clean stop waits for the running batch (seconds); after that Spark interrupts it, and repeats it later.
 _FINISH_SECONDS = 120.0
 
 
-def subscribed(config: JobConfig) -> list[str]:
-    """The topics the query reads."""
-    return [*(stream.topic for stream in config.streams.values()), config.topics.rules, config.topics.clock]
+def event_topics(config: JobConfig) -> list[str]:
+    """The topics of events."""
+    return [stream.topic for stream in config.streams.values()]
+
+
+def control_topics(config: JobConfig) -> list[str]:
+    """The topics of answers to rule messages, and of clocks."""
+    return [config.topics.rule_status, config.topics.clock]
+
+
+def packer_of(config: JobConfig, routes: tuple[Route, ...]) -> Packer:
+    """The packer of a job with these routes."""
+    return Packer(
+        config.streams, routes, config.buckets, config.shuffle_partitions,
+        config.topics.rule_status, config.topics.clock, config.arrival == "broker",
+    )  # fmt: skip
 
 
 def kafka_records(session: SparkSession, config: JobConfig, begins: str = "earliest") -> DataFrame:
-    """The source: every topic from where the checkpoint stands; what a producer took back is not there.
+    """What the packer reads: events, parsed, and the job's control records, each from where the checkpoint stands.
 
     begins: where a checkpoint without a batch begins, as Spark writes `startingOffsets`.
+
+    Events and control records are two sources, and events the first: Spark asks each for its end in their order, so
+    that an answer which was there before an event is in the same batch at the latest. Control records are never held
+    back by the limit on a batch, however far behind the job is.
     """
+    begins_of = [begins] * 2 if begins == "earliest" else _begins(config, json.loads(begins))
+    events = _source(session, config, event_topics(config), begins_of[0])
+    events = events.option("maxOffsetsPerTrigger", str(config.max_offsets_per_trigger))
+    # Clocks are of no use after a while, and may have been deleted; the driver sees to it that no answer has been.
+    control = _source(session, config, control_topics(config), begins_of[1]).option("failOnDataLoss", "false")
+    read = parsed(events.load(), config.streams.values())
+    value = F.coalesce("value", F.lit(b"")).alias("raw")
+    own = control.load().select("topic", "partition", "offset", "timestamp", value)
+    return read.unionByName(own, allowMissingColumns=True)
+
+
+def _source(session: SparkSession, config: JobConfig, topics: list[str], begins: str) -> DataStreamReader:
     reader = session.readStream.format("kafka").options(**config.spark_kafka)
-    return (
-        reader.option("subscribe", ",".join(subscribed(config)))
-        .option("startingOffsets", begins)
-        .option("includeHeaders", "true")
-        .option("kafka.isolation.level", "read_committed")
-        .option("maxOffsetsPerTrigger", str(config.max_offsets_per_trigger))
-        .load()
-    )
+    reader = reader.option("subscribe", ",".join(topics)).option("startingOffsets", begins)
+    # what a producer took back is not there
+    return reader.option("includeHeaders", "true").option("kafka.isolation.level", "read_committed")
+
+
+def _begins(config: JobConfig, of_topic: dict[str, Any]) -> list[str]:
+    return [
+        json.dumps({topic: of_topic[topic] for topic in topics})
+        for topics in (event_topics(config), control_topics(config))
+    ]
 
 
 def evaluated(
     records: DataFrame, config: JobConfig, packer: Packer, plan: BucketPlan, initial: Path | None = None
 ) -> DataFrame:
-    """Source rows to sink rows: topic, key, value, headers.
+    """Parsed records to sink rows: topic, key, value, headers.
 
     initial: a folder of the state that a checkpoint without a batch begins with (see initial.py).
     """
-    rows = parsed(records, config.streams.values()).coalesce(config.shuffle_partitions)
-    packed = rows.mapInArrow(packer.pack, PACKED_SCHEMA)
+    packed = records.coalesce(config.shuffle_partitions).mapInArrow(packer.pack, PACKED_SCHEMA)
     held = None if initial is None else records.sparkSession.read.parquet(str(initial)).groupBy("bucket")
     said = packed.groupBy("bucket").transformWithState(BucketProcessor(plan), OUTPUT_SCHEMA, "append", "none", held)
     lines = said.select("topic", F.explode(F.split("lines", "\n")).alias("line"))

@@ -10,6 +10,7 @@ import json
 import tempfile
 import time
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -18,11 +19,12 @@ from pyspark.sql import types as T  # noqa: N812
 
 from rules.streams import Stream
 from rules.types import Kind
+from streaming.answering import answer_to
 from streaming.config import JobConfig
-from streaming.pack import Packer
+from streaming.parse import parsed
 from streaming.processor import BucketPlan
-from streaming.rulebook import RuleBook, RuleMessage
-from streaming.source import evaluated, finish
+from streaming.rulebook import Record, RuleBook
+from streaming.source import evaluated, finish, packer_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,15 +43,12 @@ def warm_up(session: SparkSession, config: JobConfig) -> None:
     if not config.warm_up_batches:
         return
     started = time.monotonic()
-    rules = tuple(
-        RuleMessage(at, 0, json.dumps(_rule(stream)).encode()) for at, stream in enumerate(config.streams.values())
-    )
-    routes = tuple(RuleBook(config.streams, 0).routes)
-    topics = config.topics
-    packer = Packer(config.streams, routes, config.buckets, config.shuffle_partitions, topics.rules, topics.clock)
+    rules = tuple(_answer(config.streams, stream, offset) for offset, stream in enumerate(config.streams.values()))
+    routes = tuple(RuleBook(config.streams).routes)
     name = f"warm-up-{uuid.uuid4().hex}"
-    plan = BucketPlan(name, name, config.streams, routes, config.buckets, 0, topics, rules)
-    rows = evaluated(_records(session, config), config, packer, plan)
+    plan = BucketPlan(name, name, config.streams, routes, config.buckets, config.topics, rules)
+    records = parsed(_records(session, config), config.streams.values())
+    rows = evaluated(records, config, packer_of(config, routes), plan)
     with tempfile.TemporaryDirectory(prefix="nightjar-warm-up-") as folder:
         writer = rows.writeStream.format("noop").outputMode("append").option("checkpointLocation", folder)
         query = writer.start()
@@ -101,6 +100,13 @@ def _made_up(stream: Stream, name: str) -> Column:
             return number + F.lit(0.5)
         case Kind.BOOLEAN:
             return number % 2 == 0
+
+
+def _answer(streams: Mapping[str, Stream], stream: Stream, offset: int) -> Record:
+    book = RuleBook(streams)
+    message = Record(offset, 0, json.dumps(_rule(stream)).encode())
+    _, value = answer_to(message, f"rules-0-{offset}", book, book.routes, 0)
+    return Record(offset, 0, json.dumps(value).encode())
 
 
 def _rule(stream: Stream) -> dict[str, Any]:

@@ -22,8 +22,9 @@ class Kind(StrEnum):
     """What a packed row holds."""
 
     EVENTS = "events"  # an Arrow stream of `events_schema`
-    RULE = "rule"  # JSON: offset, arrival (µs), value (text)
+    RULE = "rule"  # JSON: offset, arrival (µs), value (text) of an answer on rule-status
     CLOCK = "clock"  # JSON: incarnation, clocks (µs by stream)
+    SKIPPED = "skipped"  # how many records of nightjar's own topics were skipped
     QUARANTINE = "quarantine"  # lines for the quarantine topic (see records.py), passed on as they are
 
 

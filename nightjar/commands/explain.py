@@ -39,7 +39,7 @@ def explain(
 
     settings = load_settings()
     config = lake_config(settings, load_streams(settings.streams))
-    found = explained(config, settings.activation_delay, alert_id)
+    found = explained(config, alert_id)
     if as_json:
         typer.echo(json.dumps(_as_json(found), default=str))
     else:

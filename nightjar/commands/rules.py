@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nightjar.settings import Settings
     from rules.model import Rule
     from rules.streams import Stream
-    from streaming.rulebook import RuleBook
+    from rules.versions import RuleVersion
 
 Files = Annotated[list[Path], typer.Argument(help="Files of rules, YAML or JSON.", show_default=False)]
 RuleId = Annotated[str, typer.Argument(help="The rule's id.", show_default=False)]
@@ -81,7 +81,7 @@ def publish(files: Files, wait: Wait = False, timeout: Timeout = 60.0) -> None:
 
     settings, streams = _configured()
     found = _read(files, streams)
-    book = published.rule_book(settings, streams)
+    book, _ = published.expected_book(settings, streams)
     console = Console(highlight=False)
     changed = []
     for rule in found:
@@ -104,9 +104,10 @@ def list_rules(
     from nightjar import published
     from nightjar.console import result_console
     from rules.model import rule_to_mapping
+    from streaming.rulebook import effective_text
 
     settings, streams = _configured()
-    book = published.rule_book(settings, streams)
+    book, unanswered = published.expected_book(settings, streams)
     last = {version.rule.id: version for version in book.ruleset.versions}
     shown = book.ruleset.versions if every else tuple(last.values())
     if as_json:
@@ -115,7 +116,8 @@ def list_rules(
                 "rule_id": version.rule.id,
                 "rule_version": version.version,
                 "state": version.rule.state.value,
-                "effective": _effective(book, version.rule.id, version.version),
+                "effective": effective_text(version),
+                "answered": (version.rule.id, version.version) not in unanswered,
                 "rule": rule_to_mapping(version.rule),
             }
             for version in shown
@@ -132,7 +134,7 @@ def list_rules(
             rule.stream,
             ", ".join(rule.group_by) or "(all)",
             rule.severity.value,
-            _effective(book, rule.id, version.version) or "waiting for the job to make a route",
+            _holds_from(version, answered=(rule.id, version.version) not in unanswered),
         )
     result_console().print(table if shown else "No rule is published: `nightjar rules publish FILE` does.")
 
@@ -153,7 +155,7 @@ def diff(file: Annotated[Path, typer.Argument(help="A file of rules.", show_defa
 
     settings, streams = _configured()
     found = _read([file], streams)
-    book = published.rule_book(settings, streams)
+    book, _ = published.expected_book(settings, streams)
     console = Console(highlight=False)
     same = True
     for rule in found:
@@ -228,17 +230,17 @@ def _control(control: str, rule_id: str, effective: str | None, *, wait: bool, t
     from rich.console import Console
 
     from nightjar import published
-    from rules.publication import Answer, publish
+    from rules.publication import Answer, judge
 
     settings, streams = _configured()
     message = {"control": control, "rule": rule_id} | ({} if effective is None else {"effective": effective})
-    book = published.rule_book(settings, streams)
-    after, status = publish(book.ruleset, message, 0, streams)
+    book, _ = published.expected_book(settings, streams)
+    made, status = judge(book, message, 0, streams)
     if status.answer is Answer.REJECTED:
         raise NightjarError("\n".join(status.reasons), where=f"{control} {rule_id}")
     console = Console(highlight=False)
-    if len(after.versions) == len(book.ruleset.versions):
-        state = after.of_rule(rule_id)[-1].rule.state
+    if made is None:
+        state = book.of_rule(rule_id)[-1].rule.state
         console.print(f"{rule_id}  unchanged: version {status.rule_version} is {state.value}")
         return
     _send(settings, [message], console, wait=wait, timeout=timeout)
@@ -274,13 +276,13 @@ def _answer(told: "Told") -> str:
     return f"{told.rule_id}{version}  {told.answer}{since}{reasons}"
 
 
-def _effective(book: "RuleBook", rule_id: str, version: int) -> str | None:
-    """The effective time of a version as text; None while it waits for a route."""
-    from rules.timestamps import iso_text
+def _holds_from(version: "RuleVersion", *, answered: bool) -> str:
+    """From which event time on a version holds, for people."""
+    from streaming.rulebook import effective_text
 
-    if (rule_id, version) in book.waiting:
-        return None
-    return iso_text(book.ruleset.of_rule(rule_id)[version - 1].effective)
+    if not answered:
+        return "waiting for the job to answer"
+    return effective_text(version) or "waiting for the job to make a route"
 
 
 def _lines(rule: "Rule") -> list[str]:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from nightjar.status import Status
 
 
+# Seconds by which the job's host may differ from the brokers without a word.
+_SKEW_SHOWN = 2.0
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("status")(status)
@@ -71,7 +75,14 @@ def _show(console: "Console", found: "Status") -> None:
     for stream, groups in found.retained.items():
         shown = ", ".join(f"{rows:,} by {group_by or '(all)'}" for group_by, rows in groups.items())
         console.print(f"retained events of {stream}: {shown or 'none needed'}", soft_wrap=True)
-    for rule_id, rule in told["rules"].items():
+    skew = (told.get("skew") or 0) / 1_000_000
+    if abs(skew) > _SKEW_SHOWN:
+        console.print(
+            f"[yellow]the clock of the job's host is {abs(skew):,.1f} s {'ahead of' if skew > 0 else 'behind'} that of "
+            "the brokers[/]: it decides nothing, but logs and `emitted_at` show it",
+            soft_wrap=True,
+        )
+    for rule_id, rule in found.rules.items():
         console.print(f"rule {rule_id} version {rule['version']} on {rule['stream']}: {rule['state']}")
-    if not told["rules"]:
+    if not found.rules:
         console.print("no live rule: `nightjar rules publish FILE` adds one")

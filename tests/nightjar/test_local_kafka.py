@@ -4,10 +4,12 @@ import json
 import os
 import signal
 import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kafka.admin import ConfigResource, ConfigResourceType
 
 from nightjar import topics
 from nightjar.kafka_clients import KafkaError, admin, consumer, producer
@@ -38,16 +40,25 @@ def test_arrival_is_given_by_whom_the_setting_says(kafka_topics: TestTopics, arr
     assert (record.timestamp == 1_522_540_800_000) == (arrival == "producer")
 
 
-def test_rules_topic_is_kept_forever_in_one_partition(kafka_topics: TestTopics) -> None:
-    """Rule messages are neither deleted by age or size, nor compacted, and have one order."""
+@pytest.mark.parametrize("name", ["rules_topic", "rule_status_topic"])
+def test_rules_and_their_answers_are_kept_forever_in_one_partition(kafka_topics: TestTopics, name: str) -> None:
+    """Neither deleted by age or size, nor compacted, and in one order; a topic that may lose some is refused."""
     own = kafka_topics.ensure()
-    (wanted,) = [topic for topic in topics.topics(own.settings, []) if topic.name == own.settings.rules_topic]
+    topic = getattr(own.settings, name)
+    (wanted,) = [found for found in topics.topics(own.settings, []) if found.name == topic]
     assert wanted.partitions == 1
     assert wanted.config["retention.ms"] == wanted.config["retention.bytes"] == "-1"
     assert wanted.config["cleanup.policy"] == "delete"
     with admin(own.settings) as client:
-        (found,) = client.describe_topics([own.settings.rules_topic])
-    assert len(found["partitions"]) == 1
+        (found,) = client.describe_topics([topic])
+        assert len(found["partitions"]) == 1
+        changed = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "604800000"})
+        client.alter_configs([changed])
+        deadline = time.monotonic() + 30
+        while client.describe_configs([changed])["topic"][topic]["retention.ms"]["value"] == "-1":
+            assert time.monotonic() < deadline, "the broker does not take the change"
+    with pytest.raises(KafkaError, match=f"topic {topic} at .*retention.ms is 604800000, and must be -1"):
+        topics.ensure(own.settings, own.streams.values())
 
 
 def test_topic_with_the_other_time_stamp_is_refused(kafka_topics: TestTopics) -> None:

@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 
-from nightjar import published
-from nightjar.kafka_clients import producer
+from nightjar.job_config import job_config
 from nightjar.reading import Reader
 from nightjar.settings import Settings
+from streaming import kafka_clients
+from streaming.answering import Answering
 from tests.conftest import TestTopics
 from tests.nightjar.command import run
 
@@ -49,21 +50,25 @@ def file(tmp_path: Path) -> Path:
 
 @contextmanager
 def answering(own: TestTopics) -> Iterator[None]:
-    """Answers rule messages from the topic alone, as the job does."""
-    done = Event()
+    """Answers rule messages, as the job's driver does."""
+    done, ready = Event(), Event()
+    config = job_config(own.settings, own.streams)
 
     def answer() -> None:
-        book = published.RuleBook(own.streams, own.settings.activation_delay)
-        with Reader(own.settings, own.settings.rules_topic) as topic, producer(own.settings) as client:
-            while not done.is_set():
-                for record in topic.poll():
-                    message = published.RuleMessage(record.offset, record.arrival, record.value)
-                    for status in book.receive(message):
-                        client.send(own.settings.rule_status_topic, json.dumps(status.record()).encode()).get(10)
+        with ExitStack() as cleanup:
+            consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(2)]
+            client = cleanup.enter_context(kafka_clients.producer(config))
+            driver = Answering(config, consumers, client, lambda: None)
+            driver.catch_up()
+            ready.set()
+            while not done.wait(0.05):
+                driver.poll()
+                driver.activate(driver.end)
 
     thread = Thread(target=answer)
     thread.start()
     try:
+        assert ready.wait(60)
         yield
     finally:
         done.set()

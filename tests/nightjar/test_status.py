@@ -11,6 +11,7 @@ from nightjar.kafka_clients import producer
 from tests.conftest import TestTopics
 from tests.nightjar.command import run
 from tests.nightjar.test_rules_commands import environment
+from tests.streaming.answers import answered
 
 pytestmark = pytest.mark.kafka
 
@@ -21,7 +22,7 @@ def word(at: int, **more: Any) -> dict[str, Any]:
         "kind": "job", "state": "running", "incarnation": "i", "process": 7, "at": at,
         "batches": 2, "batch": 9, "rows": 100, "parts_ms": {"run": 30.0, "whole": 40.0}, "slowest_ms": 60,
         "state_bytes": 1, "lag": {"transactions": {"events": 12, "seconds": 1.5}},
-        "rules": {"burst": {"version": 2, "state": "active", "stream": "transactions"}}, **more,
+        "skew": 12_345_678, **more,
     }  # fmt: skip
 
 
@@ -58,8 +59,13 @@ def test_running_job(own: TestTopics) -> None:
     assert found["retained"] == {"transactions": {"customer_id": 30}}
     assert (found["batches"]["batches"], found["batches"]["slowest_ms"]) == (3, 70)
     assert found["batches"]["parts_ms"] == {"run": 40.0, "whole": 50.0}
+    rule = {"id": "burst", "stream": "transactions", "group_by": ["customer_id"], "when": "amount > 1"}
+    with producer(own.settings) as client:
+        for answer in answered(own.streams, rule, {**rule, "when": "amount > 2"}):
+            client.send(own.settings.rule_status_topic, answer.value).get(10)
     shown = run("status", environment=environment(own.settings)).stdout
     assert "burst version 2 on transactions: active" in shown
+    assert "the clock of the job's host is 12.3 s ahead of that of the brokers" in shown
 
 
 def test_a_job_that_is_behind_says_when_it_will_have_caught_up(own: TestTopics) -> None:

@@ -1,13 +1,14 @@
 """How far arrival has come, from where the partitions stand."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rules.streams import load_streams
-from streaming.clock import Standing, clock_of, clock_record, clocks_of_standings
+from streaming.clock import BrokerClock, Standing, clock_of, clock_record, clocks_of_standings
 from streaming.config import JobConfig
 
 CAUGHT_UP = Standing(consumed=5, end=5, last=70)
@@ -46,6 +47,31 @@ def test_present_is_told_with_a_margin_and_only_where_brokers_stamp() -> None:
     standings = {"logins": [CAUGHT_UP], "payments": [replace(BEHIND, waiting=None)]}
     assert clocks_of_standings(CONFIG, standings, 100) == {"logins": 90}
     assert clocks_of_standings(replace(CONFIG, arrival="producer"), standings, 100) == {"logins": 70}
+
+
+def test_without_a_stamp_of_the_brokers_only_what_waits_has_a_clock() -> None:
+    """The host's own clock is never taken for the present."""
+    standings = {"logins": [CAUGHT_UP], "payments": [BEHIND], "transactions": [BEHIND, CAUGHT_UP]}
+    assert clocks_of_standings(CONFIG, standings, None) == {"payments": 40}
+
+
+HOUR = 3_600_000_000
+
+
+@pytest.mark.parametrize("ahead", [-2 * HOUR, 0, 2 * HOUR])
+def test_the_present_is_the_brokers_whatever_the_hosts_clock_says(ahead: int) -> None:
+    """What differs is measured, and decides nothing."""
+    stamp = 1_700_000_000_000_000
+    clock = BrokerClock(lambda: stamp + ahead)
+    assert (clock.now(), clock.stamped, clock.skew) == (None, None, None)
+    clock.take(stamp, time.monotonic())
+    now = clock.now()
+    assert now is not None
+    assert stamp <= now < stamp + 60_000_000
+    assert clock.stamped == stamp
+    assert abs((clock.skew or 0) - ahead) < 60_000_000
+    clock.take(stamp - 5, time.monotonic())
+    assert clock.stamped == stamp, "a broker whose clock is behind the last one's does not turn it back"
 
 
 def test_record_names_the_run() -> None:

@@ -15,13 +15,15 @@ from rules.events import Rejection, check_skew, parse_event
 from rules.streams import load_streams
 from rules.timestamps import parse_timestamp
 from streaming import processor
+from streaming.clock import read_clock
 from streaming.config import Topics
 from streaming.hashing import shuffle_key
 from streaming.pack import Packer
 from streaming.parse import column_of
 from streaming.processor import BucketPlan, BucketProcessor
-from streaming.rulebook import Route, RuleMessage
+from streaming.rulebook import Route, RuleBook
 from streaming.wire import SENT_AT
+from tests.streaming.answers import answered
 from tests.streaming.test_processor import Store
 
 STREAMS = {"transactions": load_streams()["transactions"]}
@@ -65,11 +67,11 @@ def batch(sent: list[tuple[str, bytes]]) -> pa.Table:
 
 def said(sent: list[tuple[str, bytes]]) -> dict[str, list[dict[str, Any]]]:
     """What one micro-batch of these records says, by topic; each line is one that Kafka takes."""
-    plan = BucketPlan(
-        "checkpoint", "run", STREAMS, ROUTES, 2, 0, TOPICS, (RuleMessage(0, 0, json.dumps(RULE).encode()),)
-    )
+    plan = BucketPlan("checkpoint", "run", STREAMS, ROUTES, 2, TOPICS, tuple(answered(STREAMS, RULE)))
     packed: dict[int, list[Row]] = {}
-    for bucket, kind, payload in Packer(STREAMS, ROUTES, 2, 2, "rules", "clock").packed(batch(sent)):
+    for bucket, kind, payload in Packer(STREAMS, ROUTES, 2, 2, "rule-status", "clock", bounded=True).packed(
+        batch(sent)
+    ):
         packed.setdefault(bucket, []).append(Row(kind=kind.value, payload=payload))
     found: dict[str, list[dict[str, Any]]] = {}
     for bucket, rows in packed.items():
@@ -102,9 +104,20 @@ def test_every_record_is_counted_once_or_quarantined() -> None:
     assert told[TOPICS.alerts]
 
 
-def test_hostile_messages_are_answered_and_stop_nothing() -> None:
-    """Each rule message but an activation of nothing is rejected; clocks that are none are passed over."""
-    told = said([*(("rules", message or b"") for message in MESSAGES), *(("clock", clock or b"") for clock in CLOCKS)])
-    activations = sum(b'"activate"' in (message or b"") for message in MESSAGES)
-    assert [answer["status"] for answer in told[TOPICS.rule_status]] == ["REJECTED"] * (len(MESSAGES) - activations)
-    assert all(answer["reasons"] for answer in told[TOPICS.rule_status])
+def test_hostile_control_records_are_skipped_and_counted() -> None:
+    """Rule messages where answers belong, clocks that are none: each is counted, none changes or stops anything."""
+    sent = [("rule-status", message or b"") for message in MESSAGES] + [("clock", clock or b"") for clock in CLOCKS]
+    told = said(sent)
+    good = sum(read_clock(clock or b"", 0) is not None for clock in CLOCKS)
+    assert sum(bucket["counts"]["skipped"] for bucket in told[TOPICS.job_progress]) == len(sent) - good
+    assert set(told) == {TOPICS.job_progress}
+
+
+def test_hostile_messages_are_answered() -> None:
+    """Each is rejected with reasons, in the order of messages."""
+    book = RuleBook(STREAMS)
+    for answer in answered(STREAMS, *(message or b"" for message in MESSAGES)):
+        written = json.loads(answer.value)
+        assert (written["status"], bool(written["reasons"])) == ("REJECTED", True)
+        book.receive(answer)
+    assert (book.next_message, book.skipped, book.ruleset.versions) == (len(MESSAGES), 0, ())

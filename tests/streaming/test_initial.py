@@ -33,9 +33,10 @@ CONFIG = JobConfig(STREAMS, {}, {}, Path("unused"), (), buckets=3, shuffle_parti
 
 def book_of(ruleset: RuleSet) -> RuleBook:
     """The book after these versions."""
-    book = RuleBook(STREAMS, 0, ruleset)
+    book = RuleBook(STREAMS)
     for version in ruleset.versions:
-        book._serve(version.rule.stream, version.rule.group_by)
+        route = book.route_of(version.rule)
+        book.add(version, 0, running=[*book.routes, route])
     return book
 
 

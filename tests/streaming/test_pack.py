@@ -15,6 +15,7 @@ from streaming.pack import Packed, Packer
 from streaming.parse import column_of
 from streaming.rulebook import WHOLE_STREAM, Route
 from streaming.wire import PRIMARY, SENT_AT, Kind, from_ipc
+from tests.streaming.answers import answered
 
 STREAMS = {name: stream for name, stream in load_streams().items() if name in {"transactions", "logins"}}
 ROUTES = (
@@ -25,7 +26,7 @@ ROUTES = (
     Route("transactions", "amount"),
 )
 BUCKETS = 4
-PACKER = Packer(STREAMS, ROUTES, BUCKETS, 2, "rules", "clock")
+PACKER = Packer(STREAMS, ROUTES, BUCKETS, 2, "rule-status", "clock", bounded=True)
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
@@ -99,26 +100,47 @@ def test_events_of_one_value_share_a_bucket_in_their_order() -> None:
     assert len({bucket for bucket, name in packed if name in {"t0", "t2", "t4"}}) == 1
 
 
-@pytest.mark.parametrize(("topic", "kind"), [("rules", Kind.RULE), ("clock", Kind.CLOCK)])
-def test_rules_and_clocks_go_to_every_bucket(topic: str, kind: Kind) -> None:
-    """Of every stream and route; a rule with its offset, its arrival in µs and any bytes it has."""
-    value = b'{"incarnation": "run", "clocks": {"logins": 7}}' if kind is Kind.CLOCK else b"\xff{"
-    packed = list(PACKER.packed(records((topic, value))))
-    every = {number * BUCKETS + at for number, route in enumerate(ROUTES) for at in range(BUCKETS)
-             if at == 0 or route.field != WHOLE_STREAM}  # fmt: skip
-    assert Counter((bucket, found) for bucket, found, _ in packed) == {(bucket, kind): 1 for bucket in every}
-    if kind is Kind.RULE:
-        written = json.loads(packed[0][2])
-        assert (written["offset"], written["arrival"]) == (0, int(NOON.timestamp()) * 1_000_000)
-        assert written["value"].encode("utf-8", "surrogateescape") == value
+EVERY = {number * BUCKETS + at for number, route in enumerate(ROUTES) for at in range(BUCKETS)
+         if at == 0 or route.field != WHOLE_STREAM}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "raw", [b"", b"not JSON", b"[1]", b'{"incarnation": 1, "clocks": {}}', b'{"clocks": {"a": "b"}}']
-)
-def test_what_is_no_clock_stops_nothing(raw: bytes) -> None:
+def test_a_clock_goes_to_every_bucket_and_is_no_later_than_its_record() -> None:
+    """Of every stream and route; a host that is ahead, or anybody who writes to the topic, cannot move it further."""
+    noon = int(NOON.timestamp()) * 1_000_000
+    for said, heeded in ((7, 7), (noon + 1, noon), (2**55, noon)):
+        value = json.dumps({"incarnation": "run", "clocks": {"logins": said}}).encode()
+        packed = list(PACKER.packed(records(("clock", value))))
+        assert Counter((bucket, found) for bucket, found, _ in packed) == {(bucket, Kind.CLOCK): 1 for bucket in EVERY}
+        assert json.loads(packed[0][2]) == {"incarnation": "run", "clocks": {"logins": heeded}}
+
+
+def test_an_accepted_rule_goes_to_the_buckets_of_its_stream() -> None:
+    """With its offset and arrival; answers that change nothing go nowhere."""
+    rule = {"id": "r", "stream": "logins", "group_by": ["customer_id"], "when": "status = 'FAIL'"}
+    accepted, rejected = answered(STREAMS, rule, b"{")
+    packed = list(PACKER.packed(records(("rule-status", accepted.value), ("rule-status", rejected.value))))
+    assert {(route_of(bucket).stream, kind) for bucket, kind, _ in packed} == {("logins", Kind.RULE)}
+    assert len(packed) == BUCKETS
+    written = json.loads(packed[0][2])
+    assert (written["offset"], written["arrival"]) == (0, int(NOON.timestamp()) * 1_000_000)
+    assert written["value"].encode() == accepted.value
+
+
+HOSTILE = [
+    b"", b"not JSON", b"\xff{", b"[1]", b'{"incarnation": 1, "clocks": {}}', b'{"clocks": {"a": "b"}}',
+    b'{"incarnation": "run", "clocks": {"logins": 1' + b"0" * 30 + b"}}",
+    b'{"incarnation": "run", "clocks": {"logins": true}}', b"[" * 100_000, b'{"status": "ACCEPTED"}',
+    b'{"status": "ACTIVE", "rule_id": 7, "rule_version": "x", "effective": null}',
+    json.dumps({"status": "ACCEPTED", "rule_id": "r", "rule_version": 1, "effective": None, "message": "x-0-1",
+                "route": "", "rule": {"id": "r", "stream": "logins", "group_by": [], "when": "\ud800"}}).encode(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("topic", ["clock", "rule-status"])
+@pytest.mark.parametrize("raw", HOSTILE)
+def test_what_does_not_belong_on_a_topic_is_skipped_and_counted(topic: str, raw: bytes) -> None:
     """Anybody can write to a topic."""
-    assert list(PACKER.packed(records(("clock", raw)))) == []
+    assert list(PACKER.packed(records((topic, raw), (topic, raw)))) == [(0, Kind.SKIPPED, b"2")]
 
 
 def test_suspects_are_events_or_quarantined() -> None:
