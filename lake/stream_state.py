@@ -5,6 +5,7 @@ Everything is read without Spark, a day of arrivals at a time, so that what is h
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from functools import reduce
@@ -30,19 +31,41 @@ from streaming.wire import PRIMARY, events_schema
 # Columns of RULE_STATUS that make an answer, as the record on the topic has them.
 _ANSWER = ("status", "rule_id", "rule_version", "effective", "reasons", "message", "route")
 
+_INT64 = 1 << 63
+# Of a day's 86,400 reports the last is nearly always the one.
+_LOOKED_AT = 1000
+
 # Partition to the first offset and the one after the last.
 Ranges = Mapping[int, tuple[int, int]]
 
 
 def consumed(root: Path, at: int | None = None) -> dict[str, dict[int, int]]:
-    """Topic -> partition -> the offset after the last record that the stream had read, as it last told (if ever).
+    """Topic -> partition -> the offset after the last record that the stream had read, as it last reported (if ever).
 
-    at: the version of the table of its progress (None: the newest).
+    Reports of another shape are passed over: anybody may write to a topic. at: the version of the table of its progress
+    (None: the newest).
     """
-    told = scan(root, PROGRESS, at).filter(pl.col("consumed").is_not_null())
-    last = told.sort("offset").last().select("consumed").collect()
-    read: dict[str, dict[str, int]] = json.loads(last.item()) if last.height else {}
-    return {topic: {int(p): offset for p, offset in of.items()} for topic, of in read.items()}
+    return _reported(root, "consumed", at)
+
+
+def _reported(root: Path, name: str, at: int | None) -> dict[str, dict[int, int]]:
+    """The last offsets that a column of PROGRESS holds."""
+    reports = scan(root, PROGRESS, at).filter(pl.col(name).is_not_null()).sort("offset", descending=True).select(name)
+    for first in itertools.count(0, _LOOKED_AT):
+        texts = reports.slice(first, _LOOKED_AT).collect().to_series().to_list()
+        found = next((read for read in map(_offsets, texts) if read is not None), None)
+        if found is not None or not texts:
+            break
+    return found or {}
+
+
+def _offsets(text: str) -> dict[str, dict[int, int]] | None:
+    try:
+        read = {topic: {int(p): offset for p, offset in of.items()} for topic, of in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    known = [type(offset) is int and 0 <= offset < _INT64 for of in read.values() for offset in of.values()]
+    return read if all(known) else None
 
 
 def answers(root: Path, at: int | None = None) -> list[Record]:

@@ -91,7 +91,10 @@ class Settings(BaseSettings):
     )
 
     rules_topic: TopicName = Field("rules", description="Topic of rule messages and control messages. Kept forever.")
-    rule_status_topic: TopicName = Field("rule-status", description="Topic of the answers to rule messages.")
+    rule_status_topic: TopicName = Field(
+        "rule-status",
+        description="Topic of the answers to rule messages, which say which rules there are. Kept forever.",
+    )
     alerts_topic: TopicName = Field("alerts", description="Topic of alerts, revisions and retractions.")
     late_events_topic: TopicName = Field(
         "late-events", description="Topic of events that arrived after their stream's allowed lateness."
@@ -100,12 +103,16 @@ class Settings(BaseSettings):
         "quarantine", description="Topic of records that cannot be used, with the reason."
     )
     history_topic: TopicName = Field("history", description="Topic of past events that warm up a new rule.")
-    clock_topic: TopicName = Field("clock", description="Topic that tells the job how late it is when no events come.")
+    clock_topic: TopicName = Field(
+        "clock", description="Topic of the job's clock: how far arrival has come, also when no events come."
+    )
     job_progress_topic: TopicName = Field(
         "job-progress", description="Topic on which the job tells what each micro-batch did."
     )
     partitions: PositiveInt = Field(
-        2, description="Partitions of a topic when it is created (`rules`, `clock` and `job-progress` have one)."
+        2,
+        description="Partitions of a topic when it is created "
+        "(`rules`, `rule-status`, `clock` and `job-progress` have one).",
     )
     replication_factor: Annotated[int, Field(ge=-1, le=32767)] = Field(
         -1, description="Replicas of a topic when it is created. -1: what the brokers say."

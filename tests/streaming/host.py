@@ -22,6 +22,7 @@ from nightjar.settings import Settings
 from rules.streams import Stream
 from streaming import job
 from streaming.checkpoint import committed_offsets
+from streaming.clock import host_clock
 from streaming.config import JobConfig
 from tests.together import Part, Together
 
@@ -36,11 +37,20 @@ NEVER = 1 << 62
 
 
 class CaseRun:
-    """A job, its producer and what it answers. `changes` are made to the job's configuration."""
+    """A job, its producer and what it answers. `changes` are made to the job's configuration.
+
+    clock: the wall clock of the job's host, µs.
+    """
 
     def __init__(
-        self, session: "SparkSession", settings: Settings, streams: Mapping[str, Stream], **changes: Any
+        self,
+        session: "SparkSession",
+        settings: Settings,
+        streams: Mapping[str, Stream],
+        clock: Callable[[], int] = host_clock,
+        **changes: Any,
     ) -> None:
+        self._clock = clock
         self.settings = settings
         self.streams = streams
         self.config = replace(job_config(settings, streams), **changes)
@@ -53,7 +63,7 @@ class CaseRun:
         options = {"linger_ms": 60_000, "batch_size": 1 << 20}
         self._producer = self._cleanup.enter_context(producer(self.settings, **options))
         self._status = self._cleanup.enter_context(Reader(self.settings, self.settings.rule_status_topic))
-        self._job = _Job(self._session, self.config)
+        self._job = _Job(self._session, self.config, self._clock)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -64,7 +74,7 @@ class CaseRun:
         """Take steps that happen at once; returns topic and offset of each step's records, its rules' first."""
         if any(step.crash for step in steps):
             self._job.crash()
-            self._job = _Job(self._session, self.config)
+            self._job = _Job(self._session, self.config, self._clock)
         topic = self.settings.rules_topic
         rules = self._sent([[(topic, message) for message in step.rules] for step in steps], steps)
         messages = [message for step in steps for message in step.rules]
@@ -190,7 +200,8 @@ def streamed(run: CaseRun, together: Together) -> list[Outcome]:
 class _Job:
     """`streaming.job` in a thread, running once this is made."""
 
-    def __init__(self, session: "SparkSession", config: JobConfig) -> None:
+    def __init__(self, session: "SparkSession", config: JobConfig, clock: Callable[[], int]) -> None:
+        self._clock = clock
         self._session = session
         self._config = config
         self._stop, ready = threading.Event(), threading.Event()
@@ -218,6 +229,6 @@ class _Job:
 
     def _run(self, ready: threading.Event) -> None:
         try:
-            job.run(self._config, session=self._session, stop=self._stop, ready=ready.set)
+            job.run(self._config, session=self._session, stop=self._stop, ready=ready.set, host=self._clock)
         except BaseException as failure:  # noqa: BLE001  raised again where the test waits
             self._failure = failure
