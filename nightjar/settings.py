@@ -161,6 +161,10 @@ class Settings(BaseSettings):
     warm_up_batches: NonNegativeInt = Field(
         8, description="Micro-batches of made-up events before traffic, for the compilers. 0: a quicker, colder start."
     )
+    max_retained_events: PositiveInt = Field(
+        50_000_000,
+        description="Most events one rule may retain, by an estimate: events a day of its stream x its widest window.",
+    )
     airflow_port: Port = Field(8080, description="Port of the local Airflow. 0: any free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="The least level that is logged."

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, f
 
 from rules.checking import MAX_MEASURES, check_rule
 from rules.documents import MAX_BYTES, read_documents, refusal
-from rules.errors import Problem, RuleError
+from rules.errors import Problem, RuleError, printable, shortened
 from rules.measures import MAX_FIELDS, Function, Measure, result_type
 from rules.streams import Stream
 from rules.timestamps import from_microseconds, parse_timestamp
@@ -59,6 +59,12 @@ class Severity(StrEnum):
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MAX_PLACEHOLDERS = 64
 
+# Characters; both stand in one line of a table.
+MAX_AUTHOR = 100
+MAX_REASON = 500
+# Keys of a rule that say where a version comes from; publishing a rule again with others of these changes nothing.
+PROVENANCE = ("author", "reason")
+
 _EXAMPLE = "2018-04-01T12:00:00Z"
 
 
@@ -91,6 +97,8 @@ class Rule(BaseModel):
     severity: Severity = Severity.MEDIUM
     description: Annotated[StrictStr, Field(max_length=4096)] = ""
     effective: Annotated[datetime, BeforeValidator(_instant)] | None = None
+    author: Annotated[StrictStr, Field(max_length=MAX_AUTHOR)] | None = None
+    reason: Annotated[StrictStr, Field(max_length=MAX_REASON)] | None = None
 
     @field_validator("description")
     @classmethod
@@ -98,6 +106,23 @@ class Rule(BaseModel):
         if (named := len(PLACEHOLDER.findall(description))) > _MAX_PLACEHOLDERS:
             raise ValueError(f"names {named} values, more than {_MAX_PLACEHOLDERS}. Name those that matter")
         return description
+
+    @field_validator("author", "reason")
+    @classmethod
+    def _one_line(cls, text: str | None) -> str | None:
+        if text is not None and not text.isprintable():
+            raise ValueError(f"{printable(shortened(text, 60))!r} has control characters. Write one line of text")
+        return text
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both conclude the same. Who published a rule, and why, makes no difference to that."""
+        return isinstance(other, Rule) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.when))
+
+    def _content(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in PROVENANCE}
 
 
 def parse_rule(written: Mapping[str, Any] | str | bytes, streams: Mapping[str, Stream]) -> Rule:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from rules.documents import read_json
 from rules.errors import Problem, RuleError, shortened
-from rules.model import State, parse_rule, rule_to_mapping
+from rules.model import PROVENANCE, State, parse_rule, rule_to_mapping
 from rules.names import did_you_mean
 from rules.streams import Stream
 from rules.timestamps import iso_text
@@ -51,6 +51,7 @@ _MAX_ID = 100
 
 # What a control message may do to a rule, and the state its new version gets.
 CONTROLS = {"pause": State.PAUSED, "resume": State.ACTIVE, "shadow": State.SHADOW, "retire": State.RETIRED}
+_CONTROL_KEYS = ("control", "rule", "effective", *PROVENANCE)
 
 
 class Published(Protocol):
@@ -118,16 +119,19 @@ def _controlled(known: Published, written: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(control, str) or control not in CONTROLS:
         remedy = did_you_mean(str(control), CONTROLS, "Controls are")
         raise _refusal("control", repr(control), "is not a control", remedy)
-    if unknown := sorted(set(written) - {"control", "rule", "effective"}):
-        raise _refusal(unknown[0], "", "is not a key of a control message", "Keys are control, rule and effective")
+    if unknown := [key for key in written if key not in _CONTROL_KEYS]:
+        remedy = f"Keys are {', '.join(_CONTROL_KEYS)}"
+        raise _refusal(str(unknown[0]), "", "is not a key of a control message", remedy)
     earlier = known.of_rule(str(rule_id))
     if not earlier:
         remedy = did_you_mean(str(rule_id), list(known.rule_ids), "Rules are")
         raise _refusal("rule", repr(rule_id), "is not a published rule", remedy)
     again = rule_to_mapping(earlier[-1].rule) | {"state": CONTROLS[control].value}
-    again.pop("effective", None)
-    if written.get("effective") is not None:
-        again["effective"] = written["effective"]
+    # what a version of its own says of itself, and not of the one it repeats
+    for key in ("effective", *PROVENANCE):
+        again.pop(key, None)
+        if written.get(key) is not None:
+            again[key] = written[key]
     return again
 
 

@@ -1,0 +1,27 @@
+"""How many events a stream has a day, from the Delta log alone: no data file is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+from deltalake import DeltaTable
+
+from lake.tables import events_table
+from rules.streams import Stream
+
+# Enough to have seen every weekday.
+DAYS = 7
+
+
+def events_per_day(root: Path, stream: Stream) -> int | None:
+    """Records of the busiest of the stream's last DAYS arrival days; None where the lake has none."""
+    path = str(root / events_table(stream).name)
+    if not DeltaTable.is_deltatable(path):
+        return None
+    files = pl.DataFrame(DeltaTable(path).get_add_actions(flatten=True))
+    if files.is_empty() or "num_records" not in files.columns:
+        return None
+    days = files.group_by("partition.arrival_date").agg(pl.col("num_records").sum()).sort("partition.arrival_date")
+    busiest = days.tail(DAYS).get_column("num_records").max()
+    return busiest if isinstance(busiest, int) and busiest > 0 else None

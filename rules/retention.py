@@ -1,0 +1,36 @@
+"""What a rule costs to keep: the events its widest window holds, estimated before it runs."""
+
+from __future__ import annotations
+
+import math
+
+from rules.durations import MICROSECONDS, format_duration
+from rules.errors import Problem
+from rules.model import Rule
+
+
+def widest(rule: Rule) -> int:
+    """The longest window of the rule's measures in µs; 0 without measures."""
+    return max((measure.over for measure in rule.measures.values()), default=0)
+
+
+def retained(rule: Rule, events_per_day: float) -> int:
+    """Events the job keeps for the rule, at that rate of its stream: all that its widest window holds.
+
+    An upper bound: `where` does not count, since the job keeps all events of a stream for any of its rules.
+    """
+    return math.ceil(events_per_day * widest(rule) / MICROSECONDS["d"])
+
+
+def too_much(rule: Rule, events_per_day: float, most: int) -> Problem | None:
+    """What is wrong with a rule that would retain more than `most` events; None where it does not."""
+    found = retained(rule, events_per_day)
+    if found <= most:
+        return None
+    figures = f"{events_per_day:,.0f} events a day on {rule.stream} x {format_duration(widest(rule))}"
+    return Problem(
+        "measures",
+        format_duration(widest(rule)),
+        f"would retain about {found:,} events ({figures}), more than max_retained_events = {most:,}",
+        "Shorten the widest window, or raise the setting if the job has the memory",
+    )

@@ -1,0 +1,36 @@
+"""What a rule costs to keep, estimated before it runs."""
+
+from typing import Any
+
+import pytest
+
+from rules.model import Rule, parse_rule
+from rules.retention import retained, too_much
+from rules.streams import load_streams
+
+STREAMS = load_streams()
+
+
+def rule(**windows: str) -> Rule:
+    """A rule with windows of these lengths."""
+    measures: dict[str, Any] = {name: {"count": "*", "over": over} for name, over in windows.items()}
+    return parse_rule(
+        {"id": "r", "stream": "transactions", "group_by": [], "measures": measures, "when": "amount > 1"}, STREAMS
+    )
+
+
+@pytest.mark.parametrize(
+    ("windows", "events"), [({}, 0), ({"a": "1d"}, 1000), ({"a": "1h", "b": "30d"}, 30_000), ({"a": "1h"}, 42)]
+)
+def test_a_rule_retains_the_events_of_its_widest_window(windows: dict[str, str], events: int) -> None:
+    """At a thousand events a day, rounded up."""
+    assert retained(rule(**windows), 1000) == events
+
+
+def test_too_much_is_refused_with_the_figures() -> None:
+    """Events, rate, window and limit, and what to do."""
+    assert too_much(rule(a="30d"), 1000, 30_000) is None
+    problem = too_much(rule(a="30d"), 2_000_000, 50_000_000)
+    assert problem is not None
+    assert "60,000,000 events (2,000,000 events a day on transactions x 30d)" in str(problem)
+    assert "max_retained_events = 50,000,000" in str(problem)
