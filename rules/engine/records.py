@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rules.alert_ids import alert_id
 from rules.engine.measures import Values
 from rules.engine.plan import CompiledRule
 from rules.engine.store import EventStore, logical
 from rules.engine.strings import Int64Array
 from rules.model import PLACEHOLDER
 from rules.types import FieldType, Kind
+
+__all__ = ["ALERT_SCHEMA", "Described", "alert_id", "json_objects", "jsonable"]
 
 ALERT_SCHEMA = pa.schema(
     [
@@ -35,11 +37,6 @@ ALERT_SCHEMA = pa.schema(
 )
 # Characters of a value within an alert's text, which is for people; group and measures have all of it.
 MAX_VALUE = 200
-
-
-def alert_id(rule_id: str, version: int, event_id: str) -> str:
-    """32 hexadecimal digits of BLAKE2b over the rule id, the version and the event id."""
-    return hashlib.blake2b(f"{rule_id}\0{version}\0{event_id}".encode(), digest_size=16).hexdigest()
 
 
 def jsonable(array: pa.Array, kind: FieldType) -> pa.Array:
