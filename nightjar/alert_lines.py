@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from nightjar.reading import Record
+from nightjar.reading import Record, json_object
 from rules.errors import printable
 
 _SEVERITY_STYLES = {"low": "cyan", "medium": "yellow", "high": "red", "critical": "bold red"}
@@ -13,7 +13,7 @@ _GROUP_WIDTH = 24
 # What is shown of an alert, and must be there.
 _SHAPE = {
     "alert_id": str, "revision": int, "kind": str, "rule_id": str, "rule_version": int, "rule_state": str,
-    "group": dict, "event_time": str, "measures": dict, "severity": str, "text": str,
+    "stream": str, "group": dict, "event_id": str, "event_time": str, "measures": dict, "severity": str, "text": str,
 }  # fmt: skip
 
 
@@ -26,11 +26,12 @@ class Alert(NamedTuple):
 
 def alert_of(record: Record) -> Alert | None:
     """The alert of a Kafka record; None where it holds none: anybody may write to a topic."""
-    try:
-        written = json.loads(record.value)
-    except (ValueError, RecursionError):
+    written = json_object(record.value)
+    if written is None or not all(isinstance(written.get(key), kind) for key, kind in _SHAPE.items()):
         return None
-    if not isinstance(written, dict) or not all(isinstance(written.get(key), kind) for key, kind in _SHAPE.items()):
+    if written["kind"] not in ("alert", "retraction") or any(
+        isinstance(written[key], bool) or not 1 <= written[key] < 2**63 for key in ("revision", "rule_version")
+    ):
         return None
     return Alert(written, None if record.sent_at is None else record.received - record.sent_at)
 

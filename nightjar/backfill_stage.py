@@ -11,6 +11,7 @@ from lake.session import open_session
 from nightjar import logs
 from nightjar.backfill_config import backfill_config
 from nightjar.backfill_requests import days_of, request_of
+from nightjar.console import show_error
 from nightjar.settings import load_settings
 from nightjar.sole import sole_writer
 from rules.errors import NightjarError
@@ -45,7 +46,7 @@ def main(
             finally:
                 session.stop()
     except NightjarError as error:
-        typer.echo(f"error: {error}", err=True)
+        show_error(error)
         sys.exit(1 if isinstance(error, GateError) else 2)
 
 

@@ -28,6 +28,7 @@ from nightjar.commands import (
     stream,
     up,
 )
+from nightjar.console import result_console, show_error
 from rules.errors import NightjarError
 
 COMMANDS = (
@@ -61,7 +62,7 @@ for command in COMMANDS:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(version("nightjar"))
+        result_console().print(version("nightjar"))
         raise typer.Exit
 
 
@@ -74,6 +75,9 @@ def _common(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
+    from nightjar import logs
+
+    logs.configure("warning")
     if settings is not None:
         os.environ["NIGHTJAR_SETTINGS"] = str(settings)  # so that processes started from here read the same file
 
@@ -83,13 +87,12 @@ def main() -> None:
     try:
         app()
     except NightjarError as error:
-        typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
-        typer.echo(str(error), err=True)
+        show_error(error)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): nobody is left to tell, and Python must not try at exit.
+        # The reader of our output went away (`| head`); Python must not try to flush to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 

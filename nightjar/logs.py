@@ -2,8 +2,12 @@
 
 import logging
 import sys
+from collections.abc import MutableMapping
+from typing import Any
 
 import structlog
+
+from rules.errors import printable
 
 
 def configure(level: str) -> None:
@@ -15,10 +19,19 @@ def configure(level: str) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if readable else "iso", utc=not readable),
-            *([] if readable else [structlog.processors.format_exc_info]),
+            structlog.processors.format_exc_info,
+            *([_neutralised] if readable else []),
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _neutralised(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Values hold what anybody sent: at a terminal, control characters are written out, as JSON does by itself."""
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = "\n".join(map(printable, value.split("\n"))) if name == "exception" else printable(value)
+    return event

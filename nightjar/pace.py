@@ -1,14 +1,18 @@
-"""How fast events come and are read, from what the job's driver has told, and when it will have caught up."""
+"""How fast events arrive and are read, from the reports of the job's driver, and when it will have caught up."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-# Only what happened this lately (µs) says something of what comes next. The end of a burst is to be seen soon; what is
+# Only what happened this recently (µs) predicts what comes next. The end of a burst should show soon; what is
 # read comes batch by batch, each some seconds where the job is far behind.
 _ARRIVING = 5_000_000
 _READING = 20_000_000
+
+# Seconds; nobody waits for years.
+_NEVER = 1e8
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,16 @@ class Pace:
         return {"arriving": self.arriving, "read": self.read, "caught_up_in": self.caught_up_in}
 
 
-def pace(words: Sequence[Mapping[str, Any]], stream: str) -> Pace | None:
-    """The pace of a stream; None where the words do not tell it, or nothing waits.
+def pace(reports: Sequence[Mapping[str, Any]], stream: str) -> Pace | None:
+    """The pace of a stream; None where the reports do not show it, or nothing waits.
 
-    words: of one run of the driver, oldest first. Reading is timed from the first word of a batch's end to the last
-    one, while the job was behind: a job that has nothing to do shows nothing of how fast it can be.
+    reports: of one run of the driver, oldest first. Reading is timed from the first report after a batch's end to the
+    last one, while the job was behind: a job that has nothing to do shows nothing of how fast it can be.
     """
-    known = [(word["at"], word["lag"][stream]) for word in words if "end" in word["lag"].get(stream, {})]
+    known: list[tuple[int, Mapping[str, Any]]] = []
+    for report in reports:
+        if "end" in report["lag"].get(stream, {}) and (not known or report["at"] > known[-1][0]):
+            known.append((report["at"], report["lag"][stream]))
     while known and known[-1][0] - known[0][0] > _READING:
         known = known[1:]
     idle = [number for number, (_, lag) in enumerate(known) if not lag["events"]]
@@ -38,7 +45,7 @@ def pace(words: Sequence[Mapping[str, Any]], stream: str) -> Pace | None:
     if len(behind) < 2:
         return None
     ended, last = behind[-1]
-    began, first = next((word for word in behind[:-1] if ended - word[0] <= _ARRIVING), behind[-2])
+    began, first = next((report for report in behind[:-1] if ended - report[0] <= _ARRIVING), behind[-2])
     arriving = (last["end"] - first["end"]) / (ended - began) * 1_000_000
     read = [(at, lag["end"] - lag["events"]) for at, lag in behind]
     ends = [later for earlier, later in pairwise(read) if later[1] > earlier[1]]
@@ -47,4 +54,5 @@ def pace(words: Sequence[Mapping[str, Any]], stream: str) -> Pace | None:
     (since, before), (until, after) = ends[0], ends[-1]
     reading = (after - before) / (until - since) * 1_000_000
     gains = reading - arriving
-    return Pace(round(arriving, 1), round(reading, 1), round(last["events"] / gains, 1) if gains > 0 else None)
+    seconds = last["events"] / gains if gains > 0 else math.inf
+    return Pace(round(arriving, 1), round(reading, 1), round(seconds, 1) if seconds < _NEVER else None)

@@ -1,14 +1,24 @@
 """Reading topics from outside the job: all that is there now, the last few records, or what comes from now on."""
 
+import json
+import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import structlog
 from kafka import KafkaConsumer, TopicPartition
 
 from nightjar.kafka_clients import CONNECT_TIMEOUT_MS, KafkaError, consumer, explained
 from nightjar.settings import Settings
 from streaming.wire import SENT_AT
+
+# µs since 1970; more digits than fit 64 bits mean nothing.
+_SENT_AT = re.compile(rb"[0-9]{1,18}")
+
+# As deep as an event may be.
+_MAX_NESTING = 100
 
 # How long a poll waits before the reader gets to look at its own clock.
 _POLL_MS = 200
@@ -28,6 +38,46 @@ class Record(NamedTuple):
     arrival: int
     sent_at: int | None
     received: int
+
+
+class Skipped:
+    """Counts the records that a reader passes over, as they are not what their topic should hold, and logs the first
+    of each kind. counts: by what they should have been.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def add(self, record: Record, kind: str) -> None:
+        """Count a record that was to be `kind`, such as "not an alert"."""
+        kind = f"{kind} on {record.topic}"
+        self.counts[kind] += 1
+        if self.counts[kind] == 1:
+            structlog.get_logger().warning(
+                "record_skipped", kind=kind, partition=record.partition, offset=record.offset, size=len(record.value)
+            )
+
+
+def json_object(value: bytes) -> dict[str, Any] | None:
+    """The JSON object that a record holds, None where it holds none, or one that is nested deeper than an event."""
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    level: list[Any] = [found]
+    for _ in range(_MAX_NESTING):
+        level = [each for held in level for each in _held(held)]
+        if not level:
+            return found
+    return None
+
+
+def _held(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
 
 
 class Reader:
@@ -120,6 +170,6 @@ def _record(record: Any, received: int) -> Record:
         record.key,
         record.value or b"",
         record.timestamp * 1000,
-        int(sent) if sent is not None and sent.isdigit() else None,
+        int(sent) if isinstance(sent, bytes) and _SENT_AT.fullmatch(sent) else None,
         received,
     )

@@ -1,4 +1,4 @@
-"""Doing things one after the other in front of a person: each is announced, and says how long it took."""
+"""Doing things one after the other in front of a person: each is announced, and its duration shown."""
 
 import signal
 import time
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from rich.console import Console
+from nightjar.console import SafeConsole, line, progress_console
 
 
 class Stages:
-    """Announces stages on a console."""
+    """Announces stages on a console, standard error unless another is given."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: SafeConsole | None = None) -> None:
+        self.console = console or progress_console()
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
@@ -23,15 +23,19 @@ class Stages:
 
     @contextmanager
     def stage(self, title: str, does: str = "") -> Iterator[None]:
-        """Say what is about to happen, and at the end how long it took."""
-        self.console.print(f"[bold]==> {title}[/]{f'  [dim]{does}[/]' if does else ''}", soft_wrap=True)
+        """Announce what is about to happen, and at the end how long it took."""
+        self.announce(title, does)
         began = time.monotonic()
         yield
-        self.console.print(f"    [dim]{time.monotonic() - began:.1f} s[/]")
+        self.console.print(line((f"    {time.monotonic() - began:.1f} s", "dim")))
 
-    def say(self, text: str) -> None:
+    def announce(self, title: str, does: str = "") -> None:
+        """The heading of a stage, or of something that takes no time worth showing."""
+        self.console.print(line((f"==> {title}", "bold"), (f"  {does}" if does else "", "dim")), soft_wrap=True)
+
+    def say(self, text: str, style: str = "") -> None:
         """A line within a stage."""
-        self.console.print(f"    {text}", soft_wrap=True)
+        self.console.print(line((f"    {text}", style)), soft_wrap=True)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""How the job stands, from what it tells on the job-progress topic and from its latest alerts."""
+"""The state of the job, from its reports on the job-progress topic and from its latest alerts."""
 
 import time
 from collections import deque
@@ -14,35 +14,36 @@ from nightjar.reading import Reader
 from nightjar.settings import Settings
 from rules.model import State
 
-# Latency is told of so many alerts at most, of each partition of their topic.
+# Latency is measured over so many alerts at most, of each partition of their topic.
 _LATEST_ALERTS = 500
 
-# The averages of a batch's parts are over so many words of the driver, which has one a second.
-_LATEST_WORDS = 60
+# The averages of a batch's parts are over so many reports of the driver, which makes one a second.
+_LATEST_REPORTS = 60
 
-# A few minutes of what a driver and some dozens of buckets say.
+# A few minutes of what a driver and some dozens of buckets report.
 _LATEST_RECORDS = 5000
 
 
 @dataclass(frozen=True)
 class Status:
-    """How the job stands. told: its driver's last word, empty where it never said one; counts, retained: by stream.
+    """The state of the job. last: its driver's last report, empty where there is none; counts, retained: by stream.
 
-    heartbeat_seconds: since that word. batches: as the driver tells them, averaged over the last minute. latency: of
-    the latest alerts, from the event's `sent_at` to the alert's arrival on its topic; empty where none can tell.
-    pace: of the streams where events wait, how fast they come and are read. counts: since the checkpoint began;
-    retained: events still needed, by group-by (its fields with commas). rules: id to last version, its state and
-    stream, of those that are not retired.
+    heartbeat_seconds: since that report. batches: as the driver reports them, averaged over the last minute. latency:
+    of the latest alerts, from the event's `sent_at` to the alert's arrival on its topic; empty where none has both.
+    pace: of the streams where events wait, how fast they arrive and are read. counts: since the checkpoint began;
+    retained: events still needed, by group-by (its fields with commas). skipped: records that could not be used.
+    rules: id to last version, its state and stream, of those that are not retired.
     """
 
     running: bool
     heartbeat_seconds: float | None
-    told: dict[str, Any] = field(default_factory=dict)
+    last: dict[str, Any] = field(default_factory=dict)
     batches: dict[str, Any] = field(default_factory=dict)
     latency: dict[str, float] = field(default_factory=dict)
     pace: dict[str, Pace] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     retained: dict[str, dict[str, int]] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
     rules: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -51,40 +52,42 @@ class Status:
         return {
             "running": self.running,
             "heartbeat_seconds": self.heartbeat_seconds,
-            **{key: self.told.get(key) for key in keys},
+            **{key: self.last.get(key) for key in keys},
             "batches": self.batches,
             "latency": self.latency,
             "pace": {stream: found.as_dict() for stream, found in self.pace.items()},
             "counts": self.counts,
             "retained": self.retained,
+            "skipped": self.skipped,
             "rules": self.rules,
         }
 
 
 def read_status(settings: Settings) -> Status:
-    """How the job stands now. Raises KafkaError where its topics cannot be read."""
+    """The state of the job now. Raises KafkaError where its topics cannot be read."""
     state = JobState()
-    words: deque[dict[str, Any]] = deque(maxlen=_LATEST_WORDS)
+    reports: deque[dict[str, Any]] = deque(maxlen=_LATEST_REPORTS)
     with Reader(settings, settings.job_progress_topic) as reader:
         for record in reader.last(_LATEST_RECORDS):
             state.take(record)
-            if state.driver is not None and (not words or words[-1] is not state.driver):
-                words.append(state.driver)
+            if state.driver is not None and (not reports or reports[-1] is not state.driver):
+                reports.append(state.driver)
     if state.driver is None:
-        return Status(running=False, heartbeat_seconds=None)
+        return Status(running=False, heartbeat_seconds=None, skipped=dict(state.skipped.counts))
     now = time.time_ns() // 1000
     streams = list(state.driver["lag"])
-    of_run = [word for word in words if word["incarnation"] == state.driver["incarnation"]]
+    of_run = [report for report in reports if report["incarnation"] == state.driver["incarnation"]]
     paces = {stream: pace(of_run, stream) for stream in streams if state.driver["lag"][stream]["events"]}
     return Status(
         running=state.runs(now),
         heartbeat_seconds=round((now - state.driver["at"]) / 1_000_000, 3),
-        told=state.driver,
+        last=state.driver,
         batches=_batches(of_run),
         latency=_latency(settings),
         pace={stream: found for stream, found in paces.items() if found is not None},
         counts={stream: state.counts(stream) for stream in streams},
         retained={stream: state.retained(stream) for stream in streams},
+        skipped=dict(state.skipped.counts),
         rules=_rules(settings),
     )
 
@@ -98,23 +101,23 @@ def _rules(settings: Settings) -> dict[str, dict[str, Any]]:
     }
 
 
-def _batches(words: list[dict[str, Any]]) -> dict[str, Any]:
-    """Batches that had rows, of all these words as one; a part's mean is over batches."""
-    busy = [word for word in words if word["batches"]]
+def _batches(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Batches that had rows, of all these reports as one; a part's mean is over batches."""
+    busy = [report for report in reports if report["batches"]]
     if not busy:
         return {}
-    batches = sum(word["batches"] for word in busy)
+    batches = sum(report["batches"] for report in busy)
     parts = {
-        name: round(sum(word["parts_ms"].get(name, 0.0) * word["batches"] for word in busy) / batches, 1)
+        name: round(sum(report["parts_ms"].get(name, 0.0) * report["batches"] for report in busy) / batches, 1)
         for name in busy[-1]["parts_ms"]
     }
     return {
         "batches": batches,
-        "rows": sum(word["rows"] for word in busy),
+        "rows": sum(report["rows"] for report in busy),
         "parts_ms": parts,
-        "most_rows": max(word.get("most_rows", 0) for word in busy),
-        "slowest_ms": max(word["slowest_ms"] for word in busy),
-        "state_bytes": busy[-1]["state_bytes"],
+        "most_rows": max(report.get("most_rows", 0) for report in busy),
+        "slowest_ms": max(report["slowest_ms"] for report in busy),
+        "state_bytes": busy[-1].get("state_bytes", 0),
     }
 
 

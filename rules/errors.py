@@ -94,10 +94,17 @@ def caret(text: str, position: int, length: int) -> str:
     """Two lines: the part of `text` around `position`, and a line of carets under the `length` characters meant."""
     start = max(0, position - _EXCERPT_BEFORE)
     stop = min(len(text), position + length + _EXCERPT_AFTER, position + _EXCERPT_BEFORE + _EXCERPT_AFTER)
-    shown = "".join(" " if character.isspace() else character for character in text[start:stop])
+    shown = "".join(_one_column(character) for character in text[start:stop])
     before, after = "…" if start else "", "…" if stop < len(text) else ""
     marks = "^" * max(1, min(length, stop - position))
     return f"    {before}{shown}{after}\n    {' ' * (len(before) + position - start)}{marks}"
+
+
+def _one_column(character: str) -> str:
+    """A character as an excerpt shows it, above a line of carets: what a terminal would act upon is replaced."""
+    if character.isspace():
+        return " "
+    return character if character.isprintable() else "\N{REPLACEMENT CHARACTER}"
 
 
 def sentence(what: str, *, where: str = "", remedy: str = "") -> str:

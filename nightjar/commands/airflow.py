@@ -11,16 +11,15 @@ def register(app: typer.Typer) -> None:
 def airflow() -> None:
     """Run Airflow with nightjar's DAGs, on this machine and for it only, until Ctrl-C.
 
-    Its database, logs and the password are kept in `airflow` under `data_dir`, so that the next start goes on from
-    there. DAGs are paused until somebody switches them on.
+    Its database, logs and the password are kept in `airflow` under `data_dir`, so that the next start continues
+    with them. DAGs are paused until somebody switches them on.
     """
-    from rich.console import Console
-
+    from nightjar.console import line
     from nightjar.local_airflow import USER, LocalAirflow
     from nightjar.settings import load_settings
     from nightjar.stages import Stages, terminated_as_interrupt
 
-    stages = Stages(Console(stderr=True, highlight=False))
+    stages = Stages()
     running = LocalAirflow(load_settings())
     with terminated_as_interrupt():
         try:
@@ -31,12 +30,15 @@ def airflow() -> None:
                 running.start()
             password = running.new_password or f"in {running.password_file}"
             stages.console.print(
-                f"[bold green]Airflow is up[/] at {running.url} (user {USER}, password {password}). Ctrl-C stops it.",
+                line(
+                    ("Airflow is up", "bold green"),
+                    f" at {running.url} (user {USER}, password {password}). Ctrl-C stops it.",
+                ),
                 soft_wrap=True,
             )
             running.wait()
         except KeyboardInterrupt:
             return
         finally:
-            stages.console.print("[bold]==> stopping Airflow[/]")
+            stages.announce("Stopping", "Airflow")
             running.stop()

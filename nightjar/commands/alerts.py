@@ -1,11 +1,10 @@
 """`nightjar alerts tail`: alerts as they come."""
 
-import json
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(name="alerts", help="See what the job announces.", no_args_is_help=True)
+app = typer.Typer(name="alerts", help="See the alerts of the job.", no_args_is_help=True)
 
 
 def register(main: typer.Typer) -> None:
@@ -15,43 +14,46 @@ def register(main: typer.Typer) -> None:
 
 @app.callback()
 def _group() -> None:
-    """A group even while it has one command."""
+    """Keep the group while it has one command."""
 
 
 @app.command()
 def tail(
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Show the earlier ones first.")] = False,
-    rule: Annotated[str | None, typer.Option(help="Those of one rule alone.", show_default=False)] = None,
+    rule: Annotated[str | None, typer.Option(help="Those of one rule only.", show_default=False)] = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="End after so many.", show_default=False)
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the records as they are, one a line, with latency_ms.")
+        bool, typer.Option("--json", help="Print the records as they are, one per line, with latency_ms.")
     ] = False,
 ) -> None:
     """Show alerts as they come: event time, severity, rule, group, text, and the latency since the event was sent.
 
     Revisions and retractions are marked. Ends with Ctrl-C.
     """
-    from rich.console import Console
-
     from nightjar.alert_lines import alert_line, alert_of
-    from nightjar.reading import Reader
+    from nightjar.console import result_console, show_json
+    from nightjar.reading import Reader, Skipped
     from nightjar.settings import load_settings
 
     settings = load_settings()
-    console = Console(highlight=False)
+    console = result_console()
     shown = 0
+    skipped = Skipped()
     with Reader(settings, settings.alerts_topic) as reader:
         if not from_beginning:
             reader.to_end()
         for record in reader.follow():
             alert = alert_of(record)
-            if alert is None or rule not in (None, alert.record["rule_id"]):
+            if alert is None:
+                skipped.add(record, "not an alert")
+                continue
+            if rule not in (None, alert.record["rule_id"]):
                 continue
             if as_json:
                 latency = None if alert.latency is None else alert.latency / 1000
-                typer.echo(json.dumps({**alert.record, "latency_ms": latency}))
+                show_json({**alert.record, "latency_ms": latency})
             else:
                 console.print(alert_line(alert), soft_wrap=True)
             shown += 1

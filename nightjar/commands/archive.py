@@ -1,6 +1,5 @@
 """`nightjar archive`: Kafka to the lake."""
 
-import json
 from typing import Annotated
 
 import typer
@@ -18,12 +17,10 @@ def archive(
     ] = False,
 ) -> None:
     """Bring what is new on every topic to the Delta tables of the lake, each record exactly once."""
-    from rich.console import Console
-
     from lake.archive import archive as archived
     from lake.session import open_session
     from nightjar import logs
-    from nightjar.console import result_console
+    from nightjar.console import result_console, show_json
     from nightjar.lake_config import lake_config
     from nightjar.settings import load_settings
     from nightjar.sole import sole_writer
@@ -33,14 +30,14 @@ def archive(
     settings = load_settings()
     config = lake_config(settings, load_streams(settings.streams))
     logs.configure("warning")
-    stages = Stages(Console(stderr=True, highlight=False))
+    stages = Stages()
     with sole_writer(config.root):
         with stages.stage("Spark", "starting"):
             session = open_session(config)
         with stages.stage("Archive", f"{settings.bootstrap} to {config.root}"):
             done = archived(session, config, leave_out_deleted=leave_out_deleted)
     if as_json:
-        typer.echo(json.dumps({"seconds": done.seconds, "rows": done.rows}))
+        show_json({"seconds": done.seconds, "rows": done.rows})
         return
     console = result_console()
     for name, count in sorted(done.rows.items()):

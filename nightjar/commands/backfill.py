@@ -1,6 +1,5 @@
 """`nightjar backfill`: a past day evaluated again, compared with what the stream said, and corrected."""
 
-import json
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,8 +31,6 @@ def backfill(
     exit code is 1 where the gate refuses a run, with the expectations that do not hold and rows that break them;
     nothing of it is published then.
     """
-    from rich.console import Console
-
     from backfill.gating import docs_folder
     from backfill.run import STAGES, Run
     from expectations.findings import GateError
@@ -41,7 +38,7 @@ def backfill(
     from nightjar import logs
     from nightjar.backfill_config import backfill_config
     from nightjar.backfill_requests import days_of, request_of
-    from nightjar.console import result_console
+    from nightjar.console import result_console, show_json
     from nightjar.settings import load_settings
     from nightjar.sole import sole_writer
     from nightjar.stages import Stages
@@ -53,7 +50,7 @@ def backfill(
     options: dict[str, Any] = {"rules": rules, "groups": groups, "dry_run": dry_run, "publish": publish}
     requests = [request_of(wanted, streams, **options) for wanted in days_of(day, days)]
     logs.configure("warning")
-    stages = Stages(Console(stderr=True, highlight=False))
+    stages = Stages()
     found: list[tuple[date, dict[str, Any]]] = []
     with sole_writer(config.lake.root):
         with stages.stage("Spark", "starting"):
@@ -73,7 +70,7 @@ def backfill(
             behind = counts["published"] > 0  # a later day's late events may change what this one has corrected
             found.append((request.day, counts))
             if as_json:
-                typer.echo(json.dumps({"day": request.day.isoformat(), "run_id": request.run_id, **counts}))
+                show_json({"day": request.day.isoformat(), "run_id": request.run_id, **counts})
     if not as_json:
         console = result_console()
         console.print(_table(found, dry_run=dry_run))

@@ -1,6 +1,5 @@
 """`nightjar evaluate`: what rules conclude about a file of events, without any service."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,9 +38,9 @@ def evaluate(
     text with all their digits). Each rule applies from its `effective` time on, or from the beginning. Rules of other
     streams in the file are checked and left aside.
     """
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from nightjar.console import counted, progress_console, result_console, show_json
     from nightjar.evaluate import evaluate as evaluated
     from nightjar.evaluate import write_truth
     from nightjar.event_files import read_events
@@ -52,9 +51,11 @@ def evaluate(
 
     declared = load_streams(load_settings(**({} if streams is None else {"streams": streams})).streams)
     if stream not in declared:
-        raise SettingsError("is no declared stream", where=stream, remedy=did_you_mean(stream, declared, "Streams are"))
+        raise SettingsError(
+            "is not a declared stream", where=stream, remedy=did_you_mean(stream, declared, "Streams are")
+        )
     if out.suffix.lower() != ".parquet":
-        raise SettingsError("is no Parquet file by its name", where=str(out), remedy="Name it like violations.parquet")
+        raise SettingsError("is not named as a Parquet file", where=str(out), remedy="Name it like violations.parquet")
     if not out.parent.is_dir():
         raise SettingsError(
             "cannot be written: there is no such folder", where=str(out), remedy="Make it, or name another"
@@ -67,19 +68,20 @@ def evaluate(
         raise SettingsError(
             f"holds no rule on stream {stream}", where=str(rules), remedy=f"Its rules are on {others}: set --stream"
         )
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[shown]}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    texts = [TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[shown]")]
+    columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn())
+    with Progress(*columns, console=progress_console(), transient=True) as bar:
         task = bar.add_task(f"reading {events}", total=None, shown="")
         table = read_events(events, declared[stream])
-        bar.update(task, description="evaluating", shown=f"{table.num_rows:,} events")
+        bar.update(task, description="evaluating", shown=counted(table.num_rows, "event"))
         truth = evaluated(declared[stream], loaded, table)
         rows = truth.rows(every=measures)
-        bar.update(task, description=f"writing {out}", total=rows, shown=f"{rows:,} rows")
+        bar.update(task, description=f"writing {out}", total=rows, shown=counted(rows, "row"))
         write_truth(truth, out, every=measures, progress=lambda written: bar.advance(task, written))
     if as_json:
-        typer.echo(json.dumps({"out": str(out), "rows": rows, **_summary(truth)}))
+        show_json({"out": str(out), "rows": rows, **_summary(truth)})
     else:
-        Console().print(_shown(truth, f"{rows:,} rows in {out}"))
+        result_console().print(_shown(truth, f"{counted(rows, 'row')} in {out}"))
 
 
 def _summary(truth: "Truth") -> dict[str, object]:
@@ -101,8 +103,10 @@ def _summary(truth: "Truth") -> dict[str, object]:
 def _shown(truth: "Truth", title: str) -> "Table":
     from rich.table import Table
 
+    from nightjar.console import counted
+
     repeated = f", {truth.duplicates:,} of them repeated" if truth.duplicates else ""
-    table = Table(title=title, caption=f"{truth.events:,} events{repeated}", title_justify="left")
+    table = Table(title=title, caption=f"{counted(truth.events, 'event')}{repeated}", title_justify="left")
     table.add_column("rule")
     table.add_column("evaluated", justify="right")
     table.add_column("violations", justify="right")

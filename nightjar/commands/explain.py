@@ -7,9 +7,9 @@ import typer
 
 if TYPE_CHECKING:
     import polars as pl
-    from rich.console import Console
 
     from backfill.explanation import Explanation
+    from nightjar.console import SafeConsole
     from rules.streams import Stream
 
 _SHOWN = 40
@@ -32,7 +32,7 @@ def explain(
     Read from the lake: `nightjar archive` brings it up to date.
     """
     from backfill.explanation import explain as explained
-    from nightjar.console import result_console
+    from nightjar.console import result_console, show_json
     from nightjar.lake_config import lake_config
     from nightjar.settings import load_settings
     from rules.streams import load_streams
@@ -41,7 +41,7 @@ def explain(
     config = lake_config(settings, load_streams(settings.streams))
     found = explained(config, alert_id)
     if as_json:
-        typer.echo(json.dumps(_as_json(found), default=str))
+        show_json(_as_json(found))
     else:
         _show(result_console(), alert_id, found, None if every else _SHOWN)
 
@@ -63,37 +63,40 @@ def _as_json(found: "Explanation") -> dict[str, Any]:
     }
 
 
-def _show(console: "Console", alert_id: str, found: "Explanation", most: int | None) -> None:
+def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int | None) -> None:
     import yaml
 
+    from nightjar.console import counted, line
     from rules.model import rule_to_mapping
 
     version = found.version
-    verdict = "[bold green]holds[/]" if found.violated else "[bold red]does not hold[/]"
+    verdict = ("holds", "bold green") if found.violated else ("does not hold", "bold red")
     if found.measures is None:
-        verdict = "[bold red]its event is not in the lake[/]"
-    console.print(f"[bold]alert {alert_id}[/]  {verdict}", soft_wrap=True)
-    console.print(f"group {found.group}, event {found.event_id}", soft_wrap=True)
-    console.print(f"\n[bold]rule {version.rule.id} version {version.version}[/]")
+        verdict = ("its event is not in the lake", "bold red")
+    console.print(line((f"alert {alert_id}", "bold"), "  ", verdict), soft_wrap=True)
+    console.print(line(f"group {found.group}, event {found.event_id}"), soft_wrap=True)
+    console.print()
+    console.print(line((f"rule {version.rule.id} version {version.version}", "bold")), soft_wrap=True)
     written = yaml.safe_dump(rule_to_mapping(version.rule), sort_keys=False, allow_unicode=True, width=110)
-    console.print(written, markup=False, soft_wrap=True, end="")
+    console.print(written, soft_wrap=True, end="")
     if found.measures is not None:
-        console.print("\n[bold]measures at the event, by the lake[/]")
+        console.print()
+        console.print(line(("measures at the event, computed from the lake", "bold")))
         for name, value in found.measures.items():
-            console.print(f"  {name:<20} {value}", markup=False)
+            console.print(line(f"  {name:<20} {value}"), soft_wrap=True)
     fields = [*found.stream.fields, "arrival_time"]
     window = found.window if most is None else found.window.tail(most)
     left_out = found.window.height - window.height
-    title = f"the group's {found.window.height:,} events in the widest window"
+    title = f"the group's {counted(found.window.height, 'event')} in the widest window"
     shown = window.select(*fields, _late(found.stream))
     console.print(_table(shown, title + (f", the last {most} of them" if left_out else "")))
-    said = ["revision", "kind", "source", "cause", "emitted_at", "measures", "text"]
-    console.print(_table(found.revisions.select(said), "what was said of it"))
+    columns = ["revision", "kind", "source", "cause", "emitted_at", "measures", "text"]
+    console.print(_table(found.revisions.select(columns), "its revisions"))
     if found.outcomes.height:
         judged = ["day", "outcome", "cause", "stream_revision", "stream_measures", "measures"]
         console.print(_table(found.outcomes.select(judged), "what the backfill found"))
     else:
-        console.print("no backfill has judged it yet")
+        console.print("no backfill has covered it yet")
 
 
 def _late(stream: "Stream") -> "pl.Expr":
@@ -106,7 +109,9 @@ def _late(stream: "Stream") -> "pl.Expr":
 def _table(rows: "pl.DataFrame", title: str) -> Any:
     from rich.table import Table
 
+    from nightjar.console import line
+
     table = Table(*rows.columns, title=title, title_justify="left")
     for row in rows.iter_rows():
-        table.add_row(*("" if value is None else str(value).removesuffix("+00:00") for value in row))
+        table.add_row(*(line("" if value is None else str(value).removesuffix("+00:00")) for value in row))
     return table

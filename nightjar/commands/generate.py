@@ -1,6 +1,5 @@
 """`nightjar generate`: simulated events as Parquet files."""
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -35,9 +34,9 @@ def generate(
     """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
-    from rich.console import Console
     from rich.table import Table
 
+    from nightjar.console import line, progress_console, result_console, show_json
     from nightjar.generate import Options, Scenario
     from nightjar.generate import generate as simulate
 
@@ -58,19 +57,19 @@ def generate(
             f"cannot be made ({error.strerror})", where=str(out), remedy="Name another folder"
         ) from None
     written: dict[str, dict[str, int | str]] = {}
-    with Console(stderr=True).status(f"simulating {options.events:,} payments and their logins") as status:
+    with progress_console().status(f"simulating {options.events:,} payments and their logins") as status:
         for name, table in simulate(options).items():
             path = out / f"{name}.parquet"
-            status.update(f"writing {path}")
+            status.update(line(f"writing {path}"))
             pq.write_table(table, path, compression="zstd")
             counts = {
                 scenario.value: pc.sum(pc.equal(table["scenario"], scenario)).as_py() or 0 for scenario in Scenario
             }
             written[name] = {"file": str(path), "events": table.num_rows, **counts}
     if as_json:
-        typer.echo(json.dumps(written))
+        show_json(written)
         return
     shown = Table("file", "events", *Scenario, title=f"seed {options.seed}, {options.days} days from {start:%Y-%m-%d}")
     for row in written.values():
         shown.add_row(*(f"{value:,}" if isinstance(value, int) else value for value in row.values()))
-    Console().print(shown)
+    result_console().print(shown)

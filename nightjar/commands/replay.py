@@ -1,6 +1,5 @@
 """`nightjar replay`: a file of events, sent to Kafka as if they happened."""
 
-import json
 import math
 import time
 from pathlib import Path
@@ -47,7 +46,6 @@ def replay(
     events keep their times and the record's time stamp says when each arrived: the topics must then take the arrival
     from the producer (setting `arrival`), and days of history replay in minutes.
     """
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -58,6 +56,7 @@ def replay(
     )
 
     from nightjar import topics
+    from nightjar.console import progress_console, result_console, show_json
     from nightjar.event_files import read_events
     from nightjar.replay import ReplayOptions, replay_batches, send
     from nightjar.settings import load_settings
@@ -67,7 +66,9 @@ def replay(
     settings = load_settings(**({} if streams is None else {"streams": streams}))
     declared = load_streams(settings.streams)
     if stream not in declared:
-        raise SettingsError("is no declared stream", where=stream, remedy=did_you_mean(stream, declared, "Streams are"))
+        raise SettingsError(
+            "is not a declared stream", where=stream, remedy=did_you_mean(stream, declared, "Streams are")
+        )
     if keep_times and settings.arrival != "producer":
         raise SettingsError(
             "the topics take arrivals from the broker, so every kept event time would be late",
@@ -75,7 +76,7 @@ def replay(
             remedy="Set arrival = producer (NIGHTJAR_ARRIVAL=producer) for the topics of a replay",
         )
     faster = _speed(speed)
-    console = Console(stderr=True)
+    console = progress_console()
     with console.status(f"reading {file}"):
         table = read_events(file, declared[stream])
     options = ReplayOptions(
@@ -92,7 +93,7 @@ def replay(
     records, batches = replay_batches(table, declared[stream], options)
     topics.ensure(settings, declared.values())
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -109,9 +110,9 @@ def replay(
             progress=lambda count: bar.advance(task, count),
         )
     if as_json:
-        typer.echo(json.dumps(report.as_dict()))
+        show_json(report.as_dict())
     else:
-        Console().print(report.table())
+        result_console().print(report.table())
 
 
 def _speed(text: str) -> float:

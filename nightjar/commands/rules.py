@@ -1,6 +1,5 @@
-"""`nightjar rules`: checking and publishing rules, steering them, and seeing what is published."""
+"""`nightjar rules`: checking, publishing, pausing and listing rules."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +10,9 @@ from rules.errors import NightjarError, SettingsError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.console import Console
+    from rich.text import Text
 
+    from nightjar.console import SafeConsole
     from nightjar.published import Told
     from nightjar.settings import Settings
     from rules.model import Rule
@@ -23,12 +23,20 @@ Files = Annotated[list[Path], typer.Argument(help="Files of rules, YAML or JSON.
 RuleId = Annotated[str, typer.Argument(help="The rule's id.", show_default=False)]
 Wait = Annotated[bool, typer.Option("--wait", help="Show the job's answers until each rule is active or rejected.")]
 Timeout = Annotated[float, typer.Option(min=1, help="Longest wait for the answers, in seconds.")]
+Reason = Annotated[
+    str | None, typer.Option(help="Why; kept with the version, for `rules list` and the lake.", show_default=False)
+]
+Author = Annotated[str | None, typer.Option(help="Who. Default: the login name.", show_default=False)]
 Effective = Annotated[
     str | None,
     typer.Option(help="Event time from which it holds, like 2026-04-01T12:00:00Z. Default: now.", show_default=False),
 ]
 
-app = typer.Typer(name="rules", help="Publish rules, steer them, and see what is published.", no_args_is_help=True)
+app = typer.Typer(
+    name="rules",
+    help="Check and publish rules, pause or retire them, and list what is published.",
+    no_args_is_help=True,
+)
 
 
 def register(main: typer.Typer) -> None:
@@ -43,66 +51,82 @@ def check(
         Path | None,
         typer.Option(help="TOML file of stream declarations, instead of the configured.", show_default=False),
     ] = None,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(help="Events a day of a stream, as STREAM=NUMBER. May be repeated.", show_default=False),
+    ] = None,
+    rates: Annotated[Path | None, typer.Option(help="TOML file of them: STREAM = NUMBER.", show_default=False)] = None,
 ) -> None:
-    """Say everything that is wrong with rules, each with its place and a remedy; the exit code is 2 if anything is.
+    """Report everything that is wrong with rules, each with its place and a remedy; the exit code is 2 if anything is.
 
-    Nothing needs to run for it.
+    Nothing needs to run for it. Where a stream's events a day are given, or the lake holds them, it also estimates how
+    many events each rule retains (events a day x widest window) and refuses more than `max_retained_events`.
     """
+    from nightjar.console import counted, result_console, show_error
+    from nightjar.retention import estimates, given_rates
     from nightjar.settings import load_settings
     from rules.model import load_rules
     from rules.streams import load_streams
 
-    declared = load_streams(load_settings(**({} if streams is None else {"streams": streams})).streams)
+    settings = load_settings(**({} if streams is None else {"streams": streams}))
+    declared = load_streams(settings.streams)
+    given = given_rates(rate or [], rates, declared)
+    console = result_console()
     refusals: list[NightjarError] = []
     for file in files:
         try:
             found = load_rules(file, declared)
+            retained = estimates(settings, declared, found, given, where=str(file))
         except NightjarError as refusal:
             refusals.append(refusal)
             continue
-        typer.echo(f"{file}: {len(found)} rule{'s'[: len(found) != 1]}: {', '.join(rule.id for rule in found)}")
+        console.print(f"{file}: {counted(len(found), 'rule')}: {', '.join(rule.id for rule in found)}", soft_wrap=True)
+        for rule_id, events in retained.items():
+            console.print(f"    {rule_id} retains about {counted(events, 'event')}", soft_wrap=True)
     for refusal in refusals:
-        typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
-        typer.echo(str(refusal), err=True)
+        show_error(refusal)
     if refusals:
         raise typer.Exit(2)
 
 
 @app.command()
-def publish(files: Files, wait: Wait = False, timeout: Timeout = 60.0) -> None:
+def publish(
+    files: Files, reason: Reason = None, author: Author = None, wait: Wait = False, timeout: Timeout = 60.0
+) -> None:
     """Check rules and publish those that are new or changed; each becomes a version of its own.
 
     With --wait the job's answers are shown until each rule is active; the exit code is 1 if one was rejected.
     """
-    from rich.console import Console
-
     from nightjar import published
-    from rules.model import rule_to_mapping
+    from nightjar.console import result_console
+    from rules.model import parse_rule, rule_to_mapping
 
     settings, streams = _configured()
     found = _read(files, streams)
     book, _ = published.expected_book(settings, streams)
-    console = Console(highlight=False)
+    console = result_console()
     changed = []
     for rule in found:
         if published.unchanged(book, rule):
             newest = book.ruleset.of_rule(rule.id)[-1]
             console.print(f"{rule.id}  unchanged: it is version {newest.version}", soft_wrap=True)
         else:
-            changed.append(rule_to_mapping(rule))
+            message = rule_to_mapping(rule)
+            message |= _provenance(author or rule.author, reason or rule.reason)
+            changed.append(rule_to_mapping(parse_rule(message, streams)))
     _send(settings, changed, console, wait=wait, timeout=timeout)
 
 
 @app.command("list")
 def list_rules(
-    every: Annotated[bool, typer.Option("--all", help="Every version, not the last of each rule alone.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every version, not only the last of each rule.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array of versions.")] = False,
 ) -> None:
-    """Show what is published: versions, states, and from which event time on they hold."""
+    """Show what is published: versions, states, from which event time they apply, by whom and why."""
     from rich.table import Table
 
     from nightjar import published
-    from nightjar.console import result_console
+    from nightjar.console import line, result_console, show_json
     from rules.model import rule_to_mapping
     from streaming.rulebook import effective_text
 
@@ -118,13 +142,17 @@ def list_rules(
                 "state": version.rule.state.value,
                 "effective": effective_text(version),
                 "answered": (version.rule.id, version.version) not in unanswered,
+                "author": version.rule.author,
+                "reason": version.rule.reason,
                 "rule": rule_to_mapping(version.rule),
             }
             for version in shown
         ]
-        typer.echo(json.dumps(rows))
+        show_json(rows)
         return
-    table = Table("rule", "version", "state", "stream", "group by", "severity", "holds from (event time)")
+    table = Table("rule", "version", "state", "stream", "group by", "severity", "applies from (event time)")
+    table.add_column("author", overflow="fold")
+    table.add_column("reason", overflow="fold")
     for version in shown:
         rule = version.rule
         table.add_row(
@@ -135,6 +163,8 @@ def list_rules(
             ", ".join(rule.group_by) or "(all)",
             rule.severity.value,
             _holds_from(version, answered=(rule.id, version.version) not in unanswered),
+            line(rule.author or ""),
+            line(rule.reason or ""),
         )
     result_console().print(table if shown else "No rule is published: `nightjar rules publish FILE` does.")
 
@@ -147,16 +177,14 @@ def diff(file: Annotated[Path, typer.Argument(help="A file of rules.", show_defa
     """
     import difflib
 
-    from rich.console import Console
-    from rich.text import Text
-
     from nightjar import published
+    from nightjar.console import counted, line, result_console
     from rules.model import State
 
     settings, streams = _configured()
     found = _read([file], streams)
     book, _ = published.expected_book(settings, streams)
-    console = Console(highlight=False)
+    console = result_console()
     same = True
     for rule in found:
         versions = book.ruleset.of_rule(rule.id)
@@ -165,41 +193,70 @@ def diff(file: Annotated[Path, typer.Argument(help="A file of rules.", show_defa
         same = False
         before = _lines(versions[-1].rule) if versions else []
         title = f"{rule.id} version {versions[-1].version}" if versions else "(not published)"
-        for line in difflib.unified_diff(before, _lines(rule), title, f"{rule.id} in {file}", lineterm="", n=99):
-            style = "green" if line.startswith("+") else "red" if line.startswith("-") else ""
-            console.print(Text(line, style=style), soft_wrap=True)
+        for each in difflib.unified_diff(before, _lines(rule), title, f"{rule.id} in {file}", lineterm="", n=99):
+            style = "green" if each.startswith("+") else "red" if each.startswith("-") else ""
+            console.print(line((each, style)), soft_wrap=True)
     named = {rule.id for rule in found}
     for version in {version.rule.id: version for version in book.ruleset.versions}.values():
         if version.rule.id not in named and version.rule.state is not State.RETIRED:
             same = False
-            console.print(f"{version.rule.id} version {version.version} is published and not in {file}")
+            text = f"{version.rule.id} version {version.version} is published and not in {file}"
+            console.print(line(text), soft_wrap=True)
     if not same:
         raise typer.Exit(1)
-    console.print(f"{len(found)} rules, as published")
+    console.print(f"{counted(len(found), 'rule')}, as published")
 
 
 @app.command()
-def pause(rule_id: RuleId, effective: Effective = None, wait: Wait = False, timeout: Timeout = 60.0) -> None:
-    """Stop looking for a rule's violations; it keeps its history."""
-    _control("pause", rule_id, effective, wait=wait, timeout=timeout)
+def pause(
+    rule_id: RuleId,
+    effective: Effective = None,
+    reason: Reason = None,
+    author: Author = None,
+    wait: Wait = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Stop evaluating a rule; it keeps its history."""
+    _control("pause", rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
 
 
 @app.command()
-def resume(rule_id: RuleId, effective: Effective = None, wait: Wait = False, timeout: Timeout = 60.0) -> None:
+def resume(
+    rule_id: RuleId,
+    effective: Effective = None,
+    reason: Reason = None,
+    author: Author = None,
+    wait: Wait = False,
+    timeout: Timeout = 60.0,
+) -> None:
     """Make a rule active again, whatever state it is in."""
-    _control("resume", rule_id, effective, wait=wait, timeout=timeout)
+    _control("resume", rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
 
 
 @app.command()
-def shadow(rule_id: RuleId, effective: Effective = None, wait: Wait = False, timeout: Timeout = 60.0) -> None:
-    """Go on evaluating a rule, with alerts that are marked as shadow."""
-    _control("shadow", rule_id, effective, wait=wait, timeout=timeout)
+def shadow(
+    rule_id: RuleId,
+    effective: Effective = None,
+    reason: Reason = None,
+    author: Author = None,
+    wait: Wait = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Keep evaluating a rule, with alerts that are marked as shadow."""
+    _control("shadow", rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
 
 
 @app.command()
-def retire(rule_id: RuleId, effective: Effective = None, wait: Wait = False, timeout: Timeout = 60.0) -> None:
-    """End a rule for good; its history is let go."""
-    _control("retire", rule_id, effective, wait=wait, timeout=timeout)
+def retire(
+    rule_id: RuleId,
+    effective: Effective = None,
+    reason: Reason = None,
+    author: Author = None,
+    wait: Wait = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """End a rule for good; its history is dropped."""
+    _control("retire", rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
 
 
 def _configured() -> "tuple[Settings, Mapping[str, Stream]]":
@@ -226,28 +283,42 @@ def _read(files: list[Path], streams: "Mapping[str, Stream]") -> "list[Rule]":
     return [rule for _, rule in found.values()]
 
 
-def _control(control: str, rule_id: str, effective: str | None, *, wait: bool, timeout: float) -> None:
-    from rich.console import Console
+def _provenance(author: str | None, reason: str | None) -> dict[str, str]:
+    """Who publishes and why, as keys of a message; an author that is not given is who is logged in."""
+    import getpass
 
+    if author is None:
+        try:
+            author = getpass.getuser()
+        except (KeyError, OSError):  # no name belongs to the user, as in some containers
+            author = None
+    return {key: text for key, text in (("author", author), ("reason", reason)) if text}
+
+
+def _control(
+    control: str, rule_id: str, effective: str | None, provenance: dict[str, str], *, wait: bool, timeout: float
+) -> None:
     from nightjar import published
+    from nightjar.console import result_console
     from rules.publication import Answer, judge
 
     settings, streams = _configured()
     message = {"control": control, "rule": rule_id} | ({} if effective is None else {"effective": effective})
+    message |= provenance
     book, _ = published.expected_book(settings, streams)
     made, status = judge(book, message, 0, streams)
     if status.answer is Answer.REJECTED:
         raise NightjarError("\n".join(status.reasons), where=f"{control} {rule_id}")
-    console = Console(highlight=False)
+    console = result_console()
     if made is None:
         state = book.of_rule(rule_id)[-1].rule.state
-        console.print(f"{rule_id}  unchanged: version {status.rule_version} is {state.value}")
+        console.print(f"{rule_id}  unchanged: version {status.rule_version} is {state.value}", soft_wrap=True)
         return
     _send(settings, [message], console, wait=wait, timeout=timeout)
 
 
 def _send(
-    settings: "Settings", messages: list[dict[str, Any]], console: "Console", *, wait: bool, timeout: float
+    settings: "Settings", messages: list[dict[str, Any]], console: "SafeConsole", *, wait: bool, timeout: float
 ) -> None:
     from nightjar import published
     from rules.publication import Answer
@@ -257,7 +328,8 @@ def _send(
     if not wait:
         published.send(settings, messages)
         for message in messages:
-            console.print(f"{message.get('id') or message['rule']}  published on {settings.rules_topic}")
+            text = f"{message.get('id') or message['rule']}  published on {settings.rules_topic}"
+            console.print(text, soft_wrap=True)
         return
     rejected = False
     with published.Answers(settings) as answers:
@@ -269,11 +341,15 @@ def _send(
         raise typer.Exit(1)
 
 
-def _answer(told: "Told") -> str:
+def _answer(told: "Told") -> "Text":
+    from rich.text import Text
+
+    from nightjar.console import line
+
     version = "" if told.version is None else f" version {told.version}"
-    since = "" if told.effective is None else f", holds from {told.effective}"
-    reasons = "".join(f"\n    {reason}" for reason in told.reasons)
-    return f"{told.rule_id}{version}  {told.answer}{since}{reasons}"
+    since = "" if told.effective is None else f", applies from {told.effective}"
+    reasons = [line(f"    {each}") for reason in told.reasons for each in reason.split("\n")]
+    return Text("\n").join([line(f"{told.rule_id}{version}  {told.answer}{since}"), *reasons])
 
 
 def _holds_from(version: "RuleVersion", *, answered: bool) -> str:
@@ -288,7 +364,8 @@ def _holds_from(version: "RuleVersion", *, answered: bool) -> str:
 def _lines(rule: "Rule") -> list[str]:
     import yaml
 
-    from rules.model import rule_to_mapping
+    from rules.model import PROVENANCE, rule_to_mapping
 
-    text: str = yaml.safe_dump(rule_to_mapping(rule), sort_keys=False, allow_unicode=True, width=110)
+    written = {key: value for key, value in rule_to_mapping(rule).items() if key not in PROVENANCE}
+    text: str = yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=110)
     return text.splitlines()

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from nightjar.cases import Case, Difference, Outcome
+    from nightjar.console import SafeConsole
 
 
 def register(app: typer.Typer) -> None:
@@ -27,13 +26,12 @@ def simulate(
 
     Exits with 1 where something is not as expected, and shows the difference row by row. docs/cases.md is the format.
     """
-    from rich.console import Console
-
     from nightjar.cases import check, find_cases, load_case
+    from nightjar.console import counted, result_console, show_json
     from nightjar.simulate import simulate as played
 
     loaded = [load_case(path) for path in find_cases(cases)]
-    console = Console(highlight=False, soft_wrap=True)
+    console = result_console()
     failed = 0
     for case in loaded:
         outcome = played(case)
@@ -41,70 +39,81 @@ def simulate(
         failed += bool(differences)
         if as_json:
             compared = [difference.as_dict() for difference in differences]
-            typer.echo(json.dumps({"case": case.origin, **outcome.as_dict(), "differences": compared}))
+            show_json({"case": case.origin, **outcome.as_dict(), "differences": compared})
         else:
             _show(console, case, outcome, differences, in_full=len(loaded) == 1)
     if not as_json and len(loaded) > 1:
-        console.print(f"{len(loaded) - failed} of {len(loaded)} cases as expected")
+        console.print(f"{len(loaded) - failed} of {counted(len(loaded), 'case')} as expected")
     if failed:
         raise typer.Exit(1)
 
 
 def _show(
-    console: "Console", case: "Case", outcome: "Outcome", differences: "list[Difference]", *, in_full: bool
+    console: "SafeConsole", case: "Case", outcome: "Outcome", differences: "list[Difference]", *, in_full: bool
 ) -> None:
+    from nightjar.console import line
+
     checked = bool(case.expect.rows) or case.expect.state is not None
-    verdict = "[bold red]FAIL[/]" if differences else "[bold green]ok[/]" if checked else "[bold]ran[/]"
-    console.print(verdict, _escaped(case.title), f"[dim]{_escaped(case.origin)}[/]")
+    verdict = ("FAIL", "bold red") if differences else ("ok", "bold green") if checked else ("ran", "bold")
+    console.print(line(verdict, f" {case.title} ", (case.origin, "dim")), soft_wrap=True)
     for difference in differences:
         _show_difference(console, difference)
     if in_full:
         _show_outcome(console, outcome)
 
 
-def _show_difference(console: "Console", difference: "Difference") -> None:
+def _show_difference(console: "SafeConsole", difference: "Difference") -> None:
     came = difference.got is not None
     if difference.expected is None:
-        said = "came and was not expected"
+        verdict = "was not expected"
     else:
-        said = "not as expected" if came else "was expected and did not come"
-    console.print(f"  [bold]{_escaped(difference.section)}[/]: {said}")
+        verdict = "not as expected" if came else "was expected and is missing"
+    _say(console, f": {verdict}", title=f"  {difference.section}")
     if difference.expected is not None:
-        console.print(f"    expected  {_escaped(_line(difference.expected))}")
+        _say(console, f"    expected  {_json(difference.expected)}")
     if came:
-        console.print(f"    got       {_escaped(_line(difference.got))}")
+        _say(console, f"    got       {_json(difference.got)}")
     for mismatch in difference.mismatches:
-        got = "nothing" if mismatch.got is None else _line(mismatch.got)
-        compared = f"expected {_line(mismatch.expected)}, got {got}"
-        console.print(f"    [yellow]{_escaped(mismatch.path)}[/]: {_escaped(compared)}")
+        got = "nothing" if mismatch.got is None else _json(mismatch.got)
+        compared = f": expected {_json(mismatch.expected)}, got {got}"
+        _say(console, compared, title=f"    {mismatch.path}", style="yellow")
 
 
-def _show_outcome(console: "Console", outcome: "Outcome") -> None:
+def _show_outcome(console: "SafeConsole", outcome: "Outcome") -> None:
+    from nightjar.console import counted
+
     for alert in outcome.alerts:
         _show_alert(console, alert, alert["emitted_at"].replace(".000000", ""))
     for alert in outcome.corrections:
         _show_alert(console, alert, f"at night, {alert['cause']}:")
     for record in outcome.rule_status:
         version = "" if record["rule_version"] is None else f" v{record['rule_version']}"
-        reasons = "".join(f"\n    {reason}" for reason in record["reasons"])
-        console.print(f"  {record['status']} {_escaped(str(record['rule_id']))}{version}{_escaped(reasons)}")
+        _say(console, f"  {record['status']} {record['rule_id']}{version}")
+        for reason in record["reasons"]:
+            for each in reason.split("\n"):
+                _say(console, f"    {each}")
     for record in outcome.late:
-        console.print(f"  late: {_escaped(_line(record['event']))}")
+        _say(console, f"  late: {_json(record['event'])}")
     for record in outcome.quarantine:
-        console.print(f"  quarantine: {record['reason']}: {_escaped(record['detail'])}")
+        _say(console, f"  quarantine: {record['reason']}: {record['detail']}")
     for stream, groups in outcome.state.items():
         for group, rows in groups.items():
-            console.print(f"  state: {rows} events of {stream} by {group or 'nothing'}")
+            _say(console, f"  state: {counted(rows, 'event')} of {stream} by {group or 'nothing'}")
 
 
-def _show_alert(console: "Console", alert: dict[str, Any], when: str) -> None:
+def _show_alert(console: "SafeConsole", alert: dict[str, Any], when: str) -> None:
     rule = f"{alert['rule_id']} v{alert['rule_version']}" + _unless_active(alert["rule_state"])
     group = f" of {_pairs(alert['group'])}" if alert["group"] else ""
-    said = f"{when} {alert['kind']} {alert['revision']}: {rule} at {alert['event_id']}{group}"
-    console.print(f"  [bold]{_escaped(said)}[/]")
+    _say(console, title=f"  {when} {alert['kind']} {alert['revision']}: {rule} at {alert['event_id']}{group}")
     for text in (_pairs(alert["measures"]), alert["text"]):
         if text:
-            console.print(f"    {_escaped(text)}")
+            _say(console, f"    {text}")
+
+
+def _say(console: "SafeConsole", text: str = "", *, title: str = "", style: str = "bold") -> None:
+    from nightjar.console import line
+
+    console.print(line((title, style), text), soft_wrap=True)
 
 
 def _unless_active(state: str) -> str:
@@ -115,13 +124,7 @@ def _pairs(row: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in row.items())
 
 
-def _line(value: Any) -> str:
+def _json(value: Any) -> str:
     from nightjar.cases.documents import json_text
 
     return json_text(value)
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -1,6 +1,5 @@
-"""`nightjar stream`: the job, in the foreground, and its checkpoint made anew."""
+"""`nightjar stream`: the job, in the foreground, and rebuilding its checkpoint."""
 
-import json
 from typing import Annotated
 
 import typer
@@ -15,9 +14,9 @@ def register(main: typer.Typer) -> None:
 
 @app.callback()
 def stream(context: typer.Context) -> None:
-    """Run the job: events and rules from Kafka, alerts to Kafka, until it is told to stop.
+    """Run the job: events and rules from Kafka, alerts to Kafka, until it is stopped.
 
-    SIGTERM and Ctrl-C end it cleanly: it finishes its batch, and the next start goes on from there.
+    SIGTERM and Ctrl-C end it cleanly: it finishes its batch, and the next start resumes from there.
     """
     if context.invoked_subcommand is not None:
         return
@@ -45,14 +44,12 @@ def rebuild(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Make the job's checkpoint anew from the lake, so that another release or other settings can go on from it.
+    """Rebuild the job's checkpoint from the lake, so that another release or other settings can resume from it.
 
-    The job must not run. Until the new checkpoint is whole the old one stays as it is.
+    The job must not run. Until the new checkpoint is complete the old one stays as it is.
     """
-    from rich.console import Console
-
     from nightjar import logs
-    from nightjar.console import result_console
+    from nightjar.console import counted, result_console, show_json
     from nightjar.rebuild import rebuild as rebuilt
     from nightjar.settings import load_settings
     from nightjar.stages import Stages
@@ -61,14 +58,16 @@ def rebuild(
     configured = load_settings()
     settings = configured if buckets is None else load_settings(buckets=buckets)
     logs.configure("warning")
-    done = rebuilt(settings, load_streams(settings.streams), Stages(Console(stderr=True, highlight=False)))
+    done = rebuilt(settings, load_streams(settings.streams), Stages())
     if as_json:
-        typer.echo(json.dumps({"buckets": settings.buckets, "events": done.events, "alerts": done.announcements,
-                               "begins": done.begins}))  # fmt: skip
+        show_json({"buckets": settings.buckets, "events": done.events, "alerts": done.announcements,
+                   "begins": done.begins})  # fmt: skip
         return
     console = result_console()
     console.print(
-        f"The checkpoint in {settings.checkpoint} is new: {done.events:,} events, {done.announcements:,} alerts."
+        f"The checkpoint in {settings.checkpoint} is rebuilt: {counted(done.events, 'event')}, "
+        f"{counted(done.announcements, 'alert')}.",
+        soft_wrap=True,
     )
     if settings.buckets != configured.buckets:
         console.print(f"It has {settings.buckets} buckets: set buckets = {settings.buckets} before `nightjar stream`.")

@@ -16,13 +16,12 @@ def register(app: typer.Typer) -> None:
 
 
 def up() -> None:
-    """Start a local Kafka (unless bootstrap_servers names one), make the topics, and run the job until Ctrl-C.
+    """Start a local Kafka (unless bootstrap_servers names one), create the topics, and run the job until Ctrl-C.
 
-    Everything local is kept in `data_dir`, so that the next start goes on from there.
+    Everything local is kept in `data_dir`, so that the next start resumes from there.
     """
-    from rich.console import Console
-
     from nightjar import topics
+    from nightjar.console import line
     from nightjar.job_process import JobProcess
     from nightjar.job_watch import await_running
     from nightjar.local_kafka import LocalKafka
@@ -34,7 +33,7 @@ def up() -> None:
     settings = load_settings()
     streams = load_streams(settings.streams)
     refuse_running(settings.checkpoint.resolve())
-    stages = Stages(Console(stderr=True, highlight=False))
+    stages = Stages()
     with terminated_as_interrupt(), ExitStack() as started:
         environment = {}
         if settings.bootstrap_servers:
@@ -42,23 +41,26 @@ def up() -> None:
         else:
             with stages.stage("Kafka", f"starting a local broker; its data and its log are in {settings.kafka_dir}"):
                 broker = LocalKafka(settings)
-                started.callback(_stop, stages, "stopping Kafka", broker.stop)
+                started.callback(_stop, stages, "Kafka", broker.stop)
                 broker.start()
                 settings = broker.settings
                 environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": broker.bootstrap, "NIGHTJAR_KAFKA": "{}"}
                 stages.say(f"listening on {broker.bootstrap}")
-        with stages.stage("Topics", "making those that are missing"):
+        with stages.stage("Topics", "creating those that are missing"):
             made = topics.ensure(settings, streams.values())
-            stages.say(f"made {', '.join(made)}" if made else "all there")
+            stages.say(f"created {', '.join(made)}" if made else "all exist")
         job = JobProcess(settings.data_dir / "job.log", environment)
         with stages.stage("Job", f"starting Spark; its log is {job.log}"):
-            started.callback(_stop, stages, "stopping the job, which finishes its batch", job.stop)
+            started.callback(_stop, stages, "the job, which finishes its batch", job.stop)
             job.start()
             with stages.waiting("half a minute on a slow machine"):
                 await_running(settings, job)
         stages.console.print(
-            "[bold green]nightjar is up.[/] Publish rules with `nightjar rules publish FILE`, watch with "
-            "`nightjar alerts tail` and `nightjar status`. Ctrl-C stops everything.",
+            line(
+                ("nightjar is up.", "bold green"),
+                " Publish rules with `nightjar rules publish FILE`, watch with `nightjar alerts tail` and "
+                "`nightjar status`. Ctrl-C stops everything.",
+            ),
             soft_wrap=True,
         )
         try:
@@ -70,5 +72,5 @@ def up() -> None:
 
 
 def _stop(stages: "Stages", doing: str, stop: Callable[[], object]) -> None:
-    stages.console.print(f"[bold]==> {doing}[/]")
+    stages.announce("Stopping", doing)
     stop()

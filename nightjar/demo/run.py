@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from nightjar import job_watch, published, topics
 from nightjar.alert_lines import Alert, alert_line
+from nightjar.console import SafeConsole, counted, line
 from nightjar.demo import report
 from nightjar.demo.ground import own_settings
 from nightjar.demo.history import History, draw_history
@@ -42,7 +42,7 @@ _ANSWER_SECONDS = 60.0
 _DRAIN_SECONDS = 120.0
 
 
-def run(console: Console) -> bool:
+def run(console: SafeConsole) -> bool:
     """Run all of it; whether everything held.
 
     Raises NightjarError where something could not be done; whatever was started is stopped, whatever was written
@@ -64,19 +64,19 @@ def run(console: Console) -> bool:
                 night = pass_nights(stages, settings, streams, history)
                 corrected = _corrected(settings, streams, history)
             except KeyboardInterrupt:
-                stages.console.print("[bold]==> Interrupted[/]  [dim]everything is stopped and removed[/]")
+                stages.announce("Interrupted", "everything is stopped and removed")
                 raise
-            stages.console.print("[bold]==> Stopping[/]  [dim]Kafka[/]")
+            stages.announce("Stopping", "Kafka")
     return _show(console, history, outcome, night, corrected)
 
 
 @contextmanager
-def _log_shown_on_failure(console: Console, job: JobProcess) -> Iterator[None]:
+def _log_shown_on_failure(console: SafeConsole, job: JobProcess) -> Iterator[None]:
     try:
         yield
     except NightjarError as failure:
         if not isinstance(failure, JobProcessError | job_watch.JobNotThereError):  # which show it already
-            console.print(f"the job's log ends:\n{job.tail()}", style="red", markup=False, soft_wrap=True)
+            console.print(f"the job's log ends:\n{job.tail()}", style="red", soft_wrap=True)
         raise
 
 
@@ -87,7 +87,7 @@ def _start(
         broker = running.enter_context(LocalKafka(settings, short_lived=True))
         settings = broker.settings
         stages.say(f"listening on {broker.bootstrap}")
-    with stages.stage("Topics", "made so that the replay says when a record arrived"):
+    with stages.stage("Topics", "created so that the replay gives each record its arrival"):
         stages.say(", ".join(topics.ensure(settings, streams.values())))
     environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap}
     job = JobProcess(settings.data_dir / "job.log", environment, settings.data_dir)
@@ -108,7 +108,7 @@ def _play(
             _say_answers(stages.say, answers, messages)
     with ExitStack() as shown:
         bar = Progress(
-            TextColumn("    {task.description}"),
+            TextColumn("    {task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -118,12 +118,12 @@ def _play(
         )
         replay = _Replay(settings, streams, history, bar)
         with stages.stage(
-            "Replay", f"{history.records:,} records at {SPEED:,.0f} times the speed; alerts as they come"
+            "Replay", f"{counted(history.records, 'record')} at {SPEED:,.0f} times the speed; alerts as they come"
         ):
             watch = shown.enter_context(Watch(settings, replay.show))
             with bar:
                 replay.play(job)
-        with stages.stage("Rest", "the job reads and says what is left"):
+        with stages.stage("Rest", "the job reads what is left"):
             with stages.waiting("until it has committed everything"):
                 state = job_watch.await_consumed(settings, history.streams, job, _DRAIN_SECONDS)
             tally, batches = watch.finish(), read_status(settings).batches
@@ -149,7 +149,7 @@ def _compared(settings: Settings, streams: dict[str, Stream], history: History, 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What the job said, what it counted, what its batches took, and how it compares with the truth, by stream."""
+    """Alerts and counts of the job, what its batches took, and how it compares with the truth, by stream."""
 
     tally: Tally
     state: JobState
@@ -178,7 +178,7 @@ class _Replay:
         ]
         with published.Answers(self.settings) as answers:
             self._say(
-                f"[bold]publishing {' and '.join(rule['id'] for rule in changes)}, to hold from {since:%d %b %H:%M}[/]"
+                f"publishing {' and '.join(rule['id'] for rule in changes)}, effective from {since:%d %b %H:%M}", "bold"
             )
             published.send(self.settings, changes, history.change_published)
             send(history.change_published, history.change_holds)
@@ -187,38 +187,38 @@ class _Replay:
 
     def show(self, alert: Alert) -> None:
         """An alert as it comes."""
-        self.bar.console.print("   ", alert_line(alert), soft_wrap=True)
+        self.bar.console.print(line("    ").append_text(alert_line(alert)), soft_wrap=True)
 
     def _send(self, begin: int, end: int, *, advance: Callable[[int], object], job: JobProcess) -> None:
         job.check()
         parts = self.history.part(begin, end)
         send_together(self.settings, self.streams, parts, speed=SPEED, begins=begin, progress=advance)
 
-    def _say(self, text: str) -> None:
-        self.bar.console.print(f"    {text}", soft_wrap=True)
+    def _say(self, text: str, style: str = "") -> None:
+        self.bar.console.print(line((f"    {text}", style)), soft_wrap=True)
 
 
 def _say_answers(say: Callable[[str], None], answers: published.Answers, messages: list[dict[str, object]]) -> None:
     """Show the answers until all are settled. Raises NightjarError where a rule is rejected."""
     for told in answers.until_settled(messages, _ANSWER_SECONDS):
         if told.answer is Answer.REJECTED:
-            raise NightjarError("\n".join(told.reasons), where=f"rule {told.rule_id}", remedy="Mend the example")
+            raise NightjarError("\n".join(told.reasons), where=f"rule {told.rule_id}", remedy="Correct the example")
         if told.answer is Answer.ACTIVE:
-            say(f"{told.rule_id} version {told.version} is active, and holds from {told.effective}")
+            say(f"{told.rule_id} version {told.version} is active, and applies from {told.effective}")
 
 
 def _say_history(stages: Stages, history: History) -> None:
     for name, share in history.streams.items():
         kinds = share.kinds
         stages.say(
-            f"{name}: {share.events.num_rows:,} events, {kinds[Kind.DISORDERED]:,} of them out of order and "
+            f"{name}: {counted(share.events.num_rows, 'event')}, {kinds[Kind.DISORDERED]:,} of them out of order and "
             f"{kinds[Kind.LATE]:,} late; {kinds[Kind.DUPLICATE]:,} sent twice; {kinds[Kind.MALFORMED]:,} malformed"
         )
     stages.say(f"from {iso_text(history.begins)} to {iso_text(history.ends)}")
 
 
 def _show(
-    console: Console, history: History, outcome: _Outcome, night: Night, corrected: dict[str, Comparison]
+    console: SafeConsole, history: History, outcome: _Outcome, night: Night, corrected: dict[str, Comparison]
 ) -> bool:
     tally, comparisons = outcome.tally, outcome.comparisons
     found = [
@@ -226,7 +226,7 @@ def _show(
         *report.night_checks(history, tally, night, comparisons, corrected),
     ]
     console.print()
-    console.print(night.explained, markup=False, highlight=False, soft_wrap=True)
+    console.print(night.explained, soft_wrap=True)
     console.print(report.records_table(history, tally, outcome.state))
     console.print(report.rules_table(tally, comparisons))
     console.print(report.latency_lines(tally, outcome.batches))
@@ -234,5 +234,5 @@ def _show(
     console.print(report.verdict(found, comparisons))
     console.print(f"data docs of the gate, which open without a network: {night.docs}", soft_wrap=True)
     held = all(check.holds for check in found)
-    console.print("[bold green]Everything held.[/]" if held else "[bold red]Not everything held.[/]")
+    console.print(line(("Everything held.", "bold green") if held else ("Not everything held.", "bold red")))
     return held

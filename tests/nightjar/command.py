@@ -1,5 +1,6 @@
 """Running the command line as a person does."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ def run(
         "HOME": "/nonexistent",
         "COLUMNS": "200",
         "LC_ALL": "C.UTF-8",
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         **(environment or {}),
     }
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=given, cwd=folder, timeout=120)

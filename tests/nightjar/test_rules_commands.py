@@ -105,7 +105,7 @@ def test_waiting_shows_the_answers(own: TestTopics, file: Path) -> None:
     """With --wait the version and its effective time are shown, until it is active."""
     with answering(own):
         shown = run("rules", "publish", str(file), "--wait", environment=environment(own.settings)).stdout
-    assert "burst version 1  ACCEPTED, holds from 20" in shown
+    assert "burst version 1  ACCEPTED, applies from 20" in shown
     assert "burst version 1  ACTIVE" in shown
 
 
@@ -153,7 +153,7 @@ def test_diff_shows_the_lines_that_differ(own: TestTopics, file: Path, tmp_path:
     given = environment(own.settings)
     assert "+when: payments >= 4" in run("rules", "diff", str(file), code=1, environment=given).stdout
     run("rules", "publish", str(file), environment=given)
-    assert "1 rules, as published" in run("rules", "diff", str(file), environment=given).stdout
+    assert "1 rule, as published" in run("rules", "diff", str(file), environment=given).stdout
     file.write_text(RULE.replace(">= 4", ">= 5"))
     shown = run("rules", "diff", str(file), code=1, environment=given).stdout
     assert "-when: payments >= 4" in shown

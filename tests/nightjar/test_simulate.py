@@ -195,7 +195,7 @@ def test_command_shows_differences_row_by_row(folder: Path) -> None:
     assert "FAIL Two payments in ten minutes wrong.yaml" in done.stdout
     assert 'expected  {"event_id": "t2", "measures": {"payments": 2, "spent": 10.31}}' in done.stdout
     assert "measures.spent: expected 10.31, got" in done.stdout
-    assert "late: was expected and did not come" in done.stdout
+    assert "late: was expected and is missing" in done.stdout
     assert "1 of 2 cases as expected" in done.stdout
 
 

@@ -81,7 +81,7 @@ def test_a_job_that_is_behind_says_when_it_will_have_caught_up(own: TestTopics) 
     found = json.loads(run("status", "--json", environment=environment(own.settings)).stdout)
     assert found["pace"] == {"transactions": {"arriving": 500.0, "read": 1500.0, "caught_up_in": 80.0}}
     shown = run("status", environment=environment(own.settings)).stdout
-    assert "transactions: 1,500 events/s read, 500 events/s come: caught up in about 0:01:20" in shown
+    assert "transactions: 1,500 events/s read, 500 events/s arrive: caught up in about 0:01:20" in shown
     assert "the largest 3,000 records" in shown
     tell(own, *(behind(at, 80_000 + 100 * at, 10**6 + 1500 * at, incarnation="after") for at in range(1, 11)))
     shown = run("status", environment=environment(own.settings)).stdout
