@@ -63,7 +63,13 @@ def explain(config: LakeConfig, alert_id: str) -> Explanation:
             "the lake has no such alert", where=f"alert {alert_id}", remedy="Run `nightjar archive`, or look at the id"
         )
     said = known.row(0, named=True)
-    stream = config.streams[said["stream"]]
+    stream = config.streams.get(said["stream"])
+    if stream is None:
+        raise BackfillError(
+            f"is of stream {said['stream']}, which is not declared any more",
+            where=f"alert {alert_id}",
+            remedy="Declare the stream again to have it explained",
+        )
     version = _version(config, said["rule_id"], said["rule_version"])
     window = _window(config, stream, version, said)
     measures, violated = None, False

@@ -26,6 +26,7 @@ from nightjar.commands import (
     simulate,
     status,
     stream,
+    topics,
     up,
 )
 from nightjar.console import result_console, show_error
@@ -45,6 +46,7 @@ COMMANDS = (
     simulate,
     status,
     stream,
+    topics,
     up,
 )
 

@@ -42,13 +42,6 @@ class _Lag(TypedDict):
 
 
 @_report
-class _LiveRule(TypedDict):
-    version: _Count
-    state: str
-    stream: str
-
-
-@_report
 class _JobReport(TypedDict):
     """What is read of a report of the driver; it may have more keys. at: µs; parts_ms: mean milliseconds by part."""
 
@@ -64,7 +57,7 @@ class _JobReport(TypedDict):
     slowest_ms: _Number
     state_bytes: NotRequired[_Count]
     lag: dict[str, _Lag]
-    rules: NotRequired[dict[str, _LiveRule]]
+    skew: NotRequired[Annotated[int, Field(ge=-(2**53), le=2**53)] | None]
 
 
 @_report
@@ -101,9 +94,7 @@ class JobState:
                 self.skipped.add(record, "not a report of the job")
             return
         if report["kind"] == "job":
-            # a driver reports its rules when they change
-            known = {} if self.driver is None else self.driver["rules"]
-            self.driver = {"rules": known, **report}
+            self.driver = report
         else:
             self.buckets[report["bucket"]] = report
 

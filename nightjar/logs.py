@@ -10,6 +10,16 @@ import structlog
 from rules.errors import printable
 
 
+class _StandardError:
+    """Standard error as it is when a line is written: a program that hosts us may have put another in its place."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
 def configure(level: str) -> None:
     """Log what is at least of `level` (debug, info, warning, error)."""
     readable = sys.stderr.isatty()
@@ -24,7 +34,7 @@ def configure(level: str) -> None:
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(_StandardError()),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
 

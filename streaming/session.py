@@ -23,6 +23,9 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 _LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 _LOCAL_FILES_JAR = "hadoop-bare-naked-local-fs-"
 
+# Masters for which Spark makes the secret of `spark.authenticate` by itself; others take it from their own settings.
+_SECRET_MADE_BY_SPARK = ("local", "yarn", "k8s://")
+
 # A JVM whose Python has gone ends by itself, after the batch at most.
 _JVM_ENDS_SECONDS = 60.0
 _LOOK_SECONDS = 0.2
@@ -100,6 +103,9 @@ def common_settings(master: str, driver_memory: str, jars: Iterable[Path]) -> di
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.daemon.module": _PYTHON_DAEMON,
     }
+    if master.startswith(_SECRET_MADE_BY_SPARK):
+        # Every user of the machine can connect to Spark's ports; who cannot say the run's secret is refused.
+        settings["spark.authenticate"] = "true"
     if master.startswith("local"):
         # On the class path from the start: Hadoop looks for its file systems before `spark.jars` are there.
         settings["spark.driver.extraClassPath"] = os.pathsep.join(paths)

@@ -14,13 +14,16 @@ def airflow() -> None:
     Its database, logs and the password are kept in `airflow` under `data_dir`, so that the next start continues
     with them. DAGs are paused until somebody switches them on.
     """
+    from nightjar import data_dir
     from nightjar.console import line
     from nightjar.local_airflow import USER, LocalAirflow
     from nightjar.settings import load_settings
     from nightjar.stages import Stages, terminated_as_interrupt
 
+    settings = load_settings()
+    data_dir.prepare(settings.data_dir)
     stages = Stages()
-    running = LocalAirflow(load_settings())
+    running = LocalAirflow(settings)
     with terminated_as_interrupt():
         try:
             with (

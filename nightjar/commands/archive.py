@@ -19,7 +19,7 @@ def archive(
     """Bring what is new on every topic to the Delta tables of the lake, each record exactly once."""
     from lake.archive import archive as archived
     from lake.session import open_session
-    from nightjar import logs
+    from nightjar import data_dir, logs
     from nightjar.console import result_console, show_json
     from nightjar.lake_config import lake_config
     from nightjar.settings import load_settings
@@ -30,6 +30,7 @@ def archive(
     settings = load_settings()
     config = lake_config(settings, load_streams(settings.streams))
     logs.configure("warning")
+    data_dir.prepare(settings.data_dir)
     stages = Stages()
     with sole_writer(config.root):
         with stages.stage("Spark", "starting"):

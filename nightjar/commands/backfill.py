@@ -35,7 +35,7 @@ def backfill(
     from backfill.run import STAGES, Run
     from expectations.findings import GateError
     from lake.session import open_session
-    from nightjar import logs
+    from nightjar import data_dir, logs
     from nightjar.backfill_config import backfill_config
     from nightjar.backfill_requests import days_of, request_of
     from nightjar.console import result_console, show_json
@@ -50,6 +50,7 @@ def backfill(
     options: dict[str, Any] = {"rules": rules, "groups": groups, "dry_run": dry_run, "publish": publish}
     requests = [request_of(wanted, streams, **options) for wanted in days_of(day, days)]
     logs.configure("warning")
+    data_dir.prepare(settings.data_dir)
     stages = Stages()
     found: list[tuple[date, dict[str, Any]]] = []
     with sole_writer(config.lake.root):

@@ -20,7 +20,7 @@ def stream(context: typer.Context) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from nightjar import logs, topics
+    from nightjar import data_dir, logs, topics
     from nightjar.job_config import job_config
     from nightjar.settings import load_settings
     from nightjar.sole import sole_job
@@ -31,6 +31,7 @@ def stream(context: typer.Context) -> None:
     streams = load_streams(settings.streams)
     config = job_config(settings, streams)
     logs.configure(settings.log_level)
+    data_dir.prepare(settings.data_dir)
     with sole_job(config.checkpoint):
         topics.ensure(settings, streams.values())
         job.run(config)
@@ -48,7 +49,7 @@ def rebuild(
 
     The job must not run. Until the new checkpoint is complete the old one stays as it is.
     """
-    from nightjar import logs
+    from nightjar import data_dir, logs
     from nightjar.console import counted, result_console, show_json
     from nightjar.rebuild import rebuild as rebuilt
     from nightjar.settings import load_settings
@@ -58,6 +59,7 @@ def rebuild(
     configured = load_settings()
     settings = configured if buckets is None else load_settings(buckets=buckets)
     logs.configure("warning")
+    data_dir.prepare(settings.data_dir)
     done = rebuilt(settings, load_streams(settings.streams), Stages())
     if as_json:
         show_json({"buckets": settings.buckets, "events": done.events, "alerts": done.announcements,

@@ -20,7 +20,7 @@ def up() -> None:
 
     Everything local is kept in `data_dir`, so that the next start resumes from there.
     """
-    from nightjar import topics
+    from nightjar import data_dir, topics
     from nightjar.console import line
     from nightjar.job_process import JobProcess
     from nightjar.job_watch import await_running
@@ -31,6 +31,7 @@ def up() -> None:
     from rules.streams import load_streams
 
     settings = load_settings()
+    data_dir.prepare(settings.data_dir)
     streams = load_streams(settings.streams)
     refuse_running(settings.checkpoint.resolve())
     stages = Stages()

@@ -1,0 +1,19 @@
+"""The folder of everything local, which is its owner's alone."""
+
+from pathlib import Path
+
+import structlog
+
+_OTHERS = 0o077
+
+
+def prepare(folder: Path) -> None:
+    """Create it readable by its owner only. One that exists and is open to others is reported, and left as it is."""
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    elif folder.stat().st_mode & _OTHERS:
+        structlog.get_logger().warning(
+            "data_dir_open_to_others", folder=str(folder), mode=f"{folder.stat().st_mode & 0o777:o}",
+            remedy="chmod 700: it holds events, checkpoints and passwords",
+        )  # fmt: skip
