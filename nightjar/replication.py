@@ -20,7 +20,7 @@ def warn_of_few_replicas(client: kafka.KafkaAdminClient, topics: Iterable[str]) 
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
     settings = client.describe_configs(resources, config_filter="all")["topic"]
     for described in client.describe_topics(names):
-        replicas = min((len(partition["replicas"]) for partition in described["partitions"]), default=0)
+        replicas = min((len(partition["replica_nodes"]) for partition in described["partitions"]), default=0)
         name = described["name"]
         if (found := problem(replicas, int(settings[name][_SETTING]["value"]))) is not None:
             structlog.get_logger().warning("few_replicas", topic=name, replicas=replicas, reason=found)

@@ -7,6 +7,7 @@ import kafka.errors
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from nightjar.kafka_clients import KafkaError, admin, explained
+from nightjar.replication import warn_of_few_replicas
 from nightjar.settings import Settings
 from rules.streams import Stream
 
@@ -83,6 +84,7 @@ def ensure(settings: Settings, streams: Iterable[Stream]) -> list[str]:
             _refuse_failed(answers, settings)
             client.wait_for_topics(list(missing))
         _refuse_unfit(client, [topic for topic in wanted if topic.name in existing], settings)
+        warn_of_few_replicas(client, [topic.name for topic in wanted])
     return list(missing)
 
 
