@@ -51,7 +51,7 @@ from nightjar.stages import terminated_as_interrupt
 from rules.engine.records import alert_id
 from rules.model import load_rules, rule_to_mapping
 from rules.streams import Stream, load_streams
-from rules.timestamps import from_microseconds, microseconds
+from rules.timestamps import from_microseconds, microseconds, parse_timestamp
 
 HOUR = 3_600_000_000
 FIRST = datetime(2026, 1, 5, tzinfo=UTC)
@@ -121,7 +121,8 @@ class Site:
             key = record["alert_id"], record["revision"]
             corrections[key] += record["source"] == "backfill"
             found.refused("revisions that say two things", first.setdefault(key, record) != record)
-            named = alert_id(record["rule_id"], int(record["rule_version"]), record["event_id"])
+            at = parse_timestamp(record["event_time"], zone_required=True) or 0
+            named = alert_id(record["rule_id"], int(record["rule_version"]), record["event_id"], at)
             found.refused("alerts under another id", record["alert_id"] != named)
         found.refused("corrections said twice", sum(count > 1 for count in corrections.values()))
         return list(first.values())

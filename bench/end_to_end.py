@@ -53,7 +53,6 @@ from nightjar.reading import Reader
 from nightjar.replay import ReplayOptions, send
 from nightjar.settings import Settings
 from nightjar.stages import terminated_as_interrupt
-from rules.engine.records import alert_id
 from rules.publication import Answer
 from rules.streams import Stream, load_streams
 from rules.timestamps import from_microseconds, iso_text, microseconds
@@ -200,7 +199,7 @@ def night_checks(settings: Settings, code: int, tally: Tally, before: Comparison
     fact("outcomes", **outcomes)
     fact("causes", **causes)
     fact("corrections", alerts=len(corrected), unexplained=causes["unexplained"])
-    differing = {alert_id(d.rule_id, d.rule_version, d.event_id) for d in before.differences}
+    differing = {difference.alert_id for difference in before.differences}
     standing = sum(record["kind"] == "alert" for record in tally.final.values())
     return [
         Check("nights: exit code of nightjar backfill", code, 0),

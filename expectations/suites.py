@@ -173,7 +173,7 @@ VIOLATIONS = {
 def violations_suite() -> Suite:
     """Of a run's violations, each with what its recheck says of it."""
     expectations = (
-        every_row("alert_id_true", "an alert's id is the hash of rule, version and event", "alert_id = expected_id"),
+        every_row("alert_id_true", "an alert's id is the hash of rule, version, event, time", "alert_id = expected_id"),
         every_row("event_exists", "the event is in the lake, and happened when the violation says", "event_exists"),
         every_row("group_true", "the group is the event's", "NOT coalesce(event_exists, false) OR group_true"),
         every_row(

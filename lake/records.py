@@ -106,7 +106,7 @@ def _is_alert(written: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
         and row["source"] in ("stream", "backfill")
         and all(row[name] is not None and row[name] >= 1 for name in ("revision", "rule_version"))
         and all(_is_flat(written.get(name)) for name in ("group", "measures"))
-        and row["alert_id"] == alert_id(row["rule_id"], row["rule_version"], row["event_id"])
+        and row["alert_id"] == alert_id(row["rule_id"], row["rule_version"], row["event_id"], row["event_time"])
     )
 
 

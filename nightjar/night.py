@@ -25,14 +25,15 @@ _SAID = pa.schema([*ALERT_SCHEMA, ("source", pa.string()), ("cause", pa.string()
 def corrections_of(
     streams: Mapping[str, Stream],
     ruleset: RuleSet,
-    arrivals: Mapping[tuple[str, int], int],
+    arrivals: Mapping[tuple[str, int], tuple[int, int]],
     events: Mapping[str, pa.Table],
     alerts: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
     """The records that would have to be said so that the highest revision of each alert is the truth, with causes.
 
-    arrivals: rule id and version to the arrival of its message (µs). events: by stream its fields, arrival_time,
-    partition (0) and offset of all that can be used, duplicates too. alerts: the stream's records.
+    arrivals: rule id and version to the arrival of its message, and the stream's horizon then (both µs). events: by
+    stream its fields, arrival_time, partition (0) and offset of all that can be used, duplicates too. alerts: the
+    stream's records.
     """
     tables = [Truth(streams[name], ruleset, table).violations() for name, table in events.items()]
     truth = pl.DataFrame(pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *tables]))
@@ -40,7 +41,7 @@ def corrections_of(
     differing = reconcile(truth, said).filter(pl.col("outcome") != Outcome.MATCHED.value)
     if not differing.height:
         return []
-    published = {version: Published(arrival, MIN_TIMESTAMP) for version, arrival in arrivals.items()}
+    published = {version: Published(*arrived) for version, arrived in arrivals.items()}
     found = dict(_causes(streams, ruleset, published, events, differing))
     causes = pl.DataFrame({"alert_id": list(found), "cause": [cause.value for cause in found.values()]})
     records = [correction_record(row, MIN_TIMESTAMP) for row in corrections(truth, said, causes).iter_rows(named=True)]
@@ -69,6 +70,13 @@ def _causes(
         group_by = next(g for g in group_bys(stream, of_stream, MIN_TIMESTAMP, {}) if g.fields == fields)
         witness = Witness(
             stream, of_stream, group_by, events[name],
-            published=published, consumed={0: MAX_TIMESTAMP}, conflicting=frozenset(),
+            published=published, consumed={0: MAX_TIMESTAMP}, conflicting=_conflicting(stream, events[name]),
         )  # fmt: skip
         yield from ((row["alert_id"], witness.cause(row)) for row in rows)
+
+
+def _conflicting(stream: Stream, events: pa.Table) -> frozenset[str]:
+    """The event ids that name two different events."""
+    distinct = pl.DataFrame(events.select([*stream.fields])).unique()
+    counted = distinct.group_by(stream.event_id).len().filter(pl.col("len") > 1)
+    return frozenset(counted.get_column(stream.event_id))

@@ -38,7 +38,7 @@ class _Host:
         self.engines = {name: Engine(stream, self.ruleset) for name, stream in case.streams.items()}
         self.deltas: dict[str, list[Delta]] = {name: [] for name in case.streams}
         self.failed: set[tuple[str, int, str]] = set()
-        self.published: dict[tuple[str, int], int] = {}
+        self.published: dict[tuple[str, int], tuple[int, int]] = {}
         self.taken: dict[str, list[dict[str, Any]]] = {name: [] for name in case.streams}
         self.outcome = Outcome()
 
@@ -62,9 +62,10 @@ class _Host:
 
     def crash(self) -> None:
         for name, stream in self.case.streams.items():
-            self.engines[name] = Engine(stream, self.ruleset)
+            lost, self.engines[name] = self.engines[name], Engine(stream, self.ruleset)
             for delta in self.deltas[name]:
                 self.engines[name].restore(delta)
+            self.engines[name].resume(lost.clock, lost.settled, lost.horizon)
 
     def publish(self, message: bytes, at: int) -> None:
         before = self.ruleset
@@ -74,7 +75,7 @@ class _Host:
         if self.ruleset is before:
             return
         newest = self.ruleset.versions[-1]
-        self.published[newest.rule.id, newest.version] = at
+        self.published[newest.rule.id, newest.version] = at, self.engines[newest.rule.stream].horizon
         if newest.rule.state.is_evaluated:
             self.say(replace(status, answer=Answer.ACTIVE), at)  # all history is at hand: the rule is primed
         for engine in self.engines.values():

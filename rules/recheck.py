@@ -59,7 +59,7 @@ def recheck(violations: pa.Table, events: pa.Table, stream: Stream, ruleset: Rul
     rule_ids, numbers = (violations.column(name).to_pylist() for name in ("rule_id", "rule_version"))
     named: list[tuple[str, int]] = list(zip(rule_ids, numbers, strict=True))
     found: dict[str, list[Any]] = {
-        "expected_id": [alert_id(*rule, event) for rule, event in zip(named, ids.to_pylist(), strict=True)],
+        "expected_id": [alert_id(*rule, *event) for rule, *event in zip(named, ids.to_pylist(), times, strict=True)],
         "event_exists": [at is not None and at == said for at, said in zip(happened, times, strict=True)],
         "group_true": [False] * rows,
         "version_effective": [False] * rows,

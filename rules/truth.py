@@ -155,9 +155,9 @@ class Truth:
         store, version = self._engine.store, result.compiled.version
         rows, rule = result.rows[at], version.rule
         described = Described(store, result.compiled, result.values, rows, at)
-        event_ids = described.event_id.to_list()
+        events = zip(described.event_id.to_list(), store.times[rows].tolist(), strict=True)
         columns = {
-            "alert_id": pa.array([alert_id(rule.id, version.version, event_id) for event_id in event_ids], pa.string()),
+            "alert_id": pa.array([alert_id(rule.id, version.version, *event) for event in events], pa.string()),
             "rule_id": pa.repeat(rule.id, len(at)),
             "rule_version": pa.repeat(version.version, len(at)),
             "rule_state": pa.repeat(rule.state.value, len(at)),

@@ -79,8 +79,7 @@ class Bucket:
         advance = self.engine.advance(events, clock)
         late = self._primary(advance.late, events)
         primary = pc.sum(events.column(PRIMARY)).as_py() or 0
-        taken = self._primary(advance.delta.events, events).num_rows
-        counts = Counts(primary, late.num_rows, primary - taken, advance.alerts.num_rows)
+        counts = Counts(primary, late.num_rows, advance.duplicates if primary else 0, advance.alerts.num_rows)
         self.counts.add(counts)
         return Heard(advance.alerts, late, self._new_failures(advance), advance.delta, counts)
 

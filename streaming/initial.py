@@ -14,13 +14,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rules.engine import Delta, Engine
 from rules.engine.ledger import LEDGER_SCHEMA
-from rules.engine.store import ARRIVAL, LATE, SEQ
+from rules.engine.store import ARRIVAL, LATE, MICROSECONDS, SEQ
+from rules.engine.strings import StringTable
 from rules.streams import Stream
 from rules.versions import RuleSet
 from streaming.bucket import Bucket
@@ -67,11 +69,8 @@ def share_of(config: JobConfig, book: RuleBook, number: int, clock: int | None) 
     stream, first = config.streams[route.stream], next(r for r in book.routes if r.stream == route.stream)
     engine = Bucket(stream, route, book).engine
     if clock is not None:
-        engine.clock = clock
-        engine.set_rules(book.ruleset, book.served_by(route))
-    return Share(
-        config, stream, route, number, route == first, clock, engine.horizon, engine.clock - stream.allowed_lateness
-    )
+        engine.advance(stream.schema.append(pa.field(ARRIVAL, MICROSECONDS)).empty_table(), clock)
+    return Share(config, stream, route, number, route == first, clock, engine.horizon, engine.settled)
 
 
 def write_share(
@@ -109,12 +108,19 @@ class _Log:
         self.head = Head()
         self.events = 0
         self._unread: tuple[int, ...] = ()
+        self._ids = StringTable()
         self._nothing = Engine(share.stream, RuleSet()).snapshot().events
         self.values: dict[int, bytes] = {}
         self.get, self.put, self.remove = self.values.__getitem__, self.values.__setitem__, self.values.__delitem__
 
     def take(self, events: pa.Table) -> None:
-        stream, rows = self._share.stream, events.num_rows
+        """Events in the order of arrival, of which the first of each id counts: a log holds no id twice."""
+        stream = self._share.stream
+        ids = events.column(stream.event_id).combine_chunks()
+        known = self._ids.count
+        codes, first = np.unique(self._ids.intern(ids), return_index=True)
+        events = events.take(pa.array(first[codes >= known]))
+        rows = events.num_rows
         arrival, time = (events.column(name).cast(pa.int64()) for name in (ARRIVAL, stream.event_time))
         late = pc.greater(pc.subtract(arrival, time), stream.allowed_lateness)
         seq = pa.array(range(self.events, self.events + rows), pa.int64())
@@ -138,7 +144,9 @@ class _Log:
     def _append(self, events: pa.Table, announcements: pa.Table) -> None:
         clock = FIRST_INSTANT if self._share.clock is None else self._share.clock
         log = StateLog(self, self._share.stream.event_time)
-        head = log.append(self.head, Delta(events, announcements), self._share.horizon, clock)
+        head = log.append(
+            self.head, Delta(events, announcements), self._share.horizon, clock, settled=self._share.settled
+        )
         self.head = replace(head, unread=self._unread)
 
 

@@ -153,7 +153,10 @@ class BucketProcessor(StatefulProcessor):
         evaluated = time.perf_counter()
         for entry in head.unread:
             self._entries.remove(entry)
-        head = log.append(head, heard.delta, bucket.engine.horizon, bucket.engine.clock, asdict(bucket.counts))
+        engine = bucket.engine
+        head = log.append(
+            head, heard.delta, engine.horizon, engine.clock, asdict(bucket.counts), settled=engine.settled
+        )
         head = replace(head, failed=tuple(sorted(bucket.failed)))
         self._head.update((head.to_bytes(),))
         cached.version, cached.token = head.version, head.tokens[head.version]
@@ -187,7 +190,7 @@ class BucketProcessor(StatefulProcessor):
             bucket = cached.bucket
             bucket.receive(_record(written) for written in self._received())
             bucket.restore(log.read(entry) for entry in head.missing(cached.version))
-            bucket.engine.clock = max(bucket.engine.clock, head.clock)
+            bucket.engine.resume(head.clock, head.settled, head.horizon)
             bucket.counts = Counts(**head.counts)
             bucket.failed = set(head.failed)
         return cached

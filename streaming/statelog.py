@@ -62,9 +62,9 @@ class Entry:
 class Head:
     """The small value: how many batches there were, each recent one's token, and the entries.
 
-    clock: µs, how far arrival had come; counts: what was seen since the checkpoint began; unread: numbers of entries
-    that hold no delta but events (wire.events_schema) that the next batch takes in with its own; failed: rule id,
-    version and measure of every failure that was told.
+    clock: µs, how far arrival had come; settled, horizon: event times (µs) as the engine's; counts: what was seen since
+    the checkpoint began; unread: numbers of entries that hold no delta but events (wire.events_schema) that the next
+    batch takes in with its own; failed: rule id, version and measure of every failure that was told.
     A token is drawn anew by every attempt at a batch, so that an engine which took part in an attempt that failed is
     told from one that is where the log is.
     """
@@ -74,6 +74,8 @@ class Head:
     tokens: dict[int, str] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
     clock: int = FIRST_INSTANT
+    settled: int = FIRST_INSTANT
+    horizon: int = FIRST_INSTANT
     counts: dict[str, int] = field(default_factory=dict)
     unread: tuple[int, ...] = ()
     failed: tuple[tuple[str, int, str], ...] = ()
@@ -121,10 +123,12 @@ class StateLog:
         horizon: int,
         clock: int = FIRST_INSTANT,
         counts: Mapping[str, int] | None = None,
+        *,
+        settled: int = FIRST_INSTANT,
     ) -> Head:
         """Keep a batch's delta, merge what is due, and return the new head.
 
-        horizon, clock: µs, as the engine's after the batch.
+        horizon, clock, settled: µs, as the engine's after the batch.
         """
         version, number, log = head.version + 1, head.next_number, list(head.entries)
         for entry in [entry for entry in log if entry.latest < horizon]:
@@ -134,7 +138,7 @@ class StateLog:
             number += 1
         level = 0
         while len(due := [entry for entry in log if entry.level == level]) >= FAN_OUT:
-            merged = concat([self.read(entry) for entry in due], self._event_time, horizon)
+            merged = concat([self.read(entry) for entry in due], self._event_time, horizon, settled)
             at = log.index(due[0])
             for entry in due:
                 self._remove(entry, log)
@@ -143,7 +147,10 @@ class StateLog:
             level += 1
         tokens = {**head.tokens, version: uuid.uuid4().hex[:12]}
         tokens.pop(version - REMEMBERED, None)
-        return Head(version, number, tokens, tuple(log), max(head.clock, clock), dict(counts or {}))
+        return Head(
+            version, number, tokens, tuple(log), max(head.clock, clock), max(head.settled, settled),
+            max(head.horizon, horizon), dict(counts or {}),
+        )  # fmt: skip
 
     def _remove(self, entry: Entry, log: list[Entry]) -> None:
         self._entries.remove(entry.number)
@@ -157,16 +164,25 @@ class StateLog:
         return Entry(number, _SETTLED if len(value) > LARGEST_MERGED else level, last, len(value), latest)
 
 
-def concat(deltas: list[Delta], event_time: str, horizon: int) -> Delta:
-    """Deltas in their order as one, without events before `horizon` (µs); of each alert the last announcement."""
+def concat(deltas: list[Delta], event_time: str, horizon: int, settled: int) -> Delta:
+    """Deltas in their order as one, with what an engine can still need.
+
+    These are the events from `horizon` on, and of each alert about an event from `settled` on the last announcement;
+    both in µs.
+    """
     # entries may be older than a field of the stream (see Engine.restore)
     events = pa.concat_tables([delta.events for delta in deltas], promote_options="default")
-    said = pa.concat_tables([delta.announcements for delta in deltas])
-    since = pa.scalar(max(horizon, FIRST_INSTANT)).cast(pa.timestamp("us", "UTC"))
-    events = events.filter(pc.greater_equal(events.column(event_time), since))
+    events = _since(events, event_time, horizon)
+    said = _since(pa.concat_tables([delta.announcements for delta in deltas]), "event_time", settled)
     numbered = said.append_column("#", pa.array(np.arange(said.num_rows)))
-    last = numbered.group_by(["event_id", "rule_id", "rule_version"]).aggregate([("#", "max")]).column("#_max")
+    alert = ["event_id", "event_time", "rule_id", "rule_version"]
+    last = numbered.group_by(alert).aggregate([("#", "max")]).column("#_max")
     return Delta(events, said.take(np.sort(last.to_numpy())))
+
+
+def _since(table: pa.Table, column: str, time: int) -> pa.Table:
+    bound = pa.scalar(max(time, FIRST_INSTANT)).cast(pa.timestamp("us", "UTC"))
+    return table.filter(pc.greater_equal(table.column(column), bound))
 
 
 def write(delta: Delta) -> bytes:

@@ -260,16 +260,24 @@ _IDS = st.sampled_from(("e", "e", "e", "ü", "an-id-of-more-than-sixteen-bytes-"
 
 @st.composite
 def event(
-    draw: st.DrawFn, stream: Stream, arrival: int, made: list[Event], *, most: int, conflicting: bool = False
+    draw: st.DrawFn,
+    stream: Stream,
+    arrival: int,
+    made: list[Event],
+    *,
+    most: int,
+    conflicting: bool = False,
+    number: int | None = None,
 ) -> Event:
     """An event that arrives then, at most so long after it happened (µs); now and then one of `made` again.
 
-    conflicting: or another event under the id of one of them.
+    conflicting: or another event under the id of one of them. number: how many events there are already.
     """
+    number = len(made) if number is None else number
     repeated = draw(st.sampled_from(made)) if made and draw(st.integers(0, 9)) == 9 else None
     if repeated is not None and not (conflicting and draw(st.booleans())):
         return {**repeated, "arrival": arrival}
-    name = f"{draw(_IDS)}{draw(st.integers(0, 99)):02d}-{len(made)}" if repeated is None else repeated[stream.event_id]
+    name = f"{draw(_IDS)}{draw(st.integers(0, 99)):02d}-{number}" if repeated is None else repeated[stream.event_id]
     at = arrival - draw(_delays(most, stream.max_future_skew))
     values = draw(_values(tuple(name for name, _ in kinds_of(stream))))
     return {stream.event_id: name, stream.event_time: at, **values, "arrival": arrival}

@@ -13,7 +13,7 @@ from typing import Any
 
 from histories import SECOND, event, result_kind, rules, setting, streams
 from hypothesis import strategies as st
-from reference import Event, Version, violations
+from reference import Event, Passed, Version, violations
 
 from nightjar.cases import Case, Expectation, Message, Step, read_case
 from nightjar.cases.documents import Number, json_text
@@ -39,7 +39,8 @@ class History:
     """Happenings in the order of time, and the versions that their messages make.
 
     Every version takes effect after its message, and after every event that came before that (law 9). activation_delay:
-    µs. cuts, crashes: another way to cut the same events into batches, as indices.
+    µs. cuts, crashes: another way to cut the same events into batches, as indices. passed: how far the stream is after
+    the last happening.
     """
 
     stream: Stream
@@ -48,6 +49,7 @@ class History:
     versions: list[Version]
     cuts: list[int]
     crashes: set[int]
+    passed: Passed
 
     @functools.cached_property
     def events(self) -> list[Event]:
@@ -100,25 +102,35 @@ def histories(draw: st.DrawFn) -> History:
     delay = stream.max_future_skew + draw(st.sampled_from((0, 5 * SECOND)))
     most = stream.allowed_lateness + draw(st.sampled_from((0, 60 * SECOND)))
     published, made, happenings = _Published(), [], []
-    at = 300 * SECOND
+    at, passed, earliest = 300 * SECOND, Passed(), dict[str, Event]()
     for number in range(draw(st.sampled_from(range(1, 11)))):
         at += draw(st.sampled_from((0, 1, 1, 2, 5, 20))) * SECOND
         wanted = draw(st.integers(1, 3)) if number == 0 else max(0, draw(st.integers(-3, 2)))
         if wanted and happenings and at == happenings[-1].at:
             at += SECOND
         messages: list[dict[str, Any]] = []
+        known = len(published.versions)
         for _ in range(wanted):
             # in a step of a case rules come first
             controls_only = bool(messages) and "control" in messages[-1]
             first = not made
             messages.append(draw(_messages(stream, at, delay, published, first=first, controls_only=controls_only)))
+        for version in published.versions[known:]:
+            version.since = passed.horizon
+        # an id whose event is before the horizon may name another event
+        repeatable = [event for event in earliest.values() if event[stream.event_time] >= passed.horizon]
         came: list[Event] = []
         for _ in range(draw(st.sampled_from((2, 0, 1, 3, 5, 8, 12)))):
-            came.append(draw(event(stream, at, made, most=most, conflicting=True)))
+            came.append(draw(event(stream, at, repeatable, most=most, conflicting=True, number=len(made))))
             made.append(came[-1])
+            identity = came[-1][stream.event_id]
+            if identity not in earliest and came[-1][stream.event_time] >= passed.horizon:
+                repeatable.append(came[-1])
+            earliest.setdefault(identity, came[-1])
+        passed = passed.until(setting(stream), published.versions, at)
         happenings.append(Happening(at, number > 0 and draw(st.integers(0, 5)) == 5, messages, came))
     cuts = draw(st.lists(st.integers(0, 100), max_size=6))
-    return History(stream, delay, happenings, published.versions, cuts, draw(st.sets(st.integers(0, 7))))
+    return History(stream, delay, happenings, published.versions, cuts, draw(st.sets(st.integers(0, 7))), passed)
 
 
 @st.composite

@@ -13,6 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+LONG_AGO = -(2**62)
 OVERFLOW = object()  # a sum that its type cannot hold
 LARGEST_SQUARED = 1e150  # of doubles; beyond it a spread is not calculated
 Event = dict[str, Any]
@@ -41,6 +42,7 @@ class Version:
     where: Test = lambda event: True
     active: bool = True
     retired: bool = False
+    since: int = LONG_AGO  # the stream's horizon when the version was published: earlier events it never sees
 
 
 @dataclass
@@ -83,6 +85,7 @@ def evaluations(
                 continue
             if any(event[f] is None for f in version.group_by):
                 continue
+            since = LONG_AGO if setting.allowed_lateness is None else version.since
             seen = [
                 other
                 for other in known[: place + 1]
@@ -94,7 +97,7 @@ def evaluations(
                 name: value(
                     measure,
                     event,
-                    [e for e in seen if e[setting.event_time] >= event[setting.event_time] - measure.over],
+                    [e for e in seen if e[setting.event_time] >= max(event[setting.event_time] - measure.over, since)],
                 )
                 for name, measure in version.measures.items()
             }
@@ -127,23 +130,41 @@ def applicable(versions: list[Version], rule_id: str, time: int) -> Version | No
     return effective[-1] if effective else None
 
 
-def retained(setting: Setting, versions: list[Version], events: list[Event], clock: int) -> dict[tuple[str, ...], int]:
-    """For every group-by of a rule that lives, how many events can still be needed (law 11).
+@dataclass
+class Passed:
+    """How far a stream is: no event before `settled` is judged any more, and none before `horizon` counts."""
 
-    clock: µs; nothing will arrive before it any more.
-    """
-    assert setting.allowed_lateness is not None
-    settled = clock - setting.allowed_lateness
-    # what an event that is still to be judged can see: a version changes only where one takes effect
+    settled: int = LONG_AGO
+    horizon: int = LONG_AGO
+
+    def until(self, setting: Setting, versions: list[Version], clock: int) -> Passed:
+        """After a batch with this clock."""
+        assert setting.allowed_lateness is not None
+        settled = max(self.settled, clock - setting.allowed_lateness)
+        reach = max((reach_of(version) for version in living(versions, settled)), default=0)
+        return Passed(settled, max(self.horizon, settled - reach))
+
+
+def living(versions: list[Version], settled: int) -> list[Version]:
+    """The versions that an event which is still to be judged can see: they change only where one takes effect."""
     times = [settled, *(v.effective for v in versions if v.effective > settled)]
     seen = [applicable(versions, rule_id, time) for rule_id in {v.rule_id for v in versions} for time in times]
-    living = [version for version in seen if version is not None and not version.retired]
+    return [version for version in seen if version is not None and not version.retired]
+
+
+def reach_of(version: Version) -> int:
+    """The version's widest window."""
+    return max((measure.over for measure in version.measures.values()), default=0)
+
+
+def retained(setting: Setting, versions: list[Version], events: list[Event], at: Passed) -> dict[tuple[str, ...], int]:
+    """For every group-by of a rule that lives, how many events can still be needed (law 11)."""
     found = {}
-    for group_by in {version.group_by for version in living}:
-        measures = [m for v in living if v.group_by == group_by for m in v.measures.values()]
-        reach = max((measure.over for measure in measures), default=0)
+    alive = living(versions, at.settled)
+    for group_by in {version.group_by for version in alive}:
+        since = max(at.horizon, at.settled - max(reach_of(v) for v in alive if v.group_by == group_by))
         found[group_by] = sum(
-            event[setting.event_time] >= settled - reach and all(event[f] is not None for f in group_by)
+            event[setting.event_time] >= since and all(event[f] is not None for f in group_by)
             for event in in_order(setting, events)
         )
     return found

@@ -39,6 +39,7 @@ class Difference:
     said: str | None
     true: str | None
     cause: str | None
+    alert_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def compare(stream: Stream, ruleset: RuleSet, events: pa.Table, final: Iterable[
     """
     found = Truth(stream, ruleset, events)
     found.refuse_failures()
-    truth = {_key(row["rule_id"], row["rule_version"], row["event_id"]): row for row in found.table().to_pylist()}
+    truth = {_key(row): row for row in found.table().to_pylist()}
     true = {key: _canonical(exact_json(row["measures"])) for key, row in truth.items()}
     said = {record["alert_id"]: record for record in final}
     told = {key: _canonical(record["measures"]) for key, record in said.items()}
@@ -73,7 +74,7 @@ def compare(stream: Stream, ruleset: RuleSet, events: pa.Table, final: Iterable[
         named = row["rule_id"], row["rule_version"], row["event_id"]
         version = _version(ruleset, named[0], named[1])
         cause = None if version is None else late.cause(version, row["event_id"])
-        differences.append(Difference(stream.name, *named, told.get(key), true.get(key), cause))
+        differences.append(Difference(stream.name, *named, told.get(key), true.get(key), cause, key))
     return Comparison(len(true), len(true.keys() | told.keys()) - len(differences), differences)
 
 
@@ -123,8 +124,8 @@ class _Lateness:
         return self._times[group_by]
 
 
-def _key(rule_id: str, version: int, event_id: str) -> str:
-    return alert_id(rule_id, version, event_id)
+def _key(row: Mapping[str, Any]) -> str:
+    return alert_id(row["rule_id"], row["rule_version"], row["event_id"], microseconds(row["event_time"]))
 
 
 def _canonical(measures: Mapping[str, Any]) -> str:

@@ -54,7 +54,7 @@ def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[Evaluated], rows: 
     return [
         (row, subject, Announcement(last.revision + 1, True, last.content))
         for row in old.tolist()
-        for subject, last in ledger.standing(row)
+        for subject, last in sorted(ledger.standing(row))
         if subject in own and subject not in holding[row]
     ]
 
@@ -87,10 +87,11 @@ def alerts_table(store: EventStore, said: Said) -> pa.Table:
     if not said:
         return _NO_ALERTS
     rows = np.array([row for row, _, _ in said], np.int64)
-    event_ids = store.array(store.stream.event_id, rows)
+    event_ids, times = store.array(store.stream.event_id, rows), store.times[rows].tolist()
     columns = {
         "alert_id": [
-            alert_id(s.rule_id, s.rule_version, e.as_py()) for (_, s, _), e in zip(said, event_ids, strict=True)
+            alert_id(subject.rule_id, subject.rule_version, event_id, time)
+            for (_, subject, _), event_id, time in zip(said, event_ids.to_pylist(), times, strict=True)
         ],
         "revision": [a.revision for _, _, a in said],
         "kind": ["retraction" if a.retracted else "alert" for _, _, a in said],

@@ -1,19 +1,23 @@
 """Purpose: what rules conclude about one stream's events, batch by batch.
 
-How it works: `advance` takes a batch in any order, drops duplicates, tells late events, inserts the rest into the
+How it works: `advance` takes a batch in any order, drops duplicates, separates late events, inserts all into the
 timeline of every group-by, evaluates the rows that came or whose window changed, and compares what holds with what was
 announced. A micro-batch is a small backfill and a backfill one large micro-batch: it is the same call.
 
-What it does not do: parse, talk to Kafka or Spark, keep anything durable. Its host stores each advance's delta and
-gives them all back through `restore`.
+Two event times only grow, and only at the end of an advance that is given a clock. No event before `settled` is
+evaluated any more. No event before `horizon` counts for anything: it is in no window, and its id is unknown. So what
+an engine concludes follows from the batches, clocks and rules it was given, and not from what it still has in memory.
 
-Known limitation: rows that can no longer matter are let go when they are more than those that can, so up to half of the
-memory may be theirs.
+What it does not do: parse, talk to Kafka or Spark, keep anything durable. Its host stores each advance's delta, and
+clock, settled and horizon after it; a new engine takes them back through `restore` and `resume`.
+
+Known limitation: rows before the horizon are evicted when they are more than the others, so up to half of the memory
+may be theirs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -23,17 +27,18 @@ from rules.engine.announce import Said, alerts_table, announce
 from rules.engine.evaluation import Evaluated
 from rules.engine.ledger import Ledger, entries
 from rules.engine.masks import Masks
-from rules.engine.plan import Plan, compile_plan
-from rules.engine.store import ARRIVAL, LATE, SEQ, EventStore, in_arrival_order, one_batch, physical
-from rules.engine.timeline import Timeline
+from rules.engine.plan import GroupPlan, Plan, compile_plan
+from rules.engine.store import ARRIVAL, LATE, LONG_AGO, SEQ, EventStore, Mask, in_arrival_order, one_batch, physical
+from rules.engine.strings import Int64Array
+from rules.engine.timeline import Needed, Timeline
 from rules.streams import Stream
 from rules.types import Kind
 from rules.versions import RuleSet
 
 # Below this many rows it is not worth looking whether half of them could go.
 _EVICTION_FLOOR = 4096
-_LONG_AGO = -(1 << 62)
 _NEVER = 1 << 62
+_EVERYTHING = Needed(LONG_AGO, LONG_AGO, 0)
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Advance:
-    """What a batch led to. alerts: ALERT_SCHEMA, in the order of announcement; late: the late events as they came."""
+    """What a batch led to.
+
+    alerts: ALERT_SCHEMA, in the order of announcement; late: the late events, with all columns they were given with;
+    duplicates: how many events were dropped because their id was known.
+    """
 
     alerts: pa.Table
     late: pa.Table
@@ -75,6 +84,9 @@ class Engine:
     stream: the declaration of the events. ruleset: all published versions. batch: evaluate every event whatever its
     lateness (the truth); False: late events count for events that arrive later, and are not evaluated (law 8).
     group_bys: evaluate the rules of these only (None: of all), where others are evaluated elsewhere.
+
+    clock: µs, the greatest given; settled: event time (µs) before which no event is evaluated any more; horizon: event
+    time (µs) before which events count for nothing.
     """
 
     def __init__(
@@ -86,7 +98,7 @@ class Engine:
         group_bys: frozenset[tuple[str, ...]] | None = None,
     ) -> None:
         self.stream = stream
-        self.clock = _LONG_AGO
+        self.clock = self.settled = self.horizon = LONG_AGO
         self._batch = batch
         self.store = EventStore(stream)
         self._masks = Masks(self.store)
@@ -99,39 +111,38 @@ class Engine:
         self.set_rules(ruleset, group_bys)
 
     def set_rules(self, ruleset: RuleSet, group_bys: frozenset[tuple[str, ...]] | None = None) -> None:
-        """Evaluate by these versions from now on. A new group-by, or a wider window, starts with all that is held."""
+        """Evaluate by these versions from now on. A new group-by, or a wider window, sees the events from `horizon` on.
+
+        Evaluates nothing: an event sees new versions when it comes, or is evaluated again.
+        """
         self._ruleset, self._group_bys = ruleset, group_bys
-        reaches = {plan.group_by: plan.reach for plan in self._plan.groups} if self._timelines else {}
-        self._plan = compile_plan(self.stream, ruleset, None if self._batch else self._settled, group_bys)
+        self._plan = compile_plan(self.stream, ruleset, None if self._batch else self.settled, group_bys)
         groups = {plan.group_by: plan for plan in self._plan.groups}
         self._masks.use(self._plan.predicates, {key for plan in groups.values() for key in plan.marks})
         # by then an older version applies to nothing any more, and what only it needed may go
-        later = (v.effective for v in ruleset.of_stream(self.stream.name).versions if v.effective > self._settled)
+        later = (v.effective for v in ruleset.of_stream(self.stream.name).versions if v.effective > self.settled)
         self._plan_again_at = min(later, default=_NEVER)
         # a timeline may have let go of what only a wider window needs, and the store still has it
-        known = {g: t for g, t in self._timelines.items() if g in groups and groups[g].reach <= reaches[g]}
+        known = {
+            group_by: timeline
+            for group_by, timeline in self._timelines.items()
+            if group_by in groups and timeline.complete_since <= self._needed(groups[group_by]).since
+        }
         self._timelines = {}
         for group_by, plan in groups.items():
             timeline = known.get(group_by) or Timeline(self.store, self._masks, group_by)
             timeline.use([*sorted({self._masks[key].word for key in plan.marks}), *sorted(plan.fields)])
             if group_by not in known:
-                timeline.insert(0, _LONG_AGO, 0)
+                timeline.insert(0, replace(_EVERYTHING, horizon=self.horizon))
             self._timelines[group_by] = timeline
 
-    @property
-    def _settled(self) -> int:
-        """Event time (µs) before which no event will be evaluated any more."""
-        return max(self.clock - self.stream.allowed_lateness, _LONG_AGO)
-
-    @property
-    def horizon(self) -> int:
-        """Event time (µs) before which no rule can still need an event (law 11)."""
-        return self._settled - self._plan.reach
+    def _needed(self, plan: GroupPlan) -> Needed:
+        return Needed(self.horizon, self.settled, plan.reach)
 
     @property
     def retained(self) -> dict[tuple[str, ...], int]:
-        """How many events each group-by still needs."""
-        return {p.group_by: self._timelines[p.group_by].retained(self._settled - p.reach) for p in self._plan.groups}
+        """How many events each group-by still needs (law 11)."""
+        return {p.group_by: self._timelines[p.group_by].retained(self._needed(p).since) for p in self._plan.groups}
 
     @property
     def rows(self) -> int:
@@ -139,47 +150,70 @@ class Engine:
         return self.store.rows
 
     def advance(self, events: pa.Table, clock: int | None = None) -> Advance:
-        """Take a batch in and say what it led to.
+        """Take a batch in and return what it led to.
 
         events: the stream's fields (their Arrow types) and arrival_time (timestamp[us, UTC]), optionally partition and
-        offset, in any row order. clock: µs; no event of a later batch has an arrival before it.
+        offset, in any row order. A boolean column `late`, where there is one, is which events are late; otherwise those
+        are that arrived more than `allowed_lateness` after they happened, and those before `settled`.
+        clock: µs, how far arrival has come; it settles what is more than `allowed_lateness` before it.
         """
-        fresh, duplicates = self._admit(in_arrival_order(one_batch(events)))
-        base = self.store.rows
-        arrival = physical(fresh.column(ARRIVAL), Kind.TIMESTAMP)
-        times = physical(fresh.column(self.stream.event_time), Kind.TIMESTAMP)
-        seq = np.arange(self._next_seq, self._next_seq + fresh.num_rows)
-        late = np.zeros(fresh.num_rows, np.uint8)
-        if not self._batch:
-            late = (arrival - times > self.stream.allowed_lateness).view(np.uint8)
-        self._next_seq += fresh.num_rows
-        self.store.append(fresh, arrival, seq, late)
+        batch = in_arrival_order(one_batch(events))
+        arrival = physical(batch.column(ARRIVAL), Kind.TIMESTAMP)
+        times = physical(batch.column(self.stream.event_time), Kind.TIMESTAMP)
+        late = self._late(batch, arrival, times)
+        fresh = self._admit(batch, times)
+        dead = self._unknown(batch, np.flatnonzero(times < self.horizon), fresh)
+        base, rows = self.store.rows, len(fresh)
+        taken = batch if rows == batch.num_rows else batch.take(pa.array(fresh))
+        arrival, late_of_taken = arrival[fresh], late[fresh]
+        seq = np.arange(self._next_seq, self._next_seq + rows)
+        self._next_seq += rows
+        self.store.append(taken, arrival, seq, late_of_taken)
         self._masks.extend()
-        evaluated, said = self._evaluate(base, self.store.rows if self._ledger.meet(base, self._settled) else base)
-        taken = fresh.select(self._event_columns)
-        taken = taken.append_column(SEQ, pa.array(seq)).append_column(LATE, pa.array(late.astype(np.bool_)))
-        delta = Delta(pa.Table.from_batches([taken]), entries(self.store, said))
+        evaluated, said = self._evaluate(base, self.store.rows if self._ledger.meet(base, self.settled) else base)
+        kept = taken.select(self._event_columns)
+        kept = kept.append_column(SEQ, pa.array(seq)).append_column(LATE, pa.array(late_of_taken.astype(np.bool_)))
+        delta = Delta(pa.Table.from_batches([kept]), entries(self.store, said))
+        reported = np.sort(np.append(fresh[late_of_taken != 0], dead))
         advance = Advance(
             alerts_table(self.store, said),
-            delta.events.filter(taken.column(LATE)) if late.any() else delta.events.slice(0, 0),
-            duplicates,
+            pa.Table.from_batches([batch.take(pa.array(reported)) if len(reported) else batch.slice(0, 0)]),
+            batch.num_rows - rows - len(dead),
             [failure for result in evaluated if result.overflows for failure in self._failures(result)],
             delta,
             evaluated,
         )
-        if clock is not None and clock > self.clock:
-            self.clock = clock
-            if self._settled >= self._plan_again_at:
-                self.set_rules(self._ruleset, self._group_bys)
-            self._evict()
+        if clock is not None:
+            self._settle(clock)
         return advance
 
-    def restore(self, delta: Delta) -> None:
-        """Take back what an earlier engine had taken in and announced; evaluates nothing. Deltas in their order.
+    def _late(self, batch: pa.RecordBatch, arrival: Int64Array, times: Int64Array) -> Mask:
+        if self._batch:
+            return np.zeros(batch.num_rows, np.uint8)
+        if LATE in batch.schema.names:
+            return physical(batch.column(LATE), Kind.BOOLEAN).astype(np.uint8)
+        late: Mask = ((arrival - times > self.stream.allowed_lateness) | (times < self.settled)).view(np.uint8)
+        return late
 
-        A delta may lack fields that were declared after it was written: they are NULL.
+    def _settle(self, clock: int) -> None:
+        """Let time pass: the only place where an engine that goes on changes what counts."""
+        self.clock = max(self.clock, clock)
+        self.settled = max(self.settled, self.clock - self.stream.allowed_lateness)
+        if self.settled >= self._plan_again_at:
+            self.set_rules(self._ruleset, self._group_bys)
+        self.horizon = max(self.horizon, self.settled - self._plan.reach)
+        self._evict()
+
+    def restore(self, delta: Delta) -> None:
+        """Take back what an earlier engine had taken in and announced; `resume` comes after the last.
+
+        Evaluates nothing. Deltas may come in any order, and hold what is known already. Of two events under one id the
+        later (by event time) counts: the other was before the horizon when it came. A delta may lack fields that were
+        declared after it was written: they are NULL.
         """
-        known, _ = self._admit(one_batch(self.stream.completed(delta.events)))
+        events = one_batch(self.stream.completed(delta.events))
+        times = physical(events.column(self.stream.event_time), Kind.TIMESTAMP)
+        known = events.take(pa.array(self.store.unseen(events.column(self.stream.event_id), times)))
         base = self.store.rows
         if known.num_rows:
             seq = physical(known.column(SEQ), Kind.INT64)
@@ -188,19 +222,43 @@ class Engine:
             self._next_seq = max(self._next_seq, int(seq.max()) + 1)
             self._masks.extend()
             for timeline in self._timelines.values():
-                timeline.insert(base, _LONG_AGO, 0)
-            self._ledger.meet(base, _LONG_AGO)
+                timeline.insert(base, _EVERYTHING)
+            self._ledger.meet(base, LONG_AGO)
         self._ledger.restore(delta.announcements)
+
+    def resume(self, clock: int, settled: int, horizon: int) -> None:
+        """Continue as the engine whose deltas were restored: all in µs, as that engine had them after the last."""
+        self.clock, self.settled = max(self.clock, clock), max(self.settled, settled)
+        self.horizon = max(self.horizon, horizon)
+        if self.settled >= self._plan_again_at:
+            self.set_rules(self._ruleset, self._group_bys)
+        self._evict()
 
     def snapshot(self) -> Delta:
         """All that is still needed, as one delta."""
         needed = np.flatnonzero(self.store.times[: self.store.rows] >= self.horizon)
-        return Delta(self.store.table(needed), self._ledger.entries(self._settled))
+        return Delta(self.store.table(needed), self._ledger.entries(self.settled))
 
-    def _admit(self, events: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        first = self.store.unseen(events.column(self.stream.event_id))
-        duplicates = events.num_rows - len(first)
-        return (events.take(first) if duplicates else events), duplicates
+    def _admit(self, batch: pa.RecordBatch, times: Int64Array) -> Int64Array:
+        """The indices of the first arrivals of their ids among events from `horizon` on, as EventStore.unseen."""
+        ids = batch.column(self.stream.event_id)
+        alive = np.flatnonzero(times >= self.horizon)
+        if len(alive) == len(times):
+            return self.store.unseen(ids, self.horizon)
+        return alive[self.store.unseen(ids.take(pa.array(alive)), self.horizon)]
+
+    def _unknown(self, batch: pa.RecordBatch, dead: Int64Array, fresh: Int64Array) -> Int64Array:
+        """Those of the indices of events before the horizon whose id does not belong to an event that came earlier."""
+        if not len(dead):
+            return dead
+        base = self.store.rows
+        rows = self.store.ids.find(batch.column(self.stream.event_id).take(pa.array(dead)))
+        came = np.full(len(dead), batch.num_rows)  # the index in the batch of the event that has the id
+        came[(rows >= 0) & (rows < base)] = -1
+        came[rows >= base] = fresh[rows[rows >= base] - base]
+        known = rows[came < 0]
+        came[came < 0] = np.where(self.store.times[known] >= self.horizon, -1, batch.num_rows)
+        return dead[came > dead]
 
     def _evaluate(self, base: int, unannounced: int) -> tuple[list[Evaluated], Said]:
         """Evaluate what the rows from `base` on touch. Of the rows from `unannounced` on nothing has been said."""
@@ -208,7 +266,7 @@ class Engine:
         said: Said = []
         for plan in self._plan.groups:
             timeline = self._timelines[plan.group_by]
-            runs = timeline.insert(base, self._settled - plan.reach, plan.reach)
+            runs = timeline.insert(base, self._needed(plan))
             if not runs.rows:
                 continue
             found = list(evaluation.evaluate(timeline, self._masks, plan, runs))
@@ -227,7 +285,7 @@ class Engine:
         ]
 
     def _evict(self) -> None:
-        """Let go of what is no longer needed, once that is more than half of what is held."""
+        """Evict events before the horizon, once they are more than half of what is held."""
         held = self.store.rows
         if held < self._look_again_at:
             return
@@ -242,7 +300,7 @@ class Engine:
         new_row = np.where(needed, np.cumsum(needed) - 1, -1)
         self.store.keep(rows)
         self._masks.keep(rows)
-        self._ledger.renumber(new_row, self._settled)
+        self._ledger.renumber(new_row, self.settled)
         for timeline in self._timelines.values():
             timeline.renumber(new_row)
 

@@ -66,7 +66,8 @@ class Ledger:
         self._store = store
         self._of_row: dict[int, dict[Subject, Announcement]] = {}
         self._announced: Mask = np.zeros(64, np.uint8)
-        self._awaited: dict[str, list[dict[str, Any]]] = {}  # by the id of an event that has yet to come: entries
+        # by id and time (µs) of an event that has yet to come: entries
+        self._awaited: dict[tuple[str, int], list[dict[str, Any]]] = {}
 
     def announced(self, rows: np.ndarray) -> np.ndarray:
         """Which of the store rows have ever had an alert: bool, one place a row."""
@@ -119,10 +120,10 @@ class Ledger:
             return
         rows = self._store.ids.find(table.column("event_id").combine_chunks())
         for row, entry in zip(rows.tolist(), table.to_pylist(), strict=True):
-            if row >= 0:
+            if row >= 0 and self._store.times[row] == _time(entry):
                 self._take(row, entry)
             else:
-                self._awaited.setdefault(entry["event_id"], []).append(entry)
+                self._awaited.setdefault((entry["event_id"], _time(entry)), []).append(entry)
 
     def meet(self, base: int, settled: int) -> bool:
         """Whether something was announced already of the store's rows from `base` on, which are new to it.
@@ -131,9 +132,10 @@ class Ledger:
         """
         if not self._awaited:
             return False
-        self._awaited = {i: known for i, known in self._awaited.items() if _time(known[0]) >= settled}
-        new = self._store.array(self._store.stream.event_id, np.arange(base, self._store.rows)).to_pylist()
-        met = [(row, self._awaited.pop(i)) for row, i in enumerate(new, base) if i in self._awaited]
+        self._awaited = {event: known for event, known in self._awaited.items() if event[1] >= settled}
+        ids = self._store.array(self._store.stream.event_id, np.arange(base, self._store.rows)).to_pylist()
+        new = zip(ids, self._store.times[base : self._store.rows].tolist(), strict=True)
+        met = [(row, self._awaited.pop(event)) for row, event in enumerate(new, base) if event in self._awaited]
         for row, known in met:
             for entry in known:
                 self._take(row, entry)

@@ -82,7 +82,7 @@ class _Evaluation:
 
     def __init__(self, timeline: Timeline, masks: Masks, runs: Runs, questions: dict[Window, _Question]) -> None:
         self._timeline, self._store, self._masks = timeline, timeline.store, masks
-        self._rows, self._start = runs.rows, runs.start
+        self._rows, self._start, self._horizon = runs.rows, runs.start, runs.horizon
         self._walk = _Walk(runs.first, timeline.rows, timeline.facts, runs.at, None)
         self._lows: dict[tuple[int, MaskKey | None], Int64Array] = {}
         self._splits: dict[tuple[int, MaskKey | None, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
@@ -93,7 +93,8 @@ class _Evaluation:
     def _low(self, over: int, since: MaskKey | None) -> Int64Array:
         if (over, since) not in self._lows:
             walk, store = self._walk, self._store
-            low = windows.lower_bounds(walk.first, self._start, self._timeline.times, walk.at, over)
+            times = self._timeline.times
+            low = windows.lower_bounds(walk.first, self._start, times, walk.at, over, self._horizon)
             if since is not None:
                 windows.after_reset(
                     walk.first, walk.rows, walk.at, *self._marks(walk, since), store.late, store.order, low

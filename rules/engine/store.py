@@ -23,6 +23,7 @@ from rules.types import FieldType, Kind
 ARRIVAL = "arrival_time"
 SEQ = "arrival_seq"
 LATE = "late"
+LONG_AGO = -(1 << 62)  # event time (µs) before any event
 MICROSECONDS = pa.timestamp("us", "UTC")
 Mask = npt.NDArray[np.uint8]
 
@@ -110,7 +111,7 @@ class EventStore:
         self.order: Int64Array = np.zeros(64, np.int64)
         self.last_late = -1  # the greatest order of a late row
         self.newest = -1  # the greatest order of the rows behind which the last append has put others
-        self._last_arrival = -(1 << 62)
+        self._last_arrival = LONG_AGO
         self._keys: dict[tuple[str, ...], tuple[KeyTable, Int64Array]] = {}
 
     @property
@@ -118,10 +119,19 @@ class EventStore:
         """Event time in microseconds, int64 (rows and room)."""
         return self.columns[self.stream.event_time].values  # type: ignore[return-value]
 
-    def unseen(self, ids: pa.Array) -> Int64Array:
-        """Indices of the first arrivals among ids, in order; they take the rows from `self.rows` on."""
+    def unseen(self, ids: pa.Array, since: Int64Array | int) -> Int64Array:
+        """Indices of the first arrivals among ids, in order; they take the rows from `self.rows` on.
+
+        since: event time (µs), one for all or one for each id; a held event before it does not count as an arrival.
+        """
         before = self.ids.count
         codes = self.ids.intern(ids)
+        held = np.flatnonzero(codes < before)
+        again = held[self.times[codes[held]] < np.broadcast_to(since, len(codes))[held]]
+        if len(again):
+            self.ids.forget(np.unique(codes[again]))
+            self.ids.cut(before)
+            codes = self.ids.intern(ids)
         fresh = np.flatnonzero(codes >= before)
         if len(fresh) > self.ids.count - before:
             fresh = fresh[np.unique(codes[fresh], return_index=True)[1]]

@@ -59,6 +59,19 @@ def _rehash(slots, hashes, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _forget(codes, slots, hashes):  # type: ignore[no-untyped-def]
+    """Make the codes' strings unknown: each code stays, under a hash that its string does not have."""
+    last = np.uint64(len(slots) - 1)
+    for i in range(len(codes)):
+        code = codes[i]
+        at = hashes[code] & last
+        while slots[at] != _slot(hashes[code], code):
+            at = (at + np.uint64(1)) & last
+        hashes[code] ^= np.uint64(1 << 33)
+        slots[at] = _slot(hashes[code], code)
+
+
+@njit(cache=True)
 def _intern_block(  # type: ignore[no-untyped-def]
     in_offsets, in_data, valid, slots, hashes, ends, heap, count, codes, adding, sought, starts
 ):
@@ -193,6 +206,15 @@ class StringTable:
             offsets, data, valid, self.slots, self.hashes, self.ends, self.heap, self.count, codes, adding
         )
         return codes
+
+    def forget(self, codes: Int64Array) -> None:
+        """Find these codes' strings no more: where one comes again it gets a new code. Each code is given once."""
+        _forget(codes, self.slots, self.hashes)
+
+    def cut(self, count: int) -> None:
+        """Forget all codes but the first `count`, and give the others again to what comes next."""
+        self.forget(np.arange(count, self.count))
+        self.count = count
 
     def keep(self, codes: Int64Array) -> None:
         """Forget all but these codes; they become 0, 1, …"""

@@ -10,17 +10,39 @@ import numpy as np
 
 from rules.engine.kernels import segments
 from rules.engine.masks import Masks
-from rules.engine.store import EventStore
+from rules.engine.store import LONG_AGO, EventStore
 from rules.engine.strings import Int64Array, grown
 
 
 @dataclass(frozen=True)
+class Needed:
+    """Which rows a group-by still needs, as event times in µs.
+
+    horizon: rows before it are in no window; settled: rows before it are not evaluated any more; reach: the widest
+    window.
+    """
+
+    horizon: int
+    settled: int
+    reach: int
+
+    @property
+    def since(self) -> int:
+        """Event time (µs) before which no row can be in a window of a row to evaluate."""
+        return max(self.horizon, self.settled - self.reach)
+
+
+@dataclass(frozen=True)
 class Runs:
-    """Rows to evaluate, cut into stretches of one group each (see kernels.windows)."""
+    """Rows to evaluate, cut into stretches of one group each (see kernels.windows).
+
+    horizon: event time (µs) before which rows are in no window.
+    """
 
     first: Int64Array
     start: Int64Array
     at: Int64Array
+    horizon: int
 
     @property
     def rows(self) -> int:
@@ -43,6 +65,8 @@ class Timeline:
         self._masks = masks
         # what `measures` has found out about aggregates, which holds until the facts change
         self.asked: dict[Any, Any] = {}
+        # event time (µs) from which on no row of the store has been let go
+        self.complete_since = LONG_AGO
         self._names: list[int | str] = []
         self._used = 0
         self._start: Int64Array = np.zeros(64, np.int64)
@@ -67,13 +91,13 @@ class Timeline:
             return self._masks.words[:, name]
         return self.store.columns[name].values.view(np.int64)
 
-    def insert(self, base: int, horizon: int, reach: int) -> Runs:
-        """Insert the store's rows from `base` on; rows before `horizon` (µs) may go. Returns what to evaluate again.
-
-        reach: the widest window in microseconds.
-        """
+    def insert(self, base: int, needed: Needed) -> Runs:
+        """Insert the store's rows from `base` on; rows that are not needed may go. Returns what to evaluate again."""
         store, ids = self.store, self.store.ids
         groups = store.codes(self.group_by)[base : store.rows]
+        if (gone := store.times[base : store.rows] < needed.horizon).any():
+            groups = np.where(gone, -1, groups)
+        self.complete_since = max(self.complete_since, needed.since)
         count = store.code_count(self.group_by)
         if count > len(self._slot):
             old = len(self._slot)
@@ -86,18 +110,18 @@ class Timeline:
             fresh[:, at] = self._source(name)[base : store.rows]
         while True:
             used, touched, first, places = segments.insert(
-                groups, base, fresh, store.times, ids.hashes, ids.ends, ids.heap, horizon,
+                groups, base, fresh, store.times, ids.hashes, ids.ends, ids.heap, needed.since,
                 self._slot, self._start, self._end, self._room, self.rows, self.times, self.facts, self._used,
             )  # fmt: skip
             if used >= 0:
                 break
             self._make_room(int(touched[0]))
         self._used = used
-        runs = segments.affected(
-            touched, first, places, self._start, self._end, self.rows, self.times,
-            store.late, store.order, store.newest, reach,
+        first_of, start, at = segments.affected(
+            touched, first, places, base, self._start, self._end, self.rows, self.times,
+            store.late, store.order, store.newest, needed.reach, needed.settled,
         )  # fmt: skip
-        return Runs(*runs)
+        return Runs(first_of, start, at, needed.horizon)
 
     def renumber(self, new_row: Int64Array) -> None:
         """Follow the store in forgetting rows: new_row is each old row's number, -1 for those before the horizon."""
@@ -112,7 +136,7 @@ class Timeline:
         )
         self.rows, self.times, self.facts = rows, times, facts
 
-    def retained(self, horizon: int) -> int:
-        """Rows at or after `horizon` (µs) that belong to a group."""
+    def retained(self, since: int) -> int:
+        """Rows at or after `since` (µs) that belong to a group."""
         rows = self.store.rows
-        return int(((self.store.codes(self.group_by)[:rows] >= 0) & (self.store.times[:rows] >= horizon)).sum())
+        return int(((self.store.codes(self.group_by)[:rows] >= 0) & (self.store.times[:rows] >= since)).sum())

@@ -58,11 +58,12 @@ def cause(
         consumed={0: consumed}, conflicting=conflicting,
     )  # fmt: skip
     of_event = next(e for e in events if e["transaction_id"] == f"t{about}")
+    event_time = int(of_event["event_time"].timestamp() * 1_000_000)
     return witness.cause(
         {
-            "alert_id": alert_id("burst", 1, f"t{about}"), "rule_id": "burst", "rule_version": 1,
+            "alert_id": alert_id("burst", 1, f"t{about}", event_time), "rule_id": "burst", "rule_version": 1,
             "group": '{"customer_id":"ann"}', "event_id": f"t{about}",
-            "event_time": int(of_event["event_time"].timestamp() * 1_000_000),
+            "event_time": event_time,
             "outcome": "missed" if said is None else "retracted" if true is None else "revised",
             "stream_measures": None if said is None else json.dumps({"payments": said}, separators=(",", ":")),
         }

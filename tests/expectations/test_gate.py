@@ -13,6 +13,7 @@ from expectations.offsets import frame
 from expectations.rechecked import rechecked
 from expectations.topic import Gap
 from rules.engine.records import alert_id
+from rules.timestamps import microseconds
 from tests.expectations.frames import DAY, EVENTS, NOON, RULES, STREAM, Frames, truth
 
 if TYPE_CHECKING:
@@ -117,8 +118,11 @@ def test_each_expectation_on_violations_can_break(frames: Frames) -> None:
     """One spoiled violation each; what is no JSON can be no true group or condition either."""
     rows = truth().to_pylist()
 
+    times = {row["event_id"]: microseconds(row["event_time"]) for row in rows}
+    times["nobody"] = times[rows[1]["event_id"]]
+
     def id_of(event: str, version: int = 1) -> str:
-        return alert_id("spent", version, event)
+        return alert_id("spent", version, event, times[event])
 
     spoiled: dict[int, dict[str, Any]] = {
         0: {"alert_id": "0" * 32},

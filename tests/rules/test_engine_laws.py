@@ -79,9 +79,10 @@ def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
     alerts, deltas, late = [], [], []
     for i, batch in enumerate(cut(cuts, histories.table(events))):
         if i in crashes:  # all in memory is lost; the deltas are not
-            engine = Engine(STREAM, ruleset)
+            lost, engine = engine, Engine(STREAM, ruleset)
             for delta in deltas:
                 engine.restore(delta)
+            engine.resume(lost.clock, lost.settled, lost.horizon)
         clock = batch.column("arrival_time").cast(pa.int64()).to_pylist()
         advance = engine.advance(batch, clock[-1] if clock and evicting else None)
         if evicting and i % 2:
@@ -90,7 +91,8 @@ def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
             deltas.append(advance.delta)
         alerts.append(advance.alerts)
         late += advance.late.column("id").to_pylist()
-    by_id = {alert_id(*key): key for key in evaluations(SETTING, versions, events)}
+    times = {event["id"]: event["at"] for event in reversed(events)}
+    by_id = {alert_id(*key, times[key[2]]): key for key in evaluations(SETTING, versions, events)}
     got = {}
     for identifier, record in final(records(alerts)).items():
         key = by_id[identifier]
@@ -120,8 +122,9 @@ def test_where_nothing_is_late_the_stream_ends_at_the_truth(rule_set: Any, event
         rows = result.rows[result.violated]
         described = Described(truth.store, result.compiled, result.values, rows, result.violated)
         version = result.compiled.version
-        for event_id, measures, text in zip(described.event_id, described.measures, described.text(), strict=True):
-            expected[alert_id(version.rule.id, version.version, event_id)] = (measures, text)
+        times = truth.store.times[rows].tolist()
+        for *event, measures, text in zip(described.event_id, times, described.measures, described.text(), strict=True):
+            expected[alert_id(version.rule.id, version.version, *event)] = (measures, text)
     assert {key: (r["measures"], r["text"]) for key, r in final(records(alerts)).items()} == expected
 
 

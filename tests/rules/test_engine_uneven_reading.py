@@ -62,9 +62,10 @@ def said(batches: list[pa.Table], random: Random | None = None) -> dict[str, Any
     engine, deltas, last = Engine(STREAM, RULES), [], {}
     for batch in batches:
         if random is not None and random.random() < 0.3:
-            engine = Engine(STREAM, RULES)
+            lost, engine = engine, Engine(STREAM, RULES)
             for delta in deltas:
                 engine.restore(delta)
+            engine.resume(lost.clock, lost.settled, lost.horizon)
             deltas = [engine.snapshot()]
         advance = engine.advance(batch)
         deltas.append(advance.delta)

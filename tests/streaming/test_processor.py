@@ -212,7 +212,7 @@ def test_an_engine_whose_task_fails_half_way_is_never_met_again(
     committed = copy.deepcopy(store)
     with monkeypatch.context() as broken:
 
-        def fail(*_: Any) -> Iterator[str]:
+        def fail(*_: Any, **__: Any) -> Iterator[str]:
             raise ConnectionError("the state server is gone")
 
         broken.setattr(processor.StateLog, "append", fail)

@@ -91,7 +91,7 @@ def test_events_before_the_horizon_go_when_entries_merge_or_wholly_pass() -> Non
 
 def test_a_merge_keeps_the_last_announcement_of_each_alert() -> None:
     """Revisions of one alert become one entry: the last."""
-    merged = statelog.concat([announcement("x", 1), announcement("y", 1), announcement("x", 2)], "at", _NEVER)
+    merged = statelog.concat([announcement("x", 1), announcement("y", 1), announcement("x", 2)], "at", _NEVER, _NEVER)
     assert sorted(
         zip(*(merged.announcements.column(c).to_pylist() for c in ("event_id", "revision")), strict=True)
     ) == [
@@ -187,6 +187,7 @@ def restored_like_whole(ruleset: RuleSet, events: Any, cuts: list[int]) -> None:
         lost = Engine(histories.STREAM, ruleset)
         for entry in head.entries:
             lost.restore(log.read(entry))
+        lost.resume(head.clock, head.settled, head.horizon)
         expected, got = whole.advance(batch, clock), lost.advance(batch, clock)
         assert got.alerts.equals(expected.alerts)
-        head = log.append(head, got.delta, whole.horizon)
+        head = log.append(head, got.delta, whole.horizon, whole.clock, settled=whole.settled)

@@ -13,6 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+_NONE_LATE = np.int64(1 << 62)
+
 
 @njit(cache=True)
 def _before(x, y, times, hashes, ends, heap):  # type: ignore[no-untyped-def]
@@ -176,14 +178,33 @@ def insert(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def affected(touched, first, places, start, end, rows, arena_times, late, order, newest, reach):  # type: ignore[no-untyped-def]
+def _past(arena_times, a, b, bound):  # type: ignore[no-untyped-def]
+    """The first index from a to b whose time is after bound."""
+    if a < b and arena_times[b - 1] <= bound:
+        return b
+    while a < b:
+        middle = (a + b) >> 1
+        if arena_times[middle] <= bound:
+            a = middle + 1
+        else:
+            b = middle
+    return a
+
+
+@njit(cache=True)
+def affected(  # type: ignore[no-untyped-def]
+    touched, first, places, base, start, end, rows, arena_times, late, order, newest, reach, settled
+):
     """Runs of rows to evaluate: the new rows on time and all within `reach` after them, in their group (law 7).
 
-    After late ones, too, where they had arrived before what is held: before the row whose order is `newest`.
+    New are the rows from `base` on. Within `reach` after a late one those that arrived after it are evaluated again,
+    where it had arrived before what was held: before the row whose order is `newest`. Rows before `settled` (µs) and
+    late rows are in no run (law 8).
     Returns (run_first, run_start, at): run r evaluates the arena places at[run_first[r]:run_first[r + 1]] of the
-    segment that starts at run_start[r]. Late rows are in no run (law 8).
+    segment that starts at run_start[r].
     """
-    stretches = np.empty((len(places), 3), np.int64)
+    # of each: its segment's start, begin, end, and the least order of the late rows before its end
+    stretches = np.empty((len(places), 4), np.int64)
     runs = 0
     total = 0
     for t in range(len(touched)):
@@ -191,21 +212,18 @@ def affected(touched, first, places, start, end, rows, arena_times, late, order,
         stop = -1
         for i in range(first[t], first[t + 1]):
             p = places[i]
-            if late[rows[p]] and order[rows[p]] > newest:
-                continue
-            bound = arena_times[p] + reach
+            least = _NONE_LATE
+            if late[rows[p]]:
+                if order[rows[p]] > newest:
+                    continue
+                least = order[rows[p]]
             begin = max(p, stop)
-            a, b = begin, end[g]
-            if a < b and arena_times[b - 1] <= bound:
-                a = b
-            while a < b:
-                middle = (a + b) >> 1
-                if arena_times[middle] <= bound:
-                    a = middle + 1
-                else:
-                    b = middle
-            a = max(a, p + 1)
-            if a <= stop:
+            if arena_times[begin if begin < end[g] else p] < settled:
+                begin = _past(arena_times, begin, end[g], settled - 1)
+            a = max(_past(arena_times, begin, end[g], arena_times[p] + reach), p + 1)
+            if begin == stop:
+                stretches[runs - 1, 3] = min(stretches[runs - 1, 3], least)
+            if a <= begin:
                 continue
             total += a - begin
             if begin == stop:
@@ -214,6 +232,7 @@ def affected(touched, first, places, start, end, rows, arena_times, late, order,
                 stretches[runs, 0] = start[g]
                 stretches[runs, 1] = begin
                 stretches[runs, 2] = a
+                stretches[runs, 3] = least
                 runs += 1
             stop = a
     run_first = np.empty(runs + 1, np.int64)
@@ -224,8 +243,15 @@ def affected(touched, first, places, start, end, rows, arena_times, late, order,
     for r in range(runs):
         run_first[kept] = n
         run_start[kept] = stretches[r, 0]
+        least = stretches[r, 3]
+        until = arena_times[stretches[r, 1]] - 1
         for p in range(stretches[r, 1], stretches[r, 2]):
-            if not late[rows[p]]:
+            row = rows[p]
+            if late[row]:
+                continue
+            if row >= base:
+                until = arena_times[p] + reach
+            if arena_times[p] <= until or order[row] > least:
                 at[n] = p
                 n += 1
         kept += n > run_first[kept]

@@ -32,14 +32,17 @@ def _earliest(times, a, b, bound):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def lower_bounds(run_first, run_start, times, at, over):  # type: ignore[no-untyped-def]
-    """low[k]: the first index of the walk whose time is within `over` of the row at at[k] (both ends included)."""
+def lower_bounds(run_first, run_start, times, at, over, horizon):  # type: ignore[no-untyped-def]
+    """low[k]: the first index of the walk whose time is within `over` of the row at at[k] (both ends included).
+
+    Rows before `horizon` (µs) are in no window. The rows at at[k] are not before it.
+    """
     low = np.empty(len(at), np.int64)
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
-        a = _earliest(times, run_start[r], at[first], times[at[first]] - over)
+        a = _earliest(times, run_start[r], at[first], max(times[at[first]] - over, horizon))
         for k in range(first, last):
-            bound = times[at[k]] - over
+            bound = max(times[at[k]] - over, horizon)
             while times[a] < bound:
                 a += 1
             low[k] = a
