@@ -16,11 +16,12 @@ import polars as pl
 import pyarrow as pa
 
 from backfill.config import BackfillError
-from backfill.reconciliation import last_words
+from backfill.reconciliation import last_words, well_formed
 from lake.config import LakeConfig
 from lake.reading import scan
 from lake.tables import ALERTS, RECONCILIATION, RULES, VIOLATIONS, events_table
 from rules.engine.store import ARRIVAL
+from rules.names import did_you_mean
 from rules.streams import Stream
 from rules.truth import Truth
 from rules.versions import RuleSet, RuleVersion
@@ -52,9 +53,8 @@ def explain(config: LakeConfig, activation_delay: int, alert_id: str) -> Explana
         BackfillError: the lake has no such alert, or not what it is about.
     """
     root, mine = config.root, pl.col("alert_id") == alert_id
-    revisions = scan(root, ALERTS).filter(mine).collect().sort("revision", "emitted_at").unique(
-        ["revision", "source"], keep="first", maintain_order=True
-    )  # fmt: skip
+    records = well_formed(scan(root, ALERTS).filter(mine)).collect().sort("revision", "emitted_at")
+    revisions = records.unique(["revision", "source"], keep="first", maintain_order=True)
     violations = scan(root, VIOLATIONS).filter(mine).collect()
     known = violations if violations.height else last_words(revisions)
     if not known.height:
@@ -62,7 +62,13 @@ def explain(config: LakeConfig, activation_delay: int, alert_id: str) -> Explana
             "the lake has no such alert", where=f"alert {alert_id}", remedy="Run `nightjar archive`, or look at the id"
         )
     said = known.row(0, named=True)
-    stream = config.streams[said["stream"]]
+    stream = config.streams.get(said["stream"])
+    if stream is None:
+        raise BackfillError(
+            f"its stream {said['stream']} is not declared",
+            where=f"alert {alert_id}",
+            remedy=f"Declare the stream as it was; {did_you_mean(said['stream'], config.streams, 'Streams are')}",
+        )
     version = _version(config, activation_delay, said["rule_id"], said["rule_version"])
     window = _window(config, stream, version, said)
     measures, violated = None, False

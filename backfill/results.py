@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name every Spark progr
 
 from backfill.config import BackfillConfig, Request
 from backfill.scope import group_by_name
-from backfill.staging import CORRECTED, OUTCOMES, REPLACEMENT, TOUCHED_GROUPS, Notes, staged_violations, touched_span
+from backfill.staging import CORRECTED, OUTCOMES, REPLACEMENT, TOUCHED_GROUPS, Notes, judged_spans, staged_violations
 from lake import delta
 from lake.events import date_of
 from lake.reading import scan
@@ -39,13 +39,15 @@ def in_scope(
 def publish_violations(session: SparkSession, config: BackfillConfig, request: Request, ruleset: RuleSet) -> int:
     """Put the staged violations in the place of those that the table has in the run's scope; how many rows changed."""
     root, folder = config.lake.root, request.staged(config.lake)
-    span = touched_span(folder)
-    if span is None:
+    spans = judged_spans(folder)
+    if not spans:
         return 0
-    first, last = map(date_of, span)
+    dates = ((date_of(lo), date_of(hi)) for lo, hi in spans)
+    # Delta cannot resolve BETWEEN here
+    condition = " OR ".join(f"(event_date >= '{first}' AND event_date <= '{last}')" for first, last in dates)
     staged = staged_violations(session, folder).withColumn("event_date", F.to_date("event_time"))
     staged = staged.select(*VIOLATIONS.columns)
-    known = delta.read(session, root, VIOLATIONS).where(F.col("event_date").between(first, last))
+    known = delta.read(session, root, VIOLATIONS).where(condition)
     judged = in_scope(session, known, request, config, ruleset).select(*VIOLATIONS.columns)
     changed = staged.exceptAll(judged).count() + judged.exceptAll(staged).count()
     if changed:
@@ -53,7 +55,6 @@ def publish_violations(session: SparkSession, config: BackfillConfig, request: R
         # written first: what replaces part of a table must not be read from it in the same breath
         replacement = str(folder / REPLACEMENT)
         kept.unionByName(staged).write.mode("overwrite").parquet(replacement)
-        condition = f"event_date >= '{first}' AND event_date <= '{last}'"  # Delta cannot resolve BETWEEN here
         rows = session.read.schema(VIOLATIONS.schema).parquet(replacement).repartition("event_date")
         delta.replace(rows, root, VIOLATIONS, condition)
     return changed

@@ -13,38 +13,43 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backfill.causes import Published
 from backfill.config import BackfillConfig, BackfillError, Request
+from backfill.histories import Published, histories
+from backfill.scope import DAY, merged
 from lake import delta
 from lake.files import whole
 from lake.reading import scan
-from lake.tables import ALERTS, PROGRESS, RULES, events_table
+from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULES, events_table
 from rules.streams import Stream
 from rules.timestamps import MIN_TIMESTAMP
-from rules.versions import RuleSet
+from rules.versions import RuleSet, RuleVersion
 from streaming.rulebook import Route, RuleBook, RuleMessage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Parquet: the violations (and, with `failed`, the measures without a value), and the groups touched.
+# Parquet: the violations (and, with `failed`, the measures without a value), and the groups touched: a row for each
+# span to judge, whose spans of one group do not overlap, with the bucket that it is evaluated in.
 EVALUATED, TOUCHED_GROUPS = "violations", "touched"
 # What the tasks of a stage send to each other, while it runs.
 EXCHANGED = "exchanged"
-# Parquet: outcomes of alerts, and the corrections to publish.
-OUTCOMES, CORRECTED = "outcomes", "corrections"
+# Parquet: alerts that earlier runs left to the stream; and, of buckets with differences, records about the alerts that
+# are judged, and outcomes that differ.
+PENDING, JUDGED, DIFFERING = "pending", "judged", "differing"
+# Parquet: outcomes of alerts, the corrections to publish, and those that are held back.
+OUTCOMES, CORRECTED, HELD_BACK = "outcomes", "corrections", "held_back"
 # Parquet: the violations of the event dates that publishing replaces.
 REPLACEMENT = "replacement"
 _NOTES, _PROGRESS = "run.json", "progress.json"
 
 
 def groups_folder(folder: Path, stream: Stream, number: int) -> Path:
-    """The touched groups of a stream's group-by of this number, as Parquet (see scope.touched_groups)."""
+    """The touched groups of a stream's group-by of this number, as Parquet (see scope.touched_groups), with BUCKET."""
     return folder / "groups" / f"{stream.name}-{number}"
 
 
 def repeated_folder(folder: Path, stream: Stream) -> Path:
-    """The records that are not the first of their event id, as Parquet (see survey.repeated)."""
+    """The records whose event id is repeated, as Parquet (see survey.repeated)."""
     return folder / "repeated" / stream.name
 
 
@@ -59,11 +64,12 @@ def staged_violations(session: SparkSession, folder: Path) -> DataFrame:
     return session.read.parquet(str(folder / EVALUATED)).where("failed IS NULL").drop("failed")
 
 
-def touched_span(folder: Path) -> tuple[int, int] | None:
-    """From the least to the greatest event time (µs) that a run judges; None where it touches nothing."""
+def judged_spans(folder: Path) -> list[tuple[int, int]]:
+    """The event times (µs, both included) that a run judges in any group: some dozens of disjoint spans at most, in
+    their order."""
     touched = pl.scan_parquet(folder / TOUCHED_GROUPS / "*.parquet")
-    lo, hi = touched.select(pl.col("lo").min(), pl.col("hi").max()).collect().row(0)
-    return None if lo is None else (lo, hi)
+    dates = touched.group_by(pl.col("lo").floordiv(DAY).alias("date")).agg(pl.col("lo").min(), pl.col("hi").max())
+    return merged(dates.select("lo", "hi").collect(engine="streaming").rows())
 
 
 @dataclass(frozen=True)
@@ -90,33 +96,30 @@ class Notes:
             yield RuleMessage(offset, arrival, value.encode("utf-8", "surrogateescape"))
 
     def published(self, config: BackfillConfig) -> dict[tuple[str, int], Published]:
-        """When each version was published, and from when on the stream has all of its history.
+        """When the stream came to know each version, and which history it had for it.
 
-        A route that is no entity field begins when the job has made it; and of a route that was there, the job has let
-        go what no earlier rule could need.
+        A route that is no entity field begins without history when the job has made it.
         """
         book = RuleBook(config.streams, config.activation_delay)
-        found: dict[tuple[str, int], Published] = {}
-        reach: dict[Route, int] = defaultdict(int)
+        arrivals: dict[tuple[str, int], int] = {}
         begun: dict[Route, int] = {}
         for message in self._messages():
-            arrival = message.arrival
-            before = len(book.ruleset.versions)
-            waiting = set(book.waiting)
+            before, waiting = len(book.ruleset.versions), book.waiting
             book.receive(message)
             for version in book.ruleset.versions[before:]:
-                rule = version.rule
-                route = book.serving[rule.stream, rule.group_by]
-                widest = max((measure.over for measure in rule.measures.values()), default=0)
-                known_since = arrival - config.streams[rule.stream].allowed_lateness - reach[route]
-                # what the rule can look back at without missing anything, and what it could only if nothing was let go
-                since = known_since if widest > reach[route] else MIN_TIMESTAMP
-                found[rule.id, version.version] = Published(arrival, max(since, begun.get(route, MIN_TIMESTAMP)))
-                reach[route] = max(reach[route], widest)
-            for rule_id, number in waiting - set(book.waiting):
-                rule = book.ruleset.of_rule(rule_id)[number - 1].rule
-                begun.setdefault(book.serving[rule.stream, rule.group_by], arrival)
-                found[rule_id, number] = Published(found[rule_id, number].arrival, arrival)
+                arrivals[version.rule.id, version.version] = message.arrival
+            if waiting:
+                for rule_id, number in set(waiting) - set(book.waiting):
+                    rule = book.ruleset.of_rule(rule_id)[number - 1].rule
+                    begun.setdefault(book.serving[rule.stream, rule.group_by], message.arrival)
+        served: dict[Route, list[RuleVersion]] = defaultdict(list)
+        for version in book.ruleset.versions:
+            served[book.serving[version.rule.stream, version.rule.group_by]].append(version)
+        found: dict[tuple[str, int], Published] = {}
+        for route, versions in served.items():
+            since = begun.get(route, MIN_TIMESTAMP)
+            for name, known in histories(versions, arrivals, config.streams[route.stream].allowed_lateness).items():
+                found[name] = Published(known.arrival, max(known.history_since, since))
         return found
 
     def ruleset(self, config: BackfillConfig, request: Request) -> RuleSet:
@@ -139,7 +142,7 @@ class Notes:
 def take_notes(config: BackfillConfig, cut: int, started_at: int) -> Notes:
     """Pin what a run reads."""
     root = config.lake.root
-    tables = [*map(events_table, config.streams.values()), ALERTS, RULES, PROGRESS]
+    tables = [*map(events_table, config.streams.values()), ALERTS, LATE_EVENTS, RULES, PROGRESS]
     versions = {table.name: delta.version(root, table) for table in tables}
     rows = scan(root, RULES, versions[RULES.name]).sort("offset")
     read = rows.select("offset", pl.col("arrival_time").dt.epoch("us"), "value").collect()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+import structlog
 
 from lake.config import LakeError
 from lake.delta import exists, folder
@@ -26,19 +27,52 @@ from streaming.initial import ROUTED_BY
 from streaming.rulebook import WHOLE_STREAM, Route, RuleBook
 from streaming.wire import PRIMARY, events_schema
 
+_log = structlog.get_logger(__name__)
+
 # Partition to the first offset and the one after the last.
 Ranges = Mapping[int, tuple[int, int]]
 
 
 def consumed(root: Path, at: int | None = None) -> dict[str, dict[int, int]]:
-    """Topic -> partition -> the offset after the last record that the stream had read, as it last told (if ever).
+    """Topic -> partition -> the offset after the last record that the stream had read, as it last reported (if ever).
 
     at: the version of the table of its progress (None: the newest).
     """
-    told = scan(root, PROGRESS, at).filter(pl.col("consumed").is_not_null())
-    last = told.sort("offset").last().select("consumed").collect()
-    read: dict[str, dict[str, int]] = json.loads(last.item()) if last.height else {}
-    return {topic: {int(p): offset for p, offset in of.items()} for topic, of in read.items()}
+    return _reported(root, "consumed", at)
+
+
+def began(root: Path, at: int | None = None) -> dict[str, dict[int, int]]:
+    """Topic -> partition -> the offset of the first record that the stream's state can hold, as it last reported."""
+    return _reported(root, "began", at)
+
+
+def _reported(root: Path, name: str, at: int | None) -> dict[str, dict[int, int]]:
+    """The newest offsets under this name. Anybody may write to a topic: what has another shape is skipped."""
+    progress = scan(root, PROGRESS, at)
+    if name not in progress.collect_schema():
+        return {}
+    reported = progress.filter(pl.col(name).is_not_null()).sort("arrival_time", "offset").select(name)
+    wanted = 10
+    while True:
+        newest = reported.tail(wanted).collect().to_series().to_list()
+        for number, text in enumerate(reversed(newest)):
+            if (offsets := _offsets(text)) is not None:
+                if number:
+                    _log.warning("records of progress have no offsets of partitions", column=name, skipped=number)
+                return offsets
+        if len(newest) < wanted:
+            return {}
+        wanted *= 100
+
+
+def _offsets(text: str) -> dict[str, dict[int, int]] | None:
+    try:
+        read = json.loads(text)
+        offsets = {topic: {int(number): offset for number, offset in of.items()} for topic, of in read.items()}
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    given = [offset for of in offsets.values() for offset in of.values()]
+    return offsets if all(type(offset) is int and 0 <= offset < 1 << 63 for offset in given) else None
 
 
 def events(root: Path, stream: Stream, offsets: Ranges, since: int = MIN_TIMESTAMP) -> Iterator[pa.Table]:
@@ -82,7 +116,12 @@ def announced(root: Path, stream: Stream, book: RuleBook, route: Route, since: i
     alerts = scan(root, ALERTS).filter(
         pl.col("stream") == stream.name, pl.col("event_time") >= from_microseconds(max(since, MIN_TIMESTAMP))
     )
-    last = alerts.collect().sort("revision").unique("alert_id", keep="last", maintain_order=True)
+    # of equal revisions the backfill's counts, as everywhere
+    last = (
+        alerts.collect()
+        .sort("revision", pl.col("source") == "backfill")
+        .unique("alert_id", keep="last", maintain_order=True)
+    )
     mine = [row for row in last.to_dicts() if (row["rule_id"], row["rule_version"]) in versions]
     entries = [
         row

@@ -94,8 +94,13 @@ RULE_STATUS = Table(
 )  # fmt: skip
 # The bytes as published: what they mean is for streaming.rulebook to say.
 RULES = Table("rules", {"value": "binary", **COORDINATES})
-# How far the stream had come: consumed is JSON, topic to partition to the offset after the last record of a batch.
-PROGRESS = Table("job_progress", {"state": "string", "consumed": "string", **_UNREADABLE}, ("arrival_date",))
+# How far the stream had come: consumed is JSON, topic to partition to the offset after the last record of a batch;
+# began the same, to the offset of the first record that its state can hold.
+PROGRESS = Table(
+    "job_progress",
+    {"state": "string", "consumed": "string", "began": "string", **_UNREADABLE},
+    ("arrival_date",),
+)
 
 _CONTENT = {
     "alert_id": "string", "rule_id": "string", "rule_version": "bigint", "rule_state": "string", "stream": "string",
