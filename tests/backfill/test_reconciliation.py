@@ -128,3 +128,11 @@ def test_outcomes_add_up(said: list[Any], true: dict[int, int]) -> None:
     standing = last_words(known.filter(pl.col("source") == "stream")).filter(pl.col("kind") == "alert").height
     assert len(found) - found.count("retracted") == right.height
     assert len(found) - found.count("missed") == standing
+
+
+def test_of_equal_revisions_the_backfills_counts() -> None:
+    """Whichever came first: the truth has been said, and nothing more is to be."""
+    both = [record(1, 11, 2), record(1, 10, 2, source="backfill", cause="late_event")]
+    for said in (alerts(record(1, 12), *both), alerts(*reversed(both), record(1, 12))):
+        assert last_words(said)["text"].to_list() == ["10 spent"]
+        assert corrections(truth(content(1, 10)), said, NO_CAUSES).height == 0
