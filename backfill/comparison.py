@@ -17,14 +17,14 @@ import polars as pl
 import pyarrow as pa
 import structlog
 
+from backfill.buckets import RECORDS, Buckets, Count
 from backfill.causes import CONFLICTS, Witness
 from backfill.config import BackfillConfig, Request
 from backfill.histories import Published
-from backfill.pending import staged_pending
+from backfill.left_over import staged_pending
 from backfill.reading import Portion, Reading, groupings, portions, readings_of, shares
 from backfill.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_spans, within
 from backfill.staging import EXCHANGED, Notes, groups_folder, judged_spans, repeated_folder
-from backfill.verdicts import RECORDS, Count, Verdicts
 from lake import delta, stream_state
 from lake.events import as_declared
 from lake.exchange import exchange
@@ -70,20 +70,20 @@ class Compared:
 def compare(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> Compared:
     """Stage OUTCOMES, CORRECTED and HELD_BACK."""
     folder, root = request.staged(config.lake), config.lake.root
-    verdicts = Verdicts(folder)
-    verdicts.clear()
+    buckets = Buckets(folder)
+    buckets.clear()
     parallelism = session.sparkContext.defaultParallelism
     spans = judged_spans(folder)
     named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in notes.ruleset(config, request).versions]
     files = delta.files_within(root, ALERTS, notes.versions[ALERTS.name], instant="event_time", spans=spans)
-    judge = Judge(verdicts, shares(files, parallelism), spans, named, parallelism)
+    judge = Judge(buckets, shares(files, parallelism), spans, named, parallelism)
     counted = _counts(exchange(session, judge, _COUNTED, folder / EXCHANGED))
     differing = sorted(int(name) for what, name in counted if what == "differing")
     if differing:
         readings = readings_of(config, request, notes, staged_pending(folder))
         version = notes.versions[PROGRESS.name]
         inquiry = Inquiry(
-            verdicts,
+            buckets,
             readings,
             portions(readings, parallelism),
             differing,
@@ -128,7 +128,7 @@ class Judge:
     """What holds alerts against the truth. spans: event times (µs) that are judged; versions: rule id, version and
     group-by of those that the run is about; receivers: as many tasks as can run at once."""
 
-    verdicts: Verdicts
+    buckets: Buckets
     portions: Sequence[Sequence[delta.File]]
     spans: Sequence[tuple[int, int]]
     versions: Sequence[tuple[str, int, str]]
@@ -145,7 +145,7 @@ class Judge:
         found = self._records([file.path for file in self.portions[task]])
         parts = {bucket: part for (bucket,), part in found.partition_by("bucket", as_dict=True).items()}
         if task == 0:
-            parts = dict.fromkeys(self.verdicts.buckets, found.clear()) | parts
+            parts = dict.fromkeys(self.buckets.numbers, found.clear()) | parts
         for bucket, part in parts.items():
             yield bucket, part.select(RECORDS.names).to_arrow(compat_level=pl.CompatLevel.oldest())
 
@@ -158,11 +158,11 @@ class Judge:
         )
         of_rules = records.join(versions, on=["rule_id", "rule_version"]).sort("event_time")
         by = ["stream", "group_by", "group"]
-        return in_spans(of_rules, event, self.verdicts.groups(), by=by, begin="lo", end="hi").collect()
+        return in_spans(of_rules, event, self.buckets.groups(), by=by, begin="lo", end="hi").collect()
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
         """Stage a bucket's outcomes; rows of _COUNTED."""
-        return _table(self.verdicts.judge(bucket, rows))
+        return _table(self.buckets.judge(bucket, rows))
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Inquiry:
     """What finds causes. differing: the buckets with differences; late: by reading, the files of LATE_EVENTS; consumed,
     began: by topic and partition (see stream_state)."""
 
-    verdicts: Verdicts
+    buckets: Buckets
     readings: Sequence[Reading]
     portions: Sequence[Portion]
     differing: Sequence[int]
@@ -193,12 +193,12 @@ class Inquiry:
     def _groupings(self) -> list[tuple[Reading, int]]:
         """Of each bucket with differences the reading, and the number of the group-by in it."""
         known = {(of.stream.name, of.group_bys[number].name): (of, number) for of, number in groupings(self.readings)}
-        return [known[self.verdicts.grouping(bucket)] for bucket in self.differing]
+        return [known[self.buckets.grouping(bucket)] for bucket in self.differing]
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
         """The records of the groups with differences in a portion of the files, with LATE and CONFLICTS."""
         portion = self.portions[task]
-        reading, folder = self.readings[portion.reading], self.verdicts.folder
+        reading, folder = self.readings[portion.reading], self.buckets.folder
         stream = reading.stream
         near = self._flagged(portion).sort(stream.event_time).collect().lazy()
         is_first = task == 0 or self.portions[task - 1].reading != portion.reading
@@ -206,7 +206,7 @@ class Inquiry:
             if of is not reading:
                 continue
             bucket = self.differing[place]
-            differing = self.verdicts.differing(bucket).select(pl.col("group").alias(GROUP)).unique()
+            differing = self.buckets.differing(bucket).select(pl.col("group").alias(GROUP)).unique()
             groups = pl.scan_parquet(groups_folder(folder, stream, number) / f"{bucket}.parquet")
             wanted = groups.join(differing, on=GROUP, how="semi").drop(GROUP, BUCKET)
             found = events_of(near, wanted, stream, reading.group_bys[number]).drop(TARGET).collect()
@@ -217,7 +217,7 @@ class Inquiry:
         reading = self.readings[portion.reading]
         stream, spans = reading.stream, reading.spans
         identity = [stream.event_id, stream.event_time]
-        repeated = pl.scan_parquet(repeated_folder(self.verdicts.folder, stream) / "*.parquet")
+        repeated = pl.scan_parquet(repeated_folder(self.buckets.folder, stream) / "*.parquet")
         conflicting = repeated.filter(CONFLICTS).select(stream.event_id, CONFLICTS).unique()
         paths = [file.path for file in self.late[portion.reading]]
         records = pl.scan_parquet(paths) if paths else pl.LazyFrame(schema=_LATE_SCHEMA)
@@ -242,4 +242,4 @@ class Inquiry:
             reading.stream, reading.ruleset, reading.group_bys[number], events,
             published=self.published, consumed=self.consumed.get(topic, {}), began=self.began.get(topic, {}),
         )  # fmt: skip
-        return _table(self.verdicts.explain(self.differing[place], witness))
+        return _table(self.buckets.explain(self.differing[place], witness))

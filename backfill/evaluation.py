@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill.config import BackfillConfig, Request
-from backfill.pending import stage_pending
+from backfill.left_over import stage_pending
 from backfill.reading import ARRIVED, PLACE, Portion, Reading, buckets_of, groupings, portions, readings_of
 from backfill.scope import BUCKET, GROUP, TARGET, GroupBy, events_of
 from backfill.staging import EVALUATED, EXCHANGED, Notes, groups_folder, repeated_folder, stage

@@ -10,7 +10,7 @@ from backfill.config import BackfillError
 from backfill.explanation import explain
 from lake.tables import ALERTS, RECONCILIATION, RULES, VIOLATIONS
 from rules.engine.records import ALERT_SCHEMA
-from tests.backfill.lakes import NOON, add, config_of, days, fill, payment
+from tests.backfill.payments import NOON, add, config_of, days, fill, payment
 
 ALERT: dict[str, Any] = {
     "alert_id": "a1", "revision": 1, "kind": "alert", "rule_id": "limit", "rule_version": 1, "rule_state": "active",

@@ -11,7 +11,7 @@ from backfill.config import Request
 from backfill.reading import Reading, readings_of
 from lake import delta
 from lake.tables import events_table
-from tests.backfill.lakes import AT_NOON, DAY, HOUR, MINUTE, NOON, STREAM, add, config_of, days, notes_of, payment
+from tests.backfill.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, STREAM, add, config_of, days, notes_of, payment
 
 HISTORY = 60
 RULE: dict[str, Any] = {

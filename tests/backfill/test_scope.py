@@ -27,7 +27,7 @@ from backfill.scope import (
 from rules.model import Rule, State, parse_rule
 from rules.streams import load_streams
 from rules.versions import RuleSet, RuleVersion
-from tests.backfill.lakes import AT_NOON, DAY, HOUR, MINUTE, NOON, SCHEMA, STREAM, payment
+from tests.backfill.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, SCHEMA, STREAM, payment
 
 REQUEST = Request("x", NOON.date(), days=3)
 GROUP_BY = GroupBy(("customer_id",), 2 * HOUR)

@@ -8,7 +8,7 @@ import pytest
 
 from lake import stream_state
 from lake.tables import PROGRESS
-from tests.backfill.lakes import fill
+from tests.backfill.payments import fill
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 SOUND = json.dumps({"transactions": {"0": 5, "1": 7}})

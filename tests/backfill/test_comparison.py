@@ -17,7 +17,7 @@ from backfill.evaluation import evaluate
 from backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES, judged_spans, take_notes
 from lake.exchange import Work
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RECONCILIATION, RULES
-from tests.backfill.lakes import DAY, HOUR, NOON, add, config_of, days, fill, payment
+from tests.backfill.payments import DAY, HOUR, NOON, add, config_of, days, fill, payment
 
 RULE = json.dumps(
     {

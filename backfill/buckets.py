@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from backfill.causes import Cause, Witness
-from backfill.pending import staged_pending
+from backfill.left_over import staged_pending
 from backfill.reconciliation import Outcome, corrections, last_words, reconcile, well_formed, with_withdrawn
 from backfill.staging import CORRECTED, DIFFERING, EVALUATED, HELD_BACK, JUDGED, OUTCOMES, TOUCHED_GROUPS, stage
 from rules.engine.records import ALERT_SCHEMA
@@ -32,7 +32,7 @@ Count = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class Buckets:
     """A run's outcomes and corrections in its staged folder, bucket by bucket."""
 
     folder: Path
@@ -44,7 +44,7 @@ class Verdicts:
         self._conclude("none", pl.DataFrame(RECORDS.empty_table()), _NO_CAUSES)
 
     @property
-    def buckets(self) -> list[int]:
+    def numbers(self) -> list[int]:
         """Those that have groups which the run judges."""
         return sorted(
             int(file.stem) for file in (self.folder / TOUCHED_GROUPS).glob("*.parquet") if file.stem != "none"
@@ -93,9 +93,10 @@ class Verdicts:
         outcomes = reconcile(truth, alerts).join(causes, on="alert_id", how="left")
         outcomes = with_withdrawn(outcomes, self._pending(bucket))
         wrong = corrections(truth, alerts, causes)
+        held_back = wrong.filter(pl.col("cause") == _HELD_BACK)
         kept = {
             CORRECTED: wrong.filter(~pl.col("cause").is_in([_WAITING, _HELD_BACK])),
-            HELD_BACK: wrong.filter(pl.col("cause") == _HELD_BACK),
+            HELD_BACK: held_back.join(outcomes.select("alert_id", "outcome"), on="alert_id", how="left"),
         }
         for name, rows in {OUTCOMES: outcomes, **kept}.items():
             self._stage(name, bucket, rows)
