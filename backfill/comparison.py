@@ -12,10 +12,19 @@ from pyspark.sql import functions as F  # noqa: N812  the name every Spark progr
 from backfill.causes import Cause, Witness
 from backfill.config import BackfillConfig, Request
 from backfill.reading import Reading, readings_of
-from backfill.reconciliation import corrections, last_words, reconcile
-from backfill.results import in_scope
-from backfill.scope import GROUP, events_of
-from backfill.staging import CORRECTED, EVALUATED, OUTCOMES, Notes, groups_folder, touched_span
+from backfill.reconciliation import corrections, last_words, reconcile, with_withdrawn
+from backfill.results import in_scope, pending_alerts
+from backfill.scope import GROUP, events_of, group_by_name
+from backfill.staging import (
+    CORRECTED,
+    EVALUATED,
+    HELD_BACK,
+    OUTCOMES,
+    TOUCHED_GROUPS,
+    Notes,
+    groups_folder,
+    touched_span,
+)
 from lake import delta, stream_state
 from lake.events import as_declared
 from lake.tables import ALERTS, PROGRESS
@@ -33,13 +42,15 @@ LEFT_TO_THE_STREAM = Cause.STREAM_DOWN
 @dataclass(frozen=True)
 class Compared:
     """outcomes and causes: how many alerts; standing: alerts of the stream in scope that are not retracted;
-    corrections: how many are staged; waiting: differences that are left to the stream, which has yet to read them."""
+    corrections: how many are staged; waiting: differences that are left to the stream, which has yet to read them;
+    held_back: corrections that are not published, as nobody knows why they are needed."""
 
     outcomes: Counter[str]
     causes: Counter[str]
     standing: int
     corrections: int
     waiting: int
+    held_back: int
 
     def as_counts(self) -> dict[str, Any]:
         """For the manifest."""
@@ -49,11 +60,12 @@ class Compared:
             "stream_alerts": self.standing,
             "corrections": self.corrections,
             "left_to_the_stream": self.waiting,
+            "held_back": self.held_back,
         }
 
 
 def compare(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> Compared:
-    """Stage OUTCOMES and CORRECTED."""
+    """Stage OUTCOMES, CORRECTED and HELD_BACK."""
     folder = request.staged(config.lake)
     ruleset = notes.ruleset(config, request)
     evaluated = pl.read_parquet(folder / EVALUATED / "*.parquet")
@@ -67,10 +79,13 @@ def compare(session: SparkSession, config: BackfillConfig, request: Request, not
         schema={"alert_id": pl.String, "cause": pl.String},
     )
     outcomes = outcomes.join(causes, on="alert_id", how="left")
-    wrong = corrections(truth, alerts, causes)
-    waiting = wrong.filter(pl.col("cause") == LEFT_TO_THE_STREAM.value)
-    wrong = wrong.filter(pl.col("cause") != LEFT_TO_THE_STREAM.value)
-    for name, rows in ((OUTCOMES, outcomes), (CORRECTED, wrong)):
+    outcomes = with_withdrawn(outcomes, _pending(config, request, ruleset))
+    needed = corrections(truth, alerts, causes)
+    kept_back = [LEFT_TO_THE_STREAM.value, Cause.UNEXPLAINED.value]
+    wrong = needed.filter(~pl.col("cause").is_in(kept_back))
+    held_back = needed.filter(pl.col("cause") == Cause.UNEXPLAINED.value)
+    held_back = held_back.join(outcomes.select("alert_id", "outcome"), on="alert_id", how="left")
+    for name, rows in ((OUTCOMES, outcomes), (CORRECTED, wrong), (HELD_BACK, held_back)):
         place = folder / name
         place.mkdir(parents=True, exist_ok=True)
         rows.write_parquet(place / "part.parquet")
@@ -80,8 +95,22 @@ def compare(session: SparkSession, config: BackfillConfig, request: Request, not
         Counter(outcomes.get_column("cause").drop_nulls().to_list()),
         stream_last.filter(pl.col("kind") == "alert").height,
         wrong.height,
-        waiting.height,
+        needed.height - wrong.height - held_back.height,
+        held_back.height,
     )
+
+
+def _pending(config: BackfillConfig, request: Request, ruleset: RuleSet) -> pl.DataFrame:
+    """The rows of earlier runs that were left to the stream, of what this run judges."""
+    pending = pending_alerts(config, request.day)
+    names = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in ruleset.versions]
+    versions = pl.DataFrame(names, ["rule_id", "rule_version", "group_by"], orient="row") if names else None
+    if not pending.height or versions is None:
+        return pending.clear()
+    touched = pl.read_parquet(request.staged(config.lake) / TOUCHED_GROUPS / "*.parquet")
+    judged = pending.join(versions, on=["rule_id", "rule_version"]).join(touched, on=["stream", "group_by", "group"])
+    event = pl.col("event_time").dt.epoch("us")
+    return judged.filter(event.is_between(pl.col("lo"), pl.col("hi"))).select(pending.columns)
 
 
 def _alerts(

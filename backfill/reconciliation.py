@@ -3,7 +3,8 @@
 Pure functions of tables; see causes.py for why they differ.
 
 matched: both have it, with the same content. missed: the truth alone. retracted: the stream alone. revised: both, with
-different content. An alert that the stream has itself retracted and the truth does not have is none.
+different content. An alert that the stream has itself retracted and the truth does not have is none. withdrawn: an
+earlier run left the alert to the stream, and by now neither side has it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Outcome(StrEnum):
     MISSED = "missed"
     RETRACTED = "retracted"
     REVISED = "revised"
+    WITHDRAWN = "withdrawn"
 
 
 def last_words(alerts: pl.DataFrame) -> pl.DataFrame:
@@ -65,6 +67,21 @@ def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("event_time", "alert_id")
     )
+
+
+def with_withdrawn(outcomes: pl.DataFrame, pending: pl.DataFrame) -> pl.DataFrame:
+    """The outcomes (with their causes), and WITHDRAWN for each pending alert that has none.
+
+    pending: the rows of earlier outcomes that are left to the stream (see results.pending_alerts), of what was judged.
+    """
+    gone = pending.join(outcomes, on="alert_id", how="anti").with_columns(
+        pl.lit(Outcome.WITHDRAWN.value).alias("outcome"),
+        pl.lit(None).alias("cause"),
+        pl.lit(None).alias("measures"),
+    )
+    columns = outcomes.schema
+    rows = gone.select(pl.col(name).cast(kind) for name, kind in columns.items())
+    return pl.concat([outcomes, rows]).sort("event_time", "alert_id")
 
 
 def corrections(truth: pl.DataFrame, alerts: pl.DataFrame, causes: pl.DataFrame) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from backfill.config import BackfillConfig, BackfillError, Request
 from lake import delta
 from lake.files import whole
 from lake.reading import scan
-from lake.tables import ALERTS, PROGRESS, RULES, events_table
+from lake.tables import ALERTS, PROGRESS, RULES, RUNS, events_table
 from rules.streams import Stream
 from rules.timestamps import MIN_TIMESTAMP
 from rules.versions import RuleSet
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 EVALUATED, TOUCHED_GROUPS = "violations", "touched"
 # What the tasks of a stage send to each other, while it runs.
 EXCHANGED = "exchanged"
-# Parquet: outcomes of alerts, and the corrections to publish.
-OUTCOMES, CORRECTED = "outcomes", "corrections"
+# Parquet: outcomes of alerts, the corrections to publish, and those that are held back (see HeldBack).
+OUTCOMES, CORRECTED, HELD_BACK = "outcomes", "corrections", "held_back"
 # Parquet: the violations of the event dates that publishing replaces.
 REPLACEMENT = "replacement"
 _NOTES, _PROGRESS = "run.json", "progress.json"
@@ -139,7 +139,7 @@ class Notes:
 def take_notes(config: BackfillConfig, cut: int, started_at: int) -> Notes:
     """Pin what a run reads."""
     root = config.lake.root
-    tables = [*map(events_table, config.streams.values()), ALERTS, RULES, PROGRESS]
+    tables = [*map(events_table, config.streams.values()), ALERTS, RULES, PROGRESS, RUNS]
     versions = {table.name: delta.version(root, table) for table in tables}
     rows = scan(root, RULES, versions[RULES.name]).sort("offset")
     read = rows.select("offset", pl.col("arrival_time").dt.epoch("us"), "value").collect()

@@ -66,6 +66,20 @@ def files_since(root: Path, table: Table, day: date, at: int) -> list[File]:
     return [File(f"{place}/{unquote(path)}", rows or 0) for path, rows in sorted(zip(*columns, strict=True))]
 
 
+def earliest_by_day(root: Path, table: Table, column: str) -> dict[date, int | None]:
+    """The arrival dates of which the newest version has rows, and the least value (µs) of a timestamp column there.
+
+    As the table's log has them: None where it has no value of the column.
+    """
+    found = pa.table(DeltaTable(folder(root, table)).get_add_actions(flatten=True))
+    least = f"min.{column}"
+    if least not in found.column_names:
+        return dict.fromkeys(pc.unique(found.column("partition.arrival_date")).to_pylist())
+    grouped = found.group_by("partition.arrival_date").aggregate([(least, "min")])
+    values = grouped.column(f"{least}_min").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    return dict(zip(grouped.column("partition.arrival_date").to_pylist(), values, strict=True))
+
+
 def read(session: SparkSession, root: Path, table: Table, at: int | None = None) -> DataFrame:
     """The table's rows, of the version `at` (None: the newest).
 
