@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import polars as pl
 import pyarrow as pa
 
-from backfill.config import BackfillConfig, Request
+from backfill.config import DAY, BackfillConfig, Request
 from backfill.histories import Published
-from backfill.scope import DAY, GroupBy, asked_for, belongs, group_bys, merged, microseconds_of, within
+from backfill.scope import GroupBy, asked_for, belongs, group_bys, merged, microseconds_of, within
 from backfill.staging import Notes
 from lake import delta
 from lake.events import date_of

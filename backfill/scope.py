@@ -16,7 +16,7 @@ from itertools import pairwise
 import polars as pl
 import pyarrow as pa
 
-from backfill.config import Request
+from backfill.config import DAY, Request
 from backfill.histories import Published
 from lake.records import rewritten
 from rules.engine.records import json_objects, jsonable
@@ -24,7 +24,6 @@ from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP
 from rules.versions import RuleVersion
 
-DAY = 86_400_000_000
 # Beside an event's own fields, whose names have no dot: a span (µs, both included) of its group in which the run
 # judges, the group as the lake's alerts have it, its bucket, and whether the run judges at this event.
 LO, HI, GROUP, BUCKET, TARGET = "run.lo", "run.hi", "run.group", "run.bucket", "run.target"

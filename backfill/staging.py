@@ -13,13 +13,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backfill.config import BackfillConfig, BackfillError, Request
+from backfill.config import DAY, BackfillConfig, BackfillError, Request
 from backfill.histories import Published, histories
-from backfill.scope import DAY, merged
+from backfill.scope import merged
 from lake import delta
 from lake.files import whole
 from lake.reading import scan
-from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULES, events_table
+from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULES, RUNS, events_table
 from rules.streams import Stream
 from rules.timestamps import MIN_TIMESTAMP
 from rules.versions import RuleSet, RuleVersion
@@ -142,7 +142,7 @@ class Notes:
 def take_notes(config: BackfillConfig, cut: int, started_at: int) -> Notes:
     """Pin what a run reads."""
     root = config.lake.root
-    tables = [*map(events_table, config.streams.values()), ALERTS, LATE_EVENTS, RULES, PROGRESS]
+    tables = [*map(events_table, config.streams.values()), ALERTS, LATE_EVENTS, RULES, PROGRESS, RUNS]
     versions = {table.name: delta.version(root, table) for table in tables}
     rows = scan(root, RULES, versions[RULES.name]).sort("offset")
     read = rows.select("offset", pl.col("arrival_time").dt.epoch("us"), "value").collect()

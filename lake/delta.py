@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from lake.config import LakeError
@@ -83,6 +84,20 @@ def files_within(
 
 def _microseconds(log: pl.DataFrame, name: str) -> pl.Expr:
     return pl.col(name).dt.epoch("us") if name in log.columns else pl.lit(None, pl.Int64)
+
+
+def earliest_by_day(root: Path, table: Table, column: str) -> dict[date, int | None]:
+    """The arrival dates of which the newest version has rows, and the least value (µs) of a timestamp column there.
+
+    As the table's log has them: None where it has no value of the column.
+    """
+    found = pa.table(DeltaTable(folder(root, table)).get_add_actions(flatten=True))
+    least = f"min.{column}"
+    if least not in found.column_names:
+        return dict.fromkeys(pc.unique(found.column("partition.arrival_date")).to_pylist())
+    grouped = found.group_by("partition.arrival_date").aggregate([(least, "min")])
+    values = grouped.column(f"{least}_min").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    return dict(zip(grouped.column("partition.arrival_date").to_pylist(), values, strict=True))
 
 
 def read(session: SparkSession, root: Path, table: Table, at: int | None = None) -> DataFrame:

@@ -124,7 +124,11 @@ CORRECTIONS = Table(
     {"day": "date", "run_id": "string", "revision": "bigint", "kind": "string", "cause": "string", **_CONTENT},
     ("day",),
 )
-# A run's manifest: versions, rules, counts and seconds are JSON objects.
+# A completed run of the archive. until: every record that arrived before it, by the broker's time stamps, is in the
+# lake; rows: JSON, records by table.
+ARCHIVES = Table("archives", {"finished_at": "timestamp", "until": "timestamp", "rows": "string"})
+# A run's manifest: versions, rules, counts and seconds are JSON objects; failure: of a failed run why it failed, of a
+# finished one which alerts were held back.
 RUNS = Table(
     "runs",
     {

@@ -21,4 +21,6 @@ def backfill_config(settings: Settings, streams: Mapping[str, Stream]) -> Backfi
         python_kafka=python_options(settings),
         activation_delay=settings.activation_delay,
         arrival=settings.arrival,
+        staging_retention=settings.staging_retention,
+        pending_days=settings.pending_days,
     )

@@ -141,6 +141,14 @@ class Settings(BaseSettings):
     warm_up_batches: NonNegativeInt = Field(
         8, description="Micro-batches of made-up events before traffic, for the compilers. 0: a quicker, colder start."
     )
+    staging_retention: Duration = Field(
+        "7d",
+        description="How long the staged folder of a finished backfill is kept; that of a failed one is kept at least "
+        "until its day has been run again.",
+    )
+    pending_days: PositiveInt = Field(
+        31, description="How many days back days without a finished backfill, or with newer rules, are looked for."
+    )
     airflow_port: Port = Field(8080, description="Port of the local Airflow. 0: any free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="The least level that is logged."

@@ -16,7 +16,7 @@ from backfill.config import Request
 from backfill.evaluation import evaluate
 from backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES, judged_spans, take_notes
 from lake.exchange import Work
-from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RECONCILIATION, RULES
+from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RECONCILIATION, RULES, RUNS
 from tests.backfill.payments import DAY, HOUR, NOON, add, config_of, days, fill, payment
 
 RULE = json.dumps(
@@ -46,7 +46,7 @@ class Night:
         self.config = config_of(root)
         self.request = Request("x", NOON.date())
         self.folder = self.request.staged(self.config.lake)
-        for table in (ALERTS, LATE_EVENTS):
+        for table in (ALERTS, LATE_EVENTS, RUNS):
             fill(root, table)
         published = {"value": RULE.encode(), "partition": 0, "offset": 0, "arrival_time": NOON - days(9)}
         fill(root, RULES, published)
