@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass
 from datetime import date
@@ -19,6 +20,9 @@ from lake.tables import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# What a Delta log may consist of: commits (also compacted), checkpoints, and the pointer to the last checkpoint.
+_COMMITTED = re.compile(r"_last_checkpoint|[0-9]{20}\..*(json|parquet)", re.ASCII)
+
 
 def folder(root: Path, table: Table) -> str:
     """Where a table is."""
@@ -26,20 +30,41 @@ def folder(root: Path, table: Table) -> str:
 
 
 def exists(root: Path, table: Table) -> bool:
-    """Whether the table has been made: has a commit, as a crash leaves folders without."""
-    return any((root / table.name / "_delta_log").glob("*.json"))
+    """Whether the table's log holds a commit or a checkpoint; a crash while the table was created leaves neither."""
+    log = root / table.name / "_delta_log"
+    return log.is_dir() and any(_COMMITTED.fullmatch(file.name) for file in log.iterdir())
 
 
 def make(session: SparkSession, root: Path, table: Table) -> None:
-    """Make the table where it is not there."""
+    """Create the table where there is none. Never removes data.
+
+    Raises:
+        LakeError: there is no table, but its folder holds files.
+    """
     from delta.tables import DeltaTable as SparkDeltaTable
 
     if exists(root, table):
         return
-    # what a crash has left of its making holds no row, and Delta neither goes on from it nor begins anew
-    shutil.rmtree(folder(root, table), ignore_errors=True)
+    _remove_unfinished(root / table.name)
     builder = SparkDeltaTable.createIfNotExists(session).location(folder(root, table)).addColumns(table.schema)
     builder.partitionedBy(*table.partitioned_by).execute()
+
+
+def _remove_unfinished(place: Path) -> None:
+    """Remove what a crash before the first commit leaves: empty folders and hidden temporary files.
+
+    Delta refuses a log without a commit, so it cannot stay.
+    """
+    kept = sorted(file for file in place.rglob("*") if not file.is_dir() and not file.name.startswith("."))
+    if kept:
+        raise LakeError(
+            f"the folder holds files, such as {kept[0].relative_to(place)}, but its _delta_log has no commit and no "
+            "checkpoint",
+            where=str(place),
+            remedy="Restore _delta_log from a backup; if the data is not needed, move the folder away",
+        )
+    if place.is_dir():
+        shutil.rmtree(place)
 
 
 def version(root: Path, table: Table) -> int:
