@@ -14,7 +14,7 @@ from backfill.scope import GroupBy, belongs, group_bys, microseconds_of
 from backfill.staging import Notes
 from lake import delta
 from lake.events import date_of
-from lake.reading import scan
+from lake.reading import scan, scan_files
 from lake.tables import events_table
 from rules.streams import Stream
 from rules.versions import RuleSet
@@ -60,7 +60,7 @@ class Reading:
     def near(self, files: Iterable[delta.File]) -> pl.LazyFrame:
         """The usable events of some of the files: the stream's fields and ARRIVED."""
         event = microseconds_of(self.stream)
-        read = usable(pl.scan_parquet([file.path for file in files]), self.cut)
+        read = usable(scan_files(events_table(self.stream), files), self.cut)
         near = read.filter((event >= self.since) & (event < self.request.end))
         return near.select(*self.stream.fields, *ARRIVED)
 

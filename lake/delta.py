@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field
 
 from lake.config import LakeError
 from lake.tables import Table
@@ -36,7 +36,7 @@ def exists(root: Path, table: Table) -> bool:
 
 
 def make(session: SparkSession, root: Path, table: Table) -> None:
-    """Create the table where there is none. Never removes data.
+    """Create the table where there is none; add the columns that it lacks where there is. Never removes data.
 
     Raises:
         LakeError: there is no table, but its folder holds files.
@@ -44,10 +44,18 @@ def make(session: SparkSession, root: Path, table: Table) -> None:
     from delta.tables import DeltaTable as SparkDeltaTable
 
     if exists(root, table):
+        _add_columns(DeltaTable(folder(root, table)), table)
         return
     _remove_unfinished(root / table.name)
     builder = SparkDeltaTable.createIfNotExists(session).location(folder(root, table)).addColumns(table.schema)
     builder.partitionedBy(*table.partitioned_by).execute()
+
+
+def _add_columns(made: DeltaTable, table: Table) -> None:
+    """Add the columns that the table lacks: of a field declared later, or of a newer release. Old rows have NULL."""
+    held = {field.name for field in made.schema().fields}
+    if lacking := [Field.from_arrow(field) for field in table.arrow if field.name not in held]:
+        made.alter.add_columns(lacking)
 
 
 def _remove_unfinished(place: Path) -> None:
@@ -72,6 +80,11 @@ def version(root: Path, table: Table) -> int:
     return DeltaTable(folder(root, table)).version()
 
 
+def schema(root: Path, table: Table) -> pa.Schema:
+    """The columns that the table has, which a newer declaration or release may have more of."""
+    return pa.schema(DeltaTable(folder(root, table)).schema().to_arrow())
+
+
 @dataclass(frozen=True)
 class File:
     """A file of a table, and how many rows it has."""
@@ -92,17 +105,21 @@ def files_since(root: Path, table: Table, day: date, at: int) -> list[File]:
 
 
 def read(session: SparkSession, root: Path, table: Table, at: int | None = None) -> DataFrame:
-    """The table's rows, of the version `at` (None: the newest).
+    """The table's rows, of the version `at` (None: the newest). A column it does not have yet is NULL.
 
     Raises:
         LakeError: there is no such table.
     """
+    from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+
     if not exists(root, table):
         raise LakeError(
             "the lake has no such table yet", where=folder(root, table), remedy="Run `nightjar archive` to fill it"
         )
     reader = session.read.format("delta")
-    return (reader if at is None else reader.option("versionAsOf", at)).load(folder(root, table))
+    found = (reader if at is None else reader.option("versionAsOf", at)).load(folder(root, table))
+    lacking = {name: kind for name, kind in table.columns.items() if name not in found.columns}
+    return found.withColumns({name: F.lit(None).cast(kind) for name, kind in lacking.items()})
 
 
 def append(rows: DataFrame, root: Path, table: Table, writer: str, number: int) -> None:
