@@ -28,6 +28,7 @@ from backfill.staging import EXCHANGED, Notes, groups_folder, judged_spans, repe
 from lake import delta, stream_state
 from lake.events import as_declared
 from lake.exchange import exchange
+from lake.reading import scan_files
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS
 from rules.engine.store import LATE
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _COUNTED = "what string, name string, found bigint"
-_LATE_SCHEMA = {"stream": pl.String, "event_id": pl.String, "event_time": pl.Datetime("us", "UTC")}
 
 
 @dataclass(frozen=True)
@@ -142,17 +142,20 @@ class Judge:
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
         """The records about judged alerts in a portion of the files. The first task sends to each bucket: all are
         received, whether anything was said in them or not."""
-        found = self._records([file.path for file in self.portions[task]])
+        found = self._records(self.portions[task])
         parts = {bucket: part for (bucket,), part in found.partition_by("bucket", as_dict=True).items()}
         if task == 0:
             parts = dict.fromkeys(self.buckets.numbers, found.clear()) | parts
         for bucket, part in parts.items():
             yield bucket, part.select(RECORDS.names).to_arrow(compat_level=pl.CompatLevel.oldest())
 
-    def _records(self, paths: list[str]) -> pl.DataFrame:
+    def _records(self, files: Sequence[delta.File]) -> pl.DataFrame:
         event = pl.col("event_time").dt.epoch("us")
-        records = pl.scan_parquet(paths) if paths else pl.DataFrame(RECORDS.empty_table()).lazy()
-        records = records.select(RECORDS.names).filter(pl.col("alert_id").is_not_null() & within(event, self.spans))
+        records = (
+            scan_files(ALERTS, files)
+            .select(RECORDS.names)
+            .filter(pl.col("alert_id").is_not_null() & within(event, self.spans))
+        )
         versions = pl.LazyFrame(
             self.versions, {"rule_id": pl.String, "rule_version": pl.Int64, "group_by": pl.String}, orient="row"
         )
@@ -219,8 +222,7 @@ class Inquiry:
         identity = [stream.event_id, stream.event_time]
         repeated = pl.scan_parquet(repeated_folder(self.buckets.folder, stream) / "*.parquet")
         conflicting = repeated.filter(CONFLICTS).select(stream.event_id, CONFLICTS).unique()
-        paths = [file.path for file in self.late[portion.reading]]
-        records = pl.scan_parquet(paths) if paths else pl.LazyFrame(schema=_LATE_SCHEMA)
+        records = scan_files(LATE_EVENTS, self.late[portion.reading])
         mine = (pl.col("stream") == stream.name) & within(pl.col("event_time").dt.epoch("us"), spans)
         late = records.filter(mine).select(
             pl.col("event_id").alias(stream.event_id),

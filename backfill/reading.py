@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
-import pyarrow as pa
 
 from backfill.config import DAY, BackfillConfig, Request
 from backfill.histories import Published
@@ -16,9 +15,8 @@ from backfill.scope import GroupBy, asked_for, belongs, group_bys, merged, micro
 from backfill.staging import Notes
 from lake import delta
 from lake.events import date_of
-from lake.reading import scan
+from lake.reading import scan, scan_files
 from lake.tables import events_table
-from rules.engine.store import MICROSECONDS
 from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP
 from rules.versions import RuleSet
@@ -75,17 +73,9 @@ class Reading:
 
     def near(self, files: Iterable[delta.File]) -> pl.LazyFrame:
         """The usable events of some of the files: the stream's fields and ARRIVED."""
-        paths = [file.path for file in files]
-        if not paths:
-            return pl.LazyFrame(schema=self._schema)
-        read = usable(pl.scan_parquet(paths), self.cut)
+        read = usable(scan_files(events_table(self.stream), files), self.cut)
         near = read.filter(within(microseconds_of(self.stream), self.spans))
         return near.select(*self.stream.fields, *ARRIVED)
-
-    @property
-    def _schema(self) -> pl.Schema:
-        coordinates = [("arrival_time", MICROSECONDS), ("partition", pa.int32()), ("offset", pa.int64())]
-        return pl.DataFrame(pa.schema([*self.stream.schema, *coordinates]).empty_table()).schema
 
 
 def readings_of(

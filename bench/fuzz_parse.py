@@ -32,7 +32,7 @@ _BATCH = 50_000
 _SHOWN = 5
 ARRIVAL = int(datetime(2026, 1, 20, tzinfo=UTC).timestamp()) * 1_000_000
 
-# A stream with every type, where the shipped ones have but some.
+# A stream with every type, where the shipped ones have but some, and with optional fields.
 READINGS = {
     "topic": "readings",
     "event_id": "id",
@@ -41,6 +41,8 @@ READINGS = {
     "fields": {
         "id": "string", "at": "timestamp", "who": "string", "amount": "decimal(12,2)", "fine": "decimal(18,18)",
         "whole": "decimal(12,0)", "number": "int64", "ratio": "double", "flag": "boolean", "seen": "timestamp",
+        "note": {"type": "string", "optional": True}, "fee": {"type": "decimal(12,2)", "optional": True},
+        "until": {"type": "timestamp", "optional": True},
     },
 }  # fmt: skip
 
@@ -72,6 +74,9 @@ def good_events(seed: int) -> dict[str, list[dict[str, str]]]:
         }
         for event in found["transactions"]
     ]  # fmt: skip
+    for reading, event in zip(found["readings"], found["transactions"], strict=True):
+        optional = {"note": event["terminal_id"], "fee": event["amount"], "until": event["event_time"]}
+        reading.update(rng.sample(list(optional.items()), rng.randrange(4)))
     return found
 
 

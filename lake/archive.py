@@ -35,6 +35,7 @@ from lake.config import LakeConfig, LakeError
 from lake.events import typed
 from lake.reading import scan
 from lake.records import JsonReader
+from lake.stream_state import refuse_other_fields
 from lake.tables import (
     ALERTS,
     ARCHIVES,
@@ -78,7 +79,13 @@ class Archived:
 
 
 def make_tables(session: SparkSession, config: LakeConfig) -> None:
-    """Make the tables that are not there yet."""
+    """Create the tables that are not there yet, and add the columns that others lack.
+
+    Raises:
+        LakeError: the lake holds a stream with other fields than are declared, or data without a table.
+    """
+    for stream in config.streams.values():
+        refuse_other_fields(config.root, stream)
     results = [VIOLATIONS, RECONCILIATION, CORRECTIONS, RUNS, ARCHIVES]
     tables = [*map(events_table, config.streams.values()), *_of_topics(config).values(), *results]
     with ThreadPoolExecutor(_WRITES_AT_ONCE) as pool:

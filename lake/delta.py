@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +14,16 @@ from urllib.parse import unquote
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field
 
 from lake.config import LakeError
 from lake.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# What a Delta log may consist of: commits (also compacted), checkpoints, and the pointer to the last checkpoint.
+_COMMITTED = re.compile(r"_last_checkpoint|[0-9]{20}\..*(json|parquet)", re.ASCII)
 
 
 def folder(root: Path, table: Table) -> str:
@@ -28,25 +32,59 @@ def folder(root: Path, table: Table) -> str:
 
 
 def exists(root: Path, table: Table) -> bool:
-    """Whether the table has been made: has a commit, as a crash leaves folders without."""
-    return any((root / table.name / "_delta_log").glob("*.json"))
+    """Whether the table's log holds a commit or a checkpoint; a crash while the table was created leaves neither."""
+    log = root / table.name / "_delta_log"
+    return log.is_dir() and any(_COMMITTED.fullmatch(file.name) for file in log.iterdir())
 
 
 def make(session: SparkSession, root: Path, table: Table) -> None:
-    """Make the table where it is not there."""
+    """Create the table where there is none; add the columns that it lacks where there is. Never removes data.
+
+    Raises:
+        LakeError: there is no table, but its folder holds files.
+    """
     from delta.tables import DeltaTable as SparkDeltaTable
 
     if exists(root, table):
+        _add_columns(DeltaTable(folder(root, table)), table)
         return
-    # what a crash has left of its making holds no row, and Delta neither goes on from it nor begins anew
-    shutil.rmtree(folder(root, table), ignore_errors=True)
+    _remove_unfinished(root / table.name)
     builder = SparkDeltaTable.createIfNotExists(session).location(folder(root, table)).addColumns(table.schema)
     builder.partitionedBy(*table.partitioned_by).execute()
+
+
+def _add_columns(made: DeltaTable, table: Table) -> None:
+    """Add the columns that the table lacks: of a field declared later, or of a newer release. Old rows have NULL."""
+    held = {field.name for field in made.schema().fields}
+    if lacking := [Field.from_arrow(field) for field in table.arrow if field.name not in held]:
+        made.alter.add_columns(lacking)
+
+
+def _remove_unfinished(place: Path) -> None:
+    """Remove what a crash before the first commit leaves: empty folders and hidden temporary files.
+
+    Delta refuses a log without a commit, so it cannot stay.
+    """
+    kept = sorted(file for file in place.rglob("*") if not file.is_dir() and not file.name.startswith("."))
+    if kept:
+        raise LakeError(
+            f"the folder holds files, such as {kept[0].relative_to(place)}, but its _delta_log has no commit and no "
+            "checkpoint",
+            where=str(place),
+            remedy="Restore _delta_log from a backup; if the data is not needed, move the folder away",
+        )
+    if place.is_dir():
+        shutil.rmtree(place)
 
 
 def version(root: Path, table: Table) -> int:
     """The table's newest version. Not by Spark: it takes a job for what is in a file's name."""
     return DeltaTable(folder(root, table)).version()
+
+
+def schema(root: Path, table: Table) -> pa.Schema:
+    """The columns that the table has, which a newer declaration or release may have more of."""
+    return pa.schema(DeltaTable(folder(root, table)).schema().to_arrow())
 
 
 @dataclass(frozen=True)
@@ -101,17 +139,21 @@ def earliest_by_day(root: Path, table: Table, column: str) -> dict[date, int | N
 
 
 def read(session: SparkSession, root: Path, table: Table, at: int | None = None) -> DataFrame:
-    """The table's rows, of the version `at` (None: the newest).
+    """The table's rows, of the version `at` (None: the newest). A column it does not have yet is NULL.
 
     Raises:
         LakeError: there is no such table.
     """
+    from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+
     if not exists(root, table):
         raise LakeError(
             "the lake has no such table yet", where=folder(root, table), remedy="Run `nightjar archive` to fill it"
         )
     reader = session.read.format("delta")
-    return (reader if at is None else reader.option("versionAsOf", at)).load(folder(root, table))
+    found = (reader if at is None else reader.option("versionAsOf", at)).load(folder(root, table))
+    lacking = {name: kind for name, kind in table.columns.items() if name not in found.columns}
+    return found.withColumns({name: F.lit(None).cast(kind) for name, kind in lacking.items()})
 
 
 def append(rows: DataFrame, root: Path, table: Table, writer: str, number: int) -> None:

@@ -15,9 +15,6 @@ import pyarrow as pa
 from lake.tables import COORDINATES, Table
 from rules.timestamps import parse_timestamp
 
-_ARROW: dict[str, pa.DataType] = {
-    "string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_(), "timestamp": pa.timestamp("us", "UTC"),
-}  # fmt: skip
 # Columns whose name in the record is another, because the row's own coordinates have it.
 _RENAMED = {"record_partition": "partition", "record_offset": "offset", "record": "original"}
 
@@ -45,11 +42,10 @@ class JsonReader:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of value and COORDINATES to batches of the table's columns."""
+        kinds = self.table.arrow
         for batch in batches:
             rows = [self._row(value) for value in batch.column("value").to_pylist()]
-            read = {
-                name: pa.array([row.get(name) for row in rows], _ARROW[self.table.columns[name]]) for name in self.names
-            }
+            read = {name: pa.array([row.get(name) for row in rows], kinds.field(name).type) for name in self.names}
             read["original"] = pa.array([row.get("original") for row in rows], pa.binary())
             read |= {name: batch.column(name) for name in COORDINATES}
             yield pa.RecordBatch.from_arrays([read[name] for name in self.table.columns], list(self.table.columns))

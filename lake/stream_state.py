@@ -16,12 +16,12 @@ import pyarrow as pa
 import structlog
 
 from lake.config import LakeError
-from lake.delta import exists, folder
+from lake.delta import exists, folder, schema
 from lake.reading import scan
 from lake.tables import ALERTS, PROGRESS, events_table
 from rules.engine.ledger import LEDGER_SCHEMA
 from rules.engine.records import json_objects
-from rules.streams import Stream
+from rules.streams import Stream, optional_field
 from rules.timestamps import MIN_TIMESTAMP, from_microseconds
 from streaming.initial import ROUTED_BY
 from streaming.rulebook import WHOLE_STREAM, Route, RuleBook
@@ -137,19 +137,23 @@ def announced(root: Path, stream: Stream, book: RuleBook, route: Route, since: i
 
 
 def refuse_other_fields(root: Path, stream: Stream) -> None:
-    """Raise LakeError where the lake holds the stream's events with other fields, or types, than are declared."""
+    """Raise LakeError where the lake holds the stream's events with other fields, or types, than are declared.
+
+    An optional field that it does not have yet fits: `delta.make` adds it.
+    """
     table = events_table(stream)
     if not exists(root, table):
         return
-    held = scan(root, table).collect_schema()
-    for name, kind in pl.DataFrame(stream.schema.empty_table()).schema.items():
-        if held.get(name) != kind:
-            found = "no such field" if name not in held else f"it as {held[name]}"
-            raise LakeError(
-                f"streams.{stream.name}.fields.{name} is {stream.fields[name]}, and the lake has {found}",
-                where=folder(root, table),
-                remedy="Declare the fields as they were, or name new folders as checkpoint_dir and lake_dir",
-            )
+    held = {field.name: field.type for field in schema(root, table)}
+    others = "Or name new folders as checkpoint_dir and lake_dir"
+    for name, kind in stream.fields.items():
+        what = f"streams.{stream.name}.fields.{name} is {kind}, and the lake has"
+        if name in held and held[name] != kind.arrow:
+            remedy = f"Declare it as it was. {others}"
+            raise LakeError(f"{what} it as {held[name]}", where=folder(root, table), remedy=remedy)
+        if name not in held and name not in stream.optional:
+            remedy = f"Declare it optional: {optional_field(name, kind)}. {others}"
+            raise LakeError(f"{what} no such field", where=folder(root, table), remedy=remedy)
 
 
 def _rewritten(text: str) -> str:

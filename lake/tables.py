@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from rules.streams import Stream
 from rules.types import FieldType, Kind
 
@@ -21,6 +23,10 @@ COORDINATES = {"partition": "int", "offset": "bigint", "arrival_time": "timestam
 _SPARK_TYPES = {
     Kind.STRING: "string", Kind.INT64: "bigint", Kind.DOUBLE: "double", Kind.BOOLEAN: "boolean",
     Kind.TIMESTAMP: "timestamp",
+}  # fmt: skip
+_ARROW_TYPES = {
+    "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_(),
+    "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
 }  # fmt: skip
 
 
@@ -43,6 +49,15 @@ class Table:
         from pyspark.sql.types import StructType
 
         return StructType.fromDDL(self.ddl)
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The columns as Arrow's types."""
+        return pa.schema([(name, _arrow_type(kind)) for name, kind in self.columns.items()])
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    return _ARROW_TYPES[kind] if kind in _ARROW_TYPES else FieldType.parse(kind).arrow  # a decimal is written alike
 
 
 def spark_type(kind: FieldType) -> str:

@@ -242,7 +242,11 @@ def _declaration(stream: Stream) -> Row:
     written: Row = {"event_id": stream.event_id, "event_time": stream.event_time, "entities": list(stream.entities)}
     if stream.allowed_lateness != parse_duration(DEFAULT_ALLOWED_LATENESS):
         written["allowed_lateness"] = format_duration(stream.allowed_lateness)
-    return {**written, "fields": {name: str(kind) for name, kind in stream.fields.items()}}
+    fields = {
+        name: {"type": str(kind), "optional": True} if name in stream.optional else str(kind)
+        for name, kind in stream.fields.items()
+    }
+    return {**written, "fields": fields}
 
 
 def _block(written: Any) -> list[str]:

@@ -1,7 +1,8 @@
 """Events in files: Parquet, CSV or JSON lines, read as a stream declares them.
 
 Columns of Parquet and CSV are read by `event_columns`; JSON lines mean what they mean in the stream
-(`rules/events.py`). Columns that are no field are ignored, except `arrival_time`.
+(`rules/events.py`). Columns that are no field are ignored, except `arrival_time`. An optional field without a column is
+NULL.
 """
 
 import json
@@ -125,13 +126,13 @@ def _arrival_of(line: bytes, where: str) -> int | None:
 
 def _wanted(path: Path, stream: Stream, names: list[str]) -> list[str]:
     for name in stream.fields:
-        if name not in names:
+        if name not in names and name not in stream.optional:
             raise EventsError(
                 f"has no column {name}, which stream {stream.name} declares",
                 where=str(path),
                 remedy=did_you_mean(name, names, "Its columns are") if names else "It is empty",
             )
-    return [*stream.fields, *([ARRIVAL] if ARRIVAL in names else [])]
+    return [name for name in (*stream.fields, ARRIVAL) if name in names]
 
 
 def _declared(table: pa.Table, stream: Stream, path: Path) -> pa.Table:
@@ -148,7 +149,7 @@ def _declared(table: pa.Table, stream: Stream, path: Path) -> pa.Table:
                 where=f"{path}: {row}{name} ({table[name].type})",
                 remedy="Change the file, or the field's type in the stream's declaration",
             ) from None
-    return pa.table(columns)
+    return stream.completed(pa.table(columns))
 
 
 def _first_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ holds the two together.
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,8 @@ PREFIX = "NIGHTJAR_"
 FILE_VARIABLE = "NIGHTJAR_SETTINGS"
 DEFAULT_FILE = "nightjar.toml"
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path has made one slash of two
+
 
 def _kafka_names(value: Any) -> Any:
     """Kafka's dotted names; `security.protocol = "SSL"` without quotes round the key is a nested table in TOML."""
@@ -49,8 +52,18 @@ def _flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def _no_url(value: Any) -> Any:
+    """As a Path, `s3a://bucket/lake` would be a folder called `s3a:` in the working folder."""
+    if _URL.match(str(value)):
+        raise ValueError(
+            "it is a URL. Only a local folder, or one that is mounted on every machine, is supported: give its path"
+        )
+    return value
+
+
 Port = Annotated[int, Field(ge=0, le=65535)]
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+LocalPath = Annotated[Path, BeforeValidator(_no_url)]
 KafkaSecurity = Annotated[dict[str, SecretStr], BeforeValidator(_kafka_names)]
 
 
@@ -73,7 +86,7 @@ class Settings(BaseSettings):
         description="Security settings in Kafka's own names (`security.protocol`, `sasl.*`, `ssl.*`), given to every "
         "client. Never printed. In the environment as one JSON object.",
     )
-    data_dir: Path = Field(
+    data_dir: LocalPath = Field(
         Path(".nightjar"), description="Folder of everything local: the local broker's data, checkpoints, logs."
     )
     kafka_port: Port = Field(19092, description="Port of the local broker. 0: any free one.")
@@ -81,7 +94,7 @@ class Settings(BaseSettings):
         "512m", description="Heap of the local broker, as Java writes it."
     )
 
-    streams: Path | None = Field(None, description="TOML file of stream declarations. Empty: the shipped ones.")
+    streams: LocalPath | None = Field(None, description="TOML file of stream declarations. Empty: the shipped ones.")
     arrival: Literal["broker", "producer"] = Field(
         "broker",
         description="Who stamps a record's arrival: `broker` (LogAppendTime), or `producer` (CreateTime), for replays.",
@@ -117,8 +130,8 @@ class Settings(BaseSettings):
         "30d", description="How long alerts, late events, quarantined records and progress are kept."
     )
 
-    lake_dir: Path | None = Field(None, description="Folder of the lake's tables. Empty: `lake` in `data_dir`.")
-    checkpoint_dir: Path | None = Field(
+    lake_dir: LocalPath | None = Field(None, description="Folder of the lake's tables. Empty: `lake` in `data_dir`.")
+    checkpoint_dir: LocalPath | None = Field(
         None, description="Folder of the job's checkpoint. Empty: `checkpoint` in `data_dir`."
     )
     # Spark on one machine gives up at a task's first failure unless it is told how often it may fail, as a cluster is.

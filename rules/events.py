@@ -65,10 +65,10 @@ def parse_event(raw: bytes | str | Mapping[str, Any], stream: Stream) -> dict[st
     """The declared fields of one event in declaration order, or why it cannot be used.
 
     Values: str, int, float, bool, Decimal (of the field's scale), int microseconds since 1970 UTC for a timestamp, and
-    None for an explicit null. An absent field is missing, unknown keys are ignored. A string takes numbers and booleans
-    by their text; an int64 takes integers only; a decimal takes numbers and numeric strings that fit it exactly; a
-    timestamp takes ISO 8601 text with a zone, or integer epoch milliseconds. A mapping may hold Decimal and aware
-    datetime too.
+    None for an explicit null, and for an optional field that is absent. Any other absent field is missing, unknown keys
+    are ignored. A string takes numbers and booleans by their text; an int64 takes integers only; a decimal takes
+    numbers and numeric strings that fit it exactly; a timestamp takes ISO 8601 text with a zone, or integer epoch
+    milliseconds. A mapping may hold Decimal and aware datetime too.
     """
     if isinstance(raw, Mapping):
         fields: Any = {key: _as_json(value) for key, value in raw.items()}
@@ -83,9 +83,11 @@ def parse_event(raw: bytes | str | Mapping[str, Any], stream: Stream) -> dict[st
         return Rejection(Reason.NO_ID, f"{stream.event_id} is absent, null or empty")
     event: dict[str, Any] = {}
     for name, declared in stream.fields.items():
-        if name not in fields or (name == stream.event_time and fields[name] is None):
-            return Rejection(Reason.MISSING_FIELD, f"{name} is absent" if name not in fields else f"{name} is null")
-        value = fields[name]
+        value = fields.get(name)
+        if name not in fields and name not in stream.optional:
+            return Rejection(Reason.MISSING_FIELD, f"{name} is absent")
+        if name == stream.event_time and value is None:
+            return Rejection(Reason.MISSING_FIELD, f"{name} is null")
         event[name] = None if value is None else _typed(value, declared)
         if declared.kind is Kind.STRING and isinstance(value, str) and len(value) > MAX_STRING:
             return Rejection(Reason.MISTYPED_FIELD, f"{name} has {len(value)} characters, more than {MAX_STRING}")

@@ -28,11 +28,15 @@ RESERVED_FIELDS = frozenset(
 _STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _KEYS = ("topic", "event_id", "event_time", "entities", "allowed_lateness", "max_future_skew", "fields")
+_FIELD_KEYS = ("type", "optional")
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A declared kind of event; `allowed_lateness` and `max_future_skew` are microseconds, `fields` keep order."""
+    """A declared kind of event; `allowed_lateness` and `max_future_skew` are microseconds, `fields` keep order.
+
+    optional: the fields that an event's JSON may lack; their value is then NULL.
+    """
 
     name: str
     topic: str
@@ -42,11 +46,22 @@ class Stream:
     allowed_lateness: int
     max_future_skew: int
     fields: Mapping[str, FieldType]
+    optional: frozenset[str] = frozenset()
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of a batch of these events: the fields in declaration order, all nullable."""
         return pa.schema([pa.field(name, kind.arrow) for name, kind in self.fields.items()])
+
+    def completed(self, events: pa.Table) -> pa.Table:
+        """The table with every declared field, in the declared order and before its other columns.
+
+        A field it lacks is NULL: the table was written before the field was declared.
+        """
+        others = [name for name in events.column_names if name not in self.fields]
+        for name in self.fields.keys() - set(events.column_names):
+            events = events.append_column(name, pa.nulls(events.num_rows, self.fields[name].arrow))
+        return events.select([*self.fields, *others])
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, and streams travel to worker processes.
@@ -55,6 +70,11 @@ class Stream:
 
 def _rebuilt(parts: dict[str, Any]) -> Stream:
     return Stream(**{**parts, "fields": MappingProxyType(parts["fields"])})
+
+
+def optional_field(name: str, kind: FieldType) -> str:
+    """An optional field's declaration as it stands in the file."""
+    return f'{name} = {{type = "{kind}", optional = true}}'
 
 
 def load_streams(path: str | Path | None = None) -> dict[str, Stream]:
@@ -115,7 +135,7 @@ class _Declaration:
                 raise self.error(str(key), "is not a key of a stream", did_you_mean(str(key), _KEYS, "Keys are"))
 
     def stream(self) -> Stream:
-        fields = self.fields()
+        fields, optional = self.fields()
         event_id, event_time = self.field_key("event_id", fields), self.field_key("event_time", fields)
         if fields[event_id].kind is not Kind.STRING:
             raise self.error(
@@ -127,6 +147,11 @@ class _Declaration:
             raise self.error(
                 "event_time", f"field {event_time!r} is {fields[event_time]}", f'Declare {event_time} = "timestamp"'
             )
+        for key, name in (("event_id", event_id), ("event_time", event_time)):
+            if name in optional:
+                raise self.error(
+                    f"fields.{name}", f"is the {key}, which every event has", f'Declare {name} = "{fields[name]}"'
+                )
         topic = self.body.get("topic", self.name)
         if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise self.error("topic", f"{topic!r} is not a Kafka topic name", "Use letters, digits, '.', '_' and '-'")
@@ -139,9 +164,11 @@ class _Declaration:
             self.duration("allowed_lateness", DEFAULT_ALLOWED_LATENESS),
             self.duration("max_future_skew", DEFAULT_MAX_FUTURE_SKEW),
             MappingProxyType(fields),
+            optional,
         )
 
-    def fields(self) -> dict[str, FieldType]:
+    def fields(self) -> tuple[dict[str, FieldType], frozenset[str]]:
+        """The declared fields, and which of them are optional."""
         declared = self.body.get("fields")
         if not isinstance(declared, Mapping) or not declared:
             raise self.error(
@@ -151,6 +178,7 @@ class _Declaration:
             )
         fields: dict[str, FieldType] = {}
         folded: dict[str, str] = {}
+        optional: set[str] = set()
         for name, written in declared.items():
             place = f"fields.{name}"
             if not is_usable_name(name):
@@ -163,11 +191,27 @@ class _Declaration:
             if other := folded.get(name.lower()):
                 raise self.error(place, f"differs from {other!r} in case only", "Give one of the two another name")
             folded[name.lower()] = name
+            kind, may_lack = self.field(place, written)
+            if may_lack:
+                optional.add(name)
             try:
-                fields[name] = FieldType.parse(written)
+                fields[name] = FieldType.parse(kind)
             except DeclarationError as refusal:
                 raise self.error(place, refusal.what, refusal.remedy) from None
-        return fields
+        return fields, frozenset(optional)
+
+    def field(self, place: str, written: Any) -> tuple[Any, bool]:
+        """The written type, and whether the field is optional: "string", or {type = "string", optional = true}."""
+        if not isinstance(written, Mapping):
+            return written, False
+        for key in written:
+            if key not in _FIELD_KEYS:
+                remedy = did_you_mean(str(key), _FIELD_KEYS, "Keys are")
+                raise self.error(f"{place}.{key}", "is not a key of a field", remedy)
+        optional = written.get("optional", False)
+        if not isinstance(optional, bool):
+            raise self.error(f"{place}.optional", f"{optional!r} is not true or false", "Write true or false")
+        return written.get("type", ""), optional
 
     def field_key(self, key: str, fields: Mapping[str, FieldType]) -> str:
         name = self.body.get(key)

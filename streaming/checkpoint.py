@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rules.streams import Stream
+from rules.streams import Stream, optional_field
 from streaming.config import JobConfig, JobError
 from streaming.rulebook import Route
 
@@ -155,6 +155,7 @@ def _declaration(stream: Stream) -> dict[str, Any]:
         "event_time": stream.event_time,
         "entities": list(stream.entities),
         "fields": {name: str(kind) for name, kind in stream.fields.items()},
+        "optional": sorted(stream.optional),
     }
 
 
@@ -197,13 +198,31 @@ def _check(found: Mapping[str, Any], config: JobConfig) -> None:
         if name not in config.streams:
             what = f"it holds events of stream {name}, which is no longer declared"
             raise _unfit(config, what, f"Declare {name}, or `{_REBUILD}` makes it anew without it")
+        _check_fields(config, config.streams[name], kept)
         now = _declaration(config.streams[name])
         for key, value in kept.items():
-            if now[key] != value:
+            if key not in ("fields", "optional") and now[key] != value:
                 what = f"streams.{name}.{key} was {_shown(value)} and is {_shown(now[key])}"
                 # offsets of another topic say nothing of what was read
                 anew = "" if key == "topic" else f", or `{_REBUILD}` makes it anew from the lake"
                 raise _unfit(config, what, f"Declare it as it was{anew}")
+
+
+def _check_fields(config: JobConfig, stream: Stream, kept: Mapping[str, Any]) -> None:
+    """Optional fields may be added, and fields become optional: state without a field has NULL for it."""
+    was, place = kept["fields"], f"streams.{stream.name}.fields"
+    for name, kind in was.items():
+        if name not in stream.fields:
+            remedy = f"Declare it, or `{_REBUILD}` makes it anew without it"
+            raise _unfit(config, f"{place}.{name} was {kind} and is no longer declared", remedy)
+        if str(stream.fields[name]) != kind:
+            raise _unfit(config, f"{place}.{name} was {kind} and is {stream.fields[name]}", "Declare it as it was")
+    # made before there were optional fields, it names none
+    added, optional = stream.fields.keys() - was.keys(), set(kept.get("optional", []))
+    for name in sorted((added | optional) - stream.optional):
+        what = "was optional and is not" if name in was else "is new, and the events before it lack it"
+        remedy = f"Declare it optional: {optional_field(name, stream.fields[name])}"
+        raise _unfit(config, f"{place}.{name} {what}", remedy)
 
 
 def _shown(value: Any) -> str:

@@ -163,9 +163,11 @@ def _suspect(stream: Stream, end: str, value: Column, wrapped: Column) -> Column
     ]
     if any(kind.kind is Kind.DECIMAL for kind in kinds.values()):
         doubts.append(value.rlike(_LONG_NUMBER))
-    nothing = _any([field.isNull() for field in named.values()])
-    # An explicit null is a value, an absent field is missing: only the keys tell, and most records have no nulls.
-    absent = F.size(F.array_except(F.array(*(F.lit(name) for name in kinds)), F.json_object_keys(value))) > 0
+    # Of a required field an explicit null is a value, and absence is missing_field: only the keys tell the two apart,
+    # and most records have no nulls.
+    required = [name for name in kinds if name not in stream.optional]
+    nothing = _any([named[name].isNull() for name in required])
+    absent = F.size(F.array_except(F.array(*(F.lit(name) for name in required)), F.json_object_keys(value))) > 0
     return F.coalesce(_any(doubts) | F.when(nothing, absent).otherwise(F.expr("false")), F.expr("true"))
 
 

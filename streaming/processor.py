@@ -149,7 +149,8 @@ class BucketProcessor(StatefulProcessor):
         read = time.perf_counter()
         said = self._receive(bucket, [json.loads(payload) for payload in packed.get(Kind.RULE, [])], number)
         unread = [self._entries.get(entry) for entry in head.unread]
-        tables = [from_ipc(payload) for payload in unread + packed.get(Kind.EVENTS, [])]
+        # what is unread may be older than a field of the stream
+        tables = [stream.completed(from_ipc(payload)) for payload in unread + packed.get(Kind.EVENTS, [])]
         events = pa.concat_tables(tables) if tables else events_schema(stream).empty_table()
         heard = bucket.advance(events, self._clock(stream, packed.get(Kind.CLOCK, [])))
         evaluated = time.perf_counter()

@@ -159,7 +159,8 @@ class StateLog:
 
 def concat(deltas: list[Delta], event_time: str, horizon: int) -> Delta:
     """Deltas in their order as one, without events before `horizon` (µs); of each alert the last announcement."""
-    events = pa.concat_tables([delta.events for delta in deltas])
+    # entries may be older than a field of the stream (see Engine.restore)
+    events = pa.concat_tables([delta.events for delta in deltas], promote_options="default")
     said = pa.concat_tables([delta.announcements for delta in deltas])
     since = pa.scalar(max(horizon, FIRST_INSTANT)).cast(pa.timestamp("us", "UTC"))
     events = events.filter(pc.greater_equal(events.column(event_time), since))

@@ -42,6 +42,7 @@ class Form:
 def forms(stream: Stream) -> list[Form]:
     """Every way in which a record of this stream can be malformed."""
     fields = [name for name in stream.fields if name != stream.event_id]
+    required = [name for name in fields if name not in stream.optional]
     decimals = {name: kind for name, kind in stream.fields.items() if kind.kind is Kind.DECIMAL}
     return [
         *_NOT_JSON,
@@ -50,7 +51,7 @@ def forms(stream: Stream) -> list[Form]:
         Form("id is empty", Reason.NO_ID, _changed(stream.event_id, "")),
         Form("id is absent", Reason.NO_ID, _without(stream.event_id)),
         Form(f"{stream.event_time} is null", Reason.MISSING_FIELD, _changed(stream.event_time, None)),
-        *(Form(f"{name} is absent", Reason.MISSING_FIELD, _without(name)) for name in fields),
+        *(Form(f"{name} is absent", Reason.MISSING_FIELD, _without(name)) for name in required),
         *(
             Form(f"{name} is {json.dumps(value)}", Reason.MISTYPED_FIELD, _changed(name, value))
             for name in fields

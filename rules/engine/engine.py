@@ -175,8 +175,11 @@ class Engine:
         return advance
 
     def restore(self, delta: Delta) -> None:
-        """Take back what an earlier engine had taken in and announced; evaluates nothing. Deltas in their order."""
-        known, _ = self._admit(one_batch(delta.events))
+        """Take back what an earlier engine had taken in and announced; evaluates nothing. Deltas in their order.
+
+        A delta may lack fields that were declared after it was written: they are NULL.
+        """
+        known, _ = self._admit(one_batch(self.stream.completed(delta.events)))
         base = self.store.rows
         if known.num_rows:
             seq = physical(known.column(SEQ), Kind.INT64)

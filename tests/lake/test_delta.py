@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lake import delta
+from lake.config import LakeError
 from lake.tables import RULES
 
 if TYPE_CHECKING:
@@ -21,9 +22,42 @@ def test_a_folder_without_a_commit_is_no_table(tmp_path: Path) -> None:
     assert delta.exists(tmp_path, RULES)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_last_checkpoint", f"{10:020}.checkpoint.parquet", f"{10:020}.checkpoint.{1:010}.{2:010}.parquet",
+        f"{10:020}.checkpoint.0f7c.json", f"{10:020}.{12:020}.compacted.json",
+    ],
+)  # fmt: skip
+def test_a_log_of_checkpoints_is_a_table(tmp_path: Path, name: str) -> None:
+    """Delta removes the JSON commits that a checkpoint covers."""
+    log = tmp_path / RULES.name / "_delta_log"
+    log.mkdir(parents=True)
+    (log / name).touch()
+    assert delta.exists(tmp_path, RULES)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("file", ["arrival_date=2026-01-01/part-0.parquet", "_delta_log/notes.txt"])
+def test_data_without_a_log_is_refused_and_kept(spark: "SparkSession", tmp_path: Path, file: str) -> None:
+    """A table whose log was lost is never removed: the error names the folder, what is there, and what to do."""
+    data = tmp_path / RULES.name / file
+    for folder in (data.parent, tmp_path / RULES.name / "_delta_log"):
+        folder.mkdir(parents=True, exist_ok=True)
+    data.write_bytes(b"data")
+    with pytest.raises(LakeError, match="no commit and no checkpoint") as refused:
+        delta.make(spark, tmp_path, RULES)
+    assert file in str(refused.value)
+    assert str(tmp_path / RULES.name) in str(refused.value)
+    assert "Restore _delta_log from a backup" in str(refused.value)
+    assert data.read_bytes() == b"data"
+
+
 @pytest.mark.spark
 def test_a_table_is_made_where_a_crash_left_its_folder(spark: "SparkSession", tmp_path: Path) -> None:
     """Delta refuses a log without a commit, so that no archive could begin there again."""
-    (tmp_path / RULES.name / "_delta_log").mkdir(parents=True)
+    log = tmp_path / RULES.name / "_delta_log"
+    (log / "_staged_commits").mkdir(parents=True)
+    (log / f".{0:020}.json.0f7c.tmp").touch()
     delta.make(spark, tmp_path, RULES)
     assert delta.read(spark, tmp_path, RULES).count() == 0

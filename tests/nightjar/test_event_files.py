@@ -1,6 +1,8 @@
 """Events in files, read as declared."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from nightjar.event_files import EventsError, read_events
 from rules.streams import Stream, streams_from_mapping
@@ -143,6 +146,24 @@ def test_arrival_time_is_honoured(tmp_path: Path) -> None:
     )
     with pytest.raises(EventsError, match="line 1: arrival_time is 'soon'"):
         read_events(tmp_path / "e.jsonl", STREAM)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_an_optional_field_without_a_column_is_null(tmp_path: Path, suffix: str) -> None:
+    """In every kind of file, and in its declared place; a plain field without one is refused."""
+    stream, path = replace(STREAM, optional=frozenset({"amount", "n"})), tmp_path / f"events{suffix}"
+    given = pa.table({name: [value] for name, value in EVENT.items() if name not in stream.optional})
+    if suffix == ".parquet":
+        pq.write_table(given, path)
+    elif suffix == ".csv":
+        csv.write_csv(given, path)
+    else:
+        path.write_text("\n".join(json.dumps(row, default=str) for row in given.to_pylist()))
+    events = read_events(path, stream)
+    assert events.schema == stream.schema
+    assert (events["amount"].to_pylist(), events["n"].to_pylist()) == ([None], [None])
+    with pytest.raises(EventsError, match="amount"):
+        read_events(path, STREAM)
 
 
 def broken_parquet(path: Path) -> Path:

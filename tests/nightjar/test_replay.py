@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -51,6 +52,7 @@ ALL_TYPES = streams_from_mapping(
     },
     "test",
 )["s"]
+OPTIONAL = replace(ALL_TYPES, name="optional", optional=frozenset({"who", "amount", "ok"}))
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +157,7 @@ def judged(value: bytes, stream: Stream, arrival: int) -> object:
     return event if isinstance(event, Rejection) else check_skew(event[stream.event_time], arrival, stream)
 
 
-@pytest.mark.parametrize("stream", [*load_streams().values(), ALL_TYPES], ids=lambda stream: stream.name)
+@pytest.mark.parametrize("stream", [*load_streams().values(), ALL_TYPES, OPTIONAL], ids=lambda stream: stream.name)
 def test_every_form_has_its_reason_for_every_type_of_field(stream: Stream) -> None:
     """All ways of being malformed are what they say for streams of any field types."""
     good = {name: 1 if kind.is_number else "text" for name, kind in stream.fields.items()}

@@ -58,6 +58,10 @@ def test_named_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("NIGHTJAR_ACTIVATION_DELAY", "10", "as in 500ms, 10s"),
         ("NIGHTJAR_ARRIVAL", "mine", "should be 'broker' or 'producer'"),
         ("NIGHTJAR_SETTINGS", "gone.toml", "gone.toml: cannot be read"),
+        ("NIGHTJAR_LAKE_DIR", "s3a://bucket/lake", "NIGHTJAR_LAKE_DIR: 's3a://bucket/lake' cannot be used"),
+        ("NIGHTJAR_CHECKPOINT_DIR", "hdfs://name:8020/x", "Only a local folder, or one that is mounted"),
+        ("NIGHTJAR_DATA_DIR", "file:///srv/nightjar", "it is a URL"),
+        ("NIGHTJAR_STREAMS", "https://example.org/streams.toml", "it is a URL"),
         ("NIGHTJAR_KAFKA", "{", "takes one JSON object"),
         ("NIGHTJAR_KAFKA", '{"linger.ms": "5"}', "'linger.ms' is no security setting"),
     ],
@@ -70,6 +74,22 @@ def test_refusal_says_where_and_what_would_be_right(
     with pytest.raises(SettingsError) as refused:
         load_settings()
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("given", ["abfss://lake@account/x", Path("s3a://bucket/lake")])
+def test_a_url_is_no_folder_wherever_it_is_given(given: str | Path) -> None:
+    """Also in the file, and as a Path, which makes one slash of two: never a local folder called `s3a:`."""
+    with pytest.raises(SettingsError, match=r"lake_dir: .* it is a URL"):
+        load_settings(lake_dir=given)
+    Path("nightjar.toml").write_text(f'lake_dir = "{given}"\n')
+    with pytest.raises(SettingsError, match=r"nightjar.toml: lake_dir: .* it is a URL"):
+        load_settings()
+
+
+@pytest.mark.parametrize("given", ["lake", "/mnt/lake", "../lake", "a:b/c", "C:/lake"])
+def test_a_path_is_taken_as_it_is(given: str) -> None:
+    """A colon alone makes no URL."""
+    assert load_settings(lake_dir=given).lake == Path(given)
 
 
 def test_unknown_name_in_the_file_is_refused() -> None:

@@ -1,6 +1,7 @@
 """What one event's JSON means."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -50,6 +51,24 @@ def event_with(**texts: str | None) -> str:
     """The JSON of a good event but for these fields; None leaves one out."""
     fields = {**GOOD, **texts}
     return "{" + ", ".join(f'"{name}": {text}' for name, text in fields.items() if text is not None) + "}"
+
+
+def test_an_optional_field_that_is_absent_is_null() -> None:
+    """Absent or null is the same for it; a wrong type is refused, and so is another field's absence."""
+    stream = replace(STREAM, optional=frozenset({"price", "name"}))
+    absent = parse_event(event_with(price=None, name=None), stream)
+    assert absent == parse_event(event_with(price="null", name="null"), stream)
+    assert isinstance(absent, dict)
+    assert (list(absent), absent["price"]) == (list(STREAM.fields), None)
+    for text, reason in (
+        (event_with(price="true"), Reason.MISTYPED_FIELD),
+        (event_with(flag=None), Reason.MISSING_FIELD),
+        (event_with(price=None, id=None), Reason.NO_ID),
+        (event_with(price=None, at="null"), Reason.MISSING_FIELD),
+    ):
+        refused = parse_event(text, stream)
+        assert isinstance(refused, Rejection)
+        assert refused.reason == reason
 
 
 def test_a_good_event_becomes_typed_values_in_declared_order() -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,29 @@ def test_a_declaration_gives_the_schema_of_its_events() -> None:
     )
 
 
+def test_a_field_may_be_declared_optional() -> None:
+    """A table beside the plain form; the entity fields may be optional too."""
+    declaration = copy.deepcopy(DECLARATION)
+    declaration["clicks"]["fields"] |= {
+        "user": {"type": "string", "optional": True},
+        "price": {"type": "decimal(10,3)", "optional": True},
+        "n": {"type": "int64", "optional": False},
+    }
+    stream = streams_from_mapping(declaration, "test")["clicks"]
+    assert stream == replace(streams_from_mapping(DECLARATION, "test")["clicks"], optional=frozenset({"user", "price"}))
+    assert pickle.loads(pickle.dumps(stream)) == stream  # noqa: S301
+
+
+def test_events_from_before_a_field_was_declared_have_null_for_it() -> None:
+    """In the declared order, before whatever else stands beside the fields."""
+    stream = streams_from_mapping(DECLARATION, "test")["clicks"]
+    older = pa.table({"late": [False], "n": [1], "at": pa.array([5], TIMESTAMP.arrow), "id": ["a"], "user": ["u"]})
+    completed = stream.completed(older)
+    assert completed.schema == stream.schema.append(pa.field("late", pa.bool_()))
+    assert completed.column("price").to_pylist() == [None]
+    assert stream.completed(completed) == completed
+
+
 def test_what_is_not_said_has_a_default() -> None:
     """The topic is called like the stream; lateness is ten minutes, future skew one."""
     declaration = copy.deepcopy(DECLARATION)
@@ -99,6 +123,12 @@ MISSING = object()
         ("fields.two words", "string", "streams.clicks.fields.two words", "letters"),
         ("fields.case", "string", "streams.clicks.fields.case", "no word of SQL"),
         ("fields.arrival_time", "timestamp", "streams.clicks.fields.arrival_time", "something else"),
+        ("fields.n", {"type": "int"}, "streams.clicks.fields.n", "Did you mean int64?"),
+        ("fields.n", {"optional": True}, "streams.clicks.fields.n", "Types are"),
+        ("fields.n", {"type": "int64", "optionl": True}, "streams.clicks.fields.n.optionl", "Did you mean optional?"),
+        ("fields.n", {"type": "int64", "optional": "yes"}, "streams.clicks.fields.n.optional", "true or false"),
+        ("fields.id", {"type": "string", "optional": True}, "streams.clicks.fields.id", 'Declare id = "string"'),
+        ("fields.at", {"type": "timestamp", "optional": True}, "streams.clicks.fields.at", 'at = "timestamp"'),
         ("fields.USER", "string", "streams.clicks.fields.USER", "another name"),
     ],
 )

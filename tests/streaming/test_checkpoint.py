@@ -9,7 +9,7 @@ import pytest
 
 from rules.durations import parse_duration
 from rules.streams import load_streams
-from rules.types import STRING
+from rules.types import STRING, decimal
 from streaming.checkpoint import (
     Identity,
     committed_offsets,
@@ -25,6 +25,11 @@ from streaming.rulebook import WHOLE_STREAM, Route, RuleBook
 STREAMS = load_streams()
 TRANSACTIONS = STREAMS["transactions"]
 ROUTES = RuleBook(STREAMS, 0).routes
+
+
+def declared(**changes: Any) -> dict[str, Any]:
+    """The change of a configuration that declares transactions otherwise."""
+    return {"streams": STREAMS | {"transactions": replace(TRANSACTIONS, **changes)}}
 
 
 @pytest.fixture
@@ -66,11 +71,19 @@ def test_a_checkpoint_keeps_its_name_and_takes_new_routes_at_the_end(config: Job
             'entities was ["customer_id", "terminal_id"] and is ["customer_id"]. Declare it as it was, or `nightjar',
         ),
         (
-            {"streams": STREAMS | {"transactions": replace(TRANSACTIONS, fields={**TRANSACTIONS.fields, "x": STRING})}},
-            "streams.transactions.fields was",
+            declared(fields={**TRANSACTIONS.fields, "x": STRING}),
+            'before it lack it. Declare it optional: x = {type = "string", optional = true}. A new folder',
+        ),
+        (
+            declared(fields={name: kind for name, kind in TRANSACTIONS.fields.items() if name != "amount"}),
+            "fields.amount was decimal(12,2) and is no longer declared. Declare it, or `nightjar stream rebuild` makes",
+        ),
+        (
+            declared(fields={**TRANSACTIONS.fields, "amount": decimal(12, 3)}),
+            "fields.amount was decimal(12,2) and is decimal(12,3). Declare it as it was. A new folder",
         ),
     ],
-    ids=["buckets", "partitions", "stream gone", "topic", "entities", "fields"],
+    ids=["buckets", "partitions", "stream gone", "topic", "entities", "new field", "field gone", "field changed"],
 )
 def test_a_job_that_reads_it_otherwise_is_refused(config: JobConfig, change: dict[str, Any], said: str) -> None:
     """Before Spark is there and when the routes are settled, with what differs and what to do."""
@@ -88,6 +101,27 @@ def test_what_decides_no_place_of_state_may_change(config: JobConfig) -> None:
     patient = replace(TRANSACTIONS, allowed_lateness=parse_duration("1h"))
     more = STREAMS | {"transactions": patient, "more": replace(TRANSACTIONS, name="more", topic="more")}
     assert settle(replace(config, streams=more), [*ROUTES, Route("more", "customer_id")]).name == made.name
+
+
+def test_optional_fields_may_be_added_and_a_field_may_become_optional(config: JobConfig) -> None:
+    """Also to a checkpoint from before there were any; they are then kept, and cannot become plain again."""
+    made = settle(config, ROUTES)
+    file = config.checkpoint / "nightjar.json"
+    kept = json.loads(file.read_text())
+    for stream in kept["streams"].values():
+        del stream["optional"]
+    file.write_text(json.dumps(kept))
+    wider = {"fields": {"device": STRING, **TRANSACTIONS.fields}, "optional": frozenset({"device", "amount"})}
+    added = replace(config, **declared(**wider))
+    refuse_unfit(added)
+    assert settle(added, ROUTES) == made
+    assert settle(added, ROUTES) == made
+    plain = replace(config, **declared(**wider | {"optional": frozenset({"device"})}))
+    with pytest.raises(JobError, match="amount was optional and is not") as refused:
+        settle(plain, ROUTES)
+    assert 'Declare it optional: amount = {type = "decimal(12,2)", optional = true}' in str(refused.value)
+    with pytest.raises(JobError, match="device was string and is no longer declared"):
+        settle(config, ROUTES)
 
 
 @pytest.mark.parametrize(

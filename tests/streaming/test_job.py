@@ -330,7 +330,7 @@ def test_rules_and_routes_change_while_it_runs_and_a_stop_loses_nothing(place: P
     file = Path(environment["NIGHTJAR_STREAMS"])
     file.write_text(file.read_text().replace('"decimal(12,2)"', '"decimal(12,3)"'))
     refused = run("stream", code=2, environment=environment, folder=place.folder).stderr
-    assert "streams.transactions.fields was" in refused
+    assert "streams.transactions.fields.amount was decimal(12,2) and is decimal(12,3)" in refused
     (query_folder(job_config(place.topics.settings, place.topics.streams)).parent / "nightjar.json").unlink()
     refused = run("stream", code=2, environment=place.environment(), folder=place.folder).stderr
     assert "nightjar.json is missing" in refused

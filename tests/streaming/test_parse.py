@@ -32,6 +32,8 @@ STREAM: Stream = streams_from_mapping(
             "fields": {
                 "id": "string", "at": "timestamp", "who": "string", "amount": "decimal(12,2)", "fine": "decimal(18,18)",
                 "whole": "decimal(12,0)", "number": "int64", "ratio": "double", "flag": "boolean", "seen": "timestamp",
+                "note": {"type": "string", "optional": True}, "fee": {"type": "decimal(12,2)", "optional": True},
+                "until": {"type": "timestamp", "optional": True},
             },
         }
     },
@@ -43,7 +45,8 @@ SCHEMA = (
 )
 PLAIN: dict[str, str] = {
     "id": '"a"', "at": "1522540800000", "who": '"w"', "amount": "12.34", "fine": "0.5", "whole": "7", "number": "5",
-    "ratio": "1.5", "flag": "true", "seen": '"2018-04-01T00:00:00Z"',
+    "ratio": "1.5", "flag": "true", "seen": '"2018-04-01T00:00:00Z"', "note": '"n"', "fee": "0.5",
+    "until": '"2018-04-02T00:00:00Z"',
 }  # fmt: skip
 
 
@@ -84,11 +87,16 @@ WHOLE = [
 ]  # fmt: skip
 
 
+NO_NOTE = written(note=None, ratio="null")
+NO_NOTES = written(note=None, fee=None, until=None)[:-1] + ', "NOTE": "x", "x": {"note": "y"}}'
+
+
 def records() -> list[bytes | None]:
     """Every text in every field, fields left out, and records that are odd as a whole."""
     of_fields = [written(**{name: text}) for name in STREAM.fields for text in TEXTS]
     without = [written(**{name: None}) for name in STREAM.fields]
     nulls = [written(ratio="null", who=None), written(ratio="null", who="null")]
+    nulls += [written(note=None, fee=None, until=None), written(note=None, fee="null", who=None), NO_NOTE, NO_NOTES]
     broken = [b"\xff\xfe", written(who='"w').encode() + b"\xff" + b'"}', written().encode().replace(b'"w"', b'"\xff"')]
     future = [written(at=str(ARRIVAL // 1000 + skew)) for skew in (59_999, 60_000, 60_001)]
     return [text.encode() for text in [*of_fields, *without, *nulls, *future, *WHOLE]] + broken
@@ -151,10 +159,15 @@ def test_the_jvm_and_parse_event_agree_on_every_record(read: pa.Table) -> None:
 
 
 def test_an_ordinary_record_is_no_python_object(read: pa.Table) -> None:
-    """A plain record, one with an explicit null, and one with unknown nested fields are typed by the JVM."""
+    """A plain record, one with explicit nulls, and one without its optional fields are typed by the JVM."""
     typed = set(read.filter(read.column(column_of(STREAM)).is_valid()).column("offset").to_pylist())
     values = records()
-    for plain in (written(amount="5"), written(ratio="null"), written(seen='"2018-04-01T00:00:00.123456789Z"')):
+    for plain in (
+        written(amount="5"),
+        written(ratio="null"),
+        written(seen='"2018-04-01T00:00:00.123456789Z"'),
+        NO_NOTE,
+    ):
         assert values.index(plain.encode()) in typed
 
 

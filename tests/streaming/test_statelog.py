@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import histories
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from rules.engine import Delta, Engine
 from rules.engine.ledger import LEDGER_SCHEMA
+from rules.types import STRING
 from rules.versions import RuleSet
 from streaming import statelog
 from streaming.statelog import FAN_OUT, Head, StateLog
@@ -110,6 +113,27 @@ def test_an_older_announcement_never_takes_the_place_of_a_newer_one(monkeypatch:
     for entry in head.entries:
         engine.restore(log.read(entry))
     assert engine.snapshot().announcements.column("revision").to_pylist() == [2]
+
+
+def test_entries_from_before_a_field_was_declared_have_null_for_it() -> None:
+    """However they were merged with later ones; an engine takes them back beside its own."""
+    note = {"note": STRING, **histories.STREAM.fields}
+    stream = replace(histories.STREAM, fields=MappingProxyType(note), optional=frozenset({"note"}))
+    log, head = StateLog(Memory(), "at"), Head()
+    for n in range(FAN_OUT // 2):
+        head = log.append(head, delta(f"old{n}"), _NEVER)
+    for n in range(FAN_OUT):
+        event = histories.table([{**dict.fromkeys(histories.STREAM.fields), "id": f"new{n}", "at": 0, "arrival": 0}])
+        engine = Engine(stream, RuleSet(), batch=True)
+        head = log.append(head, engine.advance(event.append_column("note", [["x"]])).delta, _NEVER)
+    assert {entry.level for entry in head.entries} == {0, 1}
+    restored = Engine(stream, RuleSet())
+    for entry in head.entries:
+        restored.restore(log.read(entry))
+    events = restored.snapshot().events
+    assert events.column_names[: len(note)] == list(note)
+    found = dict(zip(*(events.column(name).to_pylist() for name in ("id", "note")), strict=True))
+    assert found == {f"old{n}": None for n in range(FAN_OUT // 2)} | {f"new{n}": "x" for n in range(FAN_OUT)}
 
 
 def test_an_engine_reads_only_what_it_has_not_seen() -> None:
