@@ -2,10 +2,15 @@
 
 How it works: the groups with differences are replayed through the engine as the stream ran it: late are the events that
 the stream reported as late. If the replay says what the stream said, these events are the cause, and that is proven.
+A late event of another partition may have been read when the alert was settled, although it had arrived before; so
+where the replay differs, the window alone is replayed without the last of these, the last two, and so on.
 Else the other ways out of law 9 are looked at: the stream had not read the events, the rule came after them, its
 history was not there, an id names two events. What is left is `unexplained`: a defect.
 
 All is found from arrays in the order of group and time, so that a difference costs what it takes to find its window.
+
+Known limitation: a window with several late events of several other partitions is replayed a limited number of times,
+so that a night with many of them ends; beyond that its difference is unexplained.
 """
 
 from __future__ import annotations
@@ -13,7 +18,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
+from itertools import islice, product
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,11 +30,14 @@ import pyarrow as pa
 from backfill.histories import Published
 from backfill.reconciliation import Outcome, canonical, last_words
 from backfill.scope import GroupBy, group_texts, microseconds_of
+from lake.events import as_declared
 from rules.engine import Engine
 from rules.engine.store import ARRIVAL, LATE
 from rules.streams import Stream
 from rules.versions import RuleSet, RuleVersion
 
+# How often one window, and how often the windows of one Witness are replayed: some seconds, and some minutes at most.
+_REPLAYS_A_WINDOW, _MOST_REPLAYS = 256, 10_000
 # Whether an event's id names another event, too.
 CONFLICTS = "run.conflicts"
 
@@ -63,61 +74,90 @@ class Witness:
         consumed: Mapping[int, int],
         began: Mapping[int, int],
     ) -> None:
-        self._published = published
+        self._stream, self._group_by, self._published = stream, group_by, published
         self._versions: dict[str, list[RuleVersion]] = defaultdict(list)
         for version in ruleset.of_stream(stream.name).versions:
             self._versions[version.rule.id].append(version)
-        engine = Engine(stream, ruleset, group_bys=frozenset({group_by.fields}))
-        self._replayed = last_words(pl.DataFrame(engine.advance(events).alerts)).filter(pl.col("kind") == "alert")
+        self._replayed = self._replay(ruleset, events)
         self._windows = _Windows(stream, group_by, events, consumed, began)
+        self._replays_left = _MOST_REPLAYS
 
     def causes(self, differing: pl.DataFrame) -> pl.DataFrame:
         """alert_id and `cause` of each row of `reconciliation.reconcile` that differs."""
         about = differing.with_columns(pl.col("event_time").dt.epoch("us").alias("at"))
-        replayed = self._replayed.join(about, on="alert_id", how="semi")
-        again = canonical(replayed).select("alert_id", pl.col("measures").alias("replayed"))
         missed = pl.col("outcome") == Outcome.MISSED.value
-        said = pl.when(missed).then(pl.lit(None, pl.String)).otherwise("stream_measures")
+        said = pl.when(missed).then(pl.lit(None, pl.String)).otherwise("stream_measures").alias("said")
+        replayed = canonical(self._replayed.join(about, on="alert_id", how="semi"))
+        again = replayed.select("alert_id", pl.col("measures").alias("replayed"))
         about = about.join(again, on="alert_id", how="left", maintain_order="left")
-        as_replayed = about.select(said.eq_missing(pl.col("replayed"))).to_series()
-        found = [
-            self._cause(rule_id, number, at, window, same)
-            for rule_id, number, at, window, same in zip(
-                *(about.get_column(name) for name in ("rule_id", "rule_version", "at")),
-                self._windows.of(about),
-                as_replayed,
-                strict=True,
-            )
-        ]
-        return about.select("alert_id", pl.Series("cause", [cause.value for cause in found], pl.String))
+        rows = about.select("alert_id", "rule_id", "rule_version", "at", said, "replayed").iter_rows(named=True)
+        found = [self._cause(row, window).value for row, window in zip(rows, self._windows.of(about), strict=True)]
+        return about.select("alert_id", pl.Series("cause", found, pl.String))
 
-    def _cause(self, rule_id: str, number: int, at: int, window: _Window, as_replayed: bool) -> Cause:
+    def _cause(self, row: Mapping[str, Any], window: _Window) -> Cause:
+        rule_id, number = row["rule_id"], row["rule_version"]
         if window.unread:
             return Cause.STREAM_DOWN
-        if as_replayed and window.late:
+        if window.late and (row["said"] == row["replayed"] or self._is_of_uneven_reading(row, window)):
             return Cause.LATE_EVENT if window.late_as_declared else Cause.SETTINGS_CHANGED
         # where a version has displaced another in the past, both are announced: what it says, and what that one said
-        in_force = next((v for v in reversed(self._versions[rule_id]) if v.effective <= at), None)
+        in_force = next((v for v in reversed(self._versions[rule_id]) if v.effective <= row["at"]), None)
         came = None if in_force is None else self._published.get((rule_id, in_force.version))
         if came is not None and window.arrival is not None and window.arrival <= came.arrival:
             return Cause.RULE_PROPAGATION
         published = self._published.get((rule_id, number))
-        if window.before_state or (published is not None and window.first < published.history_since):
+        if window.before_state or (published is not None and window.starts < published.history_since):
             return Cause.COLD_START
         return Cause.DUPLICATE_CONFLICT if window.conflicting else Cause.UNEXPLAINED
+
+    def _is_of_uneven_reading(self, row: Mapping[str, Any], window: _Window) -> bool:
+        """Whether the stream said this because it read late events of other partitions too late for it to count them.
+
+        Of each partition it had read some, in their order, when the alert was settled: all combinations are tried.
+        """
+        if window.arrival is None:
+            return False
+        events = self._windows.rows(window)
+        arrival, partition = (events.get_column(name) for name in ("arrival", "partition"))
+        elsewhere = events.get_column(LATE) & (arrival <= window.arrival) & (partition != window.partition)
+        unsure = events.with_row_index("row").filter(elsewhere).sort("partition", "offset")
+        rows = [of.get_column("row").to_list() for of in unsure.partition_by("partition")]
+        ruleset = RuleSet(tuple(self._versions[row["rule_id"]]))
+        for counted in islice(product(*(range(len(of) + 1) for of in rows)), _REPLAYS_A_WINDOW):
+            unread = [number for of, some in zip(rows, counted, strict=True) for number in of[some:]]
+            if not unread or not self._replays_left:
+                continue
+            self._replays_left -= 1
+            after = pl.Series(ARRIVAL, [events.get_column(ARRIVAL).max()] * len(unread)) + timedelta(days=1)
+            moved = events.with_columns(events.get_column(ARRIVAL).scatter(unread, after))
+            columns = [*self._stream.fields, ARRIVAL, "partition", "offset", LATE]
+            table = as_declared(moved.select(columns).to_arrow(compat_level=pl.CompatLevel.oldest()), self._stream)
+            said = self._replay(ruleset, table.append_column(LATE, pa.array(moved.get_column(LATE).to_list())))
+            if row["said"] == next(iter(canonical(said.filter(alert_id=row["alert_id"])).get_column("measures")), None):
+                return True
+        return False
+
+    def _replay(self, ruleset: RuleSet, events: pa.Table) -> pl.DataFrame:
+        """The alerts that stand after the stream has taken these events in."""
+        engine = Engine(self._stream, ruleset, group_bys=frozenset({self._group_by.fields}))
+        return last_words(pl.DataFrame(engine.advance(events).alerts)).filter(pl.col("kind") == "alert")
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
     """What a difference's window holds.
 
-    first: the first event's time, µs; arrival: that of the difference's own event, µs (None: it is not there). How many
-    events: unread: the stream had not read; before_state: it had read before its state began; late: it reported as
-    late; late_as_declared: these, as far as they are late by today's declaration; conflicting: have an id of another.
+    first, end: the places of its events; starts: the first event's time, µs; arrival and partition: those of the
+    difference's own event (None: it is not there). How many events: unread: the stream had not read; before_state: it
+    had read before its state began; late: it reported as late; late_as_declared: these, as far as they are late by
+    today's declaration; conflicting: have an id of another.
     """
 
     first: int
+    end: int
+    starts: int
     arrival: int | None
+    partition: int | None
     unread: int
     before_state: int
     late: int
@@ -160,15 +200,22 @@ class _Windows:
             "conflicting": rows.get_column(CONFLICTS).to_numpy(),
         }
         self._before = {name: np.append(0, np.cumsum(flag)) for name, flag in flags.items()}
-        self._arrivals = rows.group_by(pl.col(stream.event_id).alias("event_id"), "at").agg(pl.col("arrival").min())
+        self._rows = rows
+        first = rows.sort("arrival", "partition", "offset").unique([stream.event_id, "at"], keep="first")
+        self._own = first.select(pl.col(stream.event_id).alias("event_id"), "at", "arrival", "partition")
+
+    def rows(self, window: _Window) -> pl.DataFrame:
+        """The events of a window, with `arrival` in µs."""
+        return self._rows.slice(window.first, window.end - window.first)
 
     def of(self, about: pl.DataFrame) -> Iterator[_Window]:
         """The window of each row: `group`, `event_id` and `at` (µs)."""
-        arrivals = about.join(self._arrivals, on=["event_id", "at"], how="left", maintain_order="left")
-        for group, at, arrival in arrivals.select("group", "at", "arrival").iter_rows():
+        own = about.join(self._own, on=["event_id", "at"], how="left", maintain_order="left")
+        for group, at, arrival, partition in own.select("group", "at", "arrival", "partition").iter_rows():
             first, end = self._places(group, at)
             counts = {name: int(before[end] - before[first]) for name, before in self._before.items()}
-            yield _Window(int(self._times[first]) if first < end else at, arrival, **counts)
+            starts = int(self._times[first]) if first < end else at
+            yield _Window(first, end, starts, arrival, partition, **counts)
 
     def _places(self, group: str, at: int) -> tuple[int, int]:
         number = self._of_group.get(group)

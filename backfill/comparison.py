@@ -22,7 +22,7 @@ from backfill.causes import CONFLICTS, Witness
 from backfill.config import BackfillConfig, Request
 from backfill.histories import Published
 from backfill.left_over import staged_pending
-from backfill.reading import Portion, Reading, groupings, portions, readings_of, shares
+from backfill.reading import PLACE, Portion, Reading, groupings, portions, readings_of, shares
 from backfill.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_spans, within
 from backfill.staging import EXCHANGED, Notes, groups_folder, judged_spans, repeated_folder
 from lake import delta, stream_state
@@ -218,20 +218,34 @@ class Inquiry:
 
     def _flagged(self, portion: Portion) -> pl.LazyFrame:
         reading = self.readings[portion.reading]
-        stream, spans = reading.stream, reading.spans
-        identity = [stream.event_id, stream.event_time]
+        stream = reading.stream
         repeated = pl.scan_parquet(repeated_folder(self.buckets.folder, stream) / "*.parquet")
         conflicting = repeated.filter(CONFLICTS).select(stream.event_id, CONFLICTS).unique()
-        records = scan_files(LATE_EVENTS, self.late[portion.reading])
+        flagged = reading.near(portion.files).join(conflicting, on=stream.event_id, how="left")
+        late = self._late(portion.reading)
+        # a lake of an earlier release does not have where the record stood
+        placed, unplaced = (late.filter(pl.col("offset").is_null() == missing) for missing in (False, True))
+        identity = [stream.event_id, stream.event_time]
+        flagged = flagged.join(placed, on=[*identity, *PLACE], how="left")
+        flagged = flagged.join(unplaced.drop(PLACE), on=identity, how="left", suffix=".unplaced")
+        return flagged.with_columns(
+            pl.coalesce(LATE, f"{LATE}.unplaced", False).alias(LATE),
+            pl.col(CONFLICTS).fill_null(value=False),
+        ).drop(f"{LATE}.unplaced")
+
+    def _late(self, number: int) -> pl.LazyFrame:
+        """What the stream reported as late, of a reading's events: their id, time and PLACE, and LATE."""
+        stream, spans = self.readings[number].stream, self.readings[number].spans
         mine = (pl.col("stream") == stream.name) & within(pl.col("event_time").dt.epoch("us"), spans)
-        late = records.filter(mine).select(
+        records = scan_files(LATE_EVENTS, self.late[number]).filter(mine)
+        place = {name: pl.col(f"record_{name}") for name in PLACE}
+        return records.select(
             pl.col("event_id").alias(stream.event_id),
             pl.col("event_time").alias(stream.event_time),
+            place["partition"].cast(pl.Int32, strict=False).alias("partition"),
+            place["offset"].alias("offset"),
             pl.lit(value=True).alias(LATE),
-        )
-        flagged = reading.near(portion.files).join(late.unique(), on=identity, how="left")
-        flagged = flagged.join(conflicting, on=stream.event_id, how="left")
-        return flagged.with_columns(pl.col(LATE, CONFLICTS).fill_null(value=False))
+        ).unique()
 
     def receive(self, place: int, rows: pa.Table) -> pa.Table:
         """Stage the outcomes of a bucket with differences; rows of _COUNTED."""

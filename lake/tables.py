@@ -87,11 +87,15 @@ ALERTS = Table(
     },
     ("arrival_date",),
 )  # fmt: skip
+# record_partition and record_offset: where the late record stood on its stream's topic.
 LATE_EVENTS = Table(
     "late_events",
-    {"stream": "string", "event_id": "string", "event_time": "timestamp", "event": "string", **_UNREADABLE},
+    {
+        "stream": "string", "event_id": "string", "event_time": "timestamp", "record_partition": "bigint",
+        "record_offset": "bigint", "event": "string", **_UNREADABLE,
+    },
     ("arrival_date",),
-)
+)  # fmt: skip
 QUARANTINE = Table(
     "quarantine",
     {

@@ -67,7 +67,9 @@ def witness(
     table = pa.Table.from_pylist(rows, pa.schema([*STREAM.schema, *coordinates, *flags]))
     known = {("burst", 1): LONG_KNOWN} if published is None else published
     group_by = GroupBy(("customer_id",), HOUR)
-    return Witness(stream, versions, group_by, table, published=known, consumed={0: consumed}, began={0: began})
+    return Witness(
+        stream, versions, group_by, table, published=known, consumed={0: consumed, 1: consumed}, began={0: began}
+    )
 
 
 def cause(events: list[dict[str, Any]], about: int, said: int | None, true: int | None, **known: Any) -> Cause:
@@ -136,6 +138,15 @@ def test_a_rule_whose_history_was_not_there(since: int, expected: Cause) -> None
     """t1 lies before what the stream still had when the rule came; had it been there, nothing would explain it."""
     cold = Published(AT_NOON, AT_NOON + since * 60_000_000)
     assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, published=cold) is expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"), [(None, Cause.LATE_EVENT), (2, Cause.LATE_EVENT), (4, Cause.UNEXPLAINED)]
+)
+def test_late_events_that_were_read_when_the_alert_was_settled(said: int | None, expected: Cause) -> None:
+    """t2 and t3 had arrived before t5, in another partition, which the stream read behind: it counted none, or one."""
+    elsewhere = [event(number, number, arrives=13 + number / 10) | {"partition": 1} for number in (2, 3)]
+    assert cause([*elsewhere, event(5, 5, arrives=14)], 5, said=said, true=3) is expected
 
 
 def test_what_was_read_before_the_state_began() -> None:

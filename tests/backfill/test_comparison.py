@@ -102,7 +102,8 @@ def test_what_the_stream_said_is_held_against_the_truth(night: Night) -> None:
     assert [row["event_id"] for row in night.staged(OUTCOMES) if row["outcome"] == "retracted"] == ["bob1"]
 
 
-def test_an_unexplained_difference_is_held_back_and_no_other(night: Night) -> None:
+@pytest.mark.parametrize("place", [{"record_partition": 0, "record_offset": 50}, {}], ids=["placed", "of-old"])
+def test_an_unexplained_difference_is_held_back_and_no_other(night: Night, place: dict[str, int]) -> None:
     """Dan's second payment is in the lake and was not read: the next run looks. Nothing explains that Ann has none."""
     night.run()
     fill(night.root, ALERTS, *(alert(night, who) for who in ("bob", "cem", "eve", "flo", "gil")))
@@ -110,7 +111,7 @@ def test_an_unexplained_difference_is_held_back_and_no_other(night: Night) -> No
     late = payment("bob0", NOON, NOON + timedelta(minutes=30), customer_id="bob", offset=50)
     add(night.root, late)
     night.read(100)
-    fill(night.root, LATE_EVENTS, {**late, "stream": "transactions", "event_id": "bob0", "event": "{}"})
+    fill(night.root, LATE_EVENTS, {**late, "stream": "transactions", "event_id": "bob0", "event": "{}", **place})
     compared = night.run()
     causes = {row["event_id"]: row["cause"] for row in night.staged(OUTCOMES)}
     assert causes["bob2"] == "late_event"
