@@ -1,28 +1,45 @@
 """Why the stream's last word and the truth differ.
 
-How it works: the groups with differences are enacted again by the engine as the stream runs it, late events and all. If
-that says what the stream said, lateness is the cause, and proven. Else the other ways out of law 9 are looked at: the
-stream had not read the events, the rule came after them, its history was not there, an id names two events. What is
-left is `unexplained`: a defect.
+How it works: the groups with differences are replayed through the engine as the stream ran it: late are the events that
+the stream reported as late. If the replay says what the stream said, these events are the cause, and that is proven.
+A late event of another partition may have been read when the alert was settled, although it had arrived before; so
+where the replay differs, the window alone is replayed without the last of these, the last two, and so on.
+Else the other ways out of law 9 are looked at: the stream had not read the events, the rule came after them, its
+history was not there, an id names two events. What is left is `unexplained`: a defect.
+
+All is found from arrays in the order of group and time, so that a difference costs what it takes to find its window.
+
+Known limitation: a window with several late events of several other partitions is replayed a limited number of times,
+so that a night with many of them ends; beyond that its difference is unexplained.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
+from itertools import islice, product
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from backfill.histories import Published
 from backfill.reconciliation import Outcome, canonical, last_words
-from backfill.scope import GroupBy, group_texts
+from backfill.scope import GroupBy, group_texts, microseconds_of
+from lake.events import as_declared
 from rules.engine import Engine
+from rules.engine.store import ARRIVAL, LATE
 from rules.streams import Stream
-from rules.versions import RuleSet
+from rules.versions import RuleSet, RuleVersion
+
+# How often one window, and how often the windows of one Witness are replayed: some seconds, and some minutes at most.
+_REPLAYS_A_WINDOW, _MOST_REPLAYS = 256, 10_000
+# Whether an event's id names another event, too.
+CONFLICTS = "run.conflicts"
 
 
 class Cause(StrEnum):
@@ -32,33 +49,18 @@ class Cause(StrEnum):
     STREAM_DOWN = "stream_down"
     RULE_PROPAGATION = "rule_propagation"
     COLD_START = "cold_start"
+    SETTINGS_CHANGED = "settings_changed"
     DUPLICATE_CONFLICT = "duplicate_conflict"
     UNEXPLAINED = "unexplained"
-
-
-@dataclass(frozen=True)
-class Published:
-    """When (µs) a rule's version arrived, and the arrival from which on its history is complete in the stream."""
-
-    arrival: int
-    history_since: int
-
-
-@dataclass(frozen=True)
-class _Event:
-    event_time: int
-    arrival: int
-    partition: int
-    offset: int
-    event_id: str
 
 
 class Witness:
     """What is known about some groups of one group-by.
 
     events: the stream's fields, arrival_time, partition and offset of all records of these groups, duplicates too, from
-    the widest window before the differences on. published: by rule id and version. consumed: partition to the offset
-    after the last record that the stream had read. conflicting: event ids that name two different events.
+    the widest window before the differences on; `late`: whether the stream reported the event as late; CONFLICTS.
+    published: by rule id and version. consumed, began: partition to the offset after the last record that the stream
+    had read, and to that of the first one that its state can hold.
     """
 
     def __init__(
@@ -70,49 +72,162 @@ class Witness:
         *,
         published: Mapping[tuple[str, int], Published],
         consumed: Mapping[int, int],
-        conflicting: frozenset[str],
+        began: Mapping[int, int],
     ) -> None:
-        self._ruleset, self._published = ruleset, published
-        self._consumed, self._conflicting = consumed, conflicting
-        self._reach = group_by.reach
-        engine = Engine(stream, ruleset, group_bys=frozenset({group_by.fields}))
-        enacted = pl.DataFrame(engine.advance(events).alerts)
-        standing = canonical(last_words(enacted).filter(pl.col("kind") == "alert"))
-        self._enacted: dict[str, str] = dict(standing.select("alert_id", "measures").iter_rows())
-        self._groups: dict[str, list[_Event]] = defaultdict(list)
-        columns = [
-            group_texts(events, stream, group_by),
-            events.column(stream.event_time).cast(pa.int64()).to_pylist(),
-            events.column("arrival_time").cast(pa.int64()).to_pylist(),
-            *(events.column(name).to_pylist() for name in ("partition", "offset", stream.event_id)),
-        ]
-        for group, *event in zip(*columns, strict=True):
-            self._groups[group].append(_Event(*event))
-        for rows in self._groups.values():
-            rows.sort(key=lambda event: event.event_time)
+        self._stream, self._group_by, self._published = stream, group_by, published
+        self._versions: dict[str, list[RuleVersion]] = defaultdict(list)
+        for version in ruleset.of_stream(stream.name).versions:
+            self._versions[version.rule.id].append(version)
+        self._replayed = self._replay(ruleset, events)
+        self._windows = _Windows(stream, group_by, events, consumed, began)
+        self._replays_left = _MOST_REPLAYS
 
-    def cause(self, difference: Mapping[str, Any]) -> Cause:
-        """Of one row of `reconciliation.reconcile`; its event_time in µs."""
-        said = None if difference["outcome"] == Outcome.MISSED else difference["stream_measures"]
-        window = self._window(difference["group"], difference["event_time"])
-        if any(event.offset >= self._consumed.get(event.partition, 0) for event in window):
+    def causes(self, differing: pl.DataFrame) -> pl.DataFrame:
+        """alert_id and `cause` of each row of `reconciliation.reconcile` that differs."""
+        about = differing.with_columns(pl.col("event_time").dt.epoch("us").alias("at"))
+        missed = pl.col("outcome") == Outcome.MISSED.value
+        said = pl.when(missed).then(pl.lit(None, pl.String)).otherwise("stream_measures").alias("said")
+        replayed = canonical(self._replayed.join(about, on="alert_id", how="semi"))
+        again = replayed.select("alert_id", pl.col("measures").alias("replayed"))
+        about = about.join(again, on="alert_id", how="left", maintain_order="left")
+        rows = about.select("alert_id", "rule_id", "rule_version", "at", said, "replayed").iter_rows(named=True)
+        found = [self._cause(row, window).value for row, window in zip(rows, self._windows.of(about), strict=True)]
+        return about.select("alert_id", pl.Series("cause", found, pl.String))
+
+    def _cause(self, row: Mapping[str, Any], window: _Window) -> Cause:
+        rule_id, number = row["rule_id"], row["rule_version"]
+        if window.unread:
             return Cause.STREAM_DOWN
-        if self._enacted.get(difference["alert_id"]) == said:
-            return Cause.LATE_EVENT
-        arrivals = [event.arrival for event in window if event.event_id == difference["event_id"]]
-        # of a version that took another's place in the past, both are told: what it says, and what that one had said
-        in_force = self._ruleset.applicable(difference["rule_id"], difference["event_time"])
-        came = None if in_force is None else self._published.get((in_force.rule.id, in_force.version))
-        if came is not None and arrivals and min(arrivals) < came.arrival:
+        if window.late and (row["said"] == row["replayed"] or self._is_of_uneven_reading(row, window)):
+            return Cause.LATE_EVENT if window.late_as_declared else Cause.SETTINGS_CHANGED
+        # where a version has displaced another in the past, both are announced: what it says, and what that one said
+        in_force = next((v for v in reversed(self._versions[rule_id]) if v.effective <= row["at"]), None)
+        came = None if in_force is None else self._published.get((rule_id, in_force.version))
+        if came is not None and window.arrival is not None and window.arrival <= came.arrival:
             return Cause.RULE_PROPAGATION
-        published = self._published.get((difference["rule_id"], difference["rule_version"]))
-        if published is not None and any(event.event_time < published.history_since for event in window):
+        published = self._published.get((rule_id, number))
+        if window.before_state or (published is not None and window.starts < published.history_since):
             return Cause.COLD_START
-        if any(event.event_id in self._conflicting for event in window):
-            return Cause.DUPLICATE_CONFLICT
-        return Cause.UNEXPLAINED
+        return Cause.DUPLICATE_CONFLICT if window.conflicting else Cause.UNEXPLAINED
 
-    def _window(self, group: str, event_time: int) -> list[_Event]:
-        rows = self._groups.get(group, [])
-        first = bisect_left(rows, event_time - self._reach, key=lambda event: event.event_time)
-        return rows[first : bisect_right(rows, event_time, key=lambda event: event.event_time)]
+    def _is_of_uneven_reading(self, row: Mapping[str, Any], window: _Window) -> bool:
+        """Whether the stream said this because it read late events of other partitions too late for it to count them.
+
+        Of each partition it had read some, in their order, when the alert was settled: all combinations are tried.
+        """
+        if window.arrival is None:
+            return False
+        events = self._windows.rows(window)
+        arrival, partition = (events.get_column(name) for name in ("arrival", "partition"))
+        elsewhere = events.get_column(LATE) & (arrival <= window.arrival) & (partition != window.partition)
+        unsure = events.with_row_index("row").filter(elsewhere).sort("partition", "offset")
+        rows = [of.get_column("row").to_list() for of in unsure.partition_by("partition")]
+        ruleset = RuleSet(tuple(self._versions[row["rule_id"]]))
+        for counted in islice(product(*(range(len(of) + 1) for of in rows)), _REPLAYS_A_WINDOW):
+            unread = [number for of, some in zip(rows, counted, strict=True) for number in of[some:]]
+            if not unread or not self._replays_left:
+                continue
+            self._replays_left -= 1
+            after = pl.Series(ARRIVAL, [events.get_column(ARRIVAL).max()] * len(unread)) + timedelta(days=1)
+            moved = events.with_columns(events.get_column(ARRIVAL).scatter(unread, after))
+            columns = [*self._stream.fields, ARRIVAL, "partition", "offset", LATE]
+            table = as_declared(moved.select(columns).to_arrow(compat_level=pl.CompatLevel.oldest()), self._stream)
+            said = self._replay(ruleset, table.append_column(LATE, pa.array(moved.get_column(LATE).to_list())))
+            if row["said"] == next(iter(canonical(said.filter(alert_id=row["alert_id"])).get_column("measures")), None):
+                return True
+        return False
+
+    def _replay(self, ruleset: RuleSet, events: pa.Table) -> pl.DataFrame:
+        """The alerts that stand after the stream has taken these events in."""
+        engine = Engine(self._stream, ruleset, group_bys=frozenset({self._group_by.fields}))
+        return last_words(pl.DataFrame(engine.advance(events).alerts)).filter(pl.col("kind") == "alert")
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What a difference's window holds.
+
+    first, end: the places of its events; starts: the first event's time, µs; arrival and partition: those of the
+    difference's own event (None: it is not there). How many events: unread: the stream had not read; before_state: it
+    had read before its state began; late: it reported as late; late_as_declared: these, as far as they are late by
+    today's declaration; conflicting: have an id of another.
+    """
+
+    first: int
+    end: int
+    starts: int
+    arrival: int | None
+    partition: int | None
+    unread: int
+    before_state: int
+    late: int
+    late_as_declared: int
+    conflicting: int
+
+
+class _Windows:
+    """The windows of some groups: their events in the order of group and time, and of each flag how many before."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        group_by: GroupBy,
+        events: pa.Table,
+        consumed: Mapping[int, int],
+        began: Mapping[int, int],
+    ) -> None:
+        self._reach = group_by.reach
+        rows = pl.DataFrame(events).with_columns(
+            microseconds_of(stream).alias("at"), pl.col(ARRIVAL).dt.epoch("us").alias("arrival")
+        )
+        keys = list(group_by.fields)
+        groups = rows.select(keys).unique() if keys else pl.DataFrame({"": [None]})
+        texts = group_texts(groups.to_arrow(compat_level=pl.CompatLevel.oldest()), stream, group_by)
+        numbered = groups.with_columns(pl.Series("group", range(len(texts)), pl.Int64))
+        rows = rows.join(numbered, on=keys) if keys else rows.with_columns(pl.lit(0, pl.Int64).alias("group"))
+        rows = rows.sort("group", "at")
+        self._of_group = {text: number for number, text in enumerate(texts)}
+        self._times = rows.get_column("at").to_numpy()
+        self._ends = np.searchsorted(rows.get_column("group").to_numpy(), np.arange(len(texts) + 1))
+        partitions, offsets = (rows.get_column(name).to_numpy() for name in ("partition", "offset"))
+        lateness = pl.col("arrival") - pl.col("at")
+        late = rows.get_column(LATE).to_numpy()
+        flags = {
+            "unread": offsets >= _of_partition(consumed, partitions),
+            "before_state": offsets < _of_partition(began, partitions),
+            "late": late,
+            "late_as_declared": late & rows.select(lateness > stream.allowed_lateness).to_series().to_numpy(),
+            "conflicting": rows.get_column(CONFLICTS).to_numpy(),
+        }
+        self._before = {name: np.append(0, np.cumsum(flag)) for name, flag in flags.items()}
+        self._rows = rows
+        first = rows.sort("arrival", "partition", "offset").unique([stream.event_id, "at"], keep="first")
+        self._own = first.select(pl.col(stream.event_id).alias("event_id"), "at", "arrival", "partition")
+
+    def rows(self, window: _Window) -> pl.DataFrame:
+        """The events of a window, with `arrival` in µs."""
+        return self._rows.slice(window.first, window.end - window.first)
+
+    def of(self, about: pl.DataFrame) -> Iterator[_Window]:
+        """The window of each row: `group`, `event_id` and `at` (µs)."""
+        own = about.join(self._own, on=["event_id", "at"], how="left", maintain_order="left")
+        for group, at, arrival, partition in own.select("group", "at", "arrival", "partition").iter_rows():
+            first, end = self._places(group, at)
+            counts = {name: int(before[end] - before[first]) for name, before in self._before.items()}
+            starts = int(self._times[first]) if first < end else at
+            yield _Window(first, end, starts, arrival, partition, **counts)
+
+    def _places(self, group: str, at: int) -> tuple[int, int]:
+        number = self._of_group.get(group)
+        if number is None:
+            return 0, 0
+        begin, end = self._ends[number], self._ends[number + 1]
+        first, after = np.searchsorted(self._times[begin:end], [at - self._reach, at + 1])
+        return int(begin + first), int(begin + after)
+
+
+def _of_partition(offsets: Mapping[int, int], partitions: np.ndarray) -> np.ndarray:
+    """The offset that each row's partition has, 0 where it has none."""
+    found, place = np.unique(partitions, return_inverse=True)
+    values: np.ndarray = np.array([offsets.get(int(number), 0) for number in found], np.int64)[place]
+    return values

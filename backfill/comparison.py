@@ -1,45 +1,58 @@
-"""The stage that holds the stream's last words against the truth, finds why they differ, and stages corrections."""
+"""The stage that holds the stream's last words against the truth, finds why they differ, and stages corrections.
+
+How it works: in Spark's tasks, by the buckets that the evaluation had. First the records about alerts go to the bucket
+of their group, where the truth is, and become outcomes. Then the events of the groups with differences follow, and show
+why (see causes.py). The driver counts.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+import pyarrow as pa
+import structlog
 
-from backfill.causes import Cause, Witness
+from backfill.buckets import RECORDS, Buckets, Count
+from backfill.causes import CONFLICTS, Witness
 from backfill.config import BackfillConfig, Request
-from backfill.reading import Reading, readings_of
-from backfill.reconciliation import corrections, last_words, reconcile
-from backfill.results import in_scope
-from backfill.scope import GROUP, events_of
-from backfill.staging import CORRECTED, EVALUATED, OUTCOMES, Notes, groups_folder, touched_span
+from backfill.histories import Published
+from backfill.left_over import staged_pending
+from backfill.reading import PLACE, Portion, Reading, groupings, portions, readings_of, shares
+from backfill.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_spans, within
+from backfill.staging import EXCHANGED, Notes, groups_folder, judged_spans, repeated_folder
 from lake import delta, stream_state
 from lake.events import as_declared
-from lake.tables import ALERTS, PROGRESS
-from rules.engine.records import ALERT_SCHEMA
-from rules.truth import VIOLATION_SCHEMA
-from rules.versions import RuleSet
+from lake.exchange import exchange
+from lake.reading import scan_files
+from lake.tables import ALERTS, LATE_EVENTS, PROGRESS
+from rules.engine.store import LATE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Corrections of these wait: the stream will say it itself, under the same revision.
-LEFT_TO_THE_STREAM = Cause.STREAM_DOWN
+_log = structlog.get_logger(__name__)
+
+_COUNTED = "what string, name string, found bigint"
 
 
 @dataclass(frozen=True)
 class Compared:
     """outcomes and causes: how many alerts; standing: alerts of the stream in scope that are not retracted;
-    corrections: how many are staged; waiting: differences that are left to the stream, which has yet to read them."""
+    corrections: how many are staged; waiting: differences that are left to the stream, which has yet to read them;
+    held_back: those that nothing explains; unusable: records of the alerts topic that are no alerts."""
 
     outcomes: Counter[str]
     causes: Counter[str]
     standing: int
     corrections: int
     waiting: int
+    held_back: int
+    unusable: int
 
     def as_counts(self) -> dict[str, Any]:
         """For the manifest."""
@@ -49,93 +62,200 @@ class Compared:
             "stream_alerts": self.standing,
             "corrections": self.corrections,
             "left_to_the_stream": self.waiting,
+            "held_back": self.held_back,
+            "unusable_alerts": self.unusable,
         }
 
 
 def compare(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> Compared:
-    """Stage OUTCOMES and CORRECTED."""
-    folder = request.staged(config.lake)
-    ruleset = notes.ruleset(config, request)
-    evaluated = pl.read_parquet(folder / EVALUATED / "*.parquet")
-    truth = evaluated.filter(pl.col("failed").is_null()).select(VIOLATION_SCHEMA.names)
-    alerts = _alerts(session, config, request, notes, ruleset)
-    outcomes = reconcile(truth, alerts)
-    differing = outcomes.filter(pl.col("outcome") != "matched")
-    found = _causes(config, request, notes, ruleset, differing)
-    causes = pl.DataFrame(
-        {"alert_id": list(found), "cause": [cause.value for cause in found.values()]},
-        schema={"alert_id": pl.String, "cause": pl.String},
-    )
-    outcomes = outcomes.join(causes, on="alert_id", how="left")
-    wrong = corrections(truth, alerts, causes)
-    waiting = wrong.filter(pl.col("cause") == LEFT_TO_THE_STREAM.value)
-    wrong = wrong.filter(pl.col("cause") != LEFT_TO_THE_STREAM.value)
-    for name, rows in ((OUTCOMES, outcomes), (CORRECTED, wrong)):
-        place = folder / name
-        place.mkdir(parents=True, exist_ok=True)
-        rows.write_parquet(place / "part.parquet")
-    stream_last = last_words(alerts.filter(pl.col("source") == "stream"))
-    return Compared(
-        Counter(outcomes.get_column("outcome").to_list()),
-        Counter(outcomes.get_column("cause").drop_nulls().to_list()),
-        stream_last.filter(pl.col("kind") == "alert").height,
-        wrong.height,
-        waiting.height,
-    )
+    """Stage OUTCOMES, CORRECTED and HELD_BACK."""
+    folder, root = request.staged(config.lake), config.lake.root
+    buckets = Buckets(folder)
+    buckets.clear()
+    parallelism = session.sparkContext.defaultParallelism
+    spans = judged_spans(folder)
+    named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in notes.ruleset(config, request).versions]
+    files = delta.files_within(root, ALERTS, notes.versions[ALERTS.name], instant="event_time", spans=spans)
+    judge = Judge(buckets, shares(files, parallelism), spans, named, parallelism)
+    counted = _counts(exchange(session, judge, _COUNTED, folder / EXCHANGED))
+    differing = sorted(int(name) for what, name in counted if what == "differing")
+    if differing:
+        readings = readings_of(config, request, notes, staged_pending(folder))
+        version = notes.versions[PROGRESS.name]
+        inquiry = Inquiry(
+            buckets,
+            readings,
+            portions(readings, parallelism),
+            differing,
+            tuple(_late_files(config, notes, reading) for reading in readings),
+            notes.published(config),
+            stream_state.consumed(root, version),
+            stream_state.began(root, version),
+        )
+        counted += _counts(exchange(session, inquiry, _COUNTED, folder / EXCHANGED))
+    compared = _compared(counted)
+    if compared.unusable:
+        _log.warning("records of the alerts topic are no alerts, and were skipped", records=compared.unusable)
+    return compared
 
 
-def _alerts(
-    session: SparkSession, config: BackfillConfig, request: Request, notes: Notes, ruleset: RuleSet
-) -> pl.DataFrame:
-    """All records about alerts that the run judges, at the noted version of the table."""
-    first, last = touched_span(request.staged(config.lake)) or (0, -1)
-    alerts = delta.read(session, config.lake.root, ALERTS, notes.versions[ALERTS.name])
-    event = F.expr("unix_micros(event_time)")
-    near = alerts.where(F.col("alert_id").isNotNull() & (event >= F.lit(first)) & (event <= F.lit(last)))
-    judged = in_scope(session, near, request, config, ruleset)
-    columns = [*ALERT_SCHEMA.names, "source", "cause"]
-    return pl.DataFrame(judged.select(*columns).toArrow())
-
-
-def _causes(
-    config: BackfillConfig,
-    request: Request,
-    notes: Notes,
-    ruleset: RuleSet,
-    differing: pl.DataFrame,
-) -> dict[str, Cause]:
-    found: dict[str, Cause] = {}
-    folder = request.staged(config.lake)
-    if not differing.height:
-        return found
-    published = notes.published(config)
-    consumed = stream_state.consumed(config.lake.root, notes.versions[PROGRESS.name])
-    fields = {(v.rule.id, v.version): v.rule.group_by for v in ruleset.versions}
-    for reading in readings_of(config, request, notes):
-        stream = reading.stream
-        rows = differing.filter(pl.col("stream") == stream.name).with_columns(pl.col("event_time").dt.epoch("us"))
-        for number, group_by in enumerate(reading.group_bys):
-            mine = [r for r in rows.to_dicts() if fields[r["rule_id"], r["rule_version"]] == group_by.fields]
-            if not mine:
-                continue
-            groups = pl.scan_parquet(groups_folder(folder, stream, number) / "*.parquet")
-            groups = groups.filter(pl.col(GROUP).is_in({row["group"] for row in mine})).drop(GROUP)
-            found_events = events_of(reading.near(reading.files), groups, stream, group_by).collect(engine="streaming")
-            events = as_declared(found_events.to_arrow(compat_level=pl.CompatLevel.oldest()), stream)
-            witness = Witness(
-                stream, reading.ruleset, group_by, events,
-                published=published,
-                consumed=consumed.get(stream.topic, {}),
-                conflicting=_conflicting(reading, found_events),
-            )  # fmt: skip
-            found |= {row["alert_id"]: witness.cause(row) for row in mine}
+def _counts(rows: pa.Table) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    for row in rows.to_pylist():
+        found[row["what"], row["name"]] += row["found"]
     return found
 
 
-def _conflicting(reading: Reading, events: pl.DataFrame) -> frozenset[str]:
-    """Of the events' ids those that name two different events, be they in these groups or in others."""
-    event_id = reading.stream.event_id
-    records = reading.near(reading.files).join(events.lazy().select(event_id).unique(), on=event_id, how="semi")
-    different = pl.struct(*reading.stream.fields).n_unique()
-    found = records.group_by(event_id).agg(different.alias("run.different")).filter(pl.col("run.different") > 1)
-    return frozenset(found.collect(engine="streaming").get_column(event_id).cast(pl.String))
+def _compared(counted: Mapping[tuple[str, str], int]) -> Compared:
+    def of(what: str) -> Counter[str]:
+        return Counter({name: found for (kind, name), found in counted.items() if kind == what})
+
+    rest = ("standing", "corrections", "waiting", "held_back", "unusable")
+    return Compared(of("outcome"), of("cause"), **{what: of(what).total() for what in rest})
+
+
+def _late_files(config: BackfillConfig, notes: Notes, reading: Reading) -> list[delta.File]:
+    version = notes.versions[LATE_EVENTS.name]
+    return delta.files_within(config.lake.root, LATE_EVENTS, version, instant="event_time", spans=reading.spans)
+
+
+def _table(counts: Iterable[Count]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(("what", "name", "found"), row, strict=True)) for row in counts])
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What holds alerts against the truth. spans: event times (µs) that are judged; versions: rule id, version and
+    group-by of those that the run is about; receivers: as many tasks as can run at once."""
+
+    buckets: Buckets
+    portions: Sequence[Sequence[delta.File]]
+    spans: Sequence[tuple[int, int]]
+    versions: Sequence[tuple[str, int, str]]
+    receivers: int
+
+    @property
+    def tasks(self) -> int:
+        """One a portion."""
+        return len(self.portions)
+
+    def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
+        """The records about judged alerts in a portion of the files. The first task sends to each bucket: all are
+        received, whether anything was said in them or not."""
+        found = self._records(self.portions[task])
+        parts = {bucket: part for (bucket,), part in found.partition_by("bucket", as_dict=True).items()}
+        if task == 0:
+            parts = dict.fromkeys(self.buckets.numbers, found.clear()) | parts
+        for bucket, part in parts.items():
+            yield bucket, part.select(RECORDS.names).to_arrow(compat_level=pl.CompatLevel.oldest())
+
+    def _records(self, files: Sequence[delta.File]) -> pl.DataFrame:
+        event = pl.col("event_time").dt.epoch("us")
+        records = (
+            scan_files(ALERTS, files)
+            .select(RECORDS.names)
+            .filter(pl.col("alert_id").is_not_null() & within(event, self.spans))
+        )
+        versions = pl.LazyFrame(
+            self.versions, {"rule_id": pl.String, "rule_version": pl.Int64, "group_by": pl.String}, orient="row"
+        )
+        of_rules = records.join(versions, on=["rule_id", "rule_version"]).sort("event_time")
+        by = ["stream", "group_by", "group"]
+        return in_spans(of_rules, event, self.buckets.groups(), by=by, begin="lo", end="hi").collect()
+
+    def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
+        """Stage a bucket's outcomes; rows of _COUNTED."""
+        return _table(self.buckets.judge(bucket, rows))
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """What finds causes. differing: the buckets with differences; late: by reading, the files of LATE_EVENTS; consumed,
+    began: by topic and partition (see stream_state)."""
+
+    buckets: Buckets
+    readings: Sequence[Reading]
+    portions: Sequence[Portion]
+    differing: Sequence[int]
+    late: Sequence[Sequence[delta.File]]
+    published: Mapping[tuple[str, int], Published]
+    consumed: Mapping[str, Mapping[int, int]]
+    began: Mapping[str, Mapping[int, int]]
+
+    @property
+    def tasks(self) -> int:
+        """One a portion."""
+        return len(self.portions)
+
+    @property
+    def receivers(self) -> int:
+        """One a bucket, which is sent to under its place in `differing`."""
+        return len(self.differing)
+
+    @cached_property
+    def _groupings(self) -> list[tuple[Reading, int]]:
+        """Of each bucket with differences the reading, and the number of the group-by in it."""
+        known = {(of.stream.name, of.group_bys[number].name): (of, number) for of, number in groupings(self.readings)}
+        return [known[self.buckets.grouping(bucket)] for bucket in self.differing]
+
+    def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
+        """The records of the groups with differences in a portion of the files, with LATE and CONFLICTS."""
+        portion = self.portions[task]
+        reading, folder = self.readings[portion.reading], self.buckets.folder
+        stream = reading.stream
+        near = self._flagged(portion).sort(stream.event_time).collect().lazy()
+        is_first = task == 0 or self.portions[task - 1].reading != portion.reading
+        for place, (of, number) in enumerate(self._groupings):
+            if of is not reading:
+                continue
+            bucket = self.differing[place]
+            differing = self.buckets.differing(bucket).select(pl.col("group").alias(GROUP)).unique()
+            groups = pl.scan_parquet(groups_folder(folder, stream, number) / f"{bucket}.parquet")
+            wanted = groups.join(differing, on=GROUP, how="semi").drop(GROUP, BUCKET)
+            found = events_of(near, wanted, stream, reading.group_bys[number]).drop(TARGET).collect()
+            if found.height or is_first:  # so that each bucket is received
+                yield place, found.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+    def _flagged(self, portion: Portion) -> pl.LazyFrame:
+        reading = self.readings[portion.reading]
+        stream = reading.stream
+        repeated = pl.scan_parquet(repeated_folder(self.buckets.folder, stream) / "*.parquet")
+        conflicting = repeated.filter(CONFLICTS).select(stream.event_id, CONFLICTS).unique()
+        flagged = reading.near(portion.files).join(conflicting, on=stream.event_id, how="left")
+        late = self._late(portion.reading)
+        # a lake of an earlier release does not have where the record stood
+        placed, unplaced = (late.filter(pl.col("offset").is_null() == missing) for missing in (False, True))
+        identity = [stream.event_id, stream.event_time]
+        flagged = flagged.join(placed, on=[*identity, *PLACE], how="left")
+        flagged = flagged.join(unplaced.drop(PLACE), on=identity, how="left", suffix=".unplaced")
+        return flagged.with_columns(
+            pl.coalesce(LATE, f"{LATE}.unplaced", False).alias(LATE),
+            pl.col(CONFLICTS).fill_null(value=False),
+        ).drop(f"{LATE}.unplaced")
+
+    def _late(self, number: int) -> pl.LazyFrame:
+        """What the stream reported as late, of a reading's events: their id, time and PLACE, and LATE."""
+        stream, spans = self.readings[number].stream, self.readings[number].spans
+        mine = (pl.col("stream") == stream.name) & within(pl.col("event_time").dt.epoch("us"), spans)
+        records = scan_files(LATE_EVENTS, self.late[number]).filter(mine)
+        place = {name: pl.col(f"record_{name}") for name in PLACE}
+        return records.select(
+            pl.col("event_id").alias(stream.event_id),
+            pl.col("event_time").alias(stream.event_time),
+            place["partition"].cast(pl.Int32, strict=False).alias("partition"),
+            place["offset"].alias("offset"),
+            pl.lit(value=True).alias(LATE),
+        ).unique()
+
+    def receive(self, place: int, rows: pa.Table) -> pa.Table:
+        """Stage the outcomes of a bucket with differences; rows of _COUNTED."""
+        reading, number = self._groupings[place]
+        topic = reading.stream.topic
+        events = as_declared(rows, reading.stream)
+        for name in (LATE, CONFLICTS):
+            events = events.append_column(name, rows.column(name))
+        witness = Witness(
+            reading.stream, reading.ruleset, reading.group_bys[number], events,
+            published=self.published, consumed=self.consumed.get(topic, {}), began=self.began.get(topic, {}),
+        )  # fmt: skip
+        return _table(self.buckets.explain(self.differing[place], witness))

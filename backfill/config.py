@@ -13,6 +13,8 @@ from rules.errors import NightjarError
 from rules.streams import Stream
 from rules.timestamps import microseconds
 
+DAY = 86_400_000_000  # µs
+
 
 class BackfillError(NightjarError):
     """A run cannot be made, or failed."""
@@ -22,12 +24,15 @@ class BackfillError(NightjarError):
 class BackfillConfig:
     """lake: where events, alerts and results are. python_kafka: what kafka-python's clients are given.
 
-    arrival: who stamps arrivals; only where the broker does has a day an end that can be known.
+    arrival: who stamps arrivals; only where the broker does has a day an end that can be known. staging_retention: how
+    long the staged folder of a finished run is kept, µs. pending_days: how many days back pending ones are looked for.
     """
 
     lake: LakeConfig
     python_kafka: Mapping[str, object] = field(repr=False)  # may hold passwords
     arrival: Literal["broker", "producer"]
+    staging_retention: int = 7 * DAY
+    pending_days: int = 31
 
     @property
     def streams(self) -> Mapping[str, Stream]:
@@ -66,7 +71,12 @@ class Request:
 
     def staged(self, lake: LakeConfig) -> Path:
         """The folder of what the run has found so far; it stays for inspection where the run fails."""
-        return lake.root / "staging" / self.run_id
+        return staging_folder(lake) / self.run_id
+
+
+def staging_folder(lake: LakeConfig) -> Path:
+    """Where the staged folders of all runs are, each under its run's id."""
+    return lake.root / "staging"
 
 
 def microseconds_of_day(day: date) -> int:

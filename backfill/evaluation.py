@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill.config import BackfillConfig, Request
-from backfill.reading import ARRIVED, PLACE, Portion, Reading, portions, readings_of
-from backfill.scope import GROUP, TARGET, GroupBy, events_of
+from backfill.left_over import stage_pending
+from backfill.reading import ARRIVED, PLACE, Portion, Reading, buckets_of, groupings, portions, readings_of
+from backfill.scope import BUCKET, GROUP, TARGET, GroupBy, events_of
 from backfill.staging import EVALUATED, EXCHANGED, Notes, groups_folder, repeated_folder, stage
-from backfill.survey import survey
+from backfill.survey import REPEATS, survey
 from lake.events import as_declared
 from lake.exchange import exchange
 from lake.records import rewritten
@@ -34,10 +35,7 @@ from rules.versions import RuleSet
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A bucket is one engine in one Python worker: some hundred megabytes at most.
-_ROWS_A_BUCKET = 500_000
 _GROUP_BYS_A_RECEIVER = 4
-_BUCKET = "run.bucket"
 _COUNTED = "violations bigint, failures bigint"
 # What holds at target events, and (`failed`) which measures have no value there.
 EVALUATED_SCHEMA = VIOLATION_SCHEMA.append(pa.field("failed", pa.string()))
@@ -55,7 +53,7 @@ class Evaluator:
     @cached_property
     def groupings(self) -> list[tuple[Reading, int]]:
         """Every group-by, as its number in its reading."""
-        return [(reading, number) for reading in self.readings for number in range(len(reading.group_bys))]
+        return groupings(self.readings)
 
     @property
     def tasks(self) -> int:
@@ -71,21 +69,16 @@ class Evaluator:
         """The events of the touched groups in a portion of the files."""
         portion = self.portions[task]
         reading = self.readings[portion.reading]
-        repeated = pl.read_parquet(repeated_folder(self.folder, reading.stream) / "*.parquet")
-        events = reading.near(portion.files)
-        if repeated.height:
-            events = events.join(repeated.lazy(), on=PLACE, how="anti")
-        near = events.drop(ARRIVED).collect().lazy()
-        for place, (of, number) in enumerate(self.groupings):
+        repeated = pl.scan_parquet(repeated_folder(self.folder, reading.stream) / "*.parquet").filter(REPEATS)
+        first = reading.near(portion.files).join(repeated, on=PLACE, how="anti")
+        near = first.drop(ARRIVED).sort(reading.stream.event_time).collect().lazy()
+        for of, number in self.groupings:
             if of is not reading:
                 continue
-            groups = pl.scan_parquet(
-                groups_folder(self.folder, reading.stream, number) / "*.parquet", row_index_name=_BUCKET
-            )
-            groups = groups.with_columns(pl.col(_BUCKET) % self.cut)
-            wanted = events_of(near, groups.drop(GROUP), reading.stream, reading.group_bys[number]).collect()
-            for (bucket,), part in wanted.partition_by(_BUCKET, as_dict=True, include_key=False).items():
-                yield place * self.cut + bucket, part.to_arrow(compat_level=pl.CompatLevel.oldest())
+            groups = pl.scan_parquet(groups_folder(self.folder, reading.stream, number) / "*.parquet").drop(GROUP)
+            wanted = events_of(near, groups, reading.stream, reading.group_bys[number]).collect()
+            for (bucket,), part in wanted.partition_by(BUCKET, as_dict=True, include_key=False).items():
+                yield bucket, part.to_arrow(compat_level=pl.CompatLevel.oldest())
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
         """Stage what the rules conclude about a bucket's groups; a row of _COUNTED."""
@@ -96,14 +89,24 @@ class Evaluator:
         return pa.table({"violations": [found.num_rows - failures], "failures": [failures]})
 
 
-def evaluate(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> dict[str, Any]:
-    """Stage the day's violations and failures (EVALUATED) and touched groups (TOUCHED_GROUPS); their counts."""
-    folder, readings = request.staged(config.lake), readings_of(config, request, notes)
+def evaluate(
+    session: SparkSession,
+    config: BackfillConfig,
+    request: Request,
+    notes: Notes,
+    pending: pl.DataFrame | None = None,
+) -> dict[str, Any]:
+    """Stage the day's violations and failures (EVALUATED) and touched groups (TOUCHED_GROUPS); their counts.
+
+    pending: rows of the table `reconciliation`, of days before the run's: alerts that were left to the stream and are
+    now judged again.
+    """
+    folder = request.staged(config.lake)
+    again = stage_pending(folder, pending, notes.ruleset(config, request), request)
+    readings = readings_of(config, request, notes, again)
     parallelism = session.sparkContext.defaultParallelism
-    shares = portions(readings, parallelism)
-    groups = survey(session, readings, shares, folder)
-    rows = max((reading.rows for reading in readings), default=0)
-    cut = max(parallelism, math.ceil(rows / _ROWS_A_BUCKET))
+    shares, cut = portions(readings, parallelism), buckets_of(readings, parallelism)
+    groups = survey(session, readings, shares, folder, cut, again)
     evaluator = Evaluator(readings, shares, folder, cut)
     shutil.rmtree(folder / EVALUATED, ignore_errors=True)  # of an attempt before
     stage(EVALUATED_SCHEMA.empty_table(), folder / EVALUATED / "none.parquet")  # where there is nothing else to read

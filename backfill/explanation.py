@@ -16,12 +16,13 @@ import polars as pl
 import pyarrow as pa
 
 from backfill.config import BackfillError
-from backfill.reconciliation import last_words
+from backfill.reconciliation import last_words, well_formed
 from lake import stream_state
 from lake.config import LakeConfig
 from lake.reading import scan
 from lake.tables import ALERTS, RECONCILIATION, VIOLATIONS, events_table
 from rules.engine.store import ARRIVAL
+from rules.names import did_you_mean
 from rules.streams import Stream
 from rules.truth import Truth
 from rules.versions import RuleSet, RuleVersion
@@ -53,9 +54,8 @@ def explain(config: LakeConfig, alert_id: str) -> Explanation:
         BackfillError: the lake has no such alert, or not what it is about.
     """
     root, mine = config.root, pl.col("alert_id") == alert_id
-    revisions = scan(root, ALERTS).filter(mine).collect().sort("revision", "emitted_at").unique(
-        ["revision", "source"], keep="first", maintain_order=True
-    )  # fmt: skip
+    records = well_formed(scan(root, ALERTS).filter(mine)).collect().sort("revision", "emitted_at")
+    revisions = records.unique(["revision", "source"], keep="first", maintain_order=True)
     violations = scan(root, VIOLATIONS).filter(mine).collect()
     known = violations if violations.height else last_words(revisions)
     if not known.height:
@@ -66,9 +66,9 @@ def explain(config: LakeConfig, alert_id: str) -> Explanation:
     stream = config.streams.get(said["stream"])
     if stream is None:
         raise BackfillError(
-            f"is of stream {said['stream']}, which is not declared any more",
+            f"its stream {said['stream']} is not declared",
             where=f"alert {alert_id}",
-            remedy="Declare the stream again to have it explained",
+            remedy=f"Declare the stream as it was; {did_you_mean(said['stream'], config.streams, 'Streams are')}",
         )
     version = _version(config, said["rule_id"], said["rule_version"])
     window = _window(config, stream, version, said)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
 from backfill.config import BackfillConfig, Request
-from backfill.staging import OUTCOMES, Notes, staged_violations, touched_span
+from backfill.staging import OUTCOMES, Notes, judged_spans, staged_violations
 from expectations import docs
 from expectations.findings import Checked
 from expectations.gate import check_events, check_reconciliation, check_violations, refuse
 from expectations.offsets import gaps
 from expectations.rechecked import rechecked
 from lake import delta
-from lake.events import date_of
 from lake.tables import events_table
+from rules.streams import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
 _CHECKED = "checked.json"
 _DOCS = "data_docs"
@@ -35,7 +37,7 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
     """
     folder, checked = request.staged(config.lake), []
     ruleset = notes.rule_book(config).ruleset
-    earliest, _ = touched_span(folder) or (request.begin, request.end)
+    spans = judged_spans(folder)
     events = {}
     for stream in config.streams.values():
         if not ruleset.of_stream(stream.name).versions:
@@ -45,8 +47,7 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
         day = records.where(F.col("arrival_date") == F.lit(request.day))
         missing = gaps(records, stream, request.day, config.python_kafka)
         checked += check_events(stream, table.columns, day, missing)
-        near = F.col("arrival_date") >= date_of(earliest - stream.max_future_skew)
-        events[stream.name] = records.where(F.col("rejected").isNull() & near)
+        events[stream.name] = records.where(F.col("rejected").isNull() & _within(stream, spans))
     streams = {name: config.streams[name] for name in events}
     violations = staged_violations(session, folder)
     checked.append(check_violations(rechecked(violations, events, streams, ruleset)))
@@ -55,6 +56,13 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
         publish_docs(config, request, checked)
     refuse(checked, remedy=f"Nothing was published; the staged rows are in {folder}")
     return {"expectations": _counted(checked)}
+
+
+def _within(stream: Stream, spans: Iterable[tuple[int, int]]) -> Column:
+    """Whether an event's time is in one of the spans (µs, both ends included)."""
+    event = F.col(f"`{stream.event_time}`")
+    instants = ((F.timestamp_micros(F.lit(lo)), F.timestamp_micros(F.lit(hi))) for lo, hi in spans)
+    return reduce(or_, ((event >= lo) & (event <= hi) for lo, hi in instants), F.lit(False))  # noqa: FBT003
 
 
 def gate_reconciliation(

@@ -1,26 +1,40 @@
-"""Corrections to Kafka: alert records with `source: backfill`, all of a run in one transaction.
+"""Corrections to Kafka: alert records with `source: backfill`, in transactions of a few hundred.
 
-There is one publisher at a time: who comes next settles what the one before has left open, and keeps it from saying
-more. Only then does it look at what was said since the run has read the alerts, so nothing is said twice, whenever the
-one before was killed.
+How it works: there is one publisher per lake at a time: the next one aborts what the one before has left open, and
+fences it off (its transactional id is derived from the lake, so that two lakes on one Kafka do not disturb each other).
+Only then does it look at what was published since the run has read the alerts, and refuses the whole run where another
+one has corrected the same alert differently. What is on the topic already is left out. So nothing is published twice,
+whenever the publisher before was killed, and however many of its transactions were complete.
+
+A transaction holds back, from consumers of committed records, everything behind its first record in a partition: live
+alerts too. Hence many small ones.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import kafka.errors
 import polars as pl
+import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from backfill.config import BackfillConfig, BackfillError
+from lake.archive import query_id
 from rules.timestamps import iso_text
 
-_TRANSACTIONAL_ID = "nightjar-backfill"
+_log = structlog.get_logger(__name__)
+
 _DELIVERY_SECONDS = 60
+# A transaction of this many records takes a tenth of a second or two on a slow machine, one of 10,000 two seconds.
+_RECORDS_PER_TRANSACTION = 250
+# After this long the broker aborts a transaction whose publisher was killed; until then live alerts behind it wait.
+_TRANSACTION_TIMEOUT_MS = 10_000
 
 
 def publish(
@@ -29,46 +43,66 @@ def publish(
     """Put the corrections (see reconciliation.corrections) on the alerts topic; returns how many.
 
     archived: partition of the topic to the offset of the last alert that the run knew. note: called before any is
-    said, and only where none is refused.
+    published, and only where none is refused.
 
     Raises:
-        BackfillError: Kafka did not take them, or another run has said something else; none of them counts then.
+        BackfillError: Kafka did not take all of them, or another run has corrected an alert differently (then none is
+            published). Publishing again completes it.
     """
     if not corrections.height:
         return 0
+    published = 0
     try:
-        producer = KafkaProducer(transactional_id=_TRANSACTIONAL_ID, acks="all", **config.python_kafka)
+        producer = KafkaProducer(
+            transactional_id=f"nightjar-backfill-{query_id(config.lake)}",
+            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            acks="all",
+            **config.python_kafka,
+        )
         try:
             producer.init_transactions()
-            said = _said_since(config, archived)
+            known = _published_since(config, archived)
             now = time.time_ns() // 1000
             records = [correction_record(row, now) for row in corrections.iter_rows(named=True)]
-            new = [record for record in records if not _is_said(record, said)]
+            messages = [_message(record) for record in records if not _is_published(record, known)]
             note()
-            if not new:
-                return 0
-            producer.begin_transaction()
-            sent = []
-            for record in new:
-                value = json.dumps(record, ensure_ascii=False).encode()
-                sent.append(producer.send(config.lake.topics.alerts, key=record["alert_id"].encode(), value=value))
-            producer.commit_transaction()
-            for delivery in sent:
-                delivery.get(_DELIVERY_SECONDS)
+            for first in range(0, len(messages), _RECORDS_PER_TRANSACTION):
+                some = messages[first : first + _RECORDS_PER_TRANSACTION]
+                _publish_together(producer, config.lake.topics.alerts, some)
+                published += len(some)
         finally:
             producer.close()
     except kafka.errors.KafkaError as failure:
         raise BackfillError(
-            f"the corrections were not published: {failure or type(failure).__name__}",
+            f"{f'only {published}' if published else 'none'} of the corrections were published: "
+            f"{failure or type(failure).__name__}",
             where=f"topic {config.lake.topics.alerts}",
-            remedy="Once Kafka answers, run the day again: what was published is not published twice",
+            remedy="Once Kafka answers, run the publish stage again: what was published is not published twice",
         ) from failure
-    return len(new)
+    return published
 
 
-def _is_said(record: Mapping[str, Any], said: Mapping[tuple[str, int], Mapping[str, Any]]) -> bool:
+def _publish_together(producer: KafkaProducer, topic: str, messages: Iterable[tuple[bytes, bytes]]) -> None:
+    """One transaction. Raises KafkaError, and leaves none open where the broker still answers."""
+    producer.begin_transaction()
+    try:
+        sent = [producer.send(topic, key=key, value=value) for key, value in messages]
+        producer.commit_transaction()
+        for delivery in sent:
+            delivery.get(_DELIVERY_SECONDS)
+    except kafka.errors.KafkaError:
+        with suppress(kafka.errors.KafkaError):
+            producer.abort_transaction()
+        raise
+
+
+def _message(record: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    return record["alert_id"].encode(), json.dumps(record, ensure_ascii=False).encode()
+
+
+def _is_published(record: Mapping[str, Any], known: Mapping[tuple[str, int], Mapping[str, Any]]) -> bool:
     """Whether this very correction is on the topic. Raises BackfillError where another one has taken its revision."""
-    there = said.get((record["alert_id"], record["revision"]))
+    there = known.get((record["alert_id"], record["revision"]))
     if there is not None and any(there.get(name) != value for name, value in record.items() if name != "emitted_at"):
         raise BackfillError(
             f"another run has corrected it meanwhile (revision {record['revision']})",
@@ -78,9 +112,9 @@ def _is_said(record: Mapping[str, Any], said: Mapping[tuple[str, int], Mapping[s
     return there is not None
 
 
-def _said_since(config: BackfillConfig, archived: Mapping[int, int]) -> dict[tuple[str, int], Mapping[str, Any]]:
+def _published_since(config: BackfillConfig, archived: Mapping[int, int]) -> dict[tuple[str, int], Mapping[str, Any]]:
     """The corrections that are on the topic behind these offsets, by alert id and revision."""
-    topic, said = config.lake.topics.alerts, {}
+    topic, known, skipped = config.lake.topics.alerts, {}, Counter[str]()
     consumer = KafkaConsumer(
         isolation_level="read_committed", enable_auto_commit=False, auto_offset_reset="earliest", **config.python_kafka
     )
@@ -95,20 +129,32 @@ def _said_since(config: BackfillConfig, archived: Mapping[int, int]) -> dict[tup
             if time.monotonic() > deadline:
                 raise kafka.errors.KafkaTimeoutError(f"topic {topic} could not be read to its end")
             for records in consumer.poll(timeout_ms=200).values():
-                found = [_correction(record.value) for record in records]
-                said |= {(record["alert_id"], record["revision"]): record for record in found if record is not None}
+                known |= _corrections([record.value for record in records], skipped)
     finally:
         consumer.close()
-    return said
+    for problem, count in skipped.items():
+        _log.warning("records of the alerts topic were skipped", problem=problem, count=count, topic=topic)
+    return known
 
 
-def _correction(value: bytes | None) -> dict[str, Any] | None:
-    """The record, if it is a correction; anybody may write to a topic."""
-    try:
-        written = json.loads(value or b"")
-        return written if written["source"] == "backfill" and {"alert_id", "revision"} <= written.keys() else None
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
+def _corrections(values: Sequence[bytes | None], skipped: Counter[str]) -> dict[tuple[str, int], Mapping[str, Any]]:
+    """The corrections among records of the topic, by alert id and revision; what no alert record can be is counted."""
+    found = {}
+    for value in values:
+        try:
+            written = json.loads(value or b"")
+        except (ValueError, RecursionError):
+            skipped["not JSON"] += 1
+            continue
+        if not isinstance(written, dict):
+            skipped["not an object"] += 1
+        elif written.get("source") == "backfill":
+            alert_id, revision = written.get("alert_id"), written.get("revision")
+            if isinstance(alert_id, str) and isinstance(revision, int) and not isinstance(revision, bool):
+                found[alert_id, revision] = written
+            else:
+                skipped["no alert id or revision"] += 1
+    return found
 
 
 def correction_record(row: Mapping[str, Any], emitted_at: int) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 Pure functions of tables; see causes.py for why they differ.
 
 matched: both have it, with the same content. missed: the truth alone. retracted: the stream alone. revised: both, with
-different content. An alert that the stream has itself retracted and the truth does not have is none.
+different content. An alert that the stream has itself retracted and the truth does not have is none. withdrawn: an
+earlier run left the alert to the stream, and by now neither side has it.
 """
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 
 import polars as pl
@@ -15,6 +17,7 @@ import polars as pl
 from lake.records import rewritten
 
 CONTENT = ["rule_state", "group", "measures", "severity", "text"]
+_MOST_REVISIONS = 1 << 32  # far from where the next one no longer fits its column
 _IDENTITY = ["alert_id", "rule_id", "rule_version", "stream", "event_id", "event_time"]
 
 
@@ -25,11 +28,32 @@ class Outcome(StrEnum):
     MISSED = "missed"
     RETRACTED = "retracted"
     REVISED = "revised"
+    WITHDRAWN = "withdrawn"
 
 
 def last_words(alerts: pl.DataFrame) -> pl.DataFrame:
-    """Of each alert id the record with the highest revision."""
-    return alerts.sort("alert_id", "revision").unique("alert_id", keep="last", maintain_order=True)
+    """Of each alert id the record with the highest revision; of equal ones the backfill's.
+
+    alerts: those of the stream alone may lack the column `source`.
+    """
+    tie = [pl.col("source") == "backfill"] if "source" in alerts.columns else []
+    return alerts.sort("alert_id", "revision", *tie).unique("alert_id", keep="last", maintain_order=True)
+
+
+def well_formed(alerts: pl.LazyFrame) -> pl.LazyFrame:
+    """The records that have all that an alert must have: anybody may write to a topic."""
+    known = pl.all_horizontal(pl.col(name).is_not_null() for name in [*_IDENTITY, *CONTENT])
+    known &= pl.col("kind").is_in(["alert", "retraction"]) & pl.col("source").is_in(["stream", "backfill"])
+    known &= pl.col("revision").is_between(1, _MOST_REVISIONS)
+    objects = (pl.col(name).map_elements(_is_object, pl.Boolean) for name in ("group", "measures"))
+    return alerts.filter(known).filter(pl.all_horizontal(objects))
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame) -> pl.DataFrame:
@@ -65,6 +89,21 @@ def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("event_time", "alert_id")
     )
+
+
+def with_withdrawn(outcomes: pl.DataFrame, pending: pl.DataFrame) -> pl.DataFrame:
+    """The outcomes (with their causes), and WITHDRAWN for each pending alert that has none.
+
+    pending: the rows of earlier outcomes that are left to the stream (see results.pending_alerts), of what was judged.
+    """
+    gone = pending.join(outcomes, on="alert_id", how="anti").with_columns(
+        pl.lit(Outcome.WITHDRAWN.value).alias("outcome"),
+        pl.lit(None).alias("cause"),
+        pl.lit(None).alias("measures"),
+    )
+    columns = outcomes.schema
+    rows = gone.select(pl.col(name).cast(kind) for name, kind in columns.items())
+    return pl.concat([outcomes, rows]).sort("event_time", "alert_id")
 
 
 def corrections(truth: pl.DataFrame, alerts: pl.DataFrame, causes: pl.DataFrame) -> pl.DataFrame:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
+from backfill.causes import Cause
 from backfill.config import BackfillConfig, Request
 from backfill.scope import group_by_name
-from backfill.staging import CORRECTED, OUTCOMES, REPLACEMENT, TOUCHED_GROUPS, Notes, staged_violations, touched_span
+from backfill.staging import CORRECTED, OUTCOMES, REPLACEMENT, TOUCHED_GROUPS, Notes, judged_spans, staged_violations
 from lake import delta
 from lake.events import date_of
 from lake.reading import scan
@@ -39,13 +41,15 @@ def in_scope(
 def publish_violations(session: SparkSession, config: BackfillConfig, request: Request, ruleset: RuleSet) -> int:
     """Put the staged violations in the place of those that the table has in the run's scope; how many rows changed."""
     root, folder = config.lake.root, request.staged(config.lake)
-    span = touched_span(folder)
-    if span is None:
+    spans = judged_spans(folder)
+    if not spans:
         return 0
-    first, last = map(date_of, span)
+    dates = ((date_of(lo), date_of(hi)) for lo, hi in spans)
+    # Delta cannot resolve BETWEEN here
+    condition = " OR ".join(f"(event_date >= '{first}' AND event_date <= '{last}')" for first, last in dates)
     staged = staged_violations(session, folder).withColumn("event_date", F.to_date("event_time"))
     staged = staged.select(*VIOLATIONS.columns)
-    known = delta.read(session, root, VIOLATIONS).where(F.col("event_date").between(first, last))
+    known = delta.read(session, root, VIOLATIONS).where(condition)
     judged = in_scope(session, known, request, config, ruleset).select(*VIOLATIONS.columns)
     changed = staged.exceptAll(judged).count() + judged.exceptAll(staged).count()
     if changed:
@@ -53,7 +57,6 @@ def publish_violations(session: SparkSession, config: BackfillConfig, request: R
         # written first: what replaces part of a table must not be read from it in the same breath
         replacement = str(folder / REPLACEMENT)
         kept.unionByName(staged).write.mode("overwrite").parquet(replacement)
-        condition = f"event_date >= '{first}' AND event_date <= '{last}'"  # Delta cannot resolve BETWEEN here
         rows = session.read.schema(VIOLATIONS.schema).parquet(replacement).repartition("event_date")
         delta.replace(rows, root, VIOLATIONS, condition)
     return changed
@@ -111,7 +114,7 @@ def add_manifest(
         "only_rules": json.dumps(request.rules) if request.rules else None,
         "only_groups": json.dumps(dict(request.groups)) if request.groups else None,
         "versions": json.dumps({} if notes is None else notes.versions),
-        "rules": json.dumps({f"{v.rule.id} {v.version}": _effective(v) for v in ruleset}),
+        "rules": json.dumps({f"{v.rule.id} {v.version}": effective_text(v) for v in ruleset}),
         "counts": json.dumps(manifest.counts),
         "seconds": json.dumps(manifest.seconds),
         "failure": manifest.failure,
@@ -121,13 +124,40 @@ def add_manifest(
     delta.append(typed, config.lake.root, RUNS, f"run-{request.run_id}", now)
 
 
-def _effective(version: RuleVersion) -> str | None:
-    """None for a version that waits for its route."""
+def effective_text(version: RuleVersion) -> str | None:
+    """From when on a version applies, as a manifest has it; None for a version that waits for its route."""
     return iso_text(version.effective) if version.effective <= MAX_TIMESTAMP else None
+
+
+def finished_runs(config: BackfillConfig, at: int | None = None) -> pl.LazyFrame:
+    """The manifests of the runs that published, as RUNS, of the table's version `at` (None: the newest)."""
+    return scan(config.lake.root, RUNS, at).filter(pl.col("state") == "finished")
+
+
+def of_whole_days(runs: pl.LazyFrame) -> pl.LazyFrame:
+    """Of manifests those of runs of all rules and groups."""
+    return runs.filter(pl.col("only_rules").is_null(), pl.col("only_groups").is_null())
 
 
 def latest_cut(config: BackfillConfig) -> int:
     """Up to where arrivals count in the results of the runs that finished, µs; 0 where there is none."""
-    whole = pl.col("only_rules").is_null() & pl.col("only_groups").is_null()
-    finished = scan(config.lake.root, RUNS).filter(whole, pl.col("state") == "finished")
-    return finished.select(pl.col("cut").dt.epoch("us").max()).collect().item() or 0
+    cuts = of_whole_days(finished_runs(config)).select(pl.col("cut").dt.epoch("us").max())
+    return cuts.collect().item() or 0
+
+
+def finished_since(config: BackfillConfig, run_id: str, at: int) -> list[str]:
+    """The ids of other runs that have finished since the version `at` of the table RUNS."""
+    known = finished_runs(config, at).select("run_id", "finished_at").collect()
+    now = finished_runs(config).filter(pl.col("run_id") != run_id).select("run_id", "finished_at").collect()
+    return now.join(known, on=["run_id", "finished_at"], how="anti").sort("finished_at")["run_id"].unique().to_list()
+
+
+def pending_alerts(config: BackfillConfig, day: date) -> pl.DataFrame:
+    """The rows of RECONCILIATION, one an alert, that runs of earlier days left to the stream, and none since judged."""
+    earlier = scan(config.lake.root, RECONCILIATION).filter(pl.col("day") < day)
+    left = earlier.filter(pl.col("cause") == Cause.STREAM_DOWN.value).select("alert_id").unique().collect()
+    if not left.height:
+        return pl.DataFrame(schema=earlier.collect_schema())
+    judged = earlier.join(left.lazy(), on="alert_id", how="semi").collect()
+    latest = judged.sort("day").unique("alert_id", keep="last")
+    return latest.filter(pl.col("cause") == Cause.STREAM_DOWN.value)

@@ -3,13 +3,17 @@
 archive: Kafka to the lake. evaluate: the day's truth, staged. gate: what must hold of events and violations. reconcile:
 the stream against the truth, staged, and what must hold of that. publish: corrections to Kafka, results to their
 tables, the manifest. Until publish only the staged folder is written, so a run that fails can be run again at once.
+
+An alert whose difference has no known cause does not stop the others: its correction is held back, everything else is
+published, and then the last stage raises a verdict that lists what is left.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +21,7 @@ import polars as pl
 import structlog
 
 from backfill import results
+from backfill.cleaning import remove_old_staging
 from backfill.comparison import compare
 from backfill.config import BackfillConfig, BackfillError, Request
 from backfill.evaluation import evaluate
@@ -24,15 +29,18 @@ from backfill.gating import gate_evaluation, gate_reconciliation
 from backfill.publication import publish
 from backfill.scope import settled
 from backfill.staging import CORRECTED, Notes, Progress, read_notes, take_notes, write_notes
+from backfill.verdicts import held_back, refuse_outdated, refuse_unarchived
+from expectations.findings import VerdictError
 from lake.archive import archive, make_tables
 from lake.reading import scan
 from lake.tables import ALERTS
-from rules.timestamps import iso_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = structlog.get_logger(__name__)
+
+_LONGEST_FAILURE = 20_000  # characters of a manifest
 
 
 @dataclass(frozen=True)
@@ -44,19 +52,32 @@ class Run:
     request: Request
 
     def do(self, stage: str) -> dict[str, Any]:
-        """One of STAGES; returns what it counted. A failure ends in a manifest that says so, and is raised."""
+        """One of STAGES; returns what it counted. A failure ends in a manifest that says so, and is raised.
+
+        Raises:
+            VerdictError: it would fail again; see verdicts.py. HeldBackError comes after everything else is published.
+        """
         folder = self.request.staged(self.config.lake)
         began = time.monotonic()
         try:
             counts = STAGES[stage][0](self)
         except Exception as failure:
-            self._conclude("failed", f"{stage}: {failure}"[:4000])
+            try:
+                self._conclude("failed", f"{stage}: {failure}"[:_LONGEST_FAILURE])
+            except Exception:  # noqa: BLE001  a full disk or a lost JVM fails here too; what failed first is raised
+                _log.warning("the manifest of the failed run could not be written", run=self.request.run_id)
             raise
         took = round(time.monotonic() - began, 2)
         Progress.of(folder).after(stage, counts, took).write(folder)
         _log.info("a stage is done", stage=stage, run=self.request.run_id, seconds=took, **counts)
         if stage == "publish":
-            self._conclude("dry run" if self.request.dry_run else "finished")
+            verdict = held_back(self.config, self.request)
+            failure_text = None if verdict is None else str(verdict)[:_LONGEST_FAILURE]
+            self._conclude("dry run" if self.request.dry_run else "finished", failure_text)
+            if not self.request.dry_run:
+                remove_old_staging(self.config, self.request.run_id, _now())
+            if verdict is not None:
+                raise verdict
         return counts
 
     def archive(self) -> dict[str, Any]:
@@ -68,16 +89,13 @@ class Run:
         config, request = self.config, self.request
         make_tables(self.session, config.lake)
         end = settled(request, config.streams.values())
-        if config.arrival == "broker" and not request.dry_run and _now() < end:
-            raise BackfillError(
-                f"the day is not over: events of it may come until {iso_text(end)}",
-                where=f"day {request.day}",
-                remedy="Run it then, or now with --dry-run",
-            )
         cut = max(end, results.latest_cut(config))
+        if config.arrival == "broker" and not request.dry_run:
+            refuse_unarchived(config, request, cut)
         notes = take_notes(config, cut, _now())
         write_notes(request.staged(config.lake), notes)
-        return evaluate(self.session, config, request, notes)
+        pending = results.pending_alerts(config, request.day)
+        return evaluate(self.session, config, request, notes, pending)
 
     def gate(self) -> dict[str, Any]:
         """Refuse what must not be published."""
@@ -90,22 +108,32 @@ class Run:
         return compared.as_counts() | gated
 
     def publish(self) -> dict[str, Any]:
-        """Say the corrections, and put the results into their tables."""
+        """Publish the corrections but for those that are held back, and put the results into their tables.
+
+        The violation of an alert that is held back goes into its table: it is what holds, whatever the stream said.
+        """
         session, config, request = self.session, self.config, self.request
         if request.dry_run:
             return {"published": 0}
+        notes = self._notes
+        refuse_outdated(config, request, notes)
         published = 0
         if request.publish:
             staged = pl.read_parquet(request.staged(config.lake) / CORRECTED / "*.parquet")
             note = partial(results.note_corrections, session, config, request)
             published = publish(config, staged, self._archived_alerts(), note)
-        changed = results.publish_violations(session, config, request, self._notes.ruleset(config, request))
+        changed = results.publish_violations(session, config, request, notes.ruleset(config, request))
         results.publish_reconciliation(session, config, request)
         return {"published": published, "violations_changed": changed}
 
     def _archived_alerts(self) -> dict[int, int]:
         alerts = scan(self.config.lake.root, ALERTS, self._notes.versions[ALERTS.name])
         return dict(alerts.group_by("partition").agg(pl.col("offset").max()).collect().iter_rows())
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """What the stages that are done have counted."""
+        return Progress.of(self.request.staged(self.config.lake)).counts
 
     @property
     def _notes(self) -> Notes:
@@ -130,6 +158,45 @@ STAGES: dict[str, tuple[Callable[[Run], dict[str, Any]], str]] = {
     "reconcile": (Run.reconcile, "the stream's last words against the truth, and why they differ"),
     "publish": (Run.publish, "corrections to Kafka, results to their tables"),
 }
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run to its end. counts: what its stages counted; verdict: why it is not all right."""
+
+    request: Request
+    counts: dict[str, Any] = field(default_factory=dict)
+    verdict: VerdictError | None = None
+
+
+def run_all(
+    session: SparkSession,
+    config: BackfillConfig,
+    requests: Iterable[Request],
+    *,
+    archived: bool = False,
+    announced: Callable[[Request, str], AbstractContextManager[object]] = lambda _request, _stage: nullcontext(),
+) -> Iterator[Ended]:
+    """Run several days one after the other; a verdict about one does not stop the others.
+
+    archived: whether the lake is up to date already. announced: what surrounds a stage.
+
+    Raises:
+        NightjarError: a run failed otherwise; the days after it are not run.
+    """
+    behind = not archived  # whether Kafka may hold what the lake does not
+    for request in requests:
+        run, counts, verdict = Run(session, config, request), {}, None
+        try:
+            for stage in STAGES:
+                if stage == "archive" and not behind:
+                    continue
+                with announced(request, stage):
+                    counts |= run.do(stage)
+        except VerdictError as refused:
+            counts, verdict = run.counts, refused
+        behind = counts.get("published", 0) > 0  # a later day's late events may change what this one has corrected
+        yield Ended(request, counts, verdict)
 
 
 def _now() -> int:

@@ -1,29 +1,35 @@
-"""What a day's run is about: the groups its events touch, and the span of each in which results may have changed.
+"""What a day's run is about: the groups its events touch, and the spans of each in which results may have changed.
 
 Each event belongs to one day: to that of its event time where it arrived before that day was settled (its end and the
 stream's allowed lateness), else to that of its arrival. An event at t changes nothing before t and nothing later than
-the widest window after t. So a run's cost grows with the day and the windows, and not with the history.
+the widest window after t. So a group has a span around each of its events; spans whose windows meet are one. A run's
+cost grows with the day's events and their windows: not with the history, and not with how far event times lie apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import polars as pl
 import pyarrow as pa
 
-from backfill.config import Request
+from backfill.config import DAY, Request
+from backfill.histories import Published
 from lake.records import rewritten
-from rules.engine.plan import compile_plan
 from rules.engine.records import json_objects, jsonable
 from rules.streams import Stream
-from rules.versions import RuleSet
+from rules.timestamps import MAX_TIMESTAMP
+from rules.versions import RuleVersion
 
-_DAY = 86_400_000_000
-# Beside an event's own fields, whose names have no dot: the span (µs, both included) of its group in which the run
-# judges, the group as the lake's alerts have it, and whether the run judges at this event.
-LO, HI, GROUP, TARGET = "run.lo", "run.hi", "run.group", "run.target"
+# Beside an event's own fields, whose names have no dot: a span (µs, both included) of its group in which the run
+# judges, the group as the lake's alerts have it, its bucket, and whether the run judges at this event.
+LO, HI, GROUP, BUCKET, TARGET = "run.lo", "run.hi", "run.group", "run.bucket", "run.target"
+_FROM, _AT = "run.from", "run.at"
+# A filter that each task is given names all spans of a reading: more than these become fewer and longer ones.
+_MOST_SPANS = 64
 
 
 @dataclass(frozen=True)
@@ -44,10 +50,35 @@ def group_by_name(fields: Iterable[str]) -> str:
     return ",".join(fields)
 
 
-def group_bys(stream: Stream, ruleset: RuleSet, since: int, groups: Mapping[str, tuple[str, ...]]) -> list[GroupBy]:
-    """The group-bys of the versions that can apply at or after `since` (µs), of the groups asked for."""
-    plan = compile_plan(stream, ruleset, since)
-    return [GroupBy(g.group_by, g.reach) for g in plan.groups if g.compiled and set(groups) <= set(g.group_by)]
+def group_bys(
+    versions: Iterable[RuleVersion],
+    published: Mapping[tuple[str, int], Published],
+    since: int,
+    until: int,
+    groups: Mapping[str, tuple[str, ...]],
+    skew: int,
+) -> list[GroupBy]:
+    """The group-bys, of the groups asked for, over which alerts about events from `since` to `until` (µs) can exist.
+
+    versions: one stream's, in the order of publication. Those that apply to such events now, and those that the stream
+    evaluated until a later version took their place in the past: their alerts are to be judged, too. skew: how far (µs)
+    event times may be ahead of arrival.
+    """
+    reach: dict[tuple[str, ...], int] = {}
+    # by rule, from when on an event's time and arrival can no longer both be those of an earlier version
+    replaced: dict[str, int] = {}
+    for version in reversed(list(versions)):
+        rule = version.rule
+        displaced = replaced.get(rule.id, MAX_TIMESTAMP + 1)
+        known = published.get((rule.id, version.version))
+        arrival = version.effective if known is None else known.arrival
+        replaced[rule.id] = min(displaced, max(version.effective, arrival + skew))
+        if displaced <= since or version.effective > until or not rule.state.is_evaluated:
+            continue
+        if set(groups) <= set(rule.group_by):
+            widest = max((measure.over for measure in rule.measures.values()), default=0)
+            reach[rule.group_by] = max(widest, reach.get(rule.group_by, 0))
+    return [GroupBy(fields, reach[fields]) for fields in sorted(reach)]
 
 
 def settled(request: Request, streams: Iterable[Stream]) -> int:
@@ -63,31 +94,54 @@ def microseconds_of(stream: Stream) -> pl.Expr:
 def belongs(stream: Stream, request: Request) -> pl.Expr:
     """Whether an event belongs to the run's days."""
     event, arrival = microseconds_of(stream), pl.col("arrival_time").dt.epoch("us")
-    day_after = (event.floordiv(_DAY) + 1) * _DAY
+    day_after = (event.floordiv(DAY) + 1) * DAY
     belongs_at = pl.when(arrival < day_after + stream.allowed_lateness).then(event).otherwise(arrival)
     return (belongs_at >= request.begin) & (belongs_at < request.end) & (event < request.end)
 
 
+def asked_for(rows: pl.LazyFrame, request: Request) -> pl.LazyFrame:
+    """The rows of the groups that the run was asked for."""
+    for name, values in request.groups.items():
+        rows = rows.filter(pl.col(name).cast(pl.String).is_in(values))
+    return rows
+
+
 def touched_spans(events: pl.LazyFrame, stream: Stream, group_by: GroupBy, request: Request) -> pl.LazyFrame:
     """The groups of one group-by that the day's events belong to: its fields, and the least (LO) and greatest (HI)
-    event time of these events.
+    event time of these events on each date (by event time).
 
     events: the day's, usable ones.
     """
-    for name, values in request.groups.items():
-        events = events.filter(pl.col(name).cast(pl.String).is_in(values))
+    events = asked_for(events, request)
     events = events.drop_nulls(group_by.fields) if group_by.fields else events
     event = microseconds_of(stream)
     spans = (event.min().alias(LO), event.max().alias(HI))
-    return events.group_by(group_by.fields).agg(*spans) if group_by.fields else events.select(*spans).drop_nulls()
+    return events.group_by(*group_by.fields, event.floordiv(DAY).alias(_FROM)).agg(*spans).drop(_FROM)
+
+
+def spans_of(texts: Sequence[str], times: Sequence[int], stream: Stream, group_by: GroupBy) -> pl.DataFrame:
+    """Some groups as the lake's alerts have them, each touched at one event time (µs): as `touched_spans`."""
+    groups = [json.loads(text) for text in texts]
+    columns = {n: pa.array([group[n] for group in groups]).cast(stream.fields[n].arrow) for n in group_by.fields}
+    return pl.DataFrame(pa.table({**columns, LO: pa.array(times, pa.int64()), HI: pa.array(times, pa.int64())}))
 
 
 def touched_groups(spans: pl.DataFrame, stream: Stream, group_by: GroupBy, request: Request) -> pl.DataFrame:
-    """The `touched_spans` of all parts of some groups to one row a group: its fields, GROUP, LO and HI."""
+    """The `touched_spans` of all parts of some groups as the spans to judge: the group-by's fields, GROUP, LO and HI.
+
+    A group has a row for each span. Neither spans of a group overlap nor what must be read for them.
+    """
+    by = list(group_by.fields)
+    before = pl.col(HI).cum_max().shift(1)
+    begins = (pl.col(LO) - before > 2 * group_by.reach).fill_null(value=True)
+    ordered = spans.sort(*by, LO).with_columns((begins.over(by) if by else begins).cum_sum().alias(_FROM))
     lo, hi = pl.col(LO).min(), pl.min_horizontal(pl.col(HI).max() + group_by.reach, request.end - 1).alias(HI)
-    whole = spans.group_by(group_by.fields).agg(lo, hi) if group_by.fields else spans.select(lo, hi).drop_nulls()
-    texts = group_texts(whole.to_arrow(compat_level=pl.CompatLevel.oldest()), stream, group_by)
-    return whole.with_columns(pl.Series(GROUP, texts, pl.String))
+    whole = ordered.group_by(*by, _FROM).agg(lo, hi).drop(_FROM)
+    if not by:
+        return whole.with_columns(pl.lit("{}").alias(GROUP))
+    groups = whole.select(by).unique()
+    texts = group_texts(groups.to_arrow(compat_level=pl.CompatLevel.oldest()), stream, group_by)
+    return whole.join(groups.with_columns(pl.Series(GROUP, texts, pl.String)), on=by)
 
 
 def group_texts(rows: pa.Table, stream: Stream, group_by: GroupBy) -> list[str]:
@@ -102,9 +156,43 @@ def group_texts(rows: pa.Table, stream: Stream, group_by: GroupBy) -> list[str]:
 def events_of(events: pl.LazyFrame, groups: pl.LazyFrame, stream: Stream, group_by: GroupBy) -> pl.LazyFrame:
     """The events a run must see of the touched groups: from the widest window before LO to HI; TARGET: from LO on.
 
-    groups: the group-by's fields, LO, HI, and what else each of its events is to be given.
+    events: in the order of event time. groups: the group-by's fields, LO, HI, and what else each of its events is to be
+    given.
     """
     event = microseconds_of(stream)
-    joined = events.join(groups, on=group_by.fields) if group_by.fields else events.join(groups, how="cross")
-    within = joined.filter((event >= pl.col(LO) - group_by.reach) & (event <= pl.col(HI)))
-    return within.with_columns((event >= pl.col(LO)).alias(TARGET)).drop(LO, HI)
+    spans = groups.with_columns((pl.col(LO) - group_by.reach).alias(_FROM))
+    found = in_spans(events, event, spans, by=group_by.fields, begin=_FROM, end=HI)
+    return found.with_columns((event >= pl.col(LO)).alias(TARGET)).drop(_FROM, LO, HI)
+
+
+def in_spans(
+    rows: pl.LazyFrame, instant: pl.Expr, spans: pl.LazyFrame, *, by: Sequence[str], begin: str, end: str
+) -> pl.LazyFrame:
+    """The rows whose instant (µs) is in a span, with that span's columns.
+
+    rows: in the order of `instant`. spans: `by`, begin and end (µs, both included); those of the same `by` do not
+    overlap.
+    """
+    found = rows.with_columns(instant.alias(_AT)).join_asof(
+        spans.sort(begin), left_on=_AT, right_on=begin, by=list(by) or None, check_sortedness=False
+    )
+    return found.filter(pl.col(_AT) <= pl.col(end)).drop(_AT)
+
+
+def merged(spans: Iterable[tuple[int, int]], most: int = _MOST_SPANS) -> list[tuple[int, int]]:
+    """Spans (both ends included) as disjoint ones in their order, at most so many: where there are more, the nearest
+    ones become one."""
+    whole: list[tuple[int, int]] = []
+    for lo, hi in sorted(spans):
+        if whole and lo <= whole[-1][1]:
+            whole[-1] = (whole[-1][0], max(hi, whole[-1][1]))
+        else:
+            whole.append((lo, hi))
+    gaps = sorted(range(1, len(whole)), key=lambda at: whole[at][0] - whole[at - 1][1], reverse=True)
+    begins = [0, *sorted(gaps[: most - 1]), len(whole)]
+    return [(whole[a][0], whole[b - 1][1]) for a, b in pairwise(begins) if a < b]
+
+
+def within(instant: pl.Expr, spans: Iterable[tuple[int, int]]) -> pl.Expr:
+    """Whether an instant (µs) is in one of the spans."""
+    return pl.any_horizontal(pl.lit(value=False), *((instant >= lo) & (instant <= hi) for lo, hi in spans))

@@ -13,38 +13,43 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backfill.causes import Published
-from backfill.config import BackfillConfig, BackfillError, Request
+from backfill.config import DAY, BackfillConfig, BackfillError, Request
+from backfill.histories import Published, histories
+from backfill.scope import merged
 from lake import delta, stream_state
 from lake.files import whole
-from lake.tables import ALERTS, PROGRESS, RULE_STATUS, events_table
+from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, RUNS, events_table
 from rules.publication import Answer
 from rules.streams import Stream
 from rules.timestamps import MIN_TIMESTAMP
-from rules.versions import RuleSet
+from rules.versions import RuleSet, RuleVersion
 from streaming.rulebook import Record, Route, RuleBook
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Parquet: the violations (and, with `failed`, the measures without a value), and the groups touched.
+# Parquet: the violations (and, with `failed`, the measures without a value), and the groups touched: a row for each
+# span to judge, whose spans of one group do not overlap, with the bucket that it is evaluated in.
 EVALUATED, TOUCHED_GROUPS = "violations", "touched"
 # What the tasks of a stage send to each other, while it runs.
 EXCHANGED = "exchanged"
-# Parquet: outcomes of alerts, and the corrections to publish.
-OUTCOMES, CORRECTED = "outcomes", "corrections"
+# Parquet: alerts that earlier runs left to the stream; and, of buckets with differences, records about the alerts that
+# are judged, and outcomes that differ.
+PENDING, JUDGED, DIFFERING = "pending", "judged", "differing"
+# Parquet: outcomes of alerts, the corrections to publish, and those that are held back.
+OUTCOMES, CORRECTED, HELD_BACK = "outcomes", "corrections", "held_back"
 # Parquet: the violations of the event dates that publishing replaces.
 REPLACEMENT = "replacement"
 _NOTES, _PROGRESS = "run.json", "progress.json"
 
 
 def groups_folder(folder: Path, stream: Stream, number: int) -> Path:
-    """The touched groups of a stream's group-by of this number, as Parquet (see scope.touched_groups)."""
+    """The touched groups of a stream's group-by of this number, as Parquet (see scope.touched_groups), with BUCKET."""
     return folder / "groups" / f"{stream.name}-{number}"
 
 
 def repeated_folder(folder: Path, stream: Stream) -> Path:
-    """The records that are not the first of their event id, as Parquet (see survey.repeated)."""
+    """The records whose event id is repeated, as Parquet (see survey.repeated)."""
     return folder / "repeated" / stream.name
 
 
@@ -59,11 +64,12 @@ def staged_violations(session: SparkSession, folder: Path) -> DataFrame:
     return session.read.parquet(str(folder / EVALUATED)).where("failed IS NULL").drop("failed")
 
 
-def touched_span(folder: Path) -> tuple[int, int] | None:
-    """From the least to the greatest event time (µs) that a run judges; None where it touches nothing."""
+def judged_spans(folder: Path) -> list[tuple[int, int]]:
+    """The event times (µs, both included) that a run judges in any group: some dozens of disjoint spans at most, in
+    their order."""
     touched = pl.scan_parquet(folder / TOUCHED_GROUPS / "*.parquet")
-    lo, hi = touched.select(pl.col("lo").min(), pl.col("hi").max()).collect().row(0)
-    return None if lo is None else (lo, hi)
+    dates = touched.group_by(pl.col("lo").floordiv(DAY).alias("date")).agg(pl.col("lo").min(), pl.col("hi").max())
+    return merged(dates.select("lo", "hi").collect(engine="streaming").rows())
 
 
 @dataclass(frozen=True)
@@ -90,34 +96,26 @@ class Notes:
             yield Record(offset, arrival, value.encode())
 
     def published(self, config: BackfillConfig) -> dict[tuple[str, int], Published]:
-        """When each version was answered, and from when on the stream has all of its history.
+        """When the stream came to know each version, and which history it had for it.
 
-        A route that is no entity field begins when the job has made it; and of a route that was there, the job has
-        evicted what no earlier rule could need.
+        A route that is no entity field begins without history when the job has made it.
         """
         book = RuleBook(config.streams)
-        found: dict[tuple[str, int], Published] = {}
-        reach: dict[Route, int] = defaultdict(int)
         begun: dict[Route, int] = {}
         for record in self._answers():
             said = book.receive(record)
-            if said is None or said.rule_id is None or said.rule_version is None:
-                continue
-            key, arrival = (said.rule_id, said.rule_version), record.arrival
-            rule = book.of_rule(said.rule_id)[said.rule_version - 1].rule
-            if rule.stream not in config.streams:
-                continue
-            route = book.serving[rule.stream, rule.group_by]
-            if said.answer is Answer.ACTIVE:
-                begun.setdefault(route, arrival)
-                found[key] = Published(found[key].arrival, arrival)
-                continue
-            widest = max((measure.over for measure in rule.measures.values()), default=0)
-            known_since = arrival - config.streams[rule.stream].allowed_lateness - reach[route]
-            # what the rule can look back at without missing anything, and what it could only if nothing was evicted
-            since = known_since if widest > reach[route] else MIN_TIMESTAMP
-            found[key] = Published(arrival, max(since, begun.get(route, MIN_TIMESTAMP)))
-            reach[route] = max(reach[route], widest)
+            if said is not None and said.answer is Answer.ACTIVE:
+                rule = book.of_rule(str(said.rule_id))[int(said.rule_version or 0) - 1].rule
+                begun.setdefault(book.serving[rule.stream, rule.group_by], record.arrival)
+        served: dict[Route, list[RuleVersion]] = defaultdict(list)
+        for version in book.ruleset.versions:
+            if version.rule.stream in config.streams:
+                served[book.serving[version.rule.stream, version.rule.group_by]].append(version)
+        found: dict[tuple[str, int], Published] = {}
+        for route, versions in served.items():
+            since, lateness = begun.get(route, MIN_TIMESTAMP), config.streams[route.stream].allowed_lateness
+            for name, known in histories(versions, book.answered, lateness).items():
+                found[name] = Published(known.arrival, max(known.history_since, since))
         return found
 
     def ruleset(self, config: BackfillConfig, request: Request) -> RuleSet:
@@ -140,7 +138,7 @@ class Notes:
 def take_notes(config: BackfillConfig, cut: int, started_at: int) -> Notes:
     """Pin what a run reads."""
     root = config.lake.root
-    tables = [*map(events_table, config.streams.values()), ALERTS, RULE_STATUS, PROGRESS]
+    tables = [*map(events_table, config.streams.values()), ALERTS, LATE_EVENTS, RULE_STATUS, PROGRESS, RUNS]
     versions = {table.name: delta.version(root, table) for table in tables}
     answers = stream_state.answers(root, versions[RULE_STATUS.name])
     return Notes(cut, started_at, versions, [(each.offset, each.arrival, each.value.decode()) for each in answers])

@@ -14,18 +14,26 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from backfill.reading import ARRIVED, PLACE, Portion, Reading
-from backfill.scope import GROUP, HI, LO, GroupBy, belongs, touched_groups, touched_spans
+from backfill.causes import CONFLICTS
+from backfill.reading import ARRIVED, PLACE, Portion, Reading, groupings
+from backfill.scope import BUCKET, GROUP, HI, LO, GroupBy, belongs, spans_of, touched_groups, touched_spans
 from backfill.staging import EXCHANGED, TOUCHED_GROUPS, groups_folder, repeated_folder, stage
 from lake.exchange import exchange
+from rules.streams import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_BUCKET = "run.bucket"
-_COUNTED = "found bigint"
-_TOUCHED = {"stream": pl.String, "group_by": pl.String, "group": pl.String, "lo": pl.Int64, "hi": pl.Int64}
+# Of a record whose id is repeated: whether it is not the first.
+REPEATS = "run.repeats"
+_CONTENT = "run.content"
+_BUCKET = "run.heap"
+_COUNTED = "groups bigint"
+_TOUCHED = {
+    "stream": pl.String, "group_by": pl.String, "group": pl.String, "lo": pl.Int64, "hi": pl.Int64, "bucket": pl.Int64,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,26 +50,23 @@ class Heap:
             return repeated_folder(folder, stream)
         return groups_folder(folder, stream, self.reading.group_bys.index(self.group_by))
 
-    def found(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """What there is to find in some whole ids, or groups."""
-        if self.group_by is None:
-            return repeated(rows, self.reading.stream.event_id)
-        return touched_groups(rows, self.reading.stream, self.group_by, self.reading.request)
-
 
 @dataclass(frozen=True)
 class Surveyor:
-    """What the survey's tasks do. folder: the run's staged one; cut: how many buckets a heap has."""
+    """What the survey's tasks do. folder: the run's staged one; cut: how many buckets a heap has; pending: rows of
+    `reconciliation` whose groups are to be judged again, and the group_by of each."""
 
     readings: Sequence[Reading]
     portions: Sequence[Portion]
     folder: Path
     cut: int
+    pending: pl.DataFrame
 
     @cached_property
     def heaps(self) -> list[Heap]:
-        """All there are."""
-        return [Heap(reading, group_by) for reading in self.readings for group_by in (None, *reading.group_bys)]
+        """All there are: first the groups, in the order of `groupings`."""
+        groups = [Heap(reading, reading.group_bys[number]) for reading, number in groupings(self.readings)]
+        return [*groups, *(Heap(reading, None) for reading in self.readings)]
 
     @property
     def tasks(self) -> int:
@@ -80,52 +85,77 @@ class Surveyor:
         stream, request = reading.stream, reading.request
         needed = {stream.event_id, stream.event_time, *ARRIVED, *request.groups}
         needed.update(*(group_by.fields for group_by in reading.group_bys))
-        near = reading.near(portion.files).select(*needed).collect()
+        content = pl.struct(*stream.fields).hash().alias(_CONTENT)
+        near = reading.near(portion.files).select(*needed, content).collect()
         day = near.lazy().filter(belongs(stream, request))
         for number, heap in enumerate(self.heaps):
             if heap.reading is not reading:
                 continue
             if heap.group_by is None:
-                rows, by = near.select(stream.event_id, *ARRIVED), (stream.event_id,)
+                rows, by = near.select(stream.event_id, *ARRIVED, _CONTENT), (stream.event_id,)
             else:
                 rows, by = touched_spans(day, stream, heap.group_by, request).collect(), heap.group_by.fields
+                if task == 0 or self.portions[task - 1].reading != portion.reading:
+                    rows = pl.concat([rows, self._again(stream, heap.group_by)], how="vertical_relaxed")
             for bucket, part in _parted(rows, by, self.cut):
                 yield number * self.cut + bucket, part.to_arrow(compat_level=pl.CompatLevel.oldest())
 
+    def _again(self, stream: Stream, group_by: GroupBy) -> pl.DataFrame:
+        mine = self.pending.filter((pl.col("stream") == stream.name) & (pl.col("group_by") == group_by.name))
+        return spans_of(*mine.select("group", pl.col("event_time").dt.epoch("us")).get_columns(), stream, group_by)
+
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
         """Stage what is found in a bucket; a row of _COUNTED."""
-        heap = self.heaps[bucket // self.cut]
-        found = heap.found(pl.DataFrame(rows))
-        stage(found.to_arrow(compat_level=pl.CompatLevel.oldest()), heap.place(self.folder) / f"{bucket}.parquet")
-        return pa.table({"found": [found.height]})
+        heap, table = self.heaps[bucket // self.cut], pl.DataFrame(rows)
+        stream, file = heap.reading.stream, f"{bucket}.parquet"
+        if heap.group_by is None:
+            _stage(repeated(table, stream.event_id), heap.place(self.folder) / file)
+            return pa.table({"groups": [0]})
+        found = touched_groups(table, stream, heap.group_by, heap.reading.request)
+        _stage(found.with_columns(pl.lit(bucket).alias(BUCKET)), heap.place(self.folder) / file)
+        names = {"stream": pl.lit(stream.name), "group_by": pl.lit(heap.group_by.name), "bucket": pl.lit(bucket)}
+        touched = found.select(group=GROUP, lo=LO, hi=HI, **names).select(
+            pl.col(name).cast(kind) for name, kind in _TOUCHED.items()
+        )
+        _stage(touched, self.folder / TOUCHED_GROUPS / file)
+        return pa.table({"groups": [found.get_column(GROUP).n_unique()]})
 
 
-def survey(session: SparkSession, readings: Sequence[Reading], portions: Sequence[Portion], folder: Path) -> int:
+def survey(
+    session: SparkSession,
+    readings: Sequence[Reading],
+    portions: Sequence[Portion],
+    folder: Path,
+    cut: int,
+    pending: pl.DataFrame,
+) -> int:
     """Stage the records that repeat an id, the touched groups of each group-by, and all of these as TOUCHED_GROUPS;
     how many groups there are."""
-    surveyor = Surveyor(readings, portions, folder, session.sparkContext.defaultParallelism)
-    for heap in surveyor.heaps:
-        shutil.rmtree(heap.place(folder), ignore_errors=True)  # of an attempt before
-    exchange(session, surveyor, _COUNTED, folder / EXCHANGED)
-    touched = [pl.DataFrame(schema=_TOUCHED)]
-    for heap in surveyor.heaps:
-        if heap.group_by is not None:
-            names = {"stream": pl.lit(heap.reading.stream.name), "group_by": pl.lit(heap.group_by.name)}
-            groups = pl.scan_parquet(heap.place(folder) / "*.parquet")
-            touched.append(groups.select(**names, group=GROUP, lo=LO, hi=HI).collect())
-    named = pl.concat(touched)
-    stage(named.to_arrow(compat_level=pl.CompatLevel.oldest()), folder / TOUCHED_GROUPS / "all.parquet")
-    return named.height
+    surveyor = Surveyor(readings, portions, folder, cut, pending)
+    for place in (folder / TOUCHED_GROUPS, *(heap.place(folder) for heap in surveyor.heaps)):
+        shutil.rmtree(place, ignore_errors=True)  # of an attempt before
+    _stage(pl.DataFrame(schema=_TOUCHED), folder / TOUCHED_GROUPS / "none.parquet")
+    counted = exchange(session, surveyor, _COUNTED, folder / EXCHANGED)
+    return pc.sum(counted.column("groups")).as_py() or 0
 
 
 def repeated(records: pl.DataFrame, event_id: str) -> pl.DataFrame:
-    """The PLACE of each record that is not the first to arrive of its event id (law 4).
+    """The records whose event id is repeated: the id, PLACE, REPEATS and CONFLICTS (law 4).
 
     The engine drops duplicates itself, but sees only the groups it is given: of an id whose copies name different
-    groups the later ones are dropped here.
+    groups the later ones are dropped by these.
     """
     several = records.filter(pl.col(event_id).is_duplicated()).sort(*ARRIVED)
-    return several.filter(~pl.col(event_id).is_first_distinct()).select(PLACE)
+    return several.select(
+        event_id,
+        *PLACE,
+        (~pl.col(event_id).is_first_distinct()).alias(REPEATS),
+        (pl.col(_CONTENT).n_unique().over(event_id) > 1).alias(CONFLICTS),
+    )
+
+
+def _stage(rows: pl.DataFrame, file: Path) -> None:
+    stage(rows.to_arrow(compat_level=pl.CompatLevel.oldest()), file)
 
 
 def _parted(rows: pl.DataFrame, by: tuple[str, ...], buckets: int) -> Iterator[tuple[int, pl.DataFrame]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rules.errors import NightjarError
+from rules.errors import NightjarError, printable
 
 _SHOWN = 20  # expectations that an error lists
 
@@ -34,7 +34,11 @@ class Finding:
         return self.severity == "critical" and not self.success
 
     def __str__(self) -> str:
-        counted = f"could not be checked: {self.problem}" if self.observed is None else f"broken by {self.observed}"
+        counted = (
+            f"could not be checked: {printable(self.problem)}"
+            if self.observed is None
+            else f"broken by {self.observed}"
+        )
         lines = [f"{self.suite}, {self.expectation} ({self.sentence}): {'holds' if self.success else counted}"]
         lines += [f"    {', '.join(f'{k}={_shown(v)}' for k, v in row.items())}" for row in self.examples]
         return "\n".join(lines)
@@ -64,7 +68,11 @@ class Checked:
         return cls(written["suite"], tuple(findings), written["validation"])
 
 
-class GateError(NightjarError):
+class VerdictError(NightjarError):
+    """What was checked does not hold, and would not hold if it were checked again: a person has to look."""
+
+
+class GateError(VerdictError):
     """What was checked must not be published. `findings` are the critical expectations that do not hold."""
 
     def __init__(self, findings: Iterable[Finding], *, remedy: str) -> None:
@@ -87,4 +95,5 @@ def refuse(checked: Iterable[Checked], *, remedy: str = "The staged data stays w
 
 
 def _shown(value: str | None) -> str:
-    return "NULL" if value is None else value
+    # An event's text may hold line breaks and escape sequences, and this goes to logs and terminals.
+    return "NULL" if value is None else printable(value)

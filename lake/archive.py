@@ -4,7 +4,14 @@ How it works: one Structured Streaming query reads all topics from where its che
 Each of its batches is added to each table under the batch's number, which Delta adds only once, so that a batch that is
 repeated after a crash repeats nothing. Only committed records are read: corrections are published in transactions.
 
+Before it asks where the topics end, the archive sends a record of its own to the job-progress topic. The time that the
+broker gives that record is how far a completed run has come: every record that arrived earlier is in the lake. The
+table `archives` keeps it, so that nobody has to ask the clock of a host whether a day is complete.
+
 What it does not do: drop duplicates or judge lateness; the tables hold what came.
+
+Known limitation: a record that its producer keeps in an open transaction while the archive runs arrives, by its time
+stamp, before the time that is noted, and comes to the lake with a later run.
 """
 
 from __future__ import annotations
@@ -15,17 +22,23 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import kafka.errors
+import polars as pl
 import structlog
+from kafka import KafkaProducer
 
 from lake import delta
 from lake.config import LakeConfig, LakeError
 from lake.events import typed
+from lake.reading import scan
 from lake.records import JsonReader
 from lake.stream_state import refuse_other_fields
 from lake.tables import (
     ALERTS,
+    ARCHIVES,
     COORDINATES,
     CORRECTIONS,
     LATE_EVENTS,
@@ -39,6 +52,7 @@ from lake.tables import (
     Table,
     events_table,
 )
+from rules.timestamps import from_microseconds, iso_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,13 +61,20 @@ _log = structlog.get_logger(__name__)
 
 _CHECKPOINT = "_archive"
 _WRITES_AT_ONCE = 3
+# Brokers stamp records each by its own clock, and a record is stamped a moment before it can be read.
+_MARGIN = 2_000_000
+_SEND_SECONDS = 30
+# What a topic that takes its time stamps from producers would answer with.
+_NO_TIME_MS = 1
 
 
 @dataclass(frozen=True)
 class Archived:
-    """What one run of the archive brought: rows by table, and how long it took (s)."""
+    """What one run of the archive brought: rows by table, and how long it took (s). until: every record that arrived
+    before it is in the lake, µs."""
 
     seconds: float
+    until: int
     rows: Counter[str] = field(default_factory=Counter)
 
 
@@ -65,7 +86,7 @@ def make_tables(session: SparkSession, config: LakeConfig) -> None:
     """
     for stream in config.streams.values():
         refuse_other_fields(config.root, stream)
-    results = [VIOLATIONS, RECONCILIATION, CORRECTIONS, RUNS]
+    results = [VIOLATIONS, RECONCILIATION, CORRECTIONS, RUNS, ARCHIVES]
     tables = [*map(events_table, config.streams.values()), *_of_topics(config).values(), *results]
     with ThreadPoolExecutor(_WRITES_AT_ONCE) as pool:
         list(pool.map(lambda table: delta.make(session, config.root, table), tables))
@@ -83,7 +104,8 @@ def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: boo
 
     began = time.monotonic()
     make_tables(session, config)
-    done = Archived(0)
+    until = _sent_mark(config)
+    rows: Counter[str] = Counter()
     topics = [*(stream.topic for stream in config.streams.values()), *_of_topics(config)]
     try:
         reader = session.readStream.format("kafka").options(**config.spark_kafka)
@@ -96,14 +118,70 @@ def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: boo
             .option("failOnDataLoss", str(not leave_out_deleted).lower())
             .load()
         )
-        writer = records.writeStream.foreachBatch(lambda batch, number: _add(config, batch, number, done.rows))
+        writer = records.writeStream.foreachBatch(lambda batch, number: _add(config, batch, number, rows))
         writer = writer.option("checkpointLocation", str(config.root / _CHECKPOINT))
         writer.trigger(availableNow=True).start().awaitTermination()
     except (StreamingQueryException, PySparkException) as failure:
         raise _told(str(failure), config) from failure
-    archived = Archived(round(time.monotonic() - began, 2), done.rows)
-    _log.info("archived", seconds=archived.seconds, **archived.rows)
+    _note(session, config, until, rows)
+    archived = Archived(round(time.monotonic() - began, 2), until, rows)
+    _log.info("archived", seconds=archived.seconds, until=iso_text(until), **rows)
     return archived
+
+
+def archived_until(config: LakeConfig) -> int | None:
+    """Every record that arrived before it (µs, by the broker's time stamps) is in the lake; None: that is not known."""
+    if not delta.exists(config.root, ARCHIVES):
+        return None
+    until: int | None = scan(config.root, ARCHIVES).select(pl.col("until").dt.epoch("us").max()).collect().item()
+    return until
+
+
+def query_id(config: LakeConfig) -> str:
+    """The id of the archive's query: another for each lake, and another where its checkpoint was removed.
+
+    Raises:
+        LakeError: the archive has never run.
+    """
+    file = config.root / _CHECKPOINT / "metadata"
+    try:
+        return str(json.loads(file.read_text())["id"])
+    except OSError:
+        raise LakeError("the archive has never run", where=str(config.root), remedy="Run `nightjar archive`") from None
+
+
+def _sent_mark(config: LakeConfig) -> int:
+    """Send the archive's own record; the broker's time of it (µs), less the margin."""
+    topic = config.topics.job_progress
+    try:
+        producer = KafkaProducer(
+            acks="all", allow_auto_create_topics=False, max_block_ms=_SEND_SECONDS * 1000, **config.python_kafka
+        )
+        try:
+            value = json.dumps({"kind": "archive"}).encode()
+            sent = producer.send(topic, value, key=b"archive", timestamp_ms=_NO_TIME_MS).get(_SEND_SECONDS)
+        finally:
+            producer.close(_SEND_SECONDS)
+    except kafka.errors.KafkaError as failure:
+        raise LakeError(
+            f"the archive's own record could not be sent: {failure or type(failure).__name__}",
+            where=f"topic {topic}",
+            remedy="Check that Kafka answers, that the topic exists (`nightjar up` creates it), and that the archive "
+            "may write to it",
+        ) from failure
+    if sent.timestamp == _NO_TIME_MS:
+        raise LakeError(
+            "its time stamps are the producers', so they do not show how far the archive has come",
+            where=f"topic {topic}",
+            remedy="Set message.timestamp.type to LogAppendTime",
+        )
+    return int(sent.timestamp) * 1000 - _MARGIN
+
+
+def _note(session: SparkSession, config: LakeConfig, until: int, rows: Counter[str]) -> None:
+    row = (datetime.now(UTC), from_microseconds(until), json.dumps(rows))
+    noted = session.createDataFrame([row], ARCHIVES.schema)
+    delta.append(noted, config.root, ARCHIVES, f"{_writer(config)}-until", until)
 
 
 def _told(failure: str, config: LakeConfig) -> LakeError:
@@ -174,5 +252,4 @@ def _append(rows: DataFrame, config: LakeConfig, table: Table, number: int) -> N
 
 def _writer(config: LakeConfig) -> str:
     """The query's name for good: a checkpoint that was made anew counts its batches from 0 again."""
-    metadata = json.loads((config.root / _CHECKPOINT / "metadata").read_text())
-    return f"archive-{metadata['id']}"
+    return f"archive-{query_id(config)}"

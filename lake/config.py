@@ -19,8 +19,9 @@ class LakeError(NightjarError):
 class LakeConfig:
     """Where the lake is and what fills it.
 
-    root: the folder of all tables. streams: by name. spark_kafka: what Spark's Kafka client is given, under its names.
-    jars: those that pyspark does not ship. max_offsets_per_batch: most records the archive holds at once.
+    root: the folder of all tables. streams: by name. spark_kafka, python_kafka: what every Kafka client is given, under
+    Spark's (`kafka.…`) and kafka-python's names. jars: those that pyspark does not ship. max_offsets_per_batch: most
+    records the archive holds at once.
     """
 
     root: Path
@@ -31,3 +32,4 @@ class LakeConfig:
     master: str = "local[*,4]"
     driver_memory: str = "2g"
     max_offsets_per_batch: int = 2_000_000
+    python_kafka: Mapping[str, object] = field(default_factory=dict, repr=False)

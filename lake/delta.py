@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, Field
@@ -93,15 +95,47 @@ class File:
     rows: int
 
 
-def files_since(root: Path, table: Table, day: date, at: int) -> list[File]:
-    """The files of the version `at` with rows of this arrival date or later, as the table's log has them."""
+# The log has times to the millisecond, cut off.
+_STATISTICS_STEP = 1000
+
+
+def files_within(
+    root: Path, table: Table, at: int, *, instant: str, spans: Sequence[tuple[int, int]], arrived: date | None = None
+) -> list[File]:
+    """The files of the version `at` that may have rows whose `instant` (a timestamp column) is in one of the spans.
+
+    spans: µs, both ends included. Chosen by the least and greatest value that the table's log has of each file; a file
+    without them may have any. arrived: files of earlier arrival dates are left out.
+    """
     place = folder(root, table)
-    found = pa.table(DeltaTable(place, version=at).get_add_actions(flatten=True))
-    if not found.num_rows:
+    found = pl.DataFrame(pa.table(DeltaTable(place, version=at).get_add_actions(flatten=True)))
+    if not found.height:
         return []
-    wanted = found.filter(pc.greater_equal(found.column("partition.arrival_date"), pa.scalar(day)))
-    columns = (wanted.column(name).to_pylist() for name in ("path", "num_records"))
-    return [File(f"{place}/{unquote(path)}", rows or 0) for path, rows in sorted(zip(*columns, strict=True))]
+    least, greatest = (_microseconds(found, f"{bound}.{instant}") for bound in ("min", "max"))
+    near = ((least <= hi) & (greatest + _STATISTICS_STEP > lo) for lo, hi in spans)
+    wanted = pl.any_horizontal(pl.lit(value=False), *near).fill_null(value=True)
+    if arrived is not None:
+        wanted &= pl.col("partition.arrival_date") >= arrived
+    rows = found.filter(wanted).sort("path").select("path", pl.col("num_records").fill_null(0)).iter_rows()
+    return [File(f"{place}/{unquote(path)}", count) for path, count in rows]
+
+
+def _microseconds(log: pl.DataFrame, name: str) -> pl.Expr:
+    return pl.col(name).dt.epoch("us") if name in log.columns else pl.lit(None, pl.Int64)
+
+
+def earliest_by_day(root: Path, table: Table, column: str) -> dict[date, int | None]:
+    """The arrival dates of which the newest version has rows, and the least value (µs) of a timestamp column there.
+
+    As the table's log has them: None where it has no value of the column.
+    """
+    found = pa.table(DeltaTable(folder(root, table)).get_add_actions(flatten=True))
+    least = f"min.{column}"
+    if least not in found.column_names:
+        return dict.fromkeys(pc.unique(found.column("partition.arrival_date")).to_pylist())
+    grouped = found.group_by("partition.arrival_date").aggregate([(least, "min")])
+    values = grouped.column(f"{least}_min").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    return dict(zip(grouped.column("partition.arrival_date").to_pylist(), values, strict=True))
 
 
 def read(session: SparkSession, root: Path, table: Table, at: int | None = None) -> DataFrame:

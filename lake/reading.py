@@ -35,6 +35,8 @@ def scan_files(table: Table, files: Iterable[delta.File]) -> pl.LazyFrame:
     """The rows of some of the table's files, without the columns that it is partitioned by."""
     inside = {name: kind for name, kind in columns(table).items() if name not in table.partitioned_by}
     paths = [file.path for file in files]
+    if not paths:
+        return pl.LazyFrame(schema=inside)
     return pl.scan_parquet(paths, schema=inside, missing_columns="insert", extra_columns="ignore")
 
 

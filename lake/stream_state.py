@@ -5,7 +5,6 @@ Everything is read without Spark, a day of arrivals at a time, so that what is h
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator, Mapping
 from functools import reduce
@@ -15,6 +14,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import structlog
 
 from lake.config import LakeError
 from lake.delta import exists, folder, schema
@@ -28,12 +28,10 @@ from streaming.initial import ROUTED_BY
 from streaming.rulebook import WHOLE_STREAM, Record, Route, RuleBook
 from streaming.wire import PRIMARY, events_schema
 
+_log = structlog.get_logger(__name__)
+
 # Columns of RULE_STATUS that make an answer, as the record on the topic has them.
 _ANSWER = ("status", "rule_id", "rule_version", "effective", "reasons", "message", "route")
-
-_INT64 = 1 << 63
-# Of a day's 86,400 reports the last is nearly always the one.
-_LOOKED_AT = 1000
 
 # Partition to the first offset and the one after the last.
 Ranges = Mapping[int, tuple[int, int]]
@@ -48,24 +46,38 @@ def consumed(root: Path, at: int | None = None) -> dict[str, dict[int, int]]:
     return _reported(root, "consumed", at)
 
 
+def began(root: Path, at: int | None = None) -> dict[str, dict[int, int]]:
+    """Topic -> partition -> the offset of the first record that the stream's state can hold, as it last reported."""
+    return _reported(root, "began", at)
+
+
 def _reported(root: Path, name: str, at: int | None) -> dict[str, dict[int, int]]:
-    """The last offsets that a column of PROGRESS holds."""
-    reports = scan(root, PROGRESS, at).filter(pl.col(name).is_not_null()).sort("offset", descending=True).select(name)
-    for first in itertools.count(0, _LOOKED_AT):
-        texts = reports.slice(first, _LOOKED_AT).collect().to_series().to_list()
-        found = next((read for read in map(_offsets, texts) if read is not None), None)
-        if found is not None or not texts:
-            break
-    return found or {}
+    """The newest offsets under this name. Anybody may write to a topic: what has another shape is skipped."""
+    progress = scan(root, PROGRESS, at)
+    if name not in progress.collect_schema():
+        return {}
+    reported = progress.filter(pl.col(name).is_not_null()).sort("arrival_time", "offset").select(name)
+    wanted = 10
+    while True:
+        newest = reported.tail(wanted).collect().to_series().to_list()
+        for number, text in enumerate(reversed(newest)):
+            if (offsets := _offsets(text)) is not None:
+                if number:
+                    _log.warning("records of progress have no offsets of partitions", column=name, skipped=number)
+                return offsets
+        if len(newest) < wanted:
+            return {}
+        wanted *= 100
 
 
 def _offsets(text: str) -> dict[str, dict[int, int]] | None:
     try:
-        read = {topic: {int(p): offset for p, offset in of.items()} for topic, of in json.loads(text).items()}
-    except (ValueError, TypeError, AttributeError, RecursionError):
+        read = json.loads(text)
+        offsets = {topic: {int(number): offset for number, offset in of.items()} for topic, of in read.items()}
+    except (ValueError, AttributeError, RecursionError):
         return None
-    known = [type(offset) is int and 0 <= offset < _INT64 for of in read.values() for offset in of.values()]
-    return read if all(known) else None
+    given = [offset for of in offsets.values() for offset in of.values()]
+    return offsets if all(type(offset) is int and 0 <= offset < 1 << 63 for offset in given) else None
 
 
 def answers(root: Path, at: int | None = None) -> list[Record]:
@@ -129,7 +141,12 @@ def announced(root: Path, stream: Stream, book: RuleBook, route: Route, since: i
     alerts = scan(root, ALERTS).filter(
         pl.col("stream") == stream.name, pl.col("event_time") >= from_microseconds(max(since, MIN_TIMESTAMP))
     )
-    last = alerts.collect().sort("revision").unique("alert_id", keep="last", maintain_order=True)
+    # of equal revisions the backfill's counts, as everywhere
+    last = (
+        alerts.collect()
+        .sort("revision", pl.col("source") == "backfill")
+        .unique("alert_id", keep="last", maintain_order=True)
+    )
     mine = [row for row in last.to_dicts() if (row["rule_id"], row["rule_version"]) in versions]
     entries = [
         row

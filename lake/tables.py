@@ -87,11 +87,15 @@ ALERTS = Table(
     },
     ("arrival_date",),
 )  # fmt: skip
+# record_partition and record_offset: where the late record stood on its stream's topic.
 LATE_EVENTS = Table(
     "late_events",
-    {"stream": "string", "event_id": "string", "event_time": "timestamp", "event": "string", **_UNREADABLE},
+    {
+        "stream": "string", "event_id": "string", "event_time": "timestamp", "record_partition": "bigint",
+        "record_offset": "bigint", "event": "string", **_UNREADABLE,
+    },
     ("arrival_date",),
-)
+)  # fmt: skip
 QUARANTINE = Table(
     "quarantine",
     {
@@ -111,8 +115,13 @@ RULE_STATUS = Table(
 )  # fmt: skip
 # Rule messages as they were published, for whoever looks into what happened.
 RULES = Table("rules", {"value": "binary", **COORDINATES})
-# How far the stream had come: consumed is JSON, topic to partition to the offset after the last record of a batch.
-PROGRESS = Table("job_progress", {"state": "string", "consumed": "string", **_UNREADABLE}, ("arrival_date",))
+# How far the stream had come: consumed is JSON, topic to partition to the offset after the last record of a batch;
+# began the same, to the offset of the first record that its state can hold.
+PROGRESS = Table(
+    "job_progress",
+    {"state": "string", "consumed": "string", "began": "string", **_UNREADABLE},
+    ("arrival_date",),
+)
 
 _CONTENT = {
     "alert_id": "string", "rule_id": "string", "rule_version": "bigint", "rule_state": "string", "stream": "string",
@@ -136,7 +145,11 @@ CORRECTIONS = Table(
     {"day": "date", "run_id": "string", "revision": "bigint", "kind": "string", "cause": "string", **_CONTENT},
     ("day",),
 )
-# A run's manifest: versions, rules, counts and seconds are JSON objects.
+# A completed run of the archive. until: every record that arrived before it, by the broker's time stamps, is in the
+# lake; rows: JSON, records by table.
+ARCHIVES = Table("archives", {"finished_at": "timestamp", "until": "timestamp", "rows": "string"})
+# A run's manifest: versions, rules, counts and seconds are JSON objects; failure: of a failed run why it failed, of a
+# finished one which alerts were held back.
 RUNS = Table(
     "runs",
     {

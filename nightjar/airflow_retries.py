@@ -4,17 +4,18 @@ import re
 
 from airflow.sdk import RetryDecision, RetryPolicy
 
-# As the Spark provider's hook ends a task; a program that found what it checked not to hold exits with 1.
+from nightjar.submission import VERDICT
+
+# As the Spark provider's hook ends a task.
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)\b")
-_DOES_NOT_HOLD = 1
 
 
 class FinalVerdict(RetryPolicy):
-    """For a task that checks pinned data: once it has said no, it says no again; anything else is tried again."""
+    """What a stage refuses it refuses again, until somebody has looked; anything else is tried again."""
 
     def evaluate(self, exception: BaseException, *_: object, **__: object) -> RetryDecision:
-        """Fail at once where the program ran and what it checked did not hold."""
+        """Fail at once where the program ran to its end and refused."""
         found = _EXIT_CODE.search(str(exception))
-        if found and int(found[1]) == _DOES_NOT_HOLD:
+        if found and int(found[1]) == VERDICT:
             return RetryDecision.fail("what it checked does not hold, and would not the next time")
         return RetryDecision.default()

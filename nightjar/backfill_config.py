@@ -20,4 +20,6 @@ def backfill_config(settings: Settings, streams: Mapping[str, Stream]) -> Backfi
         lake=lake_config(settings, streams),
         python_kafka=python_options(settings),
         arrival=settings.arrival,
+        staging_retention=settings.staging_retention,
+        pending_days=settings.pending_days,
     )

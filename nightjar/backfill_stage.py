@@ -1,12 +1,16 @@
 """One stage of a backfill's run: the program that Airflow hands to spark-submit."""
 
 import sys
+import traceback
 from typing import Annotated
 
+import structlog
 import typer
 
-from backfill.run import STAGES, Run
-from expectations.findings import GateError
+from backfill.config import BackfillConfig, Request
+from backfill.pending import pending_days
+from backfill.run import STAGES, Run, run_all
+from expectations.findings import VerdictError
 from lake.session import open_session
 from nightjar import logs
 from nightjar.backfill_config import backfill_config
@@ -14,12 +18,17 @@ from nightjar.backfill_requests import days_of, request_of
 from nightjar.console import show_error
 from nightjar.settings import load_settings
 from nightjar.sole import sole_writer
-from rules.errors import NightjarError
+from nightjar.submission import PENDING, VERDICT
+from rules.errors import NightjarError, printable, shortened
 from rules.streams import load_streams
+
+_log = structlog.get_logger(__name__)
+
+_FAILED = 2
 
 
 def main(
-    stage: Annotated[str, typer.Argument(help=f"One of {', '.join(STAGES)}.")],
+    stage: Annotated[str, typer.Argument(help=f"One of {', '.join(STAGES)}; or {PENDING}: the pending days before.")],
     run_id: Annotated[str, typer.Option(help="Names the run's staged folder: the same for all its stages.")],
     day: Annotated[str, typer.Option(help="The day (UTC).")],
     rules: Annotated[str, typer.Option(help="Ids, with commas. Empty: all.")] = "",
@@ -27,7 +36,10 @@ def main(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing but staged data.")] = False,
     publish: Annotated[bool, typer.Option(help="Put corrections on Kafka.")] = True,
 ) -> None:
-    """Run one stage. Exit code 1: what it checked does not hold; 2: it failed; with one message in either case."""
+    """Run one stage. Exit code 3: what it checked does not hold, and would not the next time; 2: it failed.
+
+    The last lines on standard error say what is wrong; the traceback of a crash is in the log before them.
+    """
     try:
         settings = load_settings()
         streams = load_streams(settings.streams)
@@ -37,17 +49,51 @@ def main(
         request = request_of(
             wanted, streams, run_id=run_id, rules=rules, groups=groups, dry_run=dry_run, publish=publish
         )
-        if stage not in STAGES:
-            raise NightjarError("is no stage", where=stage, remedy=f"Stages are {', '.join(STAGES)}")
+        if stage not in (*STAGES, PENDING):
+            raise NightjarError("unknown stage", where=stage, remedy=f"Stages are {', '.join(STAGES)} and {PENDING}")
         with sole_writer(config.lake.root):
-            session = open_session(config.lake)
-            try:
-                Run(session, config, request).do(stage)
-            finally:
-                session.stop()
+            _pending(config, request) if stage == PENDING else _one(config, request, stage)
     except NightjarError as error:
         show_error(error)
-        sys.exit(1 if isinstance(error, GateError) else 2)
+        sys.exit(VERDICT if isinstance(error, VerdictError) else _FAILED)
+    except Exception as crash:  # noqa: BLE001  whoever is on call reads one line, and the exit code is not 1
+        _log.error("the stage has crashed", stage=stage, traceback=traceback.format_exc())
+        show_error(NightjarError(_in_a_line(crash)))
+        sys.exit(_FAILED)
+
+
+def _one(config: BackfillConfig, request: Request, stage: str) -> None:
+    session = open_session(config.lake)
+    try:
+        Run(session, config, request).do(stage)
+    finally:
+        session.stop()
+    if stage == "publish":
+        for day in pending_days(config):
+            _log.warning("a day is pending", day=str(day.day), why=day.why)
+
+
+def _pending(config: BackfillConfig, before: Request) -> None:
+    """Run the pending days before the request's; a verdict about one does not stop the others."""
+    days = [found.day for found in pending_days(config, before=before.day)]
+    if not days:
+        return
+    requests = [request_of(day, config.streams, run_id=f"{before.run_id}-{day}") for day in days]
+    session = open_session(config.lake)
+    try:
+        verdicts = [ended.verdict for ended in run_all(session, config, requests, archived=True) if ended.verdict]
+    finally:
+        session.stop()
+    if verdicts:
+        raise VerdictError(
+            "\n".join([f"{len(verdicts)} of {len(days)} pending days need a person", *map(str, verdicts)])
+        )
+
+
+def _in_a_line(crash: Exception) -> str:
+    """What is known of the cause, without the frames of Python and of the JVM."""
+    said = " ".join(line.strip() for line in str(crash).partition("\n\tat ")[0].splitlines())
+    return f"{type(crash).__name__}: {shortened(printable(said), 1000)}"
 
 
 if __name__ == "__main__":

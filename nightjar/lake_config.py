@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from lake.config import LakeConfig
 from nightjar.jars import jars
 from nightjar.job_config import topics
-from nightjar.kafka_clients import spark_options
+from nightjar.kafka_clients import python_options, spark_options
 from nightjar.settings import Settings
 from rules.streams import Stream
 
@@ -15,6 +15,7 @@ def lake_config(settings: Settings, streams: Mapping[str, Stream]) -> LakeConfig
 
     Raises:
         JarsError: Spark's jars have not been resolved.
+        SettingsError: a security setting that one of the Kafka clients cannot honour.
     """
     return LakeConfig(
         root=settings.lake.resolve(),
@@ -24,4 +25,5 @@ def lake_config(settings: Settings, streams: Mapping[str, Stream]) -> LakeConfig
         topics=topics(settings),
         master=settings.spark_master,
         driver_memory=settings.driver_memory,
+        python_kafka=python_options(settings),
     )

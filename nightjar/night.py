@@ -1,7 +1,6 @@
 """What the night would put right after a case: the backfill's own functions over the case's events, without a lake."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -9,16 +8,19 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from backfill.causes import Cause, Published, Witness
+from backfill.causes import CONFLICTS, Witness
+from backfill.histories import Published
 from backfill.publication import correction_record
 from backfill.reconciliation import Outcome, corrections, reconcile
 from backfill.scope import group_bys
 from rules.engine.records import ALERT_SCHEMA
+from rules.engine.store import LATE
 from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
 from rules.truth import VIOLATION_SCHEMA, Truth
 from rules.versions import RuleSet
 
+_VERSION = ["rule_id", "rule_version"]
 _SAID = pa.schema([*ALERT_SCHEMA, ("source", pa.string()), ("cause", pa.string())])
 
 
@@ -29,21 +31,20 @@ def corrections_of(
     events: Mapping[str, pa.Table],
     alerts: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """The records that would have to be said so that the highest revision of each alert is the truth, with causes.
+    """The records that would have to be published so that the highest revision of each alert is the truth, with causes.
 
     arrivals: rule id and version to the arrival of its message, and the stream's horizon then (both µs). events: by
-    stream its fields, arrival_time, partition (0) and offset of all that can be used, duplicates too. alerts: the
-    stream's records.
+    stream its fields, arrival_time, partition (0) and offset of all that can be used, duplicates too, and whether the
+    stream reported it as `late`. alerts: the stream's records.
     """
-    tables = [Truth(streams[name], ruleset, table).violations() for name, table in events.items()]
+    tables = [Truth(streams[name], ruleset, table.drop_columns(LATE)).violations() for name, table in events.items()]
     truth = pl.DataFrame(pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *tables]))
     said = pl.DataFrame(pa.Table.from_pylist([_row(alert) for alert in alerts], _SAID))
     differing = reconcile(truth, said).filter(pl.col("outcome") != Outcome.MATCHED.value)
     if not differing.height:
         return []
     published = {version: Published(*arrived) for version, arrived in arrivals.items()}
-    found = dict(_causes(streams, ruleset, published, events, differing))
-    causes = pl.DataFrame({"alert_id": list(found), "cause": [cause.value for cause in found.values()]})
+    causes = pl.concat(_causes(streams, ruleset, published, events, differing))
     records = [correction_record(row, MIN_TIMESTAMP) for row in corrections(truth, said, causes).iter_rows(named=True)]
     return [{name: value for name, value in record.items() if name != "emitted_at"} for record in records]
 
@@ -60,23 +61,19 @@ def _causes(
     published: Mapping[tuple[str, int], Published],
     events: Mapping[str, pa.Table],
     differing: pl.DataFrame,
-) -> Iterator[tuple[str, Cause]]:
-    grouped = {(v.rule.id, v.version): v.rule.group_by for v in ruleset.versions}
-    about: dict[tuple[str, tuple[str, ...]], list[dict[str, Any]]] = defaultdict(list)
-    for row in differing.with_columns(pl.col("event_time").dt.epoch("us")).to_dicts():
-        about[row["stream"], grouped[row["rule_id"], row["rule_version"]]].append(row)
-    for (name, fields), rows in about.items():
-        stream, of_stream = streams[name], ruleset.of_stream(name)
-        group_by = next(g for g in group_bys(stream, of_stream, MIN_TIMESTAMP, {}) if g.fields == fields)
-        witness = Witness(
-            stream, of_stream, group_by, events[name],
-            published=published, consumed={0: MAX_TIMESTAMP}, conflicting=_conflicting(stream, events[name]),
-        )  # fmt: skip
-        yield from ((row["alert_id"], witness.cause(row)) for row in rows)
-
-
-def _conflicting(stream: Stream, events: pa.Table) -> frozenset[str]:
-    """The event ids that name two different events."""
-    distinct = pl.DataFrame(events.select([*stream.fields])).unique()
-    counted = distinct.group_by(stream.event_id).len().filter(pl.col("len") > 1)
-    return frozenset(counted.get_column(stream.event_id))
+) -> Iterator[pl.DataFrame]:
+    for (name,), of_stream in differing.partition_by("stream", as_dict=True).items():
+        stream, rules = streams[name], ruleset.of_stream(name)
+        grouped = {(v.rule.id, v.version): v.rule.group_by for v in rules.versions}
+        rows = pl.DataFrame(events[name])
+        content = pl.struct(*stream.fields).n_unique().over(stream.event_id) > 1
+        table = events[name].append_column(CONFLICTS, rows.select(content).to_series().to_arrow())
+        skew = stream.max_future_skew
+        for group_by in group_bys(rules.versions, published, MIN_TIMESTAMP, MAX_TIMESTAMP, {}, skew):
+            mine = of_stream.filter([grouped[of] == group_by.fields for of in of_stream.select(_VERSION).iter_rows()])
+            if not mine.height:
+                continue
+            witness = Witness(
+                stream, rules, group_by, table, published=published, consumed={0: MAX_TIMESTAMP}, began={}
+            )  # fmt: skip
+            yield witness.causes(mine)

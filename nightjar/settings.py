@@ -165,6 +165,14 @@ class Settings(BaseSettings):
         50_000_000,
         description="Most events one rule may retain, by an estimate: events a day of its stream x its widest window.",
     )
+    staging_retention: Duration = Field(
+        "7d",
+        description="How long the staged folder of a finished backfill is kept; that of a failed one is kept at least "
+        "until its day has been run again.",
+    )
+    pending_days: PositiveInt = Field(
+        31, description="How many days back days without a finished backfill, or with newer rules, are looked for."
+    )
     airflow_port: Port = Field(8080, description="Port of the local Airflow. 0: any free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="The least level that is logged."

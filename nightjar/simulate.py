@@ -10,7 +10,7 @@ import pyarrow as pa
 from nightjar.cases import Case, Outcome, Step
 from rules.engine import Delta, Engine, Failure
 from rules.engine.records import json_objects, jsonable
-from rules.engine.store import ARRIVAL
+from rules.engine.store import ARRIVAL, LATE
 from rules.events import Rejection, check_skew, parse_event
 from rules.publication import Answer, Status, publish
 from rules.streams import Stream
@@ -120,11 +120,14 @@ class _Host:
         """What the backfill would have to say, given all that arrived."""
         from nightjar.night import corrections_of  # takes half a second to import
 
-        events = {}
+        events, late = {}, {(row["stream"], row["event_id"], row["event_time"]) for row in self.outcome.late}
         for name, taken in self.taken.items():
             if taken and self.ruleset.of_stream(name).versions:
-                table = _table(self.case.streams[name], taken).append_column("partition", pa.array([0] * len(taken)))
-                events[name] = table.append_column("offset", pa.array(range(len(taken))))
+                stream = self.case.streams[name]
+                table = _table(stream, taken).append_column("partition", pa.array([0] * len(taken)))
+                table = table.append_column("offset", pa.array(range(len(taken))))
+                named = ((name, row[stream.event_id], iso_text(row[stream.event_time])) for row in taken)
+                events[name] = table.append_column(LATE, pa.array([each in late for each in named]))
         return corrections_of(self.case.streams, self.ruleset, self.published, events, self.outcome.alerts)
 
     def fail(self, failure: Failure, at: int) -> None:

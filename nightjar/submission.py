@@ -16,10 +16,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rules.errors import NightjarError
+from rules.lateness import largest_allowed_lateness
 
 STAGES = ("archive", "evaluate", "gate", "reconcile", "publish")
 
+# The program's other task: it runs the days before the run's own that still need it.
+PENDING = "pending"
+
 APPLICATION = Path(__file__).with_name("backfill_stage.py")
+
+# The program's exit code where it refuses: 1 is what any crash of Python, and 2 what an error ends with.
+VERDICT = 3
 
 # This environment's own Spark and Python, whatever PATH and SPARK_HOME say.
 SPARK_HOME = str(Path(find_spec("pyspark").origin).parent)
@@ -29,9 +36,10 @@ SPARK_ENVIRONMENT = {"SPARK_HOME": SPARK_HOME, "PYSPARK_PYTHON": sys.executable}
 # The lake has one writer: whatever works on it takes the one slot of this pool.
 LAKE_POOL = "nightjar_lake"
 
-# A day is run when the next one is half an hour old: by then the shipped streams' allowed lateness (10 min) has passed.
-SCHEDULE = "30 0 * * *"
-_DAY_AND_DELAY = timedelta(days=1, minutes=30)
+# A day is run so long after its last event may have arrived.
+_MARGIN = timedelta(minutes=30)
+_DAY = timedelta(days=1)
+_MINUTE = timedelta(minutes=1)
 
 # What the form accepts. Values of groups are ids: no spaces, and neither `,` nor `;`, which separate them.
 RULE_ID = r"^[a-z0-9][a-z0-9._-]{0,99}$"
@@ -50,7 +58,27 @@ class DagRun(Protocol):
 
     run_id: str
     run_after: datetime
-    data_interval_start: datetime | None
+    data_interval_end: datetime | None
+
+
+def delay() -> timedelta:
+    """From the end of a day to its run: the largest allowed lateness of the declared streams, and half an hour.
+
+    In whole minutes, as a schedule has them.
+
+    Raises:
+        NightjarError: the settings or the stream declarations cannot be read.
+    """
+    from nightjar.settings import load_settings
+
+    lateness = timedelta(microseconds=largest_allowed_lateness(load_settings().streams))
+    return -(-(lateness + _MARGIN) // _MINUTE) * _MINUTE
+
+
+def schedule() -> str:
+    """When a night begins (UTC), as cron writes it: once a day, at the delay's time of day."""
+    minutes = delay() % _DAY // _MINUTE
+    return f"{minutes % 60} {minutes // 60} * * *"
 
 
 def stage_arguments(stage: str, dag_run: DagRun, params: Mapping[str, Any]) -> list[str]:
@@ -61,13 +89,8 @@ def stage_arguments(stage: str, dag_run: DagRun, params: Mapping[str, Any]) -> l
     Raises:
         SubmissionError: a value that does not match its pattern.
     """
-    arguments = [
-        stage,
-        "--run-id",
-        run_folder(dag_run.run_id),
-        "--day",
-        run_day(dag_run, params.get("day")).isoformat(),
-    ]
+    day = run_day(dag_run, params.get("day")).isoformat()
+    arguments = [stage, "--run-id", run_folder(dag_run.run_id), "--day", day]
     if rules := _matching("rules", params.get("rules"), RULE_ID):
         arguments += ["--rules", ",".join(rules)]
     if groups := _merged(_matching("groups", params.get("groups"), GROUP)):
@@ -89,16 +112,34 @@ def run_folder(run_id: str) -> str:
 
 
 def run_day(dag_run: DagRun, asked: str | None = None) -> date:
-    """The day (UTC) a DAG run is about: the one asked for, else that on which its data interval starts.
+    """The day (UTC) a DAG run is about: the one asked for, else the last whose run was due when its interval ended.
 
-    A run triggered without a logical date has no interval; it is about the last day whose run is due.
+    A run triggered without a logical date has no interval; what counts is when it is to run.
     """
     if asked is None:
-        return (dag_run.data_interval_start or dag_run.run_after - _DAY_AND_DELAY).date()
+        return ((dag_run.data_interval_end or dag_run.run_after) - delay() - _DAY).date()
     try:
         return date.fromisoformat(*_matching("day", [asked], DAY))
     except ValueError:
         raise SubmissionError("is no day of the calendar", where=f"day {asked!r}", remedy="Write YYYY-MM-DD") from None
+
+
+def pending(dag_run: DagRun, params: Mapping[str, Any]) -> list[str]:
+    """The pending days before a DAG run's own, with the reasons: none where the form asks for anything in particular.
+
+    Raises:
+        NightjarError: a setting, a declaration or the lake cannot be read.
+    """
+    if any(params.get(name) for name in ("day", "rules", "groups", "dry_run")) or not params.get("publish", True):
+        return []
+    from backfill.pending import pending_days
+    from nightjar.backfill_config import backfill_config
+    from nightjar.settings import load_settings
+    from rules.streams import load_streams
+
+    settings = load_settings()
+    config = backfill_config(settings, load_streams(settings.streams))
+    return [str(found) for found in pending_days(config, before=run_day(dag_run))]
 
 
 def spark_conf() -> dict[str, str]:

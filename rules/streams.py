@@ -14,12 +14,10 @@ import pyarrow as pa
 
 from rules.durations import parse_duration
 from rules.errors import DeclarationError, NightjarError
+from rules.lateness import DEFAULT_ALLOWED_LATENESS, SHIPPED
 from rules.names import did_you_mean, is_usable_name
 from rules.types import FieldType, Kind
 
-SHIPPED = Path(__file__).with_name("streams.toml")
-
-DEFAULT_ALLOWED_LATENESS = "10m"
 DEFAULT_MAX_FUTURE_SKEW = "1m"
 
 # Columns that travel beside an event's own fields in every batch, or stand beside them in the lake.

@@ -43,5 +43,3 @@ def archive(
     console = result_console()
     for name, count in sorted(done.rows.items()):
         console.print(f"{name:<20} {count:>12,} records")
-    if not done.rows:
-        console.print("nothing new")

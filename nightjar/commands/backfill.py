@@ -1,12 +1,17 @@
 """`nightjar backfill`: a past day evaluated again, compared with what the stream said, and corrected."""
 
-from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from backfill.pending import PendingDay
+    from backfill.run import Ended
+
+
+_LISTED = 5  # days
 
 
 def register(app: typer.Typer) -> None:
@@ -17,23 +22,31 @@ def register(app: typer.Typer) -> None:
 def backfill(
     day: Annotated[str | None, typer.Option(help="The day (UTC), like 2026-11-20.", show_default=False)] = None,
     days: Annotated[str | None, typer.Option(help="Several: 2026-11-01..2026-11-20.", show_default=False)] = None,
+    pending: Annotated[
+        bool, typer.Option("--pending", help="The days that no run has finished, or that newer rules apply to.")
+    ] = False,
     rules: Annotated[str, typer.Option(help="Only these rules: ids, with commas.")] = "",
     groups: Annotated[str, typer.Option(help="Only these groups: customer_id=c1,c2;terminal_id=m7.")] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be corrected, and write nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show what would be corrected, and write nothing. With --pending: show which days."
+        ),
     ] = False,
     publish: Annotated[bool, typer.Option(help="Put the corrections on Kafka.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a day.")] = False,
 ) -> None:
     """Evaluate a finished day again with all that has come, explain every difference to the stream, and correct it.
 
-    Brings the archive up to date first. Run a day as often as you like: what has not changed is not said again. The
-    exit code is 1 where the gate refuses a run, with the expectations that do not hold and rows that break them;
-    nothing of it is published then.
+    Brings the archive up to date first. Run a day as often as you like: what has not changed is not published again.
+    The exit code is 1 where a day needs a person: the gate refused it, and nothing of it is published; or corrections
+    without a known cause were held back, and everything else is published. Either way the other days are run.
     """
+    from backfill.config import BackfillError
     from backfill.gating import docs_folder
-    from backfill.run import STAGES, Run
-    from expectations.findings import GateError
+    from backfill.pending import pending_days
+    from backfill.run import STAGES, run_all
+    from lake.archive import archive
     from lake.session import open_session
     from nightjar import data_dir, logs
     from nightjar.backfill_config import backfill_config
@@ -47,38 +60,69 @@ def backfill(
     settings = load_settings()
     streams = load_streams(settings.streams)
     config = backfill_config(settings, streams)
+    if pending and (day or days or rules or groups):
+        raise BackfillError("takes no days, rules or groups", where="--pending", remedy="Leave them out")
     options: dict[str, Any] = {"rules": rules, "groups": groups, "dry_run": dry_run, "publish": publish}
-    requests = [request_of(wanted, streams, **options) for wanted in days_of(day, days)]
+    requests = [] if pending else [request_of(wanted, streams, **options) for wanted in days_of(day, days)]
     logs.configure("warning")
     data_dir.prepare(settings.data_dir)
+    if pending and dry_run:
+        _list(pending_days(config), as_json=as_json)
+        return
     stages = Stages()
-    found: list[tuple[date, dict[str, Any]]] = []
+    found: list[Ended] = []
     with sole_writer(config.lake.root):
         with stages.stage("Spark", "starting"):
             session = open_session(config.lake)
-        behind = True  # whether Kafka may hold what the lake does not
-        for request in requests:
-            counts: dict[str, Any] = {}
-            for stage, (_, does) in STAGES.items():
-                if stage == "archive" and not behind:
-                    continue
-                with stages.stage(f"{request.day} {stage}", does):
-                    try:
-                        counts |= Run(session, config, request).do(stage)
-                    except GateError as refused:
-                        stages.console.print(str(refused), style="red", markup=False, soft_wrap=True)
-                        raise typer.Exit(1) from None
-            behind = counts["published"] > 0  # a later day's late events may change what this one has corrected
-            found.append((request.day, counts))
+        if pending:
+            with stages.stage("Archive", STAGES["archive"][1]):
+                archive(session, config.lake)
+            requests = [request_of(each.day, streams, publish=publish) for each in pending_days(config)]
+        runs = run_all(
+            session,
+            config,
+            requests,
+            archived=pending,
+            announced=lambda request, stage: stages.stage(f"{request.day} {stage}", STAGES[stage][1]),
+        )
+        for ended in runs:
+            found.append(ended)
+            if ended.verdict is not None:
+                stages.console.print(str(ended.verdict), style="red", soft_wrap=True)
             if as_json:
-                show_json({"day": request.day.isoformat(), "run_id": request.run_id, **counts})
+                show_json(_as_json(ended))
     if not as_json:
         console = result_console()
-        console.print(_table(found, dry_run=dry_run))
+        console.print(_table(found, dry_run=dry_run) if found else "no day is pending")
         console.print(f"data docs: {docs_folder(config.lake.root) / 'site' / 'index.html'}", soft_wrap=True)
+    if not dry_run and (still := pending_days(config)):
+        listed = "; ".join([*map(str, still[:_LISTED]), *(["..."] if len(still) > _LISTED else [])])
+        stages.console.print(
+            f"pending days: {len(still)} ({listed}). `nightjar backfill --pending` runs them",
+            soft_wrap=True,
+        )
+    if any(ended.verdict for ended in found):
+        raise typer.Exit(1)
 
 
-def _table(found: list[tuple[date, dict[str, Any]]], *, dry_run: bool) -> "Table":
+def _list(days: "list[PendingDay]", *, as_json: bool) -> None:
+    from nightjar.console import result_console, show_json
+
+    for found in days:
+        if as_json:
+            show_json({"day": found.day.isoformat(), "why": found.why})
+        else:
+            result_console().print(str(found), soft_wrap=True)
+    if not days and not as_json:
+        result_console().print("no day is pending")
+
+
+def _as_json(ended: "Ended") -> dict[str, Any]:
+    told = {"day": ended.request.day.isoformat(), "run_id": ended.request.run_id, **ended.counts}
+    return told if ended.verdict is None else {**told, "verdict": str(ended.verdict)}
+
+
+def _table(found: "list[Ended]", *, dry_run: bool) -> "Table":
     from rich.table import Table
 
     outcomes = ("matched", "missed", "revised", "retracted")
@@ -88,11 +132,15 @@ def _table(found: list[tuple[date, dict[str, Any]]], *, dry_run: bool) -> "Table
     for title in ("day", "violations", *outcomes):
         table.add_column(title, justify="left" if title == "day" else "right")
     table.add_column("causes")
-    for title in ("corrections", "published"):
+    for title in ("corrections", "held back", "published"):
         table.add_column(title, justify="right")
-    for day, counts in found:
-        causes = ", ".join(f"{name} {count:,}" for name, count in sorted(counts["causes"].items()))
-        told = [f"{counts['outcomes'].get(name, 0):,}" for name in outcomes]
-        corrected = [f"{counts[name]:,}" for name in ("corrections", "published")]
-        table.add_row(f"{day}", f"{counts['violations']:,}", *told, causes, *corrected)
+    for ended in found:
+        counts = ended.counts  # without those of the stages that a refused run did not come to
+        causes = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.get("causes", {}).items()))
+        told = [f"{counts['outcomes'].get(name, 0):,}" if "outcomes" in counts else "" for name in outcomes]
+        numbers = [
+            f"{counts[name]:,}" if name in counts else ""
+            for name in ("violations", "corrections", "held_back", "published")
+        ]
+        table.add_row(f"{ended.request.day}", numbers[0], *told, causes, *numbers[1:])
     return table

@@ -1,19 +1,26 @@
 """Why stream and truth differ, one small history for each cause; what no cause explains is a defect and says so."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from backfill.causes import Cause, Published, Witness
+from backfill.causes import CONFLICTS, Cause, Witness
+from backfill.histories import Published
 from backfill.scope import GroupBy
 from rules.engine.records import alert_id
+from rules.engine.store import ARRIVAL, LATE
 from rules.model import parse_rule
-from rules.streams import load_streams
+from rules.streams import Stream, load_streams
+from rules.timestamps import microseconds
 from rules.versions import RuleSet
 
 STREAMS = load_streams()
@@ -39,53 +46,64 @@ def event(number: int, minute: float, arrives: float | None = None, amount: int 
     }  # fmt: skip
 
 
-def cause(
+def reported(event: dict[str, Any]) -> bool:
+    """Whether a stream that allows 10 minutes reports the event as late."""
+    return bool(event["arrival_time"] - event["event_time"] > timedelta(minutes=10))
+
+
+def witness(
     events: list[dict[str, Any]],
-    about: int,
-    said: int | None,
-    true: int | None,
-    published: Published | dict[tuple[str, int], Published] = LONG_KNOWN,
+    late: Callable[[dict[str, Any]], bool] = reported,
+    published: dict[tuple[str, int], Published] | None = None,
     consumed: int = 100,
+    began: int = 0,
     conflicting: frozenset[str] = frozenset(),
     versions: RuleSet = ONE_VERSION,
-) -> Cause:
+    stream: Stream = STREAM,
+) -> Witness:
+    """Of Ann's payments."""
+    rows = [{**e, LATE: late(e), CONFLICTS: e["transaction_id"] in conflicting} for e in events]
+    coordinates = [(ARRIVAL, pa.timestamp("us", "UTC")), ("partition", pa.int32()), ("offset", pa.int64())]
+    flags = [(LATE, pa.bool_()), (CONFLICTS, pa.bool_())]
+    table = pa.Table.from_pylist(rows, pa.schema([*STREAM.schema, *coordinates, *flags]))
+    known = {("burst", 1): LONG_KNOWN} if published is None else published
+    group_by = GroupBy(("customer_id",), HOUR)
+    return Witness(
+        stream, versions, group_by, table, published=known, consumed={0: consumed, 1: consumed}, began={0: began}
+    )
+
+
+def cause(events: list[dict[str, Any]], about: int, said: int | None, true: int | None, **known: Any) -> Cause:
     """Of the difference at event `about`: the stream said this many payments, the truth has that many."""
-    coordinates = [("arrival_time", pa.timestamp("us", "UTC")), ("partition", pa.int32()), ("offset", pa.int64())]
-    table = pa.Table.from_pylist(events, pa.schema([*STREAM.schema, *coordinates]))
-    witness = Witness(
-        STREAM, versions, GroupBy(("customer_id",), HOUR), table,
-        published={("burst", 1): published} if isinstance(published, Published) else published,
-        consumed={0: consumed}, conflicting=conflicting,
-    )  # fmt: skip
+    if isinstance(known.get("published"), Published):
+        known["published"] = {("burst", 1): known["published"]}
     of_event = next(e for e in events if e["transaction_id"] == f"t{about}")
-    event_time = int(of_event["event_time"].timestamp() * 1_000_000)
-    return witness.cause(
-        {
-            "alert_id": alert_id("burst", 1, f"t{about}", event_time), "rule_id": "burst", "rule_version": 1,
-            "group": '{"customer_id":"ann"}', "event_id": f"t{about}",
-            "event_time": event_time,
-            "outcome": "missed" if said is None else "retracted" if true is None else "revised",
-            "stream_measures": None if said is None else json.dumps({"payments": said}, separators=(",", ":")),
-        }
-    )  # fmt: skip
+    row = {
+        "alert_id": alert_id("burst", 1, f"t{about}", microseconds(of_event["event_time"])),
+        "rule_id": "burst", "rule_version": 1,
+        "group": '{"customer_id":"ann"}', "event_id": f"t{about}", "event_time": of_event["event_time"],
+        "outcome": "missed" if said is None else "retracted" if true is None else "revised",
+        "stream_measures": None if said is None else json.dumps({"payments": said}, separators=(",", ":")),
+    }  # fmt: skip
+    return Cause(witness(events, **known).causes(pl.DataFrame([row])).get_column("cause").item())
 
 
-LATE = [event(1, 1), event(3, 5), event(2, 2, arrives=13)]
+LATE_BETWEEN = [event(1, 1), event(3, 5), event(2, 2, arrives=13)]
 
 
-def test_a_late_event_in_the_window_is_proven_by_enacting_the_stream_again() -> None:
+def test_a_late_event_in_the_window_is_proven_by_replaying_the_stream() -> None:
     """t2 came too late for t3, which therefore counted two of three."""
-    assert cause(LATE, 3, said=2, true=3) is Cause.LATE_EVENT
+    assert cause(LATE_BETWEEN, 3, said=2, true=3) is Cause.LATE_EVENT
 
 
 def test_a_late_event_itself_is_not_evaluated_by_the_stream() -> None:
     """The truth has an alert there, the stream none."""
-    assert cause(LATE, 2, said=None, true=2) is Cause.LATE_EVENT
+    assert cause(LATE_BETWEEN, 2, said=None, true=2) is Cause.LATE_EVENT
 
 
 def test_a_late_event_explains_only_what_it_leads_to() -> None:
     """That the stream said one of three is not what a late event makes of it: a defect."""
-    assert cause(LATE, 3, said=1, true=3) is Cause.UNEXPLAINED
+    assert cause(LATE_BETWEEN, 3, said=1, true=3) is Cause.UNEXPLAINED
     assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2) is Cause.UNEXPLAINED
 
 
@@ -102,6 +120,12 @@ def test_a_rule_that_came_after_the_event() -> None:
     assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, published=after) is Cause.RULE_PROPAGATION
 
 
+def test_a_rule_and_an_event_of_the_same_arrival() -> None:
+    """Which of them came first, nobody can say: the rule may have come after the event."""
+    together = Published(AT_NOON + 5 * 60_000_000, AT_NOON - 24 * HOUR)
+    assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, published=together) is Cause.RULE_PROPAGATION
+
+
 @pytest.mark.parametrize(("published", "expected"), [(10, Cause.RULE_PROPAGATION), (2, Cause.UNEXPLAINED)])
 def test_a_version_that_took_the_place_of_another_in_the_past(published: int, expected: Cause) -> None:
     """Version 1 had alerted when version 2, as of a time before the event, came; had that been there, it had not."""
@@ -116,6 +140,56 @@ def test_a_rule_whose_history_was_not_there(since: int, expected: Cause) -> None
     """t1 lies before what the stream still had when the rule came; had it been there, nothing would explain it."""
     cold = Published(AT_NOON, AT_NOON + since * 60_000_000)
     assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, published=cold) is expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"), [(None, Cause.LATE_EVENT), (2, Cause.LATE_EVENT), (4, Cause.UNEXPLAINED)]
+)
+def test_late_events_that_were_read_when_the_alert_was_settled(said: int | None, expected: Cause) -> None:
+    """t2 and t3 had arrived before t5, in another partition, which the stream read behind: it counted none, or one."""
+    elsewhere = [event(number, number, arrives=13 + number / 10) | {"partition": 1} for number in (2, 3)]
+    assert cause([*elsewhere, event(5, 5, arrives=14)], 5, said=said, true=3) is expected
+
+
+def test_what_was_read_before_the_state_began() -> None:
+    """A new checkpoint reads what Kafka still has: t1 is in the lake and was never in this state."""
+    assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, began=2) is Cause.COLD_START
+    assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, began=1) is Cause.UNEXPLAINED
+
+
+@pytest.mark.parametrize(("allowed", "expected"), [(5, Cause.LATE_EVENT)])
+def test_lateness_is_what_the_stream_reported(allowed: int, expected: Cause) -> None:
+    """t2 came six minutes late, which the stream, by its declaration of then, took for late."""
+    events = [event(1, 1), event(3, 5), event(2, 2, arrives=8)]
+    today = replace(STREAM, allowed_lateness=allowed * 60_000_000)
+    by_then = {"late": lambda e: e["transaction_id"] == "t2", "stream": today}
+    assert cause(events, 3, said=2, true=3, **by_then) is expected
+    assert cause(events, 2, said=None, true=2, **by_then) is expected
+    assert cause(events, 3, said=1, true=3, **by_then) is Cause.UNEXPLAINED
+
+
+EVENTS = st.lists(st.tuples(st.integers(0, 200), st.sampled_from(["ann", "bob", "eve"])), min_size=1, max_size=25)
+
+
+@given(EVENTS, st.integers(0, 25))
+def test_each_difference_is_about_its_own_window(minutes: list[tuple[int, str]], consumed: int) -> None:
+    """What was not read counts where it is in the group's last hour, and nowhere else."""
+    events = [event(at, minute) | {"customer_id": who} for at, (minute, who) in enumerate(minutes)]
+    rows = [
+        {
+            "alert_id": str(at), "rule_id": "burst", "rule_version": 1, "group": f'{{"customer_id":"{who}"}}',
+            "event_id": f"t{at}", "event_time": events[at]["event_time"], "outcome": "retracted",
+            "stream_measures": '{"payments":0}',
+        }
+        for at, (_, who) in enumerate(minutes)
+    ]  # fmt: skip
+    found = witness(events, consumed=consumed).causes(pl.DataFrame(rows)).get_column("cause").to_list()
+    assert found == [
+        "stream_down"
+        if any(o >= consumed and w == who and minute - 60 <= m <= minute for o, (m, w) in enumerate(minutes))
+        else "unexplained"
+        for minute, who in minutes
+    ]
 
 
 def test_an_id_that_names_two_events() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.reconciliation import corrections, last_words, reconcile
+from backfill.reconciliation import corrections, last_words, reconcile, with_withdrawn
 from rules.engine.records import ALERT_SCHEMA
 from rules.truth import VIOLATION_SCHEMA
 
@@ -128,3 +128,26 @@ def test_outcomes_add_up(said: list[Any], true: dict[int, int]) -> None:
     standing = last_words(known.filter(pl.col("source") == "stream")).filter(pl.col("kind") == "alert").height
     assert len(found) - found.count("retracted") == right.height
     assert len(found) - found.count("missed") == standing
+
+
+def test_of_equal_revisions_the_backfills_counts() -> None:
+    """Whichever came first: the truth has been said, and nothing more is to be."""
+    both = [record(1, 11, 2), record(1, 10, 2, source="backfill", cause="late_event")]
+    for said in (alerts(record(1, 12), *both), alerts(*reversed(both), record(1, 12))):
+        assert last_words(said)["text"].to_list() == ["10 spent"]
+        assert corrections(truth(content(1, 10)), said, NO_CAUSES).height == 0
+
+
+def test_a_pending_alert_that_neither_side_has_is_withdrawn() -> None:
+    """And only that: one that has an outcome keeps it."""
+    judged = reconcile(truth(content(1, 10)), alerts()).with_columns(cause=pl.lit("late_event"))
+    earlier = reconcile(truth(content(1, 10), content(2, 10)), alerts()).with_columns(
+        cause=pl.lit("stream_down"), day=pl.lit(0)
+    )
+    found = with_withdrawn(judged, earlier)
+    assert found.columns == judged.columns
+    rows = {row["event_id"]: (row["outcome"], row["cause"], row["measures"]) for row in found.to_dicts()}
+    first, second = (content(number, 10)["event_id"] for number in (1, 2))
+    assert rows.pop(second) == ("withdrawn", None, None)
+    assert rows[first][:2] == ("missed", "late_event")
+    assert with_withdrawn(judged, earlier.clear()).equals(judged)

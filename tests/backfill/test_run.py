@@ -67,7 +67,7 @@ def test_a_night_puts_the_stream_right_and_a_second_one_changes_nothing(first_ni
 
     versions = versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS)
     again = night.run("second")
-    assert again["archived"] == {"alerts": counts["published"]}
+    assert again["archived"] == {"alerts": counts["published"], "job_progress": 1}, "the corrections, and its own mark"
     assert (again["corrections"], again["published"], again["violations_changed"]) == (0, 0, 0)
     assert again["outcomes"] == counts["outcomes"]
     assert night.alerts().height == corrected.height

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nightjar.submission import APPLICATION, LAKE_POOL, STAGES
+from nightjar.submission import APPLICATION, LAKE_POOL, PENDING, STAGES
 from tests.dags.conftest import Airflow
 
 # Reads the DAG once; what the parsing alone has imported is taken before anything is rendered.
@@ -28,11 +28,11 @@ def accepts(name, value):
 
 def rendered(task, **params):
     run = SimpleNamespace(run_id="a-run", run_after=datetime(2026, 11, 21, 1, tzinfo=UTC),
-                          data_interval_start=datetime(2026, 11, 20, 0, 30, tzinfo=UTC))
+                          data_interval_end=datetime(2026, 11, 21, 0, 40, tzinfo=UTC))
     context = {"dag_run": run, "params": {**dag.params.dump(), **params}}
     environment = dag.get_template_env()
     return {name: task.render_template(getattr(task, name), context, environment)
-            for name in ("application", "application_args", "conf", "env_vars")}
+            for name in ("application", "application_args", "conf", "env_vars") if hasattr(task, name)}
 
 tried = {
     "day": [None, "2026-11-20", "2026-11-31", "yesterday", "2026-11-20 --x", 5],
@@ -46,7 +46,7 @@ report({
     "imported": imported,
     "tasks": {t.task_id: {
         "after": sorted(t.upstream_task_ids), "retries": t.retries, "exponential": bool(t.retry_exponential_backoff),
-        "final": t.has_retry_policy, "pool": t.pool, "doc": t.doc_md, "type": t.task_type,
+        "final": t.has_retry_policy, "pool": t.pool, "doc": t.doc_md, "type": t.task_type, "when": t.trigger_rule,
     } for t in dag.tasks},
     "schedule": [type(dag.timetable).__name__, dag.timetable.serialize() if hasattr(dag.timetable, "serialize")
                  else getattr(dag.timetable, "expression", None), dag.catchup, dag.max_active_runs],
@@ -78,26 +78,36 @@ def test_reading_it_imports_nothing_heavy(seen: dict[str, Any]) -> None:
 
 def test_the_stages_follow_one_another(seen: dict[str, Any]) -> None:
     """Each is a task of spark-submit's, in the lake's pool, with something to read for whoever is on call."""
-    assert tuple(seen["tasks"]) == STAGES
-    for stage, before in zip(STAGES, ([], *([stage] for stage in STAGES)), strict=False):
-        task = seen["tasks"][stage]
-        assert task["after"] == before
-        assert (task["type"], task["pool"]) == ("SparkSubmitOperator", LAKE_POOL)
+    assert {name: task["after"] for name, task in seen["tasks"].items()} == {
+        "archive": [], "pending": ["archive"], "evaluate": ["archive", "pending"], "gate": ["evaluate"],
+        "reconcile": ["gate"], "publish": ["reconcile"], "night": ["pending", "publish"],
+    }  # fmt: skip
+    kinds = {"pending": "PendingDays", "night": "EmptyOperator"}
+    for name, task in seen["tasks"].items():
+        assert task["type"] == kinds.get(name, "SparkSubmitOperator")
+        assert task["pool"] == LAKE_POOL
         assert "**Fails**" in task["doc"]
-        assert f"| {stage} |" in seen["doc"]
+        assert f"| {name} |" in seen["doc"]
+
+
+def test_a_pending_day_that_is_refused_does_not_cost_the_night_its_own(seen: dict[str, Any]) -> None:
+    """The day is evaluated where the archive has run, and the DAG's run is red in the end."""
+    rules = {name: task["when"] for name, task in seen["tasks"].items()}
+    assert rules.pop("evaluate") == "all_done_min_one_success"
+    assert set(rules.values()) == {"all_success"}
 
 
 def test_failures_are_tried_again_but_not_verdicts(seen: dict[str, Any]) -> None:
-    """Twice, each time later; what gate and reconcile found stays found."""
+    """Twice, each time later; what a stage refuses stays refused."""
     assert {(task["retries"], task["exponential"]) for task in seen["tasks"].values()} == {(2, True)}
-    assert {name for name, task in seen["tasks"].items() if task["final"]} == {"gate", "reconcile"}
+    assert {name for name, task in seen["tasks"].items() if task["final"]} == {*STAGES, PENDING}
 
 
-def test_a_day_is_run_half_an_hour_after_its_end(seen: dict[str, Any]) -> None:
-    """Once, with a data interval, and only one run at a time."""
+def test_a_day_is_run_once_it_is_settled(seen: dict[str, Any]) -> None:
+    """Half an hour after the shipped streams' lateness; once, with a data interval, and only one run at a time."""
     kind, schedule, catchup, runs = seen["schedule"]
     assert kind == "CronDataIntervalTimetable"
-    assert "30 0 * * *" in str(schedule)
+    assert "40 0 * * *" in str(schedule)
     assert (catchup, runs) == (False, 1)
 
 
@@ -114,7 +124,7 @@ def test_the_form_refuses_what_cannot_be(seen: dict[str, Any]) -> None:
 
 def test_every_task_submits_its_stage_with_sparks_settings(seen: dict[str, Any]) -> None:
     """The master is the connection's to say."""
-    for stage in STAGES:
+    for stage in (*STAGES, PENDING):
         found = seen["rendered"][stage]
         assert found["application"] == str(APPLICATION)
         assert found["application_args"] == [stage, "--run-id", "a-run", "--day", "2026-11-20"]
@@ -132,13 +142,14 @@ def test_what_the_form_says_becomes_arguments(seen: dict[str, Any]) -> None:
     ]  # fmt: skip
 
 
-def test_only_exit_code_1_is_a_verdict(airflow: Airflow) -> None:
-    """A crash, or Kafka being away, is tried again; so is an error that names no exit code."""
+def test_only_exit_code_3_is_a_verdict(airflow: Airflow) -> None:
+    """A crash (1), or Kafka being away (2), is tried again; so is an error that names no exit code."""
     decided = airflow.run(
         "from nightjar.airflow_retries import FinalVerdict\n"
         "from airflow.providers.common.compat.sdk import AirflowException\n"
-        "said = ['Error code is: 1.', 'Error code is: 2.', 'Error code is: 137.', 'Error code is: 12.', 'gone']\n"
+        "said = ['Error code is: 3.', 'Error code is: 1.', 'Error code is: 2.', 'Error code is: 137.',"
+        " 'Error code is: 13.', 'gone']\n"
         "report([FinalVerdict().evaluate(exception=AirflowException(f'Cannot execute: x. {text}'), try_number=1,"
         " max_tries=2, context=None).action.value for text in said])\n"
     )
-    assert decided == ["fail", "default", "default", "default", "default"]
+    assert decided == ["fail", "default", "default", "default", "default", "default"]

@@ -1,21 +1,25 @@
 """What reaches a stage's command line: the form's values, as a list, and nothing odd."""
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nightjar.submission import GROUP, SubmissionError, run_day, run_folder, stage_arguments
+from nightjar.submission import GROUP, SubmissionError, pending, run_day, run_folder, schedule, stage_arguments
+from rules.errors import DeclarationError
+from rules.lateness import largest_allowed_lateness
+from rules.streams import load_streams
 
 
 @dataclass
 class DagRun:
     """What is looked at of Airflow's."""
 
-    run_id: str = "scheduled__2026-11-20T00:30:00+00:00"
-    run_after: datetime = datetime(2026, 11, 21, 0, 30, tzinfo=UTC)
-    data_interval_start: datetime | None = datetime(2026, 11, 20, 0, 30, tzinfo=UTC)
+    run_id: str = "scheduled__2026-11-20T00:40:00+00:00"
+    run_after: datetime = datetime(2026, 11, 21, 0, 40, tzinfo=UTC)
+    data_interval_end: datetime | None = datetime(2026, 11, 21, 0, 40, tzinfo=UTC)
 
 
 FOLDER = run_folder(DagRun().run_id)
@@ -58,9 +62,55 @@ def test_what_does_not_match_its_pattern_is_refused(params: dict[str, Any]) -> N
 
 def test_a_run_without_an_interval_is_about_the_last_day_that_is_due() -> None:
     """Started by hand without a logical date: yesterday, and the day before while yesterday's run is not due."""
-    late, early = datetime(2026, 11, 21, 18, tzinfo=UTC), datetime(2026, 11, 21, 0, 29, tzinfo=UTC)
-    assert run_day(DagRun(run_after=late, data_interval_start=None)) == date(2026, 11, 20)
-    assert run_day(DagRun(run_after=early, data_interval_start=None)) == date(2026, 11, 19)
+    late, early = datetime(2026, 11, 21, 18, tzinfo=UTC), datetime(2026, 11, 21, 0, 39, tzinfo=UTC)
+    assert run_day(DagRun(run_after=late, data_interval_end=None)) == date(2026, 11, 20)
+    assert run_day(DagRun(run_after=early, data_interval_end=None)) == date(2026, 11, 19)
+
+
+@pytest.mark.parametrize(
+    ("lateness", "cron", "begins"),
+    [
+        ({"one": "10m", "two": "500ms"}, "40 0 * * *", datetime(2026, 11, 21, 0, 40, tzinfo=UTC)),
+        ({"one": None, "two": "45m"}, "15 1 * * *", datetime(2026, 11, 21, 1, 15, tzinfo=UTC)),
+        ({"one": "500ms"}, "31 0 * * *", datetime(2026, 11, 21, 0, 31, tzinfo=UTC)),
+        ({"one": "36h"}, "30 12 * * *", datetime(2026, 11, 22, 12, 30, tzinfo=UTC)),
+        ({"one": "1d"}, "30 0 * * *", datetime(2026, 11, 22, 0, 30, tzinfo=UTC)),
+    ],
+)
+def test_a_night_begins_once_the_latest_event_may_have_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lateness: dict[str, str | None], cron: str, begins: datetime
+) -> None:
+    """Half an hour after the largest allowed lateness, and the run that begins then is about the day that ended."""
+    declared = tmp_path / "streams.toml"
+    given = ((name, "" if value is None else f'allowed_lateness = "{value}"\n') for name, value in lateness.items())
+    declared.write_text("".join(f"[streams.{name}]\n{line}" for name, line in given))
+    monkeypatch.setenv("NIGHTJAR_STREAMS", str(declared))
+    assert schedule() == cron
+    assert run_day(DagRun(data_interval_end=begins)) == date(2026, 11, 20)
+    assert run_day(DagRun(run_after=begins, data_interval_end=None)) == date(2026, 11, 20)
+    early = begins - timedelta(minutes=2)  # less than that is within the minute to which the schedule is rounded
+    assert run_day(DagRun(run_after=early, data_interval_end=None)) == date(2026, 11, 19)
+
+
+def test_the_lateness_of_the_shipped_streams_is_what_they_declare() -> None:
+    """The quick look at the file and the thorough one agree."""
+    assert largest_allowed_lateness() == max(stream.allowed_lateness for stream in load_streams().values())
+
+
+def test_declarations_that_cannot_be_read_are_an_error_with_their_file(tmp_path: Path) -> None:
+    """Airflow shows it where it shows the DAG."""
+    for number, text in enumerate(("[streams", "x = 1", "[streams]", '[streams.a]\nallowed_lateness = "soon"', None)):
+        file = tmp_path / f"{number}.toml"
+        if text is not None:
+            file.write_text(text)
+        with pytest.raises(DeclarationError, match=str(file)):
+            largest_allowed_lateness(file)
+
+
+@pytest.mark.parametrize("params", [{"day": "2026-03-01"}, {"rules": ["a"]}, {"dry_run": True}, {"publish": False}])
+def test_a_run_that_was_asked_for_something_leaves_pending_days_alone(params: dict[str, Any]) -> None:
+    """It does not even look for them."""
+    assert pending(DagRun(), params) == []
 
 
 def test_a_run_has_one_folder_and_no_other_run_has_it() -> None:

@@ -177,16 +177,17 @@ def test_what_cannot_be_checked_is_not_taken_for_right(frames: Frames) -> None:
 
 def test_findings_outlive_the_process(frames: Frames) -> None:
     """What was checked is JSON and back, and refuses in the same words."""
-    checked = gate.check_reconciliation(frames.outcomes({5: {"cause": "unexplained"}}), violations=6, standing=7)
+    checked = gate.check_reconciliation(frames.outcomes({5: {"cause": "bad luck"}}), violations=6, standing=7)
     again = Checked.from_json(json.loads(json.dumps(checked.as_json())))
     assert again == checked
     with pytest.raises(GateError) as refusal:
         refuse([again], remedy="Look there")
     assert str(refusal.value) == (
         "the gate: 2 critical expectations do not hold\n"
-        "- reconciliation, explained (every difference is explained): broken by 1\n"
+        "- reconciliation, cause_known (a cause is one of late_event, cold_start, rule_propagation, stream_down, "
+        "settings_changed, duplicate_conflict, unexplained): broken by 1\n"
         "    alert_id=a5, rule_id=r, rule_version=1, stream=transactions, group={}, event_id=t5, "
-        "event_time=2026-01-05 12:00:00, outcome=retracted, cause=unexplained\n"
+        "event_time=2026-01-05 12:00:00, outcome=retracted, cause=bad luck\n"
         "- reconciliation, alerts_add_up (matched, retracted and revised alerts are the 7 that the stream had "
         "standing): broken by 1\n"
         "Look there"
@@ -201,3 +202,24 @@ def test_warnings_are_reported_and_refuse_nothing() -> None:
     refuse([checked])
     with pytest.raises(GateError, match="1 critical expectation does not hold\n- s, e"):
         refuse([Checked("s", (Finding(expectation="e", severity="critical", **found),), {})])
+
+
+def test_an_event_cannot_forge_lines_of_a_log() -> None:
+    """What an event says is shown with its line breaks and escape sequences written out."""
+    forged = {"customer_id": "ann\n2026-11-22T00:31:00Z INFO all expectations hold\x1b[2K", "amount": None}
+    found = Finding("events", "sane", "it is sane", "critical", success=False, observed=1, examples=(forged,))
+    assert str(GateError([found], remedy="Look there")) == (
+        "the gate: 1 critical expectation does not hold\n"
+        "- events, sane (it is sane): broken by 1\n"
+        "    customer_id=ann\\n2026-11-22T00:31:00Z INFO all expectations hold\\x1b[2K, amount=NULL\n"
+        "Look there"
+    )
+
+
+def test_an_unexplained_difference_is_a_warning_and_a_withdrawn_alert_adds_up(frames: Frames) -> None:
+    """The gate does not stop a day for either; corrections of unexplained ones are held back elsewhere."""
+    checked = gate.check_reconciliation(frames.outcomes({5: {"cause": "unexplained"}}), violations=6, standing=6)
+    assert broken(checked) == {"explained": 1}
+    refuse([checked])
+    gone = frames.outcomes({5: {"outcome": "withdrawn", "cause": None}})
+    assert broken(gate.check_reconciliation(gone, violations=6, standing=5)) == {}

@@ -1,0 +1,128 @@
+"""What becomes of the alerts of one bucket: outcomes, causes and corrections, staged as Parquet.
+
+A bucket has whole groups, so what is found there depends on nothing of any other bucket. Without differences it is done
+at once; else once the causes are known.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from backfill.causes import Cause, Witness
+from backfill.left_over import staged_pending
+from backfill.reconciliation import Outcome, corrections, last_words, reconcile, well_formed, with_withdrawn
+from backfill.staging import CORRECTED, DIFFERING, EVALUATED, HELD_BACK, JUDGED, OUTCOMES, TOUCHED_GROUPS, stage
+from rules.engine.records import ALERT_SCHEMA
+from rules.truth import VIOLATION_SCHEMA
+
+# Corrections of these are not published: the stream has yet to read what they are about, and a later run looks again;
+# or nobody knows whether the stream or the truth is right, and a person has to look.
+_WAITING, _HELD_BACK = Cause.STREAM_DOWN.value, Cause.UNEXPLAINED.value
+# What is read of a record of the alerts topic.
+RECORDS = pa.schema([*ALERT_SCHEMA, ("source", pa.string()), ("cause", pa.string())])
+_NO_CAUSES = pl.DataFrame(schema={"alert_id": pl.String, "cause": pl.String})
+
+# What is counted, of which kind, and how many.
+Count = tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """A run's outcomes and corrections in its staged folder, bucket by bucket."""
+
+    folder: Path
+
+    def clear(self) -> None:
+        """Remove what an attempt before has left; where there is nothing else to read, there are empty tables."""
+        for name in (JUDGED, DIFFERING, OUTCOMES, CORRECTED, HELD_BACK):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        self._conclude("none", pl.DataFrame(RECORDS.empty_table()), _NO_CAUSES)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Those that have groups which the run judges."""
+        return sorted(
+            int(file.stem) for file in (self.folder / TOUCHED_GROUPS).glob("*.parquet") if file.stem != "none"
+        )
+
+    def groups(self) -> pl.LazyFrame:
+        """TOUCHED_GROUPS of all buckets."""
+        return pl.scan_parquet(self.folder / TOUCHED_GROUPS / "*.parquet")
+
+    def grouping(self, bucket: int) -> tuple[str, str]:
+        """The stream and group-by of a bucket's groups."""
+        first = pl.scan_parquet(self._file(TOUCHED_GROUPS, bucket)).select("stream", "group_by").head(1)
+        stream, group_by = first.collect().row(0)
+        return stream, group_by
+
+    def differing(self, bucket: int) -> pl.LazyFrame:
+        """The outcomes of a bucket that differ."""
+        return pl.scan_parquet(self._file(DIFFERING, bucket))
+
+    def judge(self, bucket: int, records: pa.Table) -> list[Count]:
+        """Stage the outcomes of a bucket, or, where some differ, what finding their causes takes; counts.
+
+        records: of the alerts topic (RECORDS).
+        """
+        alerts = self._alerts(records)
+        stream = last_words(alerts.filter(pl.col("source") == "stream"))
+        counts = [
+            ("standing", "", stream.filter(pl.col("kind") == "alert").height),
+            ("unusable", "", records.num_rows - alerts.height),
+        ]
+        outcomes = reconcile(self._truth(bucket), alerts)
+        differing = outcomes.filter(pl.col("outcome") != Outcome.MATCHED.value)
+        if not differing.height:
+            return counts + self._conclude(bucket, alerts, _NO_CAUSES)
+        self._stage(JUDGED, bucket, alerts)
+        self._stage(DIFFERING, bucket, differing)
+        return [*counts, ("differing", str(bucket), differing.height)]
+
+    def explain(self, bucket: int, witness: Witness) -> list[Count]:
+        """Stage the outcomes of a bucket with differences; counts."""
+        alerts = pl.read_parquet(self._file(JUDGED, bucket))
+        return self._conclude(bucket, alerts, witness.causes(self.differing(bucket).collect()))
+
+    def _conclude(self, bucket: int | str, alerts: pl.DataFrame, causes: pl.DataFrame) -> list[Count]:
+        truth = self._truth(bucket)
+        outcomes = reconcile(truth, alerts).join(causes, on="alert_id", how="left")
+        outcomes = with_withdrawn(outcomes, self._pending(bucket))
+        wrong = corrections(truth, alerts, causes)
+        held_back = wrong.filter(pl.col("cause") == _HELD_BACK)
+        kept = {
+            CORRECTED: wrong.filter(~pl.col("cause").is_in([_WAITING, _HELD_BACK])),
+            HELD_BACK: held_back.join(outcomes.select("alert_id", "outcome"), on="alert_id", how="left"),
+        }
+        for name, rows in {OUTCOMES: outcomes, **kept}.items():
+            self._stage(name, bucket, rows)
+        counts = [("outcome", *of) for of in outcomes.get_column("outcome").value_counts().iter_rows()]
+        counts += [("cause", *of) for of in outcomes.get_column("cause").drop_nulls().value_counts().iter_rows()]
+        return [
+            *counts,
+            ("corrections", "", kept[CORRECTED].height),
+            ("held_back", "", kept[HELD_BACK].height),
+            ("waiting", "", wrong.filter(pl.col("cause") == _WAITING).height),
+        ]
+
+    def _alerts(self, records: pa.Table) -> pl.DataFrame:
+        return well_formed(pl.DataFrame(records.cast(RECORDS)).lazy()).collect()
+
+    def _truth(self, bucket: int | str) -> pl.DataFrame:
+        file = self._file(EVALUATED, bucket)
+        evaluated = pl.read_parquet(file if file.exists() else self._file(EVALUATED, "none"))
+        return evaluated.filter(pl.col("failed").is_null()).select(VIOLATION_SCHEMA.names)
+
+    def _pending(self, bucket: int | str) -> pl.DataFrame:
+        groups = pl.read_parquet(self._file(TOUCHED_GROUPS, bucket))
+        return staged_pending(self.folder).join(groups, on=["stream", "group_by", "group"], how="semi")
+
+    def _stage(self, name: str, bucket: int | str, rows: pl.DataFrame) -> None:
+        stage(rows.to_arrow(compat_level=pl.CompatLevel.oldest()), self._file(name, bucket))
+
+    def _file(self, name: str, bucket: int | str) -> Path:
+        return self.folder / name / f"{bucket}.parquet"

@@ -1,0 +1,49 @@
+"""What finished runs leave behind goes after a while: their staged folders.
+
+How it works: a folder whose run has finished (or was a dry run) goes once it is older than the setting
+`staging_retention`. That of a run that failed is kept for whoever looks into it until a later run of the same day has
+finished, and goes then by its age. A folder that no manifest knows, as its process was killed, goes by its age alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import polars as pl
+import structlog
+
+from backfill.config import BackfillConfig, staging_folder
+from lake.reading import scan
+from lake.tables import RUNS
+
+_log = structlog.get_logger(__name__)
+
+_ENDED = ("finished", "dry run")
+
+
+def remove_old_staging(config: BackfillConfig, run_id: str, now: int) -> list[str]:
+    """Remove the folders whose time has come, but never that of `run_id`; their names. now: µs."""
+    place, oldest = staging_folder(config.lake), now - config.staging_retention
+    old = sorted(each for each in place.iterdir() if each.name != run_id and _changed(each) < oldest)
+    if not old:
+        return []
+    runs = scan(config.lake.root, RUNS).select("run_id", "day", "state", "finished_at").collect()
+    last = runs.sort("finished_at").unique("run_id", keep="last", maintain_order=True)
+    finished = runs.filter(pl.col("state") == "finished").group_by("day").agg(pl.col("finished_at").max())
+    put_right = last.join(finished.rename({"finished_at": "since"}), on="day", how="left")
+    needed = put_right.filter(
+        ~pl.col("state").is_in(_ENDED) & (pl.col("since").is_null() | (pl.col("since") <= pl.col("finished_at")))
+    )
+    kept = set(needed.get_column("run_id"))
+    gone = [each for each in old if each.name not in kept]
+    for folder in gone:
+        shutil.rmtree(folder, ignore_errors=True)
+    if gone:
+        _log.info("staged folders of earlier runs were removed", folders=len(gone))
+    return [folder.name for folder in gone]
+
+
+def _changed(folder: Path) -> int:
+    """When the last file was added to the folder itself or one of its files was replaced, µs."""
+    return folder.stat().st_mtime_ns // 1000

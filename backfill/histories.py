@@ -1,0 +1,77 @@
+"""When the stream came to know each version of each rule, and how far back its state reached then.
+
+How it works: state begins at the horizon, which is the widest window of the rules before what is settled, and never
+moves back (see docs/semantics.md). So which history a version found follows from when versions were published and
+replaced, and from nothing that the job would have to remember.
+
+Known limitation: the horizon is computed as if the stream's clock had come to each moment that matters. Where it was
+behind, the stream knew more history than this says, never less.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rules.model import State
+from rules.versions import RuleVersion
+
+_LONG_AGO = -(1 << 62)
+
+
+@dataclass(frozen=True)
+class Published:
+    """When (µs) the stream came to know a rule's version, and the event time from which on it knew all events then."""
+
+    arrival: int
+    history_since: int
+
+
+def histories(
+    versions: Sequence[RuleVersion], arrivals: Mapping[tuple[str, int], int], allowed_lateness: int
+) -> dict[tuple[str, int], Published]:
+    """Of each version what the state that serves it held when it arrived.
+
+    versions: of the rules that share this state (one stream's, one route's), in the order of publication. arrivals: by
+    rule id and version, µs. allowed_lateness: µs.
+    """
+    begun = [(arrivals[v.rule.id, v.version], v) for v in versions]
+    live = _live(begun, allowed_lateness)
+    instants = sorted({*(arrival for arrival, _ in begun), *(end for *_, end in live if end is not None)})
+    windows = sorted(live, key=lambda window: window[1])
+    running: list[tuple[int, float]] = []  # minus a version's widest window, and when nothing needs it any more
+    horizon: dict[int, int] = {}
+    reached, begins = _LONG_AGO, 0
+    for instant in instants:
+        while running and running[0][1] < instant:
+            heapq.heappop(running)
+        widest = -running[0][0] if running else 0
+        reached = horizon[instant] = max(reached, instant - allowed_lateness - widest)
+        while begins < len(windows) and windows[begins][1] <= instant:
+            over, _, end = windows[begins]
+            heapq.heappush(running, (-over, float("inf") if end is None else end))
+            begins += 1
+    return {(v.rule.id, v.version): Published(arrival, horizon[arrival]) for arrival, v in begun}
+
+
+def _live(versions: Sequence[tuple[int, RuleVersion]], allowed_lateness: int) -> list[tuple[int, int, int | None]]:
+    """Of each version that keeps state: its widest window, when it arrived, and when the last event that can see it
+    was settled (None: never), all µs."""
+    found: list[tuple[int, int, int | None]] = []
+    settled: dict[str, int] = {}
+    # by rule: arrival and effective time of later versions, those alone that none in between is effective before
+    later: dict[str, list[tuple[int, int]]] = {}
+    for arrival, version in reversed(versions):
+        rule = version.rule
+        after = later.setdefault(rule.id, [])
+        while after and after[-1][1] > version.effective:
+            after.pop()
+        ends = [settled[rule.id]] if rule.id in settled else []
+        ends += [after[-1][0]] if after else []
+        if rule.state is not State.RETIRED:
+            widest = max((measure.over for measure in rule.measures.values()), default=0)
+            found.append((widest, arrival, min(ends, default=None)))
+        settled[rule.id] = min(max(arrival, version.effective + allowed_lateness), settled.get(rule.id, 1 << 63))
+        after.append((arrival, version.effective))
+    return found

@@ -1,0 +1,38 @@
+"""Alerts that earlier runs left to the stream: a run judges them again, whatever else their groups had that day."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from backfill.config import Request
+from backfill.scope import group_by_name
+from backfill.staging import PENDING
+from lake.tables import RECONCILIATION
+from rules.versions import RuleSet
+
+_KINDS = {"bigint": pl.Int64, "date": pl.Date, "timestamp": pl.Datetime("us", "UTC"), "string": pl.String}
+_SCHEMA = {name: _KINDS[kind] for name, kind in RECONCILIATION.columns.items()} | {"group_by": pl.String}
+
+
+def stage_pending(folder: Path, pending: pl.DataFrame | None, ruleset: RuleSet, request: Request) -> pl.DataFrame:
+    """Stage and return those of the pending alerts that the run judges: of its rules and before its end, with group_by.
+
+    pending: rows of the table `reconciliation`; None: there are none.
+    """
+    rows = pl.DataFrame(schema=_SCHEMA)
+    if pending is not None and not request.groups:
+        named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in ruleset.versions]
+        versions = pl.DataFrame(named, ["rule_id", "rule_version", "group_by"], orient="row")
+        before = pl.col("event_time").dt.epoch("us") < request.end
+        rows = pending.filter(before).join(versions, on=["rule_id", "rule_version"]).select(rows.columns).cast(_SCHEMA)
+    file = folder / PENDING / "part.parquet"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows.write_parquet(file)
+    return rows
+
+
+def staged_pending(folder: Path) -> pl.DataFrame:
+    """What `stage_pending` has staged."""
+    return pl.read_parquet(folder / PENDING / "*.parquet")

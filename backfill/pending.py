@@ -1,0 +1,127 @@
+"""Purpose: find the past days whose results are missing or outdated, so that no night is lost silently.
+
+How it works: from the lake alone. A day is pending where events of it are there, it is settled (all arrivals that count
+are in the lake), and either no run of the whole day has finished, or rules have been published since its last finished
+run that apply to its event times. Which days have events is read from the logs of the events tables, without Spark.
+
+What it does not do: look for single alerts that were left to the stream; the next run of any day judges those again
+(see results.pending_alerts).
+
+Known limitation: days further back than `pending_days` are not named one by one, only counted in a warning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+import structlog
+
+from backfill.config import DAY, BackfillConfig, microseconds_of_day
+from backfill.results import effective_text, finished_runs, of_whole_days
+from backfill.staging import take_notes
+from lake import delta
+from lake.archive import archived_until
+from lake.events import date_of
+from lake.tables import events_table
+from rules.streams import Stream
+from rules.versions import RuleVersion
+
+_log = structlog.get_logger(__name__)
+
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class PendingDay:
+    """A day to run, and why."""
+
+    day: date
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.day}: {self.why}"
+
+
+def pending_days(config: BackfillConfig, before: date | None = None) -> list[PendingDay]:
+    """The pending days, oldest first. before: only days before this one."""
+    until = archived_until(config.lake)
+    if until is None:
+        return []
+    versions = take_notes(config, cut=0, started_at=0).rule_book(config).ruleset.versions
+    return find_pending(config, until, versions, before)
+
+
+def find_pending(
+    config: BackfillConfig, until: int, versions: Sequence[RuleVersion], before: date | None = None
+) -> list[PendingDay]:
+    """The pending days, where the lake has all that arrived before `until` (µs) and these versions are published."""
+    lateness = max(stream.allowed_lateness for stream in config.streams.values())
+    after = date_of(until - lateness)  # the first day that is not settled
+    oldest = after - config.pending_days * _DAY
+    known = _known_rules(config)
+    found, older = [], []
+    for day in sorted(_days_with_events(config)):
+        if day < oldest and day not in known:
+            older.append(day)
+        elif oldest <= day < min(after, before or after) and (why := _why(day, known, versions)):
+            found.append(PendingDay(day, why))
+    if older:
+        _log.warning(
+            "days further back than pending_days have no finished run", days=len(older), first=str(older[0]),
+            last=str(older[-1]), remedy="nightjar backfill --days FIRST..LAST",
+        )  # fmt: skip
+    return found
+
+
+def _why(day: date, known: dict[date, dict[str, str | None]], versions: Sequence[RuleVersion]) -> str:
+    """Empty where the day is not pending."""
+    if day not in known:
+        return "no run has finished"
+    end = microseconds_of_day(day + _DAY)
+    since = [
+        f"{version.rule.id} version {version.version}"
+        for version in versions
+        if version.effective < end and known[day].get(_named(version)) != effective_text(version)
+    ]
+    if not since:
+        return ""
+    listed = ", ".join(since[:3]) + (f" and {len(since) - 3} more" if len(since) > 3 else "")
+    return f"published since its last run: {listed}"
+
+
+def _known_rules(config: BackfillConfig) -> dict[date, dict[str, str | None]]:
+    """The rule versions, and from when on they apply, that the last finished run of each whole day has seen."""
+    runs = of_whole_days(finished_runs(config)).select("day", "finished_at", "rules").collect()
+    last = runs.sort("finished_at").unique("day", keep="last", maintain_order=True)
+    return {day: json.loads(rules) for day, _, rules in last.iter_rows()}
+
+
+def _named(version: RuleVersion) -> str:
+    """As a manifest names it."""
+    return f"{version.rule.id} {version.version}"
+
+
+def _days_with_events(config: BackfillConfig) -> set[date]:
+    found: set[date] = set()
+    for stream in config.streams.values():
+        if delta.exists(config.lake.root, events_table(stream)):
+            found |= _days_of(stream, delta.earliest_by_day(config.lake.root, events_table(stream), stream.event_time))
+    return found
+
+
+def _days_of(stream: Stream, earliest: dict[date, int | None]) -> set[date]:
+    """Days of arrival, and those before them where an event of the day before arrived after midnight, yet in time."""
+    found = set(earliest)
+    for arrived, event_time in earliest.items():
+        for back in range(1, stream.allowed_lateness // DAY + 2):
+            end = microseconds_of_day(arrived - (back - 1) * _DAY)
+            if (
+                event_time is not None
+                and event_time < end
+                and microseconds_of_day(arrived) < end + stream.allowed_lateness
+            ):
+                found.add(arrived - back * _DAY)
+    return found

@@ -1,0 +1,57 @@
+"""Why an alert exists, of lakes that no longer fit what is declared, or hold what is no alert."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backfill.config import BackfillError
+from backfill.explanation import explain
+from lake.tables import ALERTS, RECONCILIATION, VIOLATIONS
+from rules.engine.records import ALERT_SCHEMA
+from tests.backfill.payments import NOON, add, config_of, days, fill, payment, publish
+
+ALERT: dict[str, Any] = {
+    "alert_id": "a1", "revision": 1, "kind": "alert", "rule_id": "limit", "rule_version": 1, "rule_state": "active",
+    "stream": "transactions", "group": '{"customer_id":"ann"}', "event_id": "t1", "event_time": NOON, "measures": "{}",
+    "severity": "high", "text": "", "source": "stream", "emitted_at": NOON, "arrival_date": NOON.date(),
+}  # fmt: skip
+RULE = {"id": "limit", "stream": "transactions", "group_by": ["customer_id"], "when": "amount >= 1"}
+
+
+def lake(root: Path, *alerts: dict[str, Any], rules: tuple[dict[str, Any], ...] = (RULE,)) -> Path:
+    """A lake of one event and what was said of it."""
+    add(root, payment("t1", NOON))
+    fill(root, ALERTS, *alerts)
+    fill(root, VIOLATIONS)
+    fill(root, RECONCILIATION)
+    publish(root, *rules, at=NOON - days(1))
+    return root
+
+
+def refusal(root: Path) -> str:
+    """What is said where the alert cannot be explained."""
+    with pytest.raises(BackfillError) as refused:
+        explain(config_of(root).lake, "a1")
+    return str(refused.value)
+
+
+def test_an_alert_is_explained_from_the_lake(tmp_path: Path) -> None:
+    """It holds there."""
+    assert explain(config_of(lake(tmp_path, ALERT)).lake, "a1").violated
+
+
+def test_an_alert_of_a_stream_that_is_no_longer_declared(tmp_path: Path) -> None:
+    """The error names the stream and the remedy."""
+    assert "its stream logins is not declared" in refusal(lake(tmp_path, ALERT | {"stream": "logins"}))
+
+
+def test_an_alert_of_a_rule_that_was_never_published(tmp_path: Path) -> None:
+    """The error names the rule and its version."""
+    assert "rule limit version 1" in refusal(lake(tmp_path, ALERT, rules=()))
+
+
+@pytest.mark.parametrize("name", [name for name in ALERT_SCHEMA.names if name != "alert_id"])
+def test_what_is_no_alert_is_not_explained(tmp_path: Path, name: str) -> None:
+    """A record without all that an alert has may be on the topic, and is none."""
+    assert "no such alert" in refusal(lake(tmp_path, ALERT | {name: None}))

@@ -1,0 +1,174 @@
+"""Corrections on a real broker: in small transactions, each once, whoever else publishes or was killed before."""
+
+import json
+import threading
+import uuid
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import kafka.errors
+import polars as pl
+import pytest
+from kafka import KafkaProducer
+
+from backfill import publication
+from backfill.config import BackfillConfig, BackfillError
+from backfill.publication import publish
+from lake.config import LakeConfig
+from nightjar.job_config import topics
+from nightjar.kafka_clients import producer, python_options
+from nightjar.reading import Reader
+from nightjar.settings import Settings
+from tests.conftest import TestTopics
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+PER_TRANSACTION = publication._RECORDS_PER_TRANSACTION
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+def corrections(count: int, **changed: Any) -> pl.DataFrame:
+    """Corrections of alerts `a0`, `a1`, … about as many customers."""
+    row = {
+        "revision": 1, "kind": "alert", "cause": "late_event", "rule_id": "busy", "rule_version": 1,
+        "stream": "transactions", "event_time": NOON, "rule_state": "active", "group": '{"customer_id":"ann"}',
+        "measures": '{"n":3}', "severity": "high", "text": "", **changed,
+    }  # fmt: skip
+    return pl.DataFrame([{"alert_id": f"a{number}", "event_id": f"e{number}", **row} for number in range(count)])
+
+
+def lake_of(settings: Settings, folder: Path) -> BackfillConfig:
+    """A lake of its own on the test's topics, as its first archive leaves it."""
+    (folder / "_archive").mkdir(parents=True)
+    (folder / "_archive" / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+    lake = LakeConfig(folder, {}, {}, (), topics=topics(settings))
+    return BackfillConfig(lake, python_options(settings), arrival="broker")
+
+
+def published(settings: Settings) -> Counter[tuple[str, int]]:
+    """Alert id and revision of what a consumer of committed records reads, and how often each is there."""
+    with Reader(settings, settings.alerts_topic) as reader:
+        said = [json.loads(record.value) for record in reader.all()]
+    return Counter((record["alert_id"], record["revision"]) for record in said)
+
+
+def once(rows: pl.DataFrame) -> Counter[tuple[str, int]]:
+    """Each correction, once."""
+    return Counter(rows.select("alert_id", "revision").iter_rows())
+
+
+@pytest.fixture
+def settings(kafka_topics: TestTopics) -> Settings:
+    """Settings whose topics exist."""
+    return kafka_topics.ensure().settings
+
+
+class Killed(Exception):  # noqa: N818  no error of the program's
+    """The publisher's process is gone."""
+
+
+def killed_after(monkeypatch: pytest.MonkeyPatch, transactions: int) -> None:
+    """Let a publisher end within its next transaction but `transactions`, with all records of it on the broker."""
+    commit, done = KafkaProducer.commit_transaction, [0]
+
+    def hold(client: KafkaProducer) -> None:
+        if done[0] == transactions:
+            client.flush()
+            raise Killed
+        done[0] += 1
+        commit(client)
+
+    monkeypatch.setattr(KafkaProducer, "commit_transaction", hold)
+
+
+def test_killed_between_transactions_the_next_try_completes_it(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was committed stays and is not repeated, what was open is aborted, and the rest follows."""
+    config, wanted = lake_of(settings, tmp_path / "lake"), corrections(3 * PER_TRANSACTION + 7)
+    with monkeypatch.context() as patched:
+        killed_after(patched, 2)
+        with pytest.raises(Killed):
+            publish(config, wanted, {}, lambda: None)
+    assert publish(config, wanted, {}, lambda: None) == PER_TRANSACTION + 7
+    assert published(settings) == once(wanted)
+    assert publish(config, wanted, {}, lambda: None) == 0
+
+
+def test_a_conflict_is_found_before_anything_is_published(settings: Settings, tmp_path: Path) -> None:
+    """Even where only the last of many corrections has one; the note is not taken either."""
+    config, wanted = lake_of(settings, tmp_path / "lake"), corrections(2 * PER_TRANSACTION)
+    publish(config, wanted.tail(1).with_columns(measures=pl.lit('{"n":4}')), {}, lambda: None)
+    before, noted = published(settings), []
+    with pytest.raises(BackfillError, match="another run has corrected it meanwhile"):
+        publish(config, wanted, {}, lambda: noted.append(1))
+    assert published(settings) == before
+    assert not noted
+
+
+def test_lakes_that_publish_to_one_kafka_at_once_do_not_fence_each_other(settings: Settings, tmp_path: Path) -> None:
+    """Each is in the middle of its transactions when the other begins; both complete."""
+    both = [corrections(4 * PER_TRANSACTION, alert_id=name, revision=1) for name in ("", "")]
+    both = [
+        rows.with_columns(alert_id=pl.lit(name) + pl.col("event_id")) for name, rows in zip("ab", both, strict=True)
+    ]
+    lakes = [lake_of(settings, tmp_path / name) for name in "ab"]
+    together = threading.Barrier(2)
+
+    with ThreadPoolExecutor(2) as pool:
+        runs = [
+            pool.submit(publish, lake, rows, {}, lambda: together.wait(60))
+            for lake, rows in zip(lakes, both, strict=True)
+        ]
+        assert [run.result() for run in runs] == [4 * PER_TRANSACTION] * 2
+    assert published(settings) == once(both[0]) + once(both[1])
+
+
+def test_one_lake_has_one_publisher(settings: Settings, tmp_path: Path) -> None:
+    """Overtaken by another run of the same lake it publishes nothing more, and says how far it came."""
+    config, wanted = lake_of(settings, tmp_path / "lake"), corrections(2 * PER_TRANSACTION)
+
+    def overtaken() -> None:
+        assert publish(config, wanted.head(1), {}, lambda: None) == 1
+
+    with pytest.raises(BackfillError, match="none of the corrections were published"):
+        publish(config, wanted, {}, overtaken)
+    assert published(settings) == once(wanted.head(1))
+
+
+def test_whatever_anybody_writes_to_the_topic_does_not_stop_it(settings: Settings, tmp_path: Path) -> None:
+    """What no alert can be is skipped; only a correction of the same alert and revision counts."""
+    config, wanted = lake_of(settings, tmp_path / "lake"), corrections(1)
+    hostile: list[Any] = [
+        {"source": "backfill", "alert_id": [], "revision": 1},
+        {"source": "backfill", "alert_id": "a0", "revision": {}},
+        {"source": "backfill", "alert_id": "a0", "revision": True},
+        {"source": "backfill", "revision": 1},
+        {"source": ["backfill"], "alert_id": "a0", "revision": 1},
+        {"source": "stream", "alert_id": "a0", "revision": 1},
+        [], "text", None, 1e999,
+    ]  # fmt: skip
+    with producer(settings) as client:
+        for record in hostile:
+            client.send(settings.alerts_topic, json.dumps(record).encode())
+        for value in (b"\xff\xfe", b"{", b"[" * 100_000, None):
+            client.send(settings.alerts_topic, value, key=b"k")
+        client.flush()
+    assert publish(config, wanted, {}, lambda: None) == 1
+
+
+def test_a_broker_that_refuses_a_record_leaves_no_transaction_open(settings: Settings, tmp_path: Path) -> None:
+    """Readers of committed records go on at once, and it says how many were published before."""
+    config = lake_of(settings, tmp_path / "lake")
+    wanted = corrections(PER_TRANSACTION + 1)
+    last = pl.col("alert_id") == wanted["alert_id"][-1]
+    wanted = wanted.with_columns(text=pl.when(last).then(pl.lit("x" * 2_000_000)).otherwise("text"))
+    with pytest.raises(BackfillError, match=f"only {PER_TRANSACTION} of the corrections were published") as refused:
+        publish(config, wanted, {}, lambda: None)
+    assert isinstance(refused.value.__cause__, kafka.errors.KafkaError)
+    with producer(settings) as client:
+        client.send(settings.alerts_topic, b'{"alert_id": "live", "revision": 1}', partition=0).get(30)
+    assert published(settings) == once(wanted.head(PER_TRANSACTION)) + Counter({("live", 1): 1})

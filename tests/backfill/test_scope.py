@@ -1,0 +1,178 @@
+"""Which spans of which groups a run judges, held against a slow model of a few lines."""
+
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+
+import polars as pl
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill.config import Request
+from backfill.histories import Published, histories
+from backfill.scope import (
+    GROUP,
+    HI,
+    LO,
+    TARGET,
+    GroupBy,
+    events_of,
+    group_bys,
+    merged,
+    spans_of,
+    touched_groups,
+    touched_spans,
+)
+from rules.model import Rule, State, parse_rule
+from rules.streams import load_streams
+from rules.versions import RuleSet, RuleVersion
+from tests.backfill.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, SCHEMA, STREAM, payment
+
+REQUEST = Request("x", NOON.date(), days=3)
+GROUP_BY = GroupBy(("customer_id",), 2 * HOUR)
+
+HOURS = st.lists(st.tuples(st.integers(-60, 60), st.sampled_from(["ann", "bob"])), max_size=20)
+
+
+def frame(events: list[tuple[int, str]]) -> pl.DataFrame:
+    """Payments at hours from noon."""
+    rows = [payment(f"t{at}", NOON + timedelta(hours=hour), customer_id=who) for at, (hour, who) in enumerate(events)]
+    return pl.DataFrame(pa.Table.from_pylist(rows, SCHEMA))
+
+
+@given(HOURS, HOURS, st.sampled_from([GROUP_BY, GroupBy((), 2 * HOUR), GroupBy(("customer_id",), 0)]))
+def test_a_run_judges_what_its_events_can_change(
+    old: list[tuple[int, str]], new: list[tuple[int, str]], group_by: GroupBy
+) -> None:
+    """Each event within a window after one of the day's, with all that its own window holds, and none of them twice."""
+    day, events = frame(new), frame([*new, *old])
+    spans = touched_spans(day.lazy(), STREAM, group_by, REQUEST).collect()
+    groups = touched_groups(spans, STREAM, group_by, REQUEST)
+    for _, own in groups.sort(LO).group_by(GROUP):
+        assert (own.get_column(LO).slice(1) > own.get_column(HI).head(-1)).all(), "no alert is counted twice"
+    found = events_of(events.sort("event_time").lazy(), groups.lazy().drop(GROUP), STREAM, group_by).collect()
+    assert found.get_column("transaction_id").is_unique().all(), "no event is read twice"
+    reach, end = group_by.reach // HOUR, 60
+    whole = [*new, *old]
+    known = dict(found.select("transaction_id", TARGET).iter_rows())
+    for number, (hour, who) in enumerate(whole):
+        mine = [h for h, w in new if w == who or not group_by.fields]
+        if hour < end and any(h <= hour <= h + reach for h in mine):
+            assert known[f"t{number}"], "what can have changed is judged"
+            for other, (before, w) in enumerate(whole):
+                if (w == who or not group_by.fields) and hour - reach <= before <= hour:
+                    assert f"t{other}" in known, "what a judged event's window holds is there"
+        elif known.get(f"t{number}"):
+            near = [h for h in mine if abs(hour - h) <= 24 + 2 * reach]
+            assert near, "what is judged beside is not far away"
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 10))), st.integers(1, 5))
+def test_merged_spans_hold_the_same_and_are_few(drawn: list[tuple[int, int]], most: int) -> None:
+    """In their order, apart from each other, and where there are too many the nearest have become one."""
+    spans = [(lo, lo + length) for lo, length in drawn]
+    found = merged(spans, most)
+    assert len(found) <= most
+    assert all(one[1] < other[0] for one, other in pairwise(found))
+    assert all(any(lo <= a and b <= hi for lo, hi in found) for a, b in spans)
+    if len(merged(spans, 1000)) <= most:
+        assert {at for lo, hi in found for at in range(lo, hi + 1)} == {
+            at for lo, hi in spans for at in range(lo, hi + 1)
+        }
+
+
+def test_a_group_of_a_pending_alert_is_touched_where_the_alert_is() -> None:
+    """Its text says which it is, whatever the types of its fields."""
+    stream = load_streams()["payments"]
+    fields = tuple(name for name, kind in stream.fields.items() if name != stream.event_id)[:3]
+    values = {
+        "string": '"x"',
+        "int64": "5",
+        "double": "2.5",
+        "boolean": "true",
+        "timestamp": '"2026-01-05T12:00:00.000000Z"',
+    }
+    kinds = {name: stream.fields[name].kind.value for name in fields}
+    text = "{" + ",".join(f'"{n}":{values.get(k, chr(34) + "7.00" + chr(34))}' for n, k in kinds.items()) + "}"
+    (row,) = touched_groups(
+        spans_of([text], [AT_NOON], stream, GroupBy(fields, HOUR)), stream, GroupBy(fields, HOUR), REQUEST
+    ).to_dicts()
+    assert (row[GROUP], row[LO], row[HI]) == (text, AT_NOON, AT_NOON + HOUR)
+
+
+STREAMS = load_streams()
+
+
+def rule(name: str, over: str = "1h", state: str = "active", group_by: str = "customer_id") -> Rule:
+    """A rule with one window."""
+    written = {
+        "id": name, "stream": "transactions", "group_by": [group_by], "when": "n >= 2", "state": state,
+        "measures": {"n": {"count": "*", "over": over}},
+    }  # fmt: skip
+    return parse_rule(written, STREAMS)
+
+
+def test_the_group_by_of_a_displaced_version_is_judged_where_it_was_in_force() -> None:
+    """At 12:00 the rule was regrouped as of 10:00: of the two hours before there are alerts by both fields."""
+    versions = (
+        RuleVersion(rule("r"), 1, AT_NOON - 5 * HOUR),
+        RuleVersion(rule("r", group_by="terminal_id"), 2, AT_NOON - 2 * HOUR),
+    )
+    published = {("r", 1): Published(AT_NOON - 5 * HOUR, 0), ("r", 2): Published(AT_NOON, 0)}
+
+    def fields(since: int, until: int) -> list[tuple[str, ...]]:
+        return [of.fields for of in group_bys(versions, published, since, until, {}, MINUTE)]
+
+    assert fields(AT_NOON - HOUR, AT_NOON) == [("customer_id",), ("terminal_id",)]
+    assert fields(AT_NOON + HOUR, AT_NOON + DAY) == [("terminal_id",)]
+    assert fields(AT_NOON - 4 * HOUR, AT_NOON - 3 * HOUR) == [("customer_id",)]
+    assert fields(AT_NOON - 9 * HOUR, AT_NOON - 8 * HOUR) == []
+    paused = (versions[0], replace(versions[1], rule=rule("r", state="paused")))
+    assert [of.fields for of in group_bys(paused, published, AT_NOON, AT_NOON, {}, MINUTE)] == [("customer_id",)]
+
+
+LIVES = st.lists(
+    st.tuples(
+        st.sampled_from("abc"), st.sampled_from(["1h", "5h", "30h"]), st.sampled_from([*State]),
+        st.integers(0, 20), st.integers(-10, 10),
+    ),
+    min_size=1, max_size=8,
+)  # fmt: skip
+
+
+@given(LIVES, st.sampled_from([0, HOUR, 3 * HOUR]))
+def test_the_history_of_a_version_begins_at_the_horizon(
+    drawn: list[tuple[str, str, State, int, int]], lateness: int
+) -> None:
+    """As an engine has it that asks at every moment which versions some unsettled event can still see."""
+    published, arrivals, now = RuleSet(), {}, AT_NOON
+    for name, over, state, later, effective in drawn:
+        now += later * HOUR
+        known = rule(name, over, state.value)
+        number = 1 + len(published.of_rule(name))
+        published = RuleSet((*published.versions, RuleVersion(known, number, now + effective * HOUR)))
+        arrivals[name, number] = now
+    found = histories(published.versions, arrivals, lateness)
+    horizon = AT_NOON - (1 << 60)
+    moments = sorted({AT_NOON + hour * HOUR for hour in range(200)} & set(range(AT_NOON, now + 1, HOUR)))
+    for moment in moments:
+        there = [v for v in published.versions if arrivals[v.rule.id, v.version] < moment]
+        horizon = max(horizon, moment - lateness - reach(there, moment - lateness))
+        for name, arrival in arrivals.items():
+            if arrival == moment:
+                assert found[name] == Published(arrival, horizon)
+
+
+def reach(versions: list[RuleVersion], settled: int) -> int:
+    """The widest window of versions that an event from `settled` on sees, of those that keep state."""
+    needed = [
+        version
+        for at, version in enumerate(versions)
+        if version.rule.state is not State.RETIRED
+        and all(
+            later.rule.id != version.rule.id or later.effective > max(version.effective, settled - 1)
+            for later in versions[at + 1 :]
+        )
+    ]
+    return max((measure.over for version in needed for measure in version.rule.measures.values()), default=0)
