@@ -2,8 +2,8 @@
 
 How it works: the groups with differences are replayed through the engine as the stream ran it: late are the events that
 the stream reported as late. If the replay says what the stream said, these events are the cause, and that is proven.
-A late event of another partition may have been read when the alert was settled, although it had arrived before; so
-where the replay differs, the window alone is replayed without the last of these, the last two, and so on.
+A late event of another partition may have been read only when the alert was settled, although it had arrived before;
+so where the replay differs, the window alone is replayed with the first of these, the first two, and so on.
 Else the other ways out of law 9 are looked at: the stream had not read the events, the rule came after them, its
 history was not there, an id names two events. What is left is `unexplained`: a defect.
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import StrEnum
 from itertools import islice, product
 from typing import Any
@@ -32,7 +31,7 @@ from backfill.reconciliation import Outcome, canonical, last_words
 from backfill.scope import GroupBy, group_texts, microseconds_of
 from lake.events import as_declared
 from rules.engine import Engine
-from rules.engine.store import ARRIVAL, LATE
+from rules.engine.store import ARRIVAL, LATE, MICROSECONDS
 from rules.streams import Stream
 from rules.versions import RuleSet, RuleVersion
 
@@ -111,7 +110,7 @@ class Witness:
         return Cause.DUPLICATE_CONFLICT if window.conflicting else Cause.UNEXPLAINED
 
     def _is_of_uneven_reading(self, row: Mapping[str, Any], window: _Window) -> bool:
-        """Whether the stream said this because it read late events of other partitions too late for it to count them.
+        """Whether the stream said this because of when it read late events of other partitions.
 
         Of each partition it had read some, in their order, when the alert was settled: all combinations are tried.
         """
@@ -121,19 +120,21 @@ class Witness:
         arrival, partition = (events.get_column(name) for name in ("arrival", "partition"))
         elsewhere = events.get_column(LATE) & (arrival <= window.arrival) & (partition != window.partition)
         unsure = events.with_row_index("row").filter(elsewhere).sort("partition", "offset")
-        rows = [of.get_column("row").to_list() for of in unsure.partition_by("partition")]
+        rows = [of.get_column("row").to_numpy() for of in unsure.partition_by("partition")]
         ruleset = RuleSet(tuple(self._versions[row["rule_id"]]))
-        for counted in islice(product(*(range(len(of) + 1) for of in rows)), _REPLAYS_A_WINDOW):
-            unread = [number for of, some in zip(rows, counted, strict=True) for number in of[some:]]
-            if not unread or not self._replays_left:
-                continue
+        columns = events.to_arrow(compat_level=pl.CompatLevel.oldest())
+        table = as_declared(columns, self._stream).append_column(LATE, columns.column(LATE))
+        for counted in islice(product(*(range(len(of) + 1) for of in rows)), _REPLAYS_A_WINDOW if rows else 0):
+            if not self._replays_left:
+                break
             self._replays_left -= 1
-            after = pl.Series(ARRIVAL, [events.get_column(ARRIVAL).max()] * len(unread)) + timedelta(days=1)
-            moved = events.with_columns(events.get_column(ARRIVAL).scatter(unread, after))
-            columns = [*self._stream.fields, ARRIVAL, "partition", "offset", LATE]
-            table = as_declared(moved.select(columns).to_arrow(compat_level=pl.CompatLevel.oldest()), self._stream)
-            said = self._replay(ruleset, table.append_column(LATE, pa.array(moved.get_column(LATE).to_list())))
-            if row["said"] == next(iter(canonical(said.filter(alert_id=row["alert_id"])).get_column("measures")), None):
+            arrivals = arrival.to_numpy().copy()
+            for of, some in zip(rows, counted, strict=True):
+                arrivals[of[:some]], arrivals[of[some:]] = window.arrival - 1, window.arrival + 1
+            place = table.schema.get_field_index(ARRIVAL)
+            replayed = self._replay(ruleset, table.set_column(place, ARRIVAL, pa.array(arrivals).cast(MICROSECONDS)))
+            said = canonical(replayed.filter(alert_id=row["alert_id"])).get_column("measures").to_list()
+            if said == ([] if row["said"] is None else [row["said"]]):
                 return True
         return False
 
