@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -61,9 +61,9 @@ def fill(root: Path, table: Table, *rows: dict[str, Any]) -> None:
     write_deltalake(str(root / table.name), whole, mode="append", partition_by=list(table.partitioned_by))
 
 
-def config_of(root: Path) -> BackfillConfig:
+def config_of(root: Path, arrival: Literal["broker", "producer"] = "broker") -> BackfillConfig:
     """A lake of transactions."""
-    return BackfillConfig(LakeConfig(root, {"transactions": STREAM}, {}, ()), {}, "broker")
+    return BackfillConfig(LakeConfig(root, {"transactions": STREAM}, {}, ()), {}, arrival)
 
 
 def notes_of(root: Path, cut: int, *rules: str, published: int = AT_NOON - 90 * DAY) -> Notes:

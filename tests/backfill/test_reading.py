@@ -1,6 +1,7 @@
 """What a run reads: its day's events and the windows around them, wherever in time they lie."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from backfill.config import Request
-from backfill.reading import Reading, readings_of
+from backfill.reading import Reading, buckets_of, readings_of, shares
 from lake import delta
 from lake.tables import events_table
 from tests.backfill.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, STREAM, add, config_of, days, notes_of, payment
@@ -75,3 +76,13 @@ def test_a_file_without_statistics_is_read(lake: Path) -> None:
     assert (
         delta.files_within(lake, table, version, instant="event_time", spans=[(last + 999, last + DAY)])[0].rows == 24
     )
+
+
+def test_a_bucket_has_no_more_than_a_worker_can_hold(lake: Path) -> None:
+    """There are as many as rows need, and not as cores; and one task at least where there is nothing to read."""
+    found = reading(lake)
+    large = replace(found, files=(delta.File("x", 1_700_000), delta.File("y", 900_000)))
+    assert buckets_of([found, large], 2) == 6
+    assert buckets_of([found], 4) == 4
+    assert [len(share) for share in shares([], 4)] == [0]
+    assert [len(share) for share in shares(large.files * 2, 4)] == [1, 1, 1, 1]
