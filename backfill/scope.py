@@ -108,7 +108,7 @@ def asked_for(rows: pl.LazyFrame, request: Request) -> pl.LazyFrame:
 
 def touched_spans(events: pl.LazyFrame, stream: Stream, group_by: GroupBy, request: Request) -> pl.LazyFrame:
     """The groups of one group-by that the day's events belong to: its fields, and the least (LO) and greatest (HI)
-    event time of these events on each date (by event time).
+    event time of these events within each widest window's length, or date. Spans within one would become one anyway.
 
     events: the day's, usable ones.
     """
@@ -116,7 +116,8 @@ def touched_spans(events: pl.LazyFrame, stream: Stream, group_by: GroupBy, reque
     events = events.drop_nulls(group_by.fields) if group_by.fields else events
     event = microseconds_of(stream)
     spans = (event.min().alias(LO), event.max().alias(HI))
-    return events.group_by(*group_by.fields, event.floordiv(DAY).alias(_FROM)).agg(*spans).drop(_FROM)
+    stretch = event.floordiv(max(group_by.reach, DAY)).alias(_FROM)
+    return events.group_by(*group_by.fields, stretch).agg(*spans).drop(_FROM)
 
 
 def spans_of(texts: Sequence[str], times: Sequence[int], stream: Stream, group_by: GroupBy) -> pl.DataFrame:
