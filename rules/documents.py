@@ -15,6 +15,8 @@ from rules.errors import Problem, RuleError
 MAX_BYTES = 262_144
 # A rule itself is four deep.
 MAX_NESTING = 16
+# Characters of a number; YAML has forms of it whose reading takes the square of their length.
+_MAX_NUMBER = 64
 _EXAMPLE = "A rule is a mapping: id, stream, group_by, measures, when"
 
 
@@ -24,7 +26,7 @@ def read_documents(text: str | bytes, *, where: str = "") -> list[Any]:
     with _refusing("YAML or JSON", where):
         if decoded.lstrip()[:1] in ("{", "["):
             try:
-                return _plain([json.loads(decoded, object_pairs_hook=_object)])
+                return _plain([json.loads(decoded, object_pairs_hook=_object, parse_int=_json_int)])
             except json.JSONDecodeError:
                 pass  # YAML has braces and brackets too
         _refuse_tricks(decoded)
@@ -36,7 +38,7 @@ def read_json(text: str | bytes, *, where: str = "") -> Any:
     """The data of a JSON text; RuleError where it is none."""
     decoded = _decoded(text, where)
     with _refusing("JSON", where):
-        return _plain([json.loads(decoded, object_pairs_hook=_object)])[0]
+        return _plain([json.loads(decoded, object_pairs_hook=_object, parse_int=_json_int)])[0]
 
 
 def _decoded(text: str | bytes, where: str) -> str:
@@ -61,6 +63,8 @@ def _refusing(form: str, where: str) -> Iterator[None]:
         raise refusal(f"a reference ({failure}) is not allowed", remedy, where) from None
     except _TagError as failure:
         raise refusal(f"a tag ({failure}) is not allowed", "Leave it out, and put text in quotes", where) from None
+    except _NumberError:
+        raise refusal("holds a number beyond 64 bits", "A rule has no use for it; put text in quotes", where) from None
     except UnicodeEncodeError:
         raise refusal("holds half of a surrogate pair, which is no text", "Send whole characters", where) from None
     except yaml.MarkedYAMLError as failure:
@@ -87,19 +91,25 @@ class _TagError(ValueError):
     pass
 
 
+class _NumberError(ValueError):
+    pass
+
+
 class _RepeatedKeyError(ValueError):
     def __init__(self, key: object) -> None:
         super().__init__(repr(key))
 
 
 def _plain(documents: list[Any]) -> list[Any]:
-    """The documents, whose every text can be said again in UTF-8, and which are no deeper than a rule needs."""
+    """The documents, if texts are UTF-8, whole numbers fit 64 bits, and they are as deep as a rule needs."""
     level: list[Any] = documents
     for _ in range(MAX_NESTING + 1):
         below: list[Any] = []
         for value in level:
             if isinstance(value, str):
                 value.encode()
+            elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise _NumberError
             elif isinstance(value, Mapping):
                 below += [*value, *value.values()]
             elif isinstance(value, list):
@@ -108,6 +118,12 @@ def _plain(documents: list[Any]) -> list[Any]:
     if level:
         raise RecursionError
     return documents
+
+
+def _json_int(text: str) -> int:
+    if len(text) > _MAX_NUMBER:
+        raise _NumberError
+    return int(text)
 
 
 def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -151,6 +167,21 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             keys.add(key)
         built: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         return built
+
+
+def _number(kind: str) -> None:
+    construct = getattr(yaml.SafeLoader, f"construct_yaml_{kind}")
+
+    def bounded(loader: _Loader, node: yaml.ScalarNode) -> Any:
+        if len(node.value) > _MAX_NUMBER:
+            raise _NumberError
+        return construct(loader, node)
+
+    _Loader.add_constructor(f"tag:yaml.org,2002:{kind}", bounded)
+
+
+_number("int")
+_number("float")
 
 
 def _remedy(failure: yaml.MarkedYAMLError) -> str:

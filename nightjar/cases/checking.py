@@ -131,7 +131,7 @@ def _equal(expected: Any, got: Any) -> bool:
     """A number is compared by its value (12.5 is "12.50", a double to nine digits), quoted text as it stands."""
     if isinstance(expected, Number):
         if isinstance(got, float):
-            return math.isclose(float(expected), got, rel_tol=1e-9, abs_tol=1e-12)
+            return math.isclose(float(expected), got, rel_tol=1e-9)
         try:
             return not isinstance(got, bool) and Decimal(str(got)) == Decimal(expected)
         except InvalidOperation:

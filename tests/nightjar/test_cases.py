@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nightjar.cases import CaseError, Outcome, check, find_cases, load_case, read_case
+from nightjar.cases.documents import Number
 from nightjar.cases.model import ALERT_KEYS, Expectation
 from nightjar.cases.reading import DEFAULT_BASE
 from nightjar.simulate import simulate
@@ -312,3 +313,20 @@ def test_state_is_compared_by_stream_and_group_by() -> None:
     state = {"logins": {"": 3, "ip,device": 1}}
     (difference,) = check(made.expect, Outcome(state=state))
     assert [(m.path, m.expected, m.got) for m in difference.mismatches] == [("ip,device", 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "matches"),
+    [
+        ("0", 9e-13, False),
+        ("0", 0.0, True),
+        ("9e-13", 0.0, False),
+        ("9e-13", 9.0000000001e-13, True),
+        ("1.5", 1.5, True),
+    ],
+)
+def test_doubles_match_to_nine_digits_of_their_own(expected: str, got: float, matches: bool) -> None:
+    """However small they are; 0 matches 0 only."""
+    wanted = Expectation(rows={"final": [{"measures": {"m": Number(expected)}}]})
+    outcome = Outcome(alerts=[{"alert_id": "a", "revision": 1, "kind": "alert", "measures": {"m": got}}])
+    assert (check(wanted, outcome) == []) is matches

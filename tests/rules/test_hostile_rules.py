@@ -8,6 +8,8 @@ import pytest
 
 from bench.fuzz_rules import Examiner
 from bench.hostile_rules import HostileRules
+from rules.errors import RuleError
+from rules.model import parse_rule
 from rules.publication import Answer, publish
 from rules.streams import load_streams
 from rules.versions import RuleSet
@@ -50,7 +52,8 @@ def measuring(**measure: Any) -> bytes:
         (rule(measures={"\udc00": {}}), "", "half of a surrogate pair"),
         (rule(id="a" * 300_000), "", "more than 262144"),
         (b'{"id": ' + b"[" * 980 + b"]" * 980 + b"}", "", "nested too deep"),
-        (b'{"id": ' + b"9" * 5000 + b"}", "", "is not JSON"),
+        (b'{"id": ' + b"9" * 5000 + b"}", "", "a number beyond 64 bits"),
+        (rule(severity=2**63), "", "a number beyond 64 bits"),
         (b'{"id": "r", "id": "s"}', "", "stands twice"),
         (measuring(function="sum", field=None), "measures.m", "function is not an option"),
         (measuring(sum="amount", function="avg"), "measures.m", "function is not an option"),
@@ -66,6 +69,26 @@ def test_a_message_that_would_stop_a_job_is_rejected(message: bytes, place: str,
     assert status.reasons[0].startswith(place)
     assert reason in status.reasons[0]
     assert len(json.dumps(status.record(), ensure_ascii=False).encode()) < 1000
+
+
+HUGE = f"0x{'f' * 20_000}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HUGE, f"severity: {HUGE}", f"severity: 1{':1' * 100_000}", f"severity: 1{':1' * 100_000}.5", f"? {HUGE}\n: 1",
+        f"measures: {{n: {{count: '*', over: {HUGE}}}}}", f"measures: {{? {HUGE} : {{count: '*', over: 1h}}}}",
+        f"group_by: [{HUGE}]", f"effective: {HUGE}", "severity: 9223372036854775808", "severity: .inf",
+    ],
+    ids=lambda text: text[:40],
+)  # fmt: skip
+@pytest.mark.timeout(20)
+def test_a_huge_number_in_yaml_is_a_refusal(text: str) -> None:
+    """Wherever it stands: never a traceback, and no time that grows with the square of its digits."""
+    with pytest.raises(RuleError) as refusal:
+        parse_rule(text, STREAMS)
+    assert len(str(refusal.value)) < 3000
 
 
 def test_an_answer_names_the_first_problems_and_stays_short() -> None:
