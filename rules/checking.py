@@ -5,15 +5,15 @@ The shape is pydantic's to check; what it finds is said again in the words of a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from rules.errors import PredicateError, Problem
-from rules.measures import MAX_FIELDS, Function, Measure, accepted_kinds, result_type
+from rules.measures import MAX_FIELDS, Measure, accepted_kinds, result_type
 from rules.names import did_you_mean, is_usable_name
-from rules.predicates import compile_predicate
+from rules.predicates import check_predicate
 from rules.types import FieldType
 
 if TYPE_CHECKING:
@@ -60,6 +60,13 @@ def check_rule(
     if len(problems) > MAX_PROBLEMS:
         problems[MAX_PROBLEMS:] = [Problem("", "", "there are more problems", "Mend these first")]
     return rule, problems
+
+
+class _Anything:
+    """Where the measures cannot be read, any name may be one."""
+
+    def __contains__(self, _name: object) -> bool:
+        return True
 
 
 class _Check:
@@ -150,16 +157,15 @@ class _Check:
             if measure_name in stream.fields:
                 remedy = "Give the measure another name, so that the condition is clear"
                 self.add(place, measure_name, f"stream {stream.name} has a field of that name", remedy)
-            results[measure_name] = self.measure(place, measure, stream)
-        if self.known_measures() <= results.keys():
-            self.predicate("when", self.written.get("when"), {**results, **stream.fields})
-
-    def known_measures(self) -> set[Any]:
-        """The names the condition may use, readable or not: it is checked only when all their types are known."""
+            if (result := self.measure(place, measure, stream)) is not None:
+                results[measure_name] = result
         written = self.written.get("measures", {})
-        return set(written) if isinstance(written, Mapping) else {None}
+        # what a measure's own problems leave without a type is no further problem of the condition
+        untyped = set(written) - set(results) if isinstance(written, Mapping) else _Anything()
+        self.predicate("when", self.written.get("when"), {**results, **stream.fields}, untyped)
 
-    def measure(self, place: str, measure: Measure, stream: Stream) -> FieldType:
+    def measure(self, place: str, measure: Measure, stream: Stream) -> FieldType | None:
+        """The measure's type; None where it has none, as the field is not one it takes."""
         self.fields(f"{place}.per", list(measure.per), stream)
         self.predicate(f"{place}.where", measure.where, stream.fields)
         self.predicate(f"{place}.since", measure.since, stream.fields)
@@ -169,14 +175,13 @@ class _Check:
         declared = stream.fields.get(measure.field)
         if declared is None:
             self.unknown_field(field_place, measure.field, stream)
-            # Any number: the condition is still worth checking for what else it says.
-            return result_type(Function.AVG, stream.fields[stream.event_id])
+            return None
         kinds = accepted_kinds(measure.function)
         if declared.kind not in kinds:
             fitting = [name for name, kind in stream.fields.items() if kind.kind in kinds]
             remedy = f"Fields it takes are {', '.join(fitting)}" if fitting else "The stream has no field it takes"
             self.add(field_place, measure.field, f"{measure.function} cannot take {measure.field}: {declared}", remedy)
-            return result_type(Function.AVG, declared)
+            return None
         return result_type(measure.function, declared)
 
     def fields(self, place: str, names: Any, stream: Stream) -> None:
@@ -193,10 +198,10 @@ class _Check:
         remedy = did_you_mean(name, stream.fields, "Fields are")
         self.add(place, name, f"stream {stream.name} has no field {name!r}", remedy)
 
-    def predicate(self, place: str, text: Any, columns: Mapping[str, FieldType]) -> None:
+    def predicate(self, place: str, text: Any, columns: Mapping[str, FieldType], untyped: Container[str] = ()) -> None:
         if not isinstance(text, str):
             return
         try:
-            compile_predicate(text, columns, where=place)
+            check_predicate(text, columns, where=place, unknown=untyped)
         except PredicateError as refusal:
             self.problems += refusal.problems

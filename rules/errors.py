@@ -84,6 +84,15 @@ class PredicateError(RuleError):
         found = text[position : position + self.length]
         super().__init__([Problem(where, found, what, remedy, caret(text, position, self.length))])
 
+    @classmethod
+    def of(cls, errors: Sequence[PredicateError]) -> PredicateError:
+        """All of them as the first one: its position, and the problems of all, each of them once."""
+        first = errors[0]
+        first.problems = list(
+            {(each.message, each.found): each for error in errors for each in error.problems}.values()
+        )
+        return first
+
 
 # Enough of the text on either side to recognise the place, and still one line of a terminal.
 _EXCERPT_BEFORE = 60
@@ -109,7 +118,7 @@ def _one_column(character: str) -> str:
 
 def sentence(what: str, *, where: str = "", remedy: str = "") -> str:
     """The text of an error: `where: what. remedy`."""
-    text = f"{where}: {what}" if where else what
+    text = f"{printable(where)}: {what}" if where else what
     return f"{text.rstrip('.')}. {remedy}" if remedy else text
 
 

@@ -12,7 +12,7 @@ refused when the rule is read. `/` gives a double, and NULL for a zero divisor. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -36,6 +36,7 @@ __all__ = [
     "Columns",
     "Numbers",
     "Predicate",
+    "check_predicate",
     "compile_predicate",
     "truths",
 ]
@@ -70,6 +71,26 @@ def compile_predicate(
     return _compiled(text, tuple(columns.items()), where, tuple((names or {}).items()))
 
 
+def check_predicate(
+    text: str, columns: Mapping[str, FieldType], *, where: str = "", unknown: Container[str] = ()
+) -> None:
+    """Raise PredicateError with everything that is wrong with a condition, spellings that docs/rules.md lacks included.
+
+    unknown: further names of columns, whose types are not known; what is compared with them is not checked.
+    """
+    source = Source(text, where)
+    analyse(parse(source, _Names(columns, unknown), strict=True), source, columns, unknown)
+
+
+@dataclass(frozen=True)
+class _Names:
+    known: Container[str]
+    unknown: Container[str]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.known or name in self.unknown
+
+
 # The same rules are compiled by every bucket of a job, and again whenever one rule changes.
 @lru_cache(maxsize=4096)
 def _compiled(
@@ -77,7 +98,9 @@ def _compiled(
 ) -> Predicate:
     source = Source(text, where)
     tree = parse(source, dict(columns))
-    root = renamed(analyse(tree, source, dict(columns)), dict(names))
+    analysed = analyse(tree, source, dict(columns))
+    assert analysed is not None  # noqa: S101  every column has a type
+    root = renamed(analysed, dict(names))
     parts = root.args if root.op is Op.AND else (root,)
     terms = [(part, term(part)) for part in parts]
     plain = tuple(at_once for _, at_once in terms if at_once is not None)

@@ -5,8 +5,9 @@ Conversions become nodes of their own here, so what runs later has no choice lef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
+from functools import partial
 
 from sqlglot import exp
 
@@ -71,17 +72,36 @@ _NEEDED = "Give it a value of that type"
 _COMMON_PARTS = frozenset({"this", "expression"})
 
 
-def analyse(tree: exp.Expr, source: Source, columns: Mapping[str, FieldType]) -> Node:
-    """The typed tree of a whole predicate, which is boolean; PredicateError where a part has no meaning."""
-    analysis = _Analysis(source, columns)
-    root = analysis.node(tree, 0)
-    return analysis.boolean(root, tree)
+def analyse(
+    tree: exp.Expr, source: Source, columns: Mapping[str, FieldType], unknown: Container[str] = ()
+) -> Node | None:
+    """The typed tree of a whole predicate, which is boolean; PredicateError with every part that has no meaning.
+
+    unknown: names of columns whose types are not known; None comes back where one is used, and the rest is in order.
+    """
+    analysis = _Analysis(source, columns, unknown)
+    root: Node | None = None
+    try:
+        root = analysis.boolean(analysis.node(tree, 0), tree)
+    except PredicateError as error:
+        analysis.errors.append(error)
+    except _UntypedError:
+        pass
+    if analysis.errors:
+        raise PredicateError.of(analysis.errors)
+    return root
+
+
+class _UntypedError(Exception):
+    """A part has no type, for a reason that is known already."""
 
 
 class _Analysis:
-    def __init__(self, source: Source, columns: Mapping[str, FieldType]) -> None:
+    def __init__(self, source: Source, columns: Mapping[str, FieldType], unknown: Container[str]) -> None:
         self.source = source
         self.columns = columns
+        self.unknown = unknown
+        self.errors: list[PredicateError] = []
         self.handlers: dict[type[exp.Expr], Callable[..., Node]] = {
             exp.Paren: self.paren,
             exp.Column: self.column,
@@ -132,6 +152,20 @@ class _Analysis:
             )
         return built
 
+    def all_of(self, parts: Sequence[Callable[[], Node]]) -> list[Node]:
+        """The nodes of independent parts: what is wrong with one of them does not hide what is wrong with another."""
+        nodes: list[Node] = []
+        for part in parts:
+            try:
+                nodes.append(part())
+            except PredicateError as error:
+                self.errors.append(error)
+            except _UntypedError:
+                pass
+        if len(nodes) < len(parts):
+            raise _UntypedError
+        return nodes
+
     def error(self, tree: exp.Expr, what: str, remedy: str) -> PredicateError:
         return self.source.error_at(tree, what, remedy)
 
@@ -156,6 +190,8 @@ class _Analysis:
     def column(self, tree: exp.Column, _depth: int) -> Node:
         name = tree.name
         declared = self.columns.get(name)
+        if declared is None and name in self.unknown:
+            raise _UntypedError
         if declared is None:
             raise self.error(tree, f"unknown name {name!r}", did_you_mean(name, self.columns, "Known are"))
         return Node(Op.COLUMN, type_of_field(declared), value=name)
@@ -196,14 +232,17 @@ class _Analysis:
         while type(parts[0]) is type(tree):
             parts[0:1] = [parts[0].this, parts[0].expression]
         op = Op.AND if isinstance(tree, exp.And) else Op.OR
-        args = tuple(self.boolean(self.node(part, depth + 1), part) for part in parts)
-        return Node(op, BOOLEAN, args)
+        args = self.all_of([partial(self.condition, part, depth) for part in parts])
+        return Node(op, BOOLEAN, tuple(args))
+
+    def condition(self, tree: exp.Expr, depth: int) -> Node:
+        return self.boolean(self.node(tree, depth + 1), tree)
 
     def negation(self, tree: exp.Not, depth: int) -> Node:
         return Node(Op.NOT, BOOLEAN, (self.boolean(self.node(tree.this, depth + 1), tree.this),))
 
     def comparison(self, tree: exp.Binary, depth: int) -> Node:
-        left, right = self.operand(tree.this, depth), self.operand(tree.expression, depth)
+        left, right = self.all_of([partial(self.operand, part, depth) for part in (tree.this, tree.expression)])
         return self.compare(_COMPARISONS[type(tree)], left, right, tree)
 
     def compare(self, op: Op, left: Node, right: Node, tree: exp.Expr) -> Node:
@@ -215,28 +254,33 @@ class _Analysis:
         return Node(op, BOOLEAN, (left, right))
 
     def between(self, tree: exp.Between, depth: int) -> Node:
-        value = self.operand(tree.this, depth)
-        low = self.compare(Op.GE, value, self.operand(tree.args["low"], depth), tree)
-        high = self.compare(Op.LE, value, self.operand(tree.args["high"], depth), tree)
-        return Node(Op.AND, BOOLEAN, (low, high))
+        parts = (tree.this, tree.args["low"], tree.args["high"])
+        value, low, high = self.all_of([partial(self.operand, part, depth) for part in parts])
+        ends = self.all_of([
+            lambda: self.compare(Op.GE, value, low, tree),
+            lambda: self.compare(Op.LE, value, high, tree),
+        ])  # fmt: skip
+        return Node(Op.AND, BOOLEAN, tuple(ends))
 
     def membership(self, tree: exp.In, depth: int) -> Node:
         value = self.operand(tree.this, depth)
         if not tree.expressions:
             raise self.error(tree, "IN needs a list of values", "Write IN (1, 2, 3)")
-        values: list[object] = []
-        for item in tree.expressions:
-            element = self.node(item, depth + 1)
-            if not element.is_literal:
-                raise self.error(item, "IN takes values only", "Compare with a field by =, joined with OR")
-            if element.type == NULL:
-                raise self.error(
-                    item, "NULL in IN never matches, and spoils NOT IN", "Leave it out, or add OR … IS NULL"
-                )
-            require_alike(value.type, element.type, "compared")
-            if (held := as_held(element, value.type)) is not None:
-                values.append(held)
+        elements = self.all_of([partial(self.element, item, value, depth) for item in tree.expressions])
+        values = [held for element in elements if (held := as_held(element, value.type)) is not None]
         return Node(Op.IN, BOOLEAN, (value,), tuple(dict.fromkeys(values)))
+
+    def element(self, item: exp.Expr, value: Node, depth: int) -> Node:
+        element = self.node(item, depth + 1)
+        if not element.is_literal:
+            raise self.error(item, "IN takes values only", "Compare with a field by =, joined with OR")
+        if element.type == NULL:
+            raise self.error(item, "NULL in IN never matches, and spoils NOT IN", "Leave it out, or add OR … IS NULL")
+        try:
+            require_alike(value.type, element.type, "compared")
+        except Unfit as refusal:
+            raise self.error(item, refusal.what, refusal.remedy) from None
+        return element
 
     def like(self, tree: exp.Like, depth: int) -> Node:
         value = self.string(tree.this, depth)
@@ -261,7 +305,7 @@ class _Analysis:
 
     def arithmetic(self, tree: exp.Binary, depth: int) -> Node:
         op = _ARITHMETIC[type(tree)]
-        left, right = self.number(tree.this, depth), self.number(tree.expression, depth)
+        left, right = self.all_of([partial(self.number, part, depth) for part in (tree.this, tree.expression)])
         if op is Op.DIV:
             return Node(op, DOUBLE, (to_double(left), to_double(right)))
         if DOUBLE in (left.type, right.type):
@@ -291,25 +335,26 @@ class _Analysis:
 
     def case(self, tree: exp.Case, depth: int) -> Node:
         compared = None if tree.this is None else self.operand(tree.this, depth)
-        conditions: list[Node] = []
-        values: list[Node] = []
+        default = tree.args.get("default")
+
+        def condition(branch: exp.Expr, below: int) -> Node:
+            if compared is None:
+                return self.condition(branch.this, below)
+            return self.compare(Op.EQ, compared, self.operand(branch.this, below), branch)
+
+        parts: list[Callable[[], Node]] = []
         for at, branch in enumerate(tree.args["ifs"]):
             # Every WHEN is evaluated within the ELSE of the one before it.
             below = depth + at
-            if compared is None:
-                condition = self.boolean(self.node(branch.this, below + 1), branch.this)
-            else:
-                condition = self.compare(Op.EQ, compared, self.operand(branch.this, below), branch)
-            conditions.append(condition)
-            values.append(self.node(branch.args["true"], below + 1))
-        default = tree.args.get("default")
-        values.append(literal(NULL, None) if default is None else self.node(default, depth + 1))
-        *values, otherwise = aligned(values, "results of one CASE")
-        pairs = [part for pair in zip(conditions, values, strict=True) for part in pair]
+            parts += [partial(condition, branch, below), partial(self.node, branch.args["true"], below + 1)]
+        parts.append(partial(literal, NULL, None) if default is None else partial(self.node, default, depth + 1))
+        *found, last = self.all_of(parts)
+        *values, otherwise = aligned([*found[1::2], last], "results of one CASE")
+        pairs = [part for pair in zip(found[::2], values, strict=True) for part in pair]
         return Node(Op.CASE, widest([*values, otherwise]), (*pairs, otherwise))
 
     def coalesce(self, tree: exp.Coalesce, depth: int) -> Node:
-        values = [self.node(part, depth + 1) for part in (tree.this, *tree.expressions)]
+        values = self.all_of([partial(self.node, part, depth + 1) for part in (tree.this, *tree.expressions)])
         values = [value for value in values if value.type != NULL] or values
         values = list(aligned(values, "alternatives of one COALESCE"))
         return Node(Op.COALESCE, widest(values), tuple(values))

@@ -1,19 +1,28 @@
 """From a predicate's text to sqlglot's tree, with bounds before anything recursive runs.
 
 The words are looked at first: length, comments, nesting, and whether each word and function belongs to the language.
-So what is not allowed is refused by its name and place, and the parser only ever sees small, tame text.
+So what is not allowed is refused by its name and place, and the parser only ever sees small, tame text. Fields and
+measures may be called like words of SQL that are none of this language (show, any, order): the parser sees them under
+names of ours.
+
+Rules are checked `strict`ly: by docs/rules.md, to the letter. Without it other spellings that sqlglot knows are taken
+too (`==`, `x::double`), so that a rule which an earlier release accepted still runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokens import Tokenizer
 
 from rules.errors import PredicateError
+from rules.names import is_usable_name
 
 # Characters; a page of SQL. Longer conditions are lists of values, which belong into a field of the event.
 MAX_TEXT = 4096
@@ -44,6 +53,16 @@ _OTHERS = frozenset({
 })  # fmt: skip
 _ALLOWED = _KEYWORDS | _SYMBOLS | _OTHERS
 
+# How the words and symbols of the language are spelled; sqlglot knows some under other spellings as well.
+_SPELLINGS = frozenset({
+    "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "TRUE", "FALSE", "CASE", "WHEN", "THEN", "ELSE", "END",
+    "FROM", "AS", "TIMESTAMP", "DOUBLE", "(", ")", ",", "=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%",
+})  # fmt: skip
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+EXTRACTED = frozenset({
+    "YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "DAYOFWEEK", "DAYOFYEAR", "EPOCH",
+})  # fmt: skip
+
 _PREFIXES = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS})
 _REMEDIES = {
     ";": "A predicate is one expression, without a semicolon",
@@ -53,12 +72,28 @@ _REMEDIES = {
     "OVER": "Declare a measure, and compare with its name",
     "SELECT": "There are no subqueries; declare a measure, and compare with its name",
     "||": "Strings can be compared, not built",
+    "==": "Write =",
+    "::": "Write CAST(value AS DOUBLE)",
+    "~~": "Write LIKE",
+    "ISODOW": "Write DAYOFWEEK, where 1 is Sunday",
 }
+# Before what a column is called while sqlglot parses: no word of SQL, and nothing that a field may be called.
+_PREFIX = "\N{GREEK SMALL LETTER PHI}"
 _DEFAULT_REMEDY = (
     "A predicate compares fields, measures and values with AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL and CASE"
 )
 
-_DIALECT = Dialect.get_or_raise(None)
+
+class _Words(Tokenizer):
+    # Words such as SHOW and EXPLAIN would swallow the rest of the text.
+    COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+class _Predicates(Dialect):
+    Tokenizer = _Words
+
+
+_DIALECT = _Predicates()
 
 
 @dataclass(frozen=True)
@@ -85,8 +120,8 @@ class Source:
         return start, max(mark["end"] for mark in marks) + 1 - start
 
 
-def parse(source: Source, columns: Collection[str]) -> exp.Expr:
-    """The tree of a text within the bounds and made of allowed words only; PredicateError otherwise."""
+def parse(source: Source, columns: Container[str], *, strict: bool = False) -> exp.Expr:
+    """The tree of a text within the bounds and made of allowed words only; PredicateError with all others otherwise."""
     if len(source.text) > MAX_TEXT:
         raise source.error(
             f"has {len(source.text)} characters, more than {MAX_TEXT}",
@@ -99,11 +134,16 @@ def parse(source: Source, columns: Collection[str]) -> exp.Expr:
     if not tokens:
         raise source.error("is empty", remedy="Write a condition, as in amount > 100")
     _refuse_hidden_text(source, tokens)
+    refused = [error for at in range(len(tokens)) for error in _refusals(source, tokens, at, columns, strict=strict)]
+    if refused:
+        raise PredicateError.of(refused)
+    names: dict[str, str] = {}
     for at, token in enumerate(tokens):
-        _check(source, tokens, at, columns)
         if token.text in columns and _is_column(tokens, at):
-            # Fields may have names that are words of SQL but not of this language: timestamp, comment, order.
+            # Fields may have names that are words of SQL but not of this language: timestamp, any, order.
             token.token_type = TokenType.VAR
+            names[f"{_PREFIX}{at}"] = token.text
+            token.text = f"{_PREFIX}{at}"
     _check_depth(source, tokens)
     try:
         trees = _DIALECT.parser().parse(tokens, source.text)
@@ -113,6 +153,8 @@ def parse(source: Source, columns: Collection[str]) -> exp.Expr:
         raise source.error("is nested too deep", remedy="Split the rule in two") from None
     if len(trees) != 1 or trees[0] is None:
         raise source.error("is not one expression", remedy=_DEFAULT_REMEDY)
+    for identifier in trees[0].find_all(exp.Identifier):
+        identifier.set("this", names.get(identifier.name, identifier.name))
     _refuse_added_parentheses(source, tokens, trees[0])
     return trees[0]
 
@@ -135,7 +177,10 @@ def _refuse_gap(source: Source, start: int, stop: int) -> None:
         )
 
 
-def _check(source: Source, tokens: Sequence[Token], at: int, columns: Collection[str]) -> None:
+def _refusals(
+    source: Source, tokens: Sequence[Token], at: int, columns: Container[str], *, strict: bool
+) -> Iterator[PredicateError]:
+    """What is not allowed about one word."""
     token = tokens[at]
     position, length = token.start, token.end + 1 - token.start
     is_word = token.token_type not in _SYMBOLS | {TokenType.NUMBER, TokenType.STRING, TokenType.IDENTIFIER}
@@ -146,25 +191,58 @@ def _check(source: Source, tokens: Sequence[Token], at: int, columns: Collection
             remedy = f"Allowed functions are {', '.join(sorted(FUNCTIONS))}"
             if name in _AGGREGATES:
                 remedy = "Declare a measure, as in total: {sum: amount, over: 1h}, and compare with its name"
-            raise source.error(f"{what} is not allowed in a predicate", position, length, remedy)
+            yield source.error(f"{what} is not allowed in a predicate", position, length, remedy)
         return
     if token.token_type is TokenType.IDENTIFIER:
-        raise source.error(
+        yield source.error(
             f"the quoted identifier {token.text!r} is not allowed in a predicate",
             position,
             length,
             "Write a field without quotes, and a string in single quotes",
         )
-    if token.token_type not in _ALLOWED and not (token.text in columns and _is_column(tokens, at)):
-        shown = token.text.upper() if token.text else source.text[position : position + length]
-        raise source.error(
-            f"{shown} is not allowed in a predicate", position, length, _REMEDIES.get(shown, _DEFAULT_REMEDY)
+        return
+    if token.text in columns and _is_column(tokens, at):
+        return
+    written = source.text[position : position + length]
+    if token.token_type not in _ALLOWED or (strict and not _is_documented(tokens, at, written)):
+        shown = token.text.upper() if token.text and token.token_type is not TokenType.STRING else written
+        yield source.error(
+            f"{shown} is not allowed in a predicate", position, length, _REMEDIES.get(written.upper(), _DEFAULT_REMEDY)
         )
+
+
+def _is_documented(tokens: Sequence[Token], at: int, written: str) -> bool:
+    """Whether docs/rules.md has the word, spelled and placed so."""
+    token, before = tokens[at], tokens[at - 1] if at else None
+    extracting = at > 1 and tokens[at - 2].text.upper() == "EXTRACT" and tokens[at - 1].token_type is TokenType.L_PAREN
+    if extracting:
+        followed = _followed_by(tokens, at, TokenType.FROM)
+        return token.token_type is not TokenType.STRING and written.upper() in EXTRACTED and followed
+    if before is not None and before.token_type is TokenType.ALIAS:
+        return written.upper() == "DOUBLE"
+    match token.token_type:
+        case TokenType.NUMBER:
+            return _NUMBER.fullmatch(written) is not None
+        case TokenType.STRING | TokenType.VAR:
+            return True
+        case TokenType.PLUS:
+            return before is not None and _ends_operand(before)
+        case TokenType.COMMA:
+            return not _followed_by(tokens, at, TokenType.R_PAREN)
+        case _:
+            return written.upper() in _SPELLINGS
+
+
+def _ends_operand(token: Token) -> bool:
+    """Whether a value may end with the word, so that + after it adds."""
+    operands = (TokenType.VAR, TokenType.NUMBER, TokenType.STRING, TokenType.R_PAREN, TokenType.END)
+    return token.token_type in operands or token.token_type not in _ALLOWED
 
 
 def _is_column(tokens: Sequence[Token], at: int) -> bool:
     """Whether a word that names a field stands for it, and is no function, no literal's type and no cast's target."""
-    if tokens[at].token_type in (TokenType.STRING, TokenType.NUMBER, TokenType.IDENTIFIER):
+    quoted = tokens[at].token_type in (TokenType.STRING, TokenType.NUMBER, TokenType.IDENTIFIER)
+    if quoted or not is_usable_name(tokens[at].text):
         return False
     after_cast = at > 0 and tokens[at - 1].token_type in (TokenType.ALIAS, TokenType.DCOLON)
     return not (after_cast or _followed_by(tokens, at, TokenType.L_PAREN) or _followed_by(tokens, at, TokenType.STRING))
