@@ -1,9 +1,9 @@
 """Where the output of every command goes: results to standard output, progress and errors to standard error.
 
 What is shown holds values that anybody may have sent: fields of events, texts of rules, records of topics. So a string
-given to these consoles is text and nothing else: markup in it is not interpreted, and control, escape and bidirectional
-characters are written out (`\\x1b`). Styles are given apart from the text, with `line`. The linter refuses Rich's own
-Console and `typer.echo` everywhere else.
+given to these consoles is one line of text and nothing else: markup in it is not interpreted, and control, escape and
+bidirectional characters and line ends are written out (`\\x1b`, `\\n`). Styles are given apart from the text, with
+`line`; text of several lines is given as `lines`. The linter refuses Rich's own Console and `typer.echo` elsewhere.
 """
 
 import json
@@ -32,16 +32,16 @@ class SafeConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """A string as it is laid out: without markup, and with its real width."""
-        return super().render_str(shown(text), **{**options, "markup": False})
+        return super().render_str(printable(text), **{**options, "markup": False})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Whatever was printed, on its last step before the terminal; control segments are Rich's own."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(shown(segment.text), segment.style)
+            yield segment if segment.control else Segment(_shown(segment.text), segment.style)
 
     def status(self, status: RenderableType, **options: Any) -> Status:
         """A spinner with a text beside it."""
-        return super().status(Text(shown(status)) if isinstance(status, str) else status, **options)
+        return super().status(line(status) if isinstance(status, str) else status, **options)
 
 
 def result_console() -> SafeConsole:
@@ -54,16 +54,20 @@ def progress_console() -> SafeConsole:
     return SafeConsole(stderr=True)
 
 
-def shown(text: str) -> str:
-    """The text with everything a terminal would act upon written out; its line ends stay."""
-    return text if text.isprintable() else "\n".join(printable(each) for each in text.split("\n"))
-
-
 def line(*parts: str | tuple[str, str]) -> Text:
     """One line of parts, each a text or (text, style); a line end within a part is written out too."""
     return Text.assemble(
         *(printable(part) if isinstance(part, str) else (printable(part[0]), part[1]) for part in parts)
     )
+
+
+def lines(text: str, style: str = "") -> Text:
+    """A text whose line ends are meant, such as YAML."""
+    return Text("\n").join(line((each, style)) for each in text.split("\n"))
+
+
+def _shown(text: str) -> str:
+    return text if text.isprintable() else "\n".join(printable(each) for each in text.split("\n"))
 
 
 def counted(number: int, noun: str) -> str:

@@ -51,7 +51,7 @@ def backfill(
     from nightjar import data_dir, logs
     from nightjar.backfill_config import backfill_config
     from nightjar.backfill_requests import days_of, request_of
-    from nightjar.console import result_console, show_json
+    from nightjar.console import lines, result_console, show_json
     from nightjar.settings import load_settings
     from nightjar.sole import sole_writer
     from nightjar.stages import Stages
@@ -88,7 +88,7 @@ def backfill(
         for ended in runs:
             found.append(ended)
             if ended.verdict is not None:
-                stages.console.print(str(ended.verdict), style="red", soft_wrap=True)
+                stages.console.print(lines(str(ended.verdict), "red"), soft_wrap=True)
             if as_json:
                 show_json(_as_json(ended))
     if not as_json:

@@ -66,7 +66,7 @@ def _as_json(found: "Explanation") -> dict[str, Any]:
 def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int | None) -> None:
     import yaml
 
-    from nightjar.console import counted, line
+    from nightjar.console import counted, line, lines
     from rules.model import rule_to_mapping
 
     version = found.version
@@ -78,7 +78,7 @@ def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int
     console.print()
     console.print(line((f"rule {version.rule.id} version {version.version}", "bold")), soft_wrap=True)
     written = yaml.safe_dump(rule_to_mapping(version.rule), sort_keys=False, allow_unicode=True, width=110)
-    console.print(written, soft_wrap=True, end="")
+    console.print(lines(written), soft_wrap=True, end="")
     if found.measures is not None:
         console.print()
         console.print(line(("measures at the event, computed from the lake", "bold")))
@@ -109,9 +109,9 @@ def _late(stream: "Stream") -> "pl.Expr":
 def _table(rows: "pl.DataFrame", title: str) -> Any:
     from rich.table import Table
 
-    from nightjar.console import line
-
-    table = Table(*rows.columns, title=title, title_justify="left")
+    table = Table(title=title, title_justify="left")
+    for name in rows.columns:
+        table.add_column(name, overflow="fold")
     for row in rows.iter_rows():
-        table.add_row(*(line("" if value is None else str(value).removesuffix("+00:00")) for value in row))
+        table.add_row(*("" if value is None else str(value).removesuffix("+00:00") for value in row))
     return table

@@ -34,9 +34,9 @@ def generate(
     """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    from nightjar.console import line, progress_console, result_console, show_json
+    from nightjar.console import counted, line, progress_console, result_console, show_json
     from nightjar.generate import Options, Scenario
     from nightjar.generate import generate as simulate
 
@@ -69,7 +69,13 @@ def generate(
     if as_json:
         show_json(written)
         return
-    shown = Table("file", "events", *Scenario, title=f"seed {options.seed}, {options.days} days from {start:%Y-%m-%d}")
+    title = f"seed {options.seed}, {counted(options.days, 'day')} from {start:%Y-%m-%d}"
+    shown = Table(
+        Column("file", overflow="fold"),
+        "events",
+        *Scenario,
+        title=title,
+    )
     for row in written.values():
         shown.add_row(*(f"{value:,}" if isinstance(value, int) else value for value in row.values()))
     result_console().print(shown)

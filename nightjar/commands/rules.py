@@ -123,10 +123,10 @@ def list_rules(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array of versions.")] = False,
 ) -> None:
     """Show what is published: versions, states, from which event time they apply, by whom and why."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from nightjar import published
-    from nightjar.console import line, result_console, show_json
+    from nightjar.console import result_console, show_json
     from rules.model import rule_to_mapping
     from streaming.rulebook import effective_text
 
@@ -150,7 +150,7 @@ def list_rules(
         ]
         show_json(rows)
         return
-    table = Table("rule", "version", "state", "stream", "group by", "severity", "applies from (event time)")
+    table = Table("rule", "version", "state", "stream", "group by", "severity", Column("applies from", no_wrap=True))
     table.add_column("author", overflow="fold")
     table.add_column("reason", overflow="fold")
     for version in shown:
@@ -163,8 +163,8 @@ def list_rules(
             ", ".join(rule.group_by) or "(all)",
             rule.severity.value,
             _holds_from(version, answered=(rule.id, version.version) not in unanswered),
-            line(rule.author or ""),
-            line(rule.reason or ""),
+            rule.author or "",
+            rule.reason or "",
         )
     result_console().print(table if shown else "No rule is published: `nightjar rules publish FILE` does.")
 

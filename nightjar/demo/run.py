@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from nightjar import job_watch, published, topics
 from nightjar.alert_lines import Alert, alert_line
-from nightjar.console import SafeConsole, counted, line
+from nightjar.console import SafeConsole, counted, line, lines
 from nightjar.demo import report
 from nightjar.demo.ground import own_settings
 from nightjar.demo.history import History, draw_history
@@ -76,7 +76,7 @@ def _log_shown_on_failure(console: SafeConsole, job: JobProcess) -> Iterator[Non
         yield
     except NightjarError as failure:
         if not isinstance(failure, JobProcessError | job_watch.JobNotThereError):  # which show it already
-            console.print(f"the job's log ends:\n{job.tail()}", style="red", soft_wrap=True)
+            console.print(lines(f"the job's log ends:\n{job.tail()}", "red"), soft_wrap=True)
         raise
 
 
@@ -226,10 +226,10 @@ def _show(
         *report.night_checks(history, tally, night, comparisons, corrected),
     ]
     console.print()
-    console.print(night.explained, soft_wrap=True)
+    console.print(lines(night.explained), soft_wrap=True)
     console.print(report.records_table(history, tally, outcome.state))
     console.print(report.rules_table(tally, comparisons))
-    console.print(report.latency_lines(tally, outcome.batches))
+    console.print(lines(report.latency_lines(tally, outcome.batches)), soft_wrap=True)
     console.print(report.night_table(night))
     console.print(report.verdict(found, comparisons))
     console.print(f"data docs of the gate, which open without a network: {night.docs}", soft_wrap=True)

@@ -1,0 +1,415 @@
+"""Every command over hostile values: nothing that a terminal acts upon and no markup of theirs reaches the output."""
+
+import fcntl
+import json
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import polars as pl
+import pytest
+import typer
+from deltalake import write_deltalake
+
+from lake.records import JsonReader
+from lake.tables import ALERTS, RECONCILIATION, RULES, VIOLATIONS, events_table
+from nightjar import cli
+from nightjar.kafka_clients import producer
+from nightjar.reading import Reader
+from nightjar.settings import Settings
+from rules.alert_ids import alert_id
+from rules.errors import printable
+from rules.streams import load_streams
+from tests.conftest import TestTopics
+from tests.nightjar.test_status import word
+
+# Markup that would raise, hide and link, escapes of 7 and 8 bits, a line end, and a change of direction.
+HOSTILE = "ann[/x][conceal]b[/conceal][link=http://e.example]l[/link]:bomb:\x1b[2J\x1b]0;t\x07\x9b2J\rc\nerror: d\u202e"
+# The same for a file's name, which has no slashes.
+NAME = HOSTILE.replace("/", "\\")
+# What may be in a rule's one-line texts.
+PRINTABLE = "ann[/x][conceal]b[/conceal][link=http://e.example]l[/link]:bomb:"
+
+RULE: dict[str, Any] = {
+    "id": "burst", "stream": "transactions", "group_by": ["customer_id"],
+    "measures": {"n": {"count": "*", "over": "1h"}}, "when": "n >= 1", "description": "{customer_id} " + HOSTILE,
+    "author": PRINTABLE, "reason": PRINTABLE, "effective": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+EVENT = {
+    "transaction_id": "t1", "event_time": "2026-01-05T10:00:00Z", "customer_id": HOSTILE, "terminal_id": HOSTILE,
+    "amount": "5.00",
+}  # fmt: skip
+ALERT = {
+    "alert_id": alert_id("burst", 1, "t1"), "revision": 1, "kind": "alert", "rule_id": "burst", "rule_version": 1,
+    "rule_state": "active", "stream": "transactions", "group": {"customer_id": HOSTILE}, "event_id": "t1",
+    "event_time": "2026-01-05T10:00:00Z", "measures": {"n": 1, "last": HOSTILE}, "severity": "high",
+    "text": HOSTILE, "muted": False, "source": "stream", "emitted_at": "2026-01-05T10:00:01Z",
+}  # fmt: skip
+
+
+@dataclass
+class Ground:
+    """Where a command runs: folder is the working folder; given: settings in the environment."""
+
+    folder: Path
+    given: dict[str, str] = field(default_factory=dict)
+    topics: TestTopics | None = None
+
+    def file(self, name: str, text: str) -> str:
+        """A file whose name is hostile too."""
+        path = self.folder / f"{NAME}{name}"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    @property
+    def kafka(self) -> TestTopics:
+        """The test's topics; only where the scenario asked for them."""
+        assert self.topics is not None
+        return self.topics
+
+    def send(self, topic: str, *values: Any) -> None:
+        """Put JSON or bytes on a topic, in one partition."""
+        with producer(self.kafka.settings) as client:
+            for value in values:
+                written = value if isinstance(value, bytes) else json.dumps(value).encode()
+                client.send(topic, written, key=b"k", partition=0).get(10)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """prepare: makes what the command finds, and returns its arguments. shown: what must be in the output of it."""
+
+    prepare: Callable[[Ground], list[str]]
+    code: int
+    kafka: bool = False
+    shown: str = printable(HOSTILE)
+
+
+def _taken_port(ground: Ground) -> list[str]:
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
+    ground.sockets = [taken]  # type: ignore[attr-defined]  held as long as the test
+    ground.given |= {"NIGHTJAR_AIRFLOW_PORT": str(taken.getsockname()[1]), "NIGHTJAR_DATA_DIR": f"data{NAME}"}
+    return ["airflow"]
+
+
+def _no_broker(*arguments: str) -> Callable[[Ground], list[str]]:
+    def prepare(ground: Ground) -> list[str]:
+        ground.given["NIGHTJAR_BOOTSTRAP_SERVERS"] = HOSTILE
+        return list(arguments)
+
+    return prepare
+
+
+def _locked(*arguments: str) -> Callable[[Ground], list[str]]:
+    """The lake is in use by a process that has left a hostile name."""
+
+    def prepare(ground: Ground) -> list[str]:
+        ground.given["NIGHTJAR_LAKE_DIR"] = str(ground.folder / NAME)
+        lock = (ground.folder / f".{NAME}.lock").open("w+")
+        lock.write(HOSTILE)
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ground.lock = lock  # type: ignore[attr-defined]
+        return list(arguments)
+
+    return prepare
+
+
+def _demo(ground: Ground) -> list[str]:
+    ground.given["JAVA_HOME"] = HOSTILE
+    return ["demo"]
+
+
+def _rates(ground: Ground) -> list[str]:
+    bad = {**RULE, "when": f"customer_id = '{HOSTILE}' AND nope > 1 /* {HOSTILE} */"}
+    return ["rules", "check", ground.file("good.yaml", json.dumps(RULE)), ground.file("bad.yaml", json.dumps(bad))]
+
+
+def _published(ground: Ground) -> None:
+    ground.send(ground.kafka.settings.rules_topic, RULE)
+
+
+def _publish(ground: Ground) -> list[str]:
+    """A job that rejects what it reads, for hostile reasons."""
+    settings = ground.kafka.settings
+
+    def reject() -> None:
+        with Reader(settings, settings.rules_topic) as topic:
+            while not done.is_set():
+                for _ in topic.poll():
+                    answer = {"status": "REJECTED", "rule_id": "burst", "rule_version": None, "effective": HOSTILE}
+                    ground.send(settings.rule_status_topic, b"\xff", answer | {"reasons": [HOSTILE]})
+
+    done = Event()
+    thread = Thread(target=reject)
+    thread.start()
+    ground.threads = [(done, thread)]  # type: ignore[attr-defined]
+    return ["rules", "publish", "--wait", "--reason", PRINTABLE, ground.file("r.yaml", json.dumps(RULE))]
+
+
+def _list(ground: Ground) -> list[str]:
+    _published(ground)
+    return ["rules", "list", "--all"]
+
+
+def _diff(ground: Ground) -> list[str]:
+    _published(ground)
+    return ["rules", "diff", ground.file("r.yaml", json.dumps(RULE | {"description": HOSTILE, "when": "n >= 2"}))]
+
+
+def _control(name: str) -> Callable[[Ground], list[str]]:
+    def prepare(ground: Ground) -> list[str]:
+        _published(ground)
+        return ["rules", name, HOSTILE]
+
+    return prepare
+
+
+def _status(ground: Ground) -> list[str]:
+    now = 2**52
+    lag = {HOSTILE: {"events": 1, "seconds": 1.0, "end": 5}}
+    rules = {HOSTILE: {"version": 1, "state": HOSTILE, "stream": HOSTILE}}
+    report = word(now, state=HOSTILE, lag=lag, rules=rules, parts_ms={HOSTILE: 1.0})
+    counts = {"events": 1, HOSTILE: 2}
+    bucket = {"kind": "bucket", "bucket": 1, "stream": HOSTILE, "at": 1, "counts": counts, "retained": {HOSTILE: 3}}
+    bad = [b"", b"\xff", b"[]", b"{}", b"9" * 5000, b'{"kind":"job"}', b"[" * 99_999, report | {"at": HOSTILE}]
+    bad += [report | change for change in ({"lag": 3}, {"lag": {"x": {}}}, {"batches": 10**30}, {"process": -1})]
+    ground.send(ground.kafka.settings.job_progress_topic, *bad, report, bucket)
+    return ["status"]
+
+
+def _tail(ground: Ground) -> list[str]:
+    deep: Any = 1
+    for _ in range(500):
+        deep = [deep]
+    bad = [b"", b"\xff", b"[" * 99_999, {}, {**ALERT, "revision": 0}, {**ALERT, "deep": deep}, {**ALERT, "kind": "x"}]
+    ground.send(ground.kafka.settings.alerts_topic, *bad, ALERT | {"latency": float("nan")})
+    return ["alerts", "tail", "--from-beginning", "--count", "1"]
+
+
+def _case(ground: Ground) -> list[str]:
+    when = {"transaction_id": "t1", "event_time": "1m", "terminal_id": "m", "amount": 5}
+    steps = [
+        {"at": "0m", "rules": [RULE, {"id": HOSTILE}]},
+        {"at": "2m", "events": {"transactions": [when | {"customer_id": HOSTILE}, HOSTILE]}},
+    ]
+    expect = {"final": [{"event_id": HOSTILE}], "late": [{"event_id": HOSTILE}]}
+    rule = {**RULE, "effective": None}
+    steps[0]["rules"] = [rule, {"id": HOSTILE}]
+    case = {"title": HOSTILE, "settings": {"activation_delay": "0s"}, "steps": steps, "expect": expect}
+    return ["simulate", ground.file("case.yaml", json.dumps(case))]
+
+
+def _evaluate(ground: Ground) -> list[str]:
+    rules = ground.file("rules.yaml", json.dumps(RULE))
+    events = ground.file("events.jsonl", json.dumps(EVENT) + "\n")
+    out = str(ground.folder / f"{NAME}out.parquet")
+    return ["evaluate", "--stream", "transactions", "--rules", rules, "--events", events, "--out", out]
+
+
+def _generate(ground: Ground) -> list[str]:
+    out = str(ground.folder / NAME)
+    return ["generate", "--out", out, "--days", "1", "--customers", "3", "--terminals", "3", "--events", "10"]
+
+
+def _explain(ground: Ground) -> list[str]:
+    lake = ground.folder / "lake"
+    ground.given["NIGHTJAR_LAKE_DIR"] = str(lake)
+    arrived = datetime(2026, 1, 5, 10, tzinfo=UTC)
+    place = {"partition": 0, "offset": 0, "arrival_time": arrived, "arrival_date": arrived.date()}
+    stream = load_streams()["transactions"]
+    alert = JsonReader(ALERTS)._row(json.dumps(ALERT).encode())
+    typed = {"event_time": arrived, "emitted_at": arrived}
+    event = EVENT | {"event_time": arrived, "rejected": None, "detail": None, "original": None, "sent_at": None}
+    _write(lake, events_table(stream).name, [event | place], {"amount": pl.Decimal(12, 2), "rejected": pl.String})
+    _write(lake, ALERTS.name, [alert | typed | place | {"original": None}], {"cause": pl.String})
+    _write(lake, RULES.name, [{"value": json.dumps(RULE).encode()} | place], {})
+    for table in (VIOLATIONS, RECONCILIATION):
+        empty = pl.DataFrame(schema={name: _POLARS[kind] for name, kind in table.columns.items()})
+        empty.write_delta(str(lake / table.name))
+    return ["explain", str(ALERT["alert_id"])]
+
+
+_POLARS: Mapping[str, Any] = {
+    "string": pl.String, "bigint": pl.Int64, "timestamp": pl.Datetime("us", "UTC"), "date": pl.Date,
+    "boolean": pl.Boolean, "int": pl.Int32, "binary": pl.Binary,
+}  # fmt: skip
+
+
+def _write(lake: Path, name: str, rows: list[dict[str, Any]], types: dict[str, Any]) -> None:
+    overrides = {column: pl.String for column, value in rows[0].items() if value is None} | types
+    frame = pl.DataFrame(rows, schema_overrides={key: kind for key, kind in overrides.items() if key in rows[0]})
+    write_deltalake(str(lake / name), frame.to_arrow())
+
+
+SCENARIOS: dict[str, list[Scenario]] = {
+    "airflow": [Scenario(_taken_port, 2, shown=printable(NAME))],
+    "alerts tail": [Scenario(_tail, 0, kafka=True)],
+    "archive": [Scenario(_locked("archive"), 2, shown=printable(NAME))],
+    "backfill": [
+        Scenario(_locked("backfill", "--day", "2026-01-05"), 2, shown=printable(NAME)),
+        Scenario(lambda _: ["backfill", "--day", HOSTILE], 2),
+    ],
+    "demo": [Scenario(_demo, 2)],
+    "evaluate": [Scenario(_evaluate, 0, shown=printable(NAME))],
+    "explain": [
+        Scenario(_explain, 0, shown="ann[/x][conceal]b"),
+        Scenario(lambda ground: [*_explain(ground)[:-1], HOSTILE], 2),
+    ],
+    "generate": [Scenario(_generate, 0, shown="[link=http:\\\\e.example]l[\\link]")],
+    "replay": [Scenario(lambda ground: ["replay", ground.file("e.csv", ""), "--stream", HOSTILE], 2)],
+    "rules check": [Scenario(_rates, 2, shown=printable(NAME))],
+    "rules publish": [Scenario(_publish, 1, kafka=True)],
+    "rules list": [Scenario(_list, 0, kafka=True, shown="ann[/x]")],
+    "rules diff": [Scenario(_diff, 1, kafka=True, shown="ann[/x][conceal]b[/conceal]")],
+    **{f"rules {name}": [Scenario(_control(name), 2, kafka=True, shown="ann[/x]")]
+       for name in ("pause", "resume", "shadow", "retire")},
+    "simulate": [Scenario(_case, 1)],
+    "status": [Scenario(_status, 0, kafka=True)],
+    "stream": [Scenario(_no_broker("stream"), 2, shown="[/x]")],
+    "stream rebuild": [Scenario(_locked("stream", "rebuild"), 2, shown=printable(NAME))],
+    "topics": [Scenario(lambda _: ["topics", "--acls", "--principal", f"job=User:{HOSTILE}"], 0)],
+    "up": [Scenario(_no_broker("up"), 2)],
+}  # fmt: skip
+MACHINE_READABLE = ["alerts tail", "evaluate", "explain", "generate", "rules list", "simulate", "status", "topics"]
+
+
+def commands() -> list[str]:
+    """Every command of the program, groups that run by themselves among them."""
+
+    def below(group: Any, path: tuple[str, ...]) -> Iterator[str]:
+        within = getattr(group, "commands", {})
+        if not within or group.invoke_without_command:
+            yield " ".join(path)
+        for name, command in within.items():
+            yield from below(command, (*path, name))
+
+    program: Any = typer.main.get_command(cli.app)
+    return [name for command, each in program.commands.items() for name in below(each, (command,))]
+
+
+def test_every_command_has_a_scenario() -> None:
+    """A new command cannot be forgotten, nor one that prints JSON."""
+    assert set(SCENARIOS) == set(commands())
+
+
+def _cases() -> list[Any]:
+    return [
+        pytest.param(name, number, marks=[pytest.mark.kafka] if scenario.kafka else [], id=f"{name} {number}")
+        for name, scenarios in SCENARIOS.items()
+        for number, scenario in enumerate(scenarios)
+    ]
+
+
+@pytest.fixture
+def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    """A folder of the test's own, and what a scenario started ended."""
+    monkeypatch.chdir(tmp_path)
+    made = Ground(tmp_path)
+    yield made
+    for done, thread in getattr(made, "threads", []):
+        done.set()
+        thread.join()
+    for held in (*getattr(made, "sockets", []), getattr(made, "lock", None)):
+        if held is not None:
+            held.close()
+
+
+def run(
+    scenario: Scenario,
+    ground: Ground,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *more: str,
+) -> tuple[int, str, str]:
+    """The program in this process: exit code, output, errors. What is no error of ours is raised."""
+    if scenario.kafka:
+        ground.topics = request.getfixturevalue("kafka_topics").ensure()
+        names = [name for name in Settings.model_fields if name.endswith("_topic")]
+        settings = ground.kafka.settings
+        ground.given |= {f"NIGHTJAR_{name.upper()}": str(getattr(settings, name)) for name in names}
+        ground.given["NIGHTJAR_BOOTSTRAP_SERVERS"] = settings.bootstrap
+    arguments = scenario.prepare(ground)
+    for name, value in ground.given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["nightjar", *arguments, *more])
+    capsys.readouterr()
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "number"), _cases())
+def test_values_are_text(
+    name: str,
+    number: int,
+    ground: Ground,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They are shown as they are, with what a terminal acts upon written out; no line of theirs poses as an error."""
+    scenario = SCENARIOS[name][number]
+    code, out, err = run(scenario, ground, request, monkeypatch, capsys)
+    said = out + err
+    assert code == scenario.code, said
+    assert {character for character in said if not character.isprintable()} <= {"\n"}
+    assert not any(line.startswith("error: d") for line in said.splitlines())
+    assert _unwrapped(scenario.shown) in _unwrapped(said), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.kafka] * SCENARIOS[name][0].kafka) for name in MACHINE_READABLE]
+)
+def test_json_stays_json(
+    name: str,
+    ground: Ground,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each line is one value without NaN, in ASCII without control characters, and holds what was sent."""
+    scenario = SCENARIOS[name][0]
+    code, out, _ = run(scenario, ground, request, monkeypatch, capsys, "--json")
+    assert code == scenario.code
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    values = [json.loads(line, parse_constant=refuse) for line in out.splitlines()]
+    assert values
+    assert out.isascii()
+    assert all(character.isprintable() or character == "\n" for character in out)
+    assert "ann[" in str(values)
+
+
+def test_every_command_that_prints_json_is_among_them() -> None:
+    """Or needs Spark or a changed topic for it."""
+    program = typer.main.get_command(cli.app)
+    with_json = set()
+    for name in commands():
+        command: Any = program
+        for part in name.split():
+            command = command.commands[part]
+        if any("--json" in option.opts for option in command.params):
+            with_json.add(name)
+    assert with_json == {*MACHINE_READABLE, "archive", "backfill", "replay", "stream rebuild"}
+
+
+def _unwrapped(text: str) -> str:
+    """A table folds long values; its borders and the spaces of its cells are no part of them."""
+    return "".join(text.replace("│", "").replace("┃", "").split())
