@@ -1,10 +1,10 @@
 """One alert as a line for a person, and the numbers a program reads off it."""
 
-import json
 from typing import Any, NamedTuple
 
 from rich.text import Text
 
+from nightjar.console import readable
 from nightjar.reading import Record, json_object
 from rules.errors import printable
 
@@ -52,6 +52,6 @@ def alert_line(alert: Alert) -> Text:
         line.append(f"REVISED ({record['revision']})  ", style="magenta")
     if record["rule_state"] == "shadow":
         line.append("shadow  ", style="dim")
-    line.append(record["text"] or json.dumps(record["measures"]), style="strike" if retracted else "")
+    line.append(record["text"] or printable(readable(record["measures"])), style="strike" if retracted else "")
     line.append(latency, style="dim")
     return line

@@ -7,6 +7,7 @@ bidirectional characters and line ends are written out (`\\x1b`, `\\n`). Styles 
 """
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,9 @@ from rules.errors import NightjarError, printable
 
 # In a file or a pipe nothing is gained by wrapping at 80 columns.
 _FILE_WIDTH = 140
+
+# Doubles from here on are shown as they are: they have no digits after the point.
+_HUGE = 1e15
 
 
 class SafeConsole(Console):
@@ -73,6 +77,15 @@ def _shown(text: str) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 event`, `2,000 events`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def readable(value: Any) -> str:
+    """A measure for a person: doubles with two digits after the point, small ones with two digits that count."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {readable(each)}" for name, each in value.items())
+    if not isinstance(value, float) or not math.isfinite(value) or abs(value) >= _HUGE:
+        return "null" if value is None else str(value)
+    return f"{value:.2g}" if 0 < abs(value) < 0.01 else f"{value:,.2f}"
 
 
 def show_json(value: Any) -> None:

@@ -20,6 +20,9 @@ _LATEST_ALERTS = 500
 # The averages of a batch's parts are over so many reports of the driver, which makes one a second.
 _LATEST_REPORTS = 60
 
+# More batches a second there are not; a forged report may have any number.
+_MOST_BATCHES = 1000
+
 # A few minutes of what a driver and some dozens of buckets report.
 _LATEST_RECORDS = 5000
 
@@ -102,7 +105,10 @@ def _rules(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def _batches(reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """Batches that had rows, of all these reports as one; a part's mean is over batches."""
+    """Batches that had rows, of all these reports as one; a part's mean is over batches.
+
+    Percentiles are of the batches too, each taken to be what its second's were on average.
+    """
     busy = [report for report in reports if report["batches"]]
     if not busy:
         return {}
@@ -111,8 +117,13 @@ def _batches(reports: list[dict[str, Any]]) -> dict[str, Any]:
         name: round(sum(report["parts_ms"].get(name, 0.0) * report["batches"] for report in busy) / batches, 1)
         for name in busy[-1]["parts_ms"]
     }
+    names = list(busy[-1]["parts_ms"])
+    weights = [min(report["batches"], _MOST_BATCHES) for report in busy]
+    took = {name: np.repeat([report["parts_ms"].get(name, 0.0) for report in busy], weights) for name in names}
     return {
         "batches": batches,
+        "p50_ms": {name: round(float(np.percentile(each, 50)), 1) for name, each in took.items()},
+        "p99_ms": {name: round(float(np.percentile(each, 99)), 1) for name, each in took.items()},
         "rows": sum(report["rows"] for report in busy),
         "parts_ms": parts,
         "most_rows": max(report.get("most_rows", 0) for report in busy),

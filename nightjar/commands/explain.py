@@ -66,7 +66,7 @@ def _as_json(found: "Explanation") -> dict[str, Any]:
 def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int | None) -> None:
     import yaml
 
-    from nightjar.console import counted, line, lines
+    from nightjar.console import counted, line, lines, readable
     from rules.model import rule_to_mapping
 
     version = found.version
@@ -83,7 +83,7 @@ def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int
         console.print()
         console.print(line(("measures at the event, computed from the lake", "bold")))
         for name, value in found.measures.items():
-            console.print(line(f"  {name:<20} {value}"), soft_wrap=True)
+            console.print(line(f"  {name:<20} {readable(value)}"), soft_wrap=True)
     fields = [*found.stream.fields, "arrival_time"]
     window = found.window if most is None else found.window.tail(most)
     left_out = found.window.height - window.height
@@ -109,9 +109,18 @@ def _late(stream: "Stream") -> "pl.Expr":
 def _table(rows: "pl.DataFrame", title: str) -> Any:
     from rich.table import Table
 
+    from nightjar.console import readable
+
     table = Table(title=title, title_justify="left")
     for name in rows.columns:
         table.add_column(name, overflow="fold")
-    for row in rows.iter_rows():
-        table.add_row(*("" if value is None else str(value).removesuffix("+00:00") for value in row))
+    measures = {"measures", "stream_measures"}
+
+    def cell(name: str, value: Any) -> str:
+        if value is None:
+            return ""
+        return readable(json.loads(value)) if name in measures else str(value).removesuffix("+00:00")
+
+    for row in rows.iter_rows(named=True):
+        table.add_row(*(cell(name, value) for name, value in row.items()))
     return table

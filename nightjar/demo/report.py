@@ -73,7 +73,7 @@ def night_checks(
         Check("nights: the stream's alerts, each with an outcome", _total(outcomes, "missed"), standing),
         Check("nights: violations, each with an outcome", _total(outcomes, "retracted"), violations),
         Check("nights: differences with a cause", night.causes.total() - night.causes["unexplained"], differences),
-        Check("nights: alerts put right", night.corrected, differences),
+        Check("nights: alerts corrected", night.corrected, differences),
         Check("nights: alerts that equal the truth now", sum(c.equal for c in after.values()), violations),
         Check("nights: alerts that still differ", sum(len(c.differences) for c in after.values()), 0),
     ]
@@ -84,7 +84,7 @@ def _total(outcomes: Counter[str], but: str) -> int:
 
 
 def night_table(night: Night) -> Table:
-    """What each night found and said."""
+    """What each night found and corrected."""
     outcomes = ("matched", "missed", "revised", "retracted")
     table = Table(title="the nights: what became of the alerts", title_justify="left", title_style="bold")
     table.add_column("day")
@@ -137,7 +137,7 @@ def records_table(history: History, tally: Tally, state: JobState) -> Table:
 
 
 def rules_table(tally: Tally, comparisons: dict[str, Comparison]) -> Table:
-    """What the rules said, and what of it differs from the truth."""
+    """The alerts of each rule, and how many differ from the truth."""
     table = Table(
         title="alerts, and why final ones differ from the truth: late itself, or a late event in the window",
         title_justify="left",
@@ -166,18 +166,22 @@ def rules_table(tally: Tally, comparisons: dict[str, Comparison]) -> Table:
     return table
 
 
-def latency_lines(tally: Tally, batches: dict[str, Any]) -> str:
-    """Percentiles of what lies between an event's sending and the receipt of its alert, and what a micro-batch took."""
-    if not tally.latencies:
-        return "no alert had a latency to measure"
-    half, most, worst = np.percentile(tally.latencies, [50, 99, 100]) / 1000
-    lines = f"latency from sending to receipt: p50 {half:,.0f} ms, p99 {most:,.0f} ms, longest {worst:,.0f} ms"
+def latency_table(tally: Tally, batches: dict[str, Any]) -> Table:
+    """Percentiles of each stage, in ms: of an alert's way, and of a micro-batch's parts in the job's last minute."""
+    table = Table(title="latency in ms", title_justify="left", title_style="bold")
+    table.add_column("stage")
+    for title in ("p50", "p99"):
+        table.add_column(title, justify="right")
+    for stage, took in tally.latencies.items():
+        half, most = np.percentile(took, [50, 99]) / 1000
+        table.add_row(stage, f"{half:,.0f}", f"{most:,.0f}")
     if batches:
-        parts = dict(batches["parts_ms"])
-        whole = parts.pop("whole", 0)
-        shares = ", ".join(f"{name} {took:,.0f}" for name, took in parts.items())
-        lines += f"\nmicro-batches in their last minute: {whole:,.0f} ms on average ({shares})"
-    return lines
+        table.add_section()
+        halves, mosts = batches["p50_ms"], batches["p99_ms"]
+        for part in ["whole", *(name for name in halves if name != "whole")]:
+            title = "micro-batch" if part == "whole" else f"  {part}"
+            table.add_row(title, f"{halves.get(part, 0):,.0f}", f"{mosts.get(part, 0):,.0f}")
+    return table
 
 
 def verdict(found: list[Check], comparisons: dict[str, Comparison]) -> Group:

@@ -229,7 +229,7 @@ def _show(
     console.print(lines(night.explained), soft_wrap=True)
     console.print(report.records_table(history, tally, outcome.state))
     console.print(report.rules_table(tally, comparisons))
-    console.print(lines(report.latency_lines(tally, outcome.batches)), soft_wrap=True)
+    console.print(report.latency_table(tally, outcome.batches))
     console.print(report.night_table(night))
     console.print(report.verdict(found, comparisons))
     console.print(f"data docs of the gate, which open without a network: {night.docs}", soft_wrap=True)

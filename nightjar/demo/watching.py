@@ -15,10 +15,10 @@ from nightjar.settings import Settings
 
 @dataclass
 class Tally:
-    """What the job has said so far.
+    """What the job has published so far.
 
     final: the alert record of the highest revision of each id, retractions among them, its measures
-    as `exact_json` reads them. latencies: µs.
+    as `exact_json` reads them. latencies: µs, by stage of an alert's way.
     late, quarantined: by stream; of quarantined, by reason too.
     """
 
@@ -26,7 +26,7 @@ class Tally:
     announced: Counter[str] = field(default_factory=Counter)
     revisions: Counter[str] = field(default_factory=Counter)
     retractions: Counter[str] = field(default_factory=Counter)
-    latencies: list[int] = field(default_factory=list)
+    latencies: dict[str, list[int]] = field(default_factory=dict)
     late: Counter[str] = field(default_factory=Counter)
     quarantined: dict[str, Counter[str]] = field(default_factory=dict)
 
@@ -48,13 +48,23 @@ class Tally:
             self.announced[rule_id] += 1
         else:
             self.revisions[rule_id] += 1
-        if alert.latency is not None:
-            self.latencies.append(alert.latency)
         return True
+
+    def take_latency(self, record: Record) -> None:
+        """Time an alert that is new, from its event's sending to here."""
+        if record.sent_at is None:
+            return
+        stages = {
+            "event sent to alert on Kafka": record.arrival - record.sent_at,
+            "alert on Kafka to receipt": record.received - record.arrival,
+            "event sent to receipt": record.received - record.sent_at,
+        }
+        for stage, took in stages.items():
+            self.latencies.setdefault(stage, []).append(took)
 
 
 class Watch:
-    """Reads what the job says from a thread of its own, from the topics' beginning; a context manager.
+    """Reads what the job publishes, in a thread of its own, from the topics' beginning; a context manager.
 
     on_alert is called, in that thread, with each alert that says something new.
     """
@@ -110,6 +120,7 @@ class Watch:
         if record.topic == names.alerts_topic:
             alert = alert_of(record)
             if alert is not None and self.tally.take_alert(alert, exact_json(record.value)["measures"]):
+                self.tally.take_latency(record)
                 self._on_alert(alert)
             return
         written = json.loads(record.value)
@@ -121,7 +132,7 @@ class Watch:
             self.tally.quarantined.setdefault(stream, Counter())[written["reason"]] += 1
 
     def _is_new(self, *coordinates: str) -> bool:
-        """The job says everything at least once."""
+        """The job publishes everything at least once."""
         if coordinates in self._seen:
             return False
         self._seen.add(coordinates)

@@ -80,7 +80,10 @@ class Described:
         return jsonable(self._store.array(name, self._rows), self._store.stream.fields[name])
 
     def text(self) -> pl.Series:
-        """The rule's description with {measure} and {field} filled in, MAX_VALUE characters each; other braces stay."""
+        """The rule's description with {measure} and {field} filled in, MAX_VALUE characters each; other braces stay.
+
+        Doubles have two digits after the point at most, small ones two digits that count; `measures` has all.
+        """
         parts: list[pl.Expr] = []
         columns: dict[str, pa.Array] = {}
         end = 0
@@ -90,13 +93,26 @@ class Described:
             if name not in self._measures and name not in self._store.stream.fields:
                 continue
             columns[name] = self._measures[name] if name in self._measures else self._field(name)
-            value = pl.col(name).cast(pl.String).str.head(MAX_VALUE).fill_null("null")
+            value = _for_people(pl.col(name)) if pa.types.is_floating(columns[name].type) else pl.col(name)
+            value = value.cast(pl.String).str.head(MAX_VALUE).fill_null("null")
             parts += [pl.lit(description[end : match.start()]), value]
             end = match.end()
         parts.append(pl.lit(description[end:]))
         frame = pl.DataFrame({"": self.event_id, **{name: pl.Series(name, array) for name, array in columns.items()}})
         text = frame.select(pl.concat_str(parts)).to_series()
         return text if len(text) == len(self._rows) else text.new_from_index(0, len(self._rows))
+
+
+def _for_people(double: pl.Expr) -> pl.Expr:
+    """A double with the digits that a person needs; from 1e15 on it has none after the point, and may not be scaled."""
+    size = double.abs()
+    return (
+        pl.when((size == 0) | (size >= 1e15))
+        .then(double)
+        .when(size < 0.01)
+        .then(double.round_sig_figs(2))
+        .otherwise(double.round(2))
+    )
 
 
 def _declared(store: EventStore, compiled: CompiledRule, name: str, found: Values, at: Int64Array) -> pa.Array:

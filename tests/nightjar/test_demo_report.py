@@ -4,11 +4,13 @@ from collections import Counter
 
 import pytest
 
+from nightjar.console import SafeConsole
 from nightjar.demo import report
 from nightjar.demo.history import History, draw_history
 from nightjar.demo.verdict import Comparison, Difference
 from nightjar.demo.watching import Tally
 from nightjar.job_watch import JobState
+from nightjar.reading import Record
 from nightjar.replay import Kind
 from rules.streams import load_streams
 
@@ -71,3 +73,18 @@ def test_difference_without_a_cause_is_noticed_and_named(history: History) -> No
         "logins: differences to the truth that no late event explains"
     }
     assert report.unexplained(comparisons["logins"]) == ['r v1 at l7: stream nothing, truth {"n": "1"}']
+
+
+def test_latency_is_shown_by_stage() -> None:
+    """Half and nearly all of the alerts, on each part of their way; and the parts of a micro-batch."""
+    tally = Tally()
+    for number in range(1, 101):
+        tally.take_latency(Record("alerts", 0, 0, None, b"", 1_000_000 + number * 3000, 1_000_000, 2_000_000))
+    tally.take_latency(Record("alerts", 0, 0, None, b"", 1, None, 2))
+    batches = {"p50_ms": {"run": 30.4, "whole": 1040.0}, "p99_ms": {"run": 60.0, "whole": 2000.0}}
+    console = SafeConsole()
+    with console.capture() as captured:
+        console.print(report.latency_table(tally, batches))
+    rows = [" ".join(line.replace("│", " ").split()) for line in captured.get().splitlines()]
+    assert {"event sent to alert on Kafka 152 297", "event sent to receipt 1,000 1,000"} <= set(rows)
+    assert {"micro-batch 1,040 2,000", "run 30 60"} <= set(rows)
