@@ -1,0 +1,126 @@
+"""A field is added to a stream in use: job, lake, night, `explain` and `stream rebuild`, on Kafka, Spark and Delta."""
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+
+from backfill.explanation import explain
+from backfill.reconciliation import last_words
+from backfill.run import STAGES, Run
+from lake.archive import archive
+from lake.reading import scan
+from lake.tables import ALERTS, RECONCILIATION, events_table
+from nightjar.backfill_config import backfill_config
+from nightjar.backfill_requests import request_of
+from nightjar.cases import Step
+from nightjar.cases.model import Message
+from nightjar.rebuild import rebuild
+from nightjar.settings import Settings
+from nightjar.stages import Stages
+from rules.streams import Stream
+from rules.timestamps import iso_text, parse_timestamp
+from rules.types import STRING, decimal
+from tests.conftest import TestTopics
+from tests.streaming.host import CaseRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+
+NOON = parse_timestamp("2026-01-05T12:00:00Z", zone_required=True) or 0
+MINUTE = 60_000_000
+QUIET = Stages(Console(file=io.StringIO()))
+OLD_RULE = {
+    "id": "busy", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 2 AND spent > 15",
+    "measures": {"n": {"count": "*", "over": "2h"}, "spent": {"sum": "amount", "over": "2h"}},
+}  # fmt: skip
+NEW_RULE = {
+    "id": "devices", "stream": "transactions", "group_by": ["customer_id"],
+    "when": "devices >= 2 OR (device IS NULL AND without >= 3)",
+    "measures": {
+        "devices": {"count_distinct": "device", "over": "2h"}, "fees": {"sum": "fee", "over": "2h"},
+        "without": {"count": "*", "over": "2h", "where": "device IS NULL"},
+    },
+}  # fmt: skip
+Streams = Mapping[str, Stream]
+
+
+def step(minute: int, *events: dict[str, Any], rules: tuple[dict[str, Any], ...] = (), crash: bool = False) -> Step:
+    """What arrives at a minute after noon; an event happens then too, unless it says at which minute it did."""
+    made = []
+    for number, given in enumerate(events):
+        at = given.pop("minute", minute)
+        event = {
+            "transaction_id": f"t{minute}-{number}", "event_time": iso_text(NOON + at * MINUTE), "customer_id": "ann",
+            "terminal_id": "m1", "amount": "10.00",
+        }  # fmt: skip
+        made.append(Message("transactions", json.dumps(event | given).encode()))
+    published = tuple(json.dumps(rule).encode() for rule in rules)
+    return Step(NOON + minute * MINUTE, crash=crash, rules=published, events=tuple(made))
+
+
+def night(spark: "SparkSession", settings: Settings, streams: Streams, run_id: str) -> dict[str, Any]:
+    """Run the night; what it counted."""
+    config = backfill_config(settings, streams)
+    run = Run(spark, config, request_of(date(2026, 1, 5), streams, run_id=run_id))
+    counts: dict[str, Any] = {}
+    for stage in STAGES:
+        counts |= run.do(stage)
+    return counts
+
+
+def test_a_stream_in_use_gets_a_field(spark: "SparkSession", kafka_topics: TestTopics, tmp_path: Path) -> None:
+    """On the same checkpoint and lake: events with and without it, rules old and new over windows that reach back to
+    before it, and no difference between stream and night that is not explained."""
+    small = {"activation_delay": 0, "warm_up_batches": 0, "buckets": 2, "partitions": 1, "data_dir": tmp_path}
+    settings = kafka_topics.settings.model_copy(update=small)
+    stream = kafka_topics.streams["transactions"]
+    narrow = {"transactions": stream}
+    added = {"device": STRING, **stream.fields, "fee": decimal(6, 2)}
+    wide = {"transactions": replace(stream, fields=MappingProxyType(added), optional=frozenset({"device", "fee"}))}
+    lake = backfill_config(settings, wide).lake
+    TestTopics(settings, narrow).with_arrival("producer").ensure()
+    settings = settings.model_copy(update={"arrival": "producer"})
+
+    with CaseRun(spark, settings, narrow) as job:
+        job.take(step(0, {}, rules=(OLD_RULE,)))
+        archive(spark, backfill_config(settings, narrow).lake)
+        job.take(step(10, {}, {"customer_id": "bob"}))
+        job.await_told()
+    with CaseRun(spark, settings, wide) as job:
+        job.take(step(20, {}, rules=(NEW_RULE,)))
+        job.take(step(30, {}, {"device": "phone", "fee": "0.25"}, {"customer_id": "bob", "device": None}))
+        job.take(step(40, {"device": "watch"}, {"device": ["no", "string"]}, crash=True))
+        job.take(step(50, {"minute": 5, "customer_id": "bob", "device": "late"}, {"customer_id": "bob"}))
+        job.await_told()
+
+    counts = night(spark, settings, wide, "first")
+    rejected = scan(lake.root, events_table(wide["transactions"])).select("device", "fee", "rejected").collect()
+    assert rejected["rejected"].drop_nulls().to_list() == ["mistyped_field"]
+    assert sorted(rejected["device"].drop_nulls()) == ["late", "phone", "watch"]
+    assert counts["outcomes"]["matched"] >= 5
+    assert counts["causes"] == {"late_event": sum(n for kind, n in counts["outcomes"].items() if kind != "matched")}
+    found = scan(lake.root, RECONCILIATION).filter(rule_id="devices", outcome="matched").collect().sort("event_time")
+    assert found["event_id"].to_list() == ["t20-0", "t30-0", "t40-0", "t50-1"]
+    why = explain(lake, 0, found["alert_id"][2])
+    assert why.violated
+    assert why.measures == {"devices": 2, "fees": "0.25", "without": 4}
+    assert why.window["device"].to_list() == [None, None, None, None, "phone", "watch"]
+
+    rebuild(settings, wide, QUIET, spark)
+    with CaseRun(spark, settings, wide) as job:
+        job.take(step(60, {"device": "tablet"}, {"customer_id": "bob"}))
+        job.await_told()
+    counts = night(spark, settings, wide, "second")
+    assert set(counts["causes"]) <= {"late_event"}
+    final = last_words(scan(lake.root, ALERTS).filter(event_id="t60-0", rule_id="devices").collect())
+    assert json.loads(final["measures"].item()) == {"devices": 3, "fees": "0.25", "without": 4}
