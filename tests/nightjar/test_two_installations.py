@@ -1,0 +1,99 @@
+"""Two installations of nightjar on one broker: topics, data folders and lakes of their own, and all else the same."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+from backfill.config import BackfillConfig
+from backfill.publication import publish
+from lake.archive import archive
+from lake.reading import columns, scan
+from lake.tables import ALERTS, CORRECTIONS, events_table
+from nightjar import topics
+from nightjar.backfill_config import backfill_config
+from nightjar.kafka_clients import producer
+from nightjar.local_kafka import LocalKafka
+from nightjar.reading import Reader
+from nightjar.settings import Settings
+from rules.streams import Stream, load_streams
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+EVENTS = 20
+
+
+@dataclass(frozen=True)
+class Installation:
+    """One of the two, and what it has."""
+
+    name: str
+    settings: Settings
+    stream: Stream
+    config: BackfillConfig
+
+    def correction(self) -> pl.DataFrame:
+        """One of its own."""
+        given = {"alert_id": f"alert-of-{self.name}", "revision": 1, "kind": "alert", "group": "{}", "measures": "{}",
+                 "event_time": datetime(2026, 1, 5, tzinfo=UTC), "cause": "late_event"}  # fmt: skip
+        return pl.DataFrame([dict.fromkeys(CORRECTIONS.columns) | given], schema=columns(CORRECTIONS))
+
+    def published(self) -> list[str]:
+        """The ids of what is on its topic of alerts, as a reader of committed records has them."""
+        with Reader(self.settings, self.settings.alerts_topic) as reader:
+            return [json.loads(record.value)["alert_id"] for record in reader.all()]
+
+    def archived(self) -> tuple[list[str], list[str]]:
+        """The ids of the events and of the alerts in its lake."""
+        root = self.config.lake.root
+        events = scan(root, events_table(self.stream)).select(self.stream.event_id).collect().to_series()
+        return events.sort().to_list(), scan(root, ALERTS).select("alert_id").collect().to_series().to_list()
+
+
+@pytest.fixture
+def two(broker: LocalKafka, tmp_path: Path) -> tuple[Installation, Installation]:
+    """Both, with some events sent to each."""
+
+    def installed(name: str) -> Installation:
+        mark = f"{tmp_path.name}-{name}"
+        named = {
+            key: f"{mark}-{value}" for key, value in broker.settings.model_dump().items() if key.endswith("_topic")
+        }
+        settings = broker.settings.model_copy(update={**named, "partitions": 1, "data_dir": tmp_path / name})
+        stream = replace(load_streams()["logins"], topic=f"{mark}-logins")
+        topics.ensure(settings, [stream])
+        with producer(settings) as client:
+            for number in range(EVENTS):
+                event = dict.fromkeys(stream.fields, "x") | {"login_id": f"{name}{number:02}"}
+                client.send(stream.topic, json.dumps(event | {"event_time": "2026-01-05T12:00:00Z"}).encode())
+        return Installation(name, settings, stream, backfill_config(settings, {stream.name: stream}))
+
+    return installed("a"), installed("b")
+
+
+def test_neither_disturbs_the_other(spark: "SparkSession", two: tuple[Installation, Installation]) -> None:
+    """Their archives run at the same time, and one publishes a correction while the other is about to: each lake then
+    has the events and the correction of its own installation, and each topic the correction."""
+    one, other = two
+
+    def archive_both() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda each: archive(spark, each.config.lake), two))
+
+    def meanwhile() -> None:
+        assert publish(other.config, other.correction(), {}, lambda: None) == 1
+
+    archive_both()
+    assert publish(one.config, one.correction(), {}, meanwhile) == 1
+    archive_both()
+    for each in two:
+        assert each.published() == [f"alert-of-{each.name}"]
+        assert each.archived() == ([f"{each.name}{number:02}" for number in range(EVENTS)], each.published())
