@@ -1,62 +1,85 @@
-"""From what holds to what is said: new alerts, revisions with new values, and retractions (law 7)."""
+"""From what holds to what is announced: new alerts, revisions with new values, and retractions (law 7)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rules.engine.evaluation import Evaluated
-from rules.engine.ledger import Announcement, Content, Ledger, Subject
+from rules.engine.ledger import LEDGER_SCHEMA, NOTHING_SAID, Ledger, Subject
 from rules.engine.plan import GroupPlan
 from rules.engine.records import ALERT_SCHEMA, Described, alert_id
 from rules.engine.store import EventStore
 from rules.engine.strings import Int64Array
 
-Said = list[tuple[int, Subject, Announcement]]
+_NO_ROWS: Int64Array = np.empty(0, np.int64)
 _NO_ALERTS = ALERT_SCHEMA.empty_table()
+
+
+class Said(NamedTuple):
+    """Announcements. rows: the store row of each; table: LEDGER_SCHEMA."""
+
+    rows: Int64Array
+    table: pa.Table
 
 
 def announce(
     store: EventStore, ledger: Ledger, plan: GroupPlan, results: list[Evaluated], rows: Int64Array, base: int
-) -> Said:
-    """What to say after evaluating the store rows `rows`, remembered in the ledger.
+) -> list[Said]:
+    """What to announce after evaluating the store rows `rows`.
 
-    base: of the rows from there on nothing has been said. Nothing is said about what stands announced in the same
-    words. Order: retractions, then rule by rule.
+    base: of the rows from there on nothing has been announced. Nothing is announced about what stands announced in the
+    same words. Order: retractions, then rule by rule.
     """
-    said = _withdrawn(ledger, plan, results, rows, base)
-    for result in results:
-        said += _alerts(store, ledger, result, base)
-    for row, subject, announcement in said:
-        ledger.set(row, subject, announcement)
-    return said
-
-
-def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[Evaluated], rows: Int64Array, base: int) -> Said:
     old = rows[rows < base]
-    if not len(old) or not (announced := ledger.announced(old)).any():
-        return []
-    old = old[announced]
-    known = set(old.tolist())
+    old = old[ledger.announced(old)] if len(old) else old
+    said = [_withdrawn(ledger, plan, results, old)] if len(old) else []
+    return said + [_alerts(store, ledger, result, base) for result in results if len(result.violated)]
+
+
+def remember(ledger: Ledger, said: list[Said]) -> Said:
+    """All of these announcements as one, once the ledger knows them."""
+    if not said:
+        return Said(_NO_ROWS, NOTHING_SAID)
+    together = Said(np.concatenate([part.rows for part in said]), pa.concat_tables([part.table for part in said]))
+    ledger.append(*together)
+    return together
+
+
+def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[Evaluated], old: Int64Array) -> Said:
+    """Retractions of what stands announced at these rows, and holds no more."""
     holding: dict[int, set[Subject]] = defaultdict(set)
     for result in results:
-        for row in result.rows[result.violated].tolist():
-            if row in known:
-                holding[row].add(_subject(result))
+        for row in np.intersect1d(result.rows[result.violated], old).tolist():
+            holding[row].add(_subject(result))
     own = {
         Subject(v.rule.id, v.version)
         for versions in plan.versions.values()
         for v in versions
         if v.rule.group_by == plan.group_by
     }
-    return [
-        (row, subject, Announcement(last.revision + 1, True, last.content))
+    withdrawn = [
+        (row, last)
         for row in old.tolist()
-        for subject, last in sorted(ledger.standing(row))
+        for subject, last in ledger.standing(row).items()
         if subject in own and subject not in holding[row]
     ]
+    if not withdrawn:
+        return Said(_NO_ROWS, NOTHING_SAID)
+    table = ledger.read(np.array([last.entry for _, last in withdrawn]))
+    changed = {
+        "revision": pc.add(table.column("revision"), 1),
+        "retracted": pa.repeat(pa.scalar(value=True), len(withdrawn)),
+    }
+    return Said(
+        np.array([row for row, _ in withdrawn]),
+        _table({**dict(zip(table.column_names, table.columns, strict=True)), **changed}),
+    )
 
 
 def _subject(result: Evaluated) -> Subject:
@@ -65,41 +88,52 @@ def _subject(result: Evaluated) -> Subject:
 
 
 def _alerts(store: EventStore, ledger: Ledger, result: Evaluated, base: int) -> Said:
-    if not len(result.violated):
-        return []
+    """The new alerts and revisions of one rule version."""
     subject, rule = _subject(result), result.compiled.rule
     rows = result.rows[result.violated]
     described = Described(store, result.compiled, result.values, rows, result.violated)
-    said: Said = []
-    for row, *words in zip(
-        rows.tolist(), described.group.to_list(), described.measures.to_list(), described.text().to_list(), strict=True
-    ):
-        group, measures, text = words
-        content = Content(rule.state.value, group, measures, rule.severity.value, text)
-        last = ledger.get(row, subject) if row < base else None
-        if last is None or last.retracted or last.content != content:
-            said.append((row, subject, Announcement(1 if last is None else last.revision + 1, False, content)))
-    return said
+    texts = {"group": described.group, "measures": described.measures, "text": described.text()}
+    revisions = np.ones(len(rows), np.int64)
+    old = np.flatnonzero(rows < base)
+    old = old[ledger.announced(rows[old])]
+    if len(old):
+        constant = {"rule_state": rule.state.value, "severity": rule.severity.value}
+        changed = np.ones(len(rows), np.bool_)
+        for at, last in zip(old.tolist(), ledger.get(rows[old], subject), strict=True):
+            if last is not None:
+                revisions[at] = last.revision + 1
+                words = {name: series[at] for name, series in texts.items()} | constant
+                changed[at] = last.retracted or ledger.content(last.entry) != words
+        rows, revisions = rows[changed], revisions[changed]
+        texts = {name: series.filter(pl.Series(changed)) for name, series in texts.items()}
+    columns = {
+        "event_id": store.array(store.stream.event_id, rows),
+        "event_time": store.array(store.stream.event_time, rows),
+        "rule_id": pa.repeat(subject.rule_id, len(rows)),
+        "rule_version": pa.repeat(subject.rule_version, len(rows)),
+        "revision": pa.array(revisions),
+        "retracted": pa.repeat(pa.scalar(value=False), len(rows)),
+        "rule_state": pa.repeat(rule.state.value, len(rows)),
+        "severity": pa.repeat(rule.severity.value, len(rows)),
+        **{name: series.to_arrow(compat_level=pl.CompatLevel.oldest()) for name, series in texts.items()},
+    }
+    return Said(rows, _table(columns))
+
+
+def _table(columns: dict[str, pa.Array]) -> pa.Table:
+    return pa.table({name: columns[name] for name in LEDGER_SCHEMA.names}).cast(LEDGER_SCHEMA)
 
 
 def alerts_table(store: EventStore, said: Said) -> pa.Table:
     """The announcements as alert records (ALERT_SCHEMA)."""
-    if not said:
+    if not len(said.rows):
         return _NO_ALERTS
-    rows = np.array([row for row, _, _ in said], np.int64)
-    event_ids, times = store.array(store.stream.event_id, rows), store.times[rows].tolist()
+    about = ("rule_id", "rule_version", "event_id")
+    named = zip(*(said.table.column(name).to_pylist() for name in about), store.times[said.rows].tolist(), strict=True)
     columns = {
-        "alert_id": [
-            alert_id(subject.rule_id, subject.rule_version, event_id, time)
-            for (_, subject, _), event_id, time in zip(said, event_ids.to_pylist(), times, strict=True)
-        ],
-        "revision": [a.revision for _, _, a in said],
-        "kind": ["retraction" if a.retracted else "alert" for _, _, a in said],
-        "rule_id": [s.rule_id for _, s, _ in said],
-        "rule_version": [s.rule_version for _, s, _ in said],
-        "stream": [store.stream.name] * len(said),
-        "event_id": event_ids,
-        "event_time": store.array(store.stream.event_time, rows),
-        **{name: [getattr(a.content, name) for _, _, a in said] for name in Content._fields},
+        **dict(zip(said.table.column_names, said.table.columns, strict=True)),
+        "alert_id": pa.array([alert_id(*alert) for alert in named], pa.string()),
+        "kind": pc.if_else(said.table.column("retracted"), "retraction", "alert"),
+        "stream": pa.repeat(store.stream.name, len(said.rows)),
     }
     return pa.table({name: columns[name] for name in ALERT_SCHEMA.names}).cast(ALERT_SCHEMA)

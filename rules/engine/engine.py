@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 from rules.engine import evaluation
-from rules.engine.announce import Said, alerts_table, announce
+from rules.engine.announce import Said, alerts_table, announce, remember
 from rules.engine.evaluation import Evaluated
-from rules.engine.ledger import Ledger, entries
+from rules.engine.ledger import Ledger
 from rules.engine.masks import Masks
 from rules.engine.plan import GroupPlan, Plan, compile_plan
 from rules.engine.store import ARRIVAL, LATE, LONG_AGO, SEQ, EventStore, Mask, in_arrival_order, one_batch, physical
@@ -173,7 +173,7 @@ class Engine:
         evaluated, said = self._evaluate(base, self.store.rows if self._ledger.meet(base, self.settled) else base)
         kept = taken.select(self._event_columns)
         kept = kept.append_column(SEQ, pa.array(seq)).append_column(LATE, pa.array(late_of_taken.astype(np.bool_)))
-        delta = Delta(pa.Table.from_batches([kept]), entries(self.store, said))
+        delta = Delta(pa.Table.from_batches([kept]), said.table)
         reported = np.sort(np.append(fresh[late_of_taken != 0], dead))
         advance = Advance(
             alerts_table(self.store, said),
@@ -202,6 +202,7 @@ class Engine:
         if self.settled >= self._plan_again_at:
             self.set_rules(self._ruleset, self._group_bys)
         self.horizon = max(self.horizon, self.settled - self._plan.reach)
+        self._ledger.forget(self.settled)
         self._evict()
 
     def restore(self, delta: Delta) -> None:
@@ -232,6 +233,7 @@ class Engine:
         self.horizon = max(self.horizon, horizon)
         if self.settled >= self._plan_again_at:
             self.set_rules(self._ruleset, self._group_bys)
+        self._ledger.forget(self.settled)
         self._evict()
 
     def snapshot(self) -> Delta:
@@ -263,7 +265,7 @@ class Engine:
     def _evaluate(self, base: int, unannounced: int) -> tuple[list[Evaluated], Said]:
         """Evaluate what the rows from `base` on touch. Of the rows from `unannounced` on nothing has been said."""
         results: list[Evaluated] = []
-        said: Said = []
+        said: list[Said] = []
         for plan in self._plan.groups:
             timeline = self._timelines[plan.group_by]
             runs = timeline.insert(base, self._needed(plan))
@@ -273,7 +275,7 @@ class Engine:
             if not self._batch:
                 said += announce(self.store, self._ledger, plan, found, timeline.rows[runs.at], unannounced)
             results += found
-        return results, said
+        return results, remember(self._ledger, said)
 
     def _failures(self, result: Evaluated) -> list[Failure]:
         version = result.compiled.version
@@ -298,9 +300,9 @@ class Engine:
             self._start_anew()
             return
         new_row = np.where(needed, np.cumsum(needed) - 1, -1)
+        self._ledger.renumber(new_row, self.settled)
         self.store.keep(rows)
         self._masks.keep(rows)
-        self._ledger.renumber(new_row, self.settled)
         for timeline in self._timelines.values():
             timeline.renumber(new_row)
 

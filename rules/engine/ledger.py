@@ -1,17 +1,23 @@
 """What has been announced, so that only what changed is announced again (laws 7 and 10).
 
-An announcement may be known before its event: a stream whose state was made anew reads again some of what it had read.
+Entries are rows of tables, in the order they were made; each store row leads to its newest entry, and each entry to
+the one before it at the same row. Nothing is done per entry in Python, unless its event is evaluated again.
+
+An announcement may be known before its event: a stream whose state was rebuilt reads again some of what it had read.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
 
-from rules.engine.store import EventStore, Mask
-from rules.engine.strings import grown
+from rules.engine.store import EventStore
+from rules.engine.strings import Int64Array, grown
 from rules.timestamps import microseconds
 
 LEDGER_SCHEMA = pa.schema(
@@ -29,9 +35,16 @@ LEDGER_SCHEMA = pa.schema(
         ("text", pa.string()),
     ]
 )
+# What an alert says: two records that agree in these are not announced twice.
+CONTENT = ("rule_state", "group", "measures", "severity", "text")
 
+NOTHING_SAID = LEDGER_SCHEMA.empty_table()
 
-_NOTHING_SAID = LEDGER_SCHEMA.empty_table()
+# Below this many entries it is not worth looking which of them could go.
+_FLOOR = 4096
+
+# A batch brings a table, often of one entry: so many become one.
+_MOST_TABLES = 64
 
 
 class Subject(NamedTuple):
@@ -41,75 +54,165 @@ class Subject(NamedTuple):
     rule_version: int
 
 
-class Content(NamedTuple):
-    """What an alert says, as text; two records that say the same are not announced twice."""
+class Last(NamedTuple):
+    """The last announcement about a subject at an event: its number in the ledger, and what it says."""
 
-    rule_state: str
-    group: str
-    measures: str
-    severity: str
-    text: str
-
-
-class Announcement(NamedTuple):
-    """The last record of an alert. A retraction says what the alert it withdraws said."""
-
+    entry: int
     revision: int
     retracted: bool
-    content: Content
+
+
+@njit(cache=True)
+def _chain(rows, start, newest, previous):  # type: ignore[no-untyped-def]
+    """Make entries start, start + 1, … the newest of these rows. newest: entry + 1 of each store row, 0 for none."""
+    for i in range(len(rows)):
+        previous[start + i] = newest[rows[i]] - 1
+        newest[rows[i]] = start + i + 1
+
+
+@njit(cache=True)
+def _known(rows, subjects, newest, previous, subject_of):  # type: ignore[no-untyped-def]
+    """The newest entry about each subject at each row, -1 for none."""
+    found = np.empty(len(rows), np.int64)
+    for i in range(len(rows)):
+        entry = newest[rows[i]] - 1
+        while entry >= 0 and subject_of[entry] != subjects[i]:
+            entry = previous[entry]
+        found[i] = entry
+    return found
 
 
 class Ledger:
-    """The last announcement of every alert whose event may still be evaluated again, by store row."""
+    """The last announcement of every alert whose event may still be evaluated again."""
 
     def __init__(self, store: EventStore) -> None:
         self._store = store
-        self._of_row: dict[int, dict[Subject, Announcement]] = {}
-        self._announced: Mask = np.zeros(64, np.uint8)
-        # by id and time (µs) of an event that has yet to come: entries
-        self._awaited: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        self._awaited: dict[tuple[str, int], list[dict[str, Any]]] = {}  # by id and time (µs) of an event yet to come
+        self._clear()
 
-    def announced(self, rows: np.ndarray) -> np.ndarray:
-        """Which of the store rows have ever had an alert: bool, one place a row."""
-        self._announced = grown(self._announced, self._store.rows)
-        announced: np.ndarray = self._announced[rows] != 0
+    def _clear(self) -> None:
+        self.count = 0  # entries held, needed or not
+        self._look_again_at = _FLOOR
+        self._subjects: dict[Subject, int] = {}
+        self._tables: list[pa.Table] = []
+        self._starts: list[int] = []  # the first entry of each table
+        # of each store row its newest entry + 1, 0 for none
+        self._newest: Int64Array = np.zeros(64, np.int64)
+        # of each entry
+        self._row: Int64Array = np.zeros(64, np.int64)
+        self._subject: Int64Array = np.zeros(64, np.int64)
+        self._revision: Int64Array = np.zeros(64, np.int64)
+        self._retracted: Int64Array = np.zeros(64, np.int64)
+        self._previous: Int64Array = np.zeros(64, np.int64)
+
+    def announced(self, rows: Int64Array) -> np.ndarray:
+        """Which of the store rows have an entry: bool, one place a row."""
+        self._newest = grown(self._newest, self._store.rows)
+        announced: np.ndarray = self._newest[rows] != 0
         return announced
 
-    def get(self, row: int, subject: Subject) -> Announcement | None:
-        """The last announcement about the subject at this row's event."""
-        return self._of_row.get(row, {}).get(subject)
+    def get(self, rows: Int64Array, subject: Subject) -> list[Last | None]:
+        """The last announcement about the subject at each of the rows' events."""
+        code = self._subjects.get(subject, -1)
+        found = _known(rows, np.full(len(rows), code), self._newest, self._previous, self._subject)
+        return [None if entry < 0 else self._last(entry) for entry in found.tolist()]
 
-    def standing(self, row: int) -> list[tuple[Subject, Announcement]]:
-        """The alerts at this row's event that are not retracted."""
-        return [(s, a) for s, a in self._of_row.get(row, {}).items() if not a.retracted]
+    def standing(self, row: int) -> dict[Subject, Last]:
+        """The alerts at this row's event that are not retracted, by rule id and version."""
+        subjects = list(self._subjects)
+        found: dict[Subject, Last] = {}
+        entry = int(self._newest[row]) - 1
+        while entry >= 0:
+            found.setdefault(subjects[self._subject[entry]], self._last(entry))
+            entry = int(self._previous[entry])
+        return {subject: found[subject] for subject in sorted(found) if not found[subject].retracted}
 
-    def set(self, row: int, subject: Subject, announcement: Announcement) -> None:
-        """Remember the announcement as the last of its subject."""
-        if row >= len(self._announced):
-            self._announced = grown(self._announced, self._store.rows)
-        self._announced[row] = 1
-        self._of_row.setdefault(row, {})[subject] = announcement
+    def _last(self, entry: int) -> Last:
+        return Last(entry, int(self._revision[entry]), bool(self._retracted[entry]))
 
-    def renumber(self, new_row: np.ndarray, settled: int) -> None:
+    def content(self, entry: int) -> dict[str, str]:
+        """What an entry says, by the names of CONTENT."""
+        table = bisect_right(self._starts, entry) - 1
+        at = entry - self._starts[table]
+        return {name: self._tables[table].column(name)[at].as_py() for name in CONTENT}
+
+    def read(self, entries: Int64Array) -> pa.Table:
+        """Entries as LEDGER_SCHEMA."""
+        if not len(entries):
+            return NOTHING_SAID
+        self._combine()
+        return self._tables[0].take(pa.array(entries, pa.int64()))
+
+    def _combine(self) -> None:
+        self._tables = [pa.concat_tables(self._tables).combine_chunks()]
+        self._starts = [0]
+
+    def append(self, rows: Int64Array, table: pa.Table) -> None:
+        """Remember announcements (LEDGER_SCHEMA) at store rows as the last of their subjects."""
+        if not len(rows):
+            return
+        old, new = self.count, self.count + len(rows)
+        self._newest = grown(self._newest, self._store.rows)
+        self._row, self._subject, self._revision, self._retracted, self._previous = (
+            grown(each, new) for each in (self._row, self._subject, self._revision, self._retracted, self._previous)
+        )
+        self._row[old:new] = rows
+        self._subject[old:new] = self._coded(table)
+        self._revision[old:new] = table.column("revision").to_numpy()
+        self._retracted[old:new] = table.column("retracted").to_numpy()
+        _chain(rows, old, self._newest, self._previous)
+        self._tables.append(table)
+        self._starts.append(old)
+        self.count = new
+        if len(self._tables) > _MOST_TABLES:
+            self._combine()
+
+    def _coded(self, table: pa.Table) -> Int64Array:
+        """A code for each row's rule id and version."""
+        named = pa.concat_arrays(table.column("rule_id").chunks).dictionary_encode() if table.num_rows else None
+        if named is None:
+            return np.empty(0, np.int64)
+        versions = table.column("rule_version").to_numpy()
+        pairs, inverse = np.unique(np.stack([named.indices.to_numpy(), versions], axis=1), axis=0, return_inverse=True)
+        names = named.dictionary.to_pylist()
+        subjects = [Subject(names[at], int(version)) for at, version in pairs]
+        codes = [self._subjects.setdefault(subject, len(self._subjects)) for subject in subjects]
+        coded: Int64Array = np.array(codes)[inverse.reshape(-1)]
+        return coded
+
+    def forget(self, settled: int) -> None:
+        """Forget what was announced about events before `settled` (µs), once that may be most of what is held."""
+        if self.count >= self._look_again_at:
+            self._keep(self._needed(settled), self._row)
+
+    def renumber(self, new_row: Int64Array, settled: int) -> None:
         """Follow the store in forgetting rows (new_row is -1 for them), and forget events before `settled` (µs).
 
-        Called once the store has forgotten.
+        Called before the store forgets.
         """
-        moved = ((int(new_row[row]), subjects) for row, subjects in self._of_row.items())
-        self._of_row = {row: s for row, s in moved if row >= 0 and self._store.times[row] >= settled}
-        self._announced = np.zeros(max(64, self._store.rows), np.uint8)
-        self._announced[list(self._of_row)] = 1
+        self._keep(self._needed(settled), np.append(new_row, -1)[self._row])
 
-    def entries(self, since: int) -> pa.Table:
-        """All that is remembered of events at or after `since` (µs), as LEDGER_SCHEMA."""
-        held = [
-            (row, subject, announcement)
-            for row, subjects in self._of_row.items()
-            if self._store.times[row] >= since
-            for subject, announcement in subjects.items()
-        ]
-        awaited = [entry for known in self._awaited.values() for entry in known if _time(entry) >= since]
-        return pa.concat_tables([entries(self._store, held), pa.Table.from_pylist(awaited, LEDGER_SCHEMA)])
+    def _needed(self, settled: int) -> Int64Array:
+        """The entries that are the last of their subjects at events from `settled` on, oldest first."""
+        count = self.count
+        alert = self._row[:count] * (len(self._subjects) + 1) + self._subject[:count]
+        last = count - 1 - np.unique(alert[::-1], return_index=True)[1]
+        needed: Int64Array = np.sort(last[self._store.times[self._row[last]] >= settled])
+        return needed
+
+    def _keep(self, entries: Int64Array, rows: Int64Array) -> None:
+        """Forget all but these entries; rows: of every entry its store row from now on, -1 for none."""
+        entries = entries[rows[entries] >= 0]
+        table, rows = self.read(entries).combine_chunks(), rows[entries]
+        self._clear()
+        self._newest = np.zeros(max(64, self._store.rows), np.int64)
+        self.append(rows, table)
+        self._look_again_at = max(_FLOOR, 2 * len(entries))
+
+    def entries(self, settled: int) -> pa.Table:
+        """All that is remembered of events at or after `settled` (µs), as LEDGER_SCHEMA."""
+        awaited = [entry for event, known in self._awaited.items() if event[1] >= settled for entry in known]
+        return pa.concat_tables([self.read(self._needed(settled)), pa.Table.from_pylist(awaited, LEDGER_SCHEMA)])
 
     def restore(self, table: pa.Table) -> None:
         """Remember what the entries (LEDGER_SCHEMA) say, also of events that the store does not hold yet.
@@ -118,12 +221,12 @@ class Ledger:
         """
         if not table.num_rows:
             return
+        times = table.column("event_time").cast(pa.int64()).to_numpy()
         rows = self._store.ids.find(table.column("event_id").combine_chunks())
-        for row, entry in zip(rows.tolist(), table.to_pylist(), strict=True):
-            if row >= 0 and self._store.times[row] == _time(entry):
-                self._take(row, entry)
-            else:
-                self._awaited.setdefault((entry["event_id"], _time(entry)), []).append(entry)
+        held = (rows >= 0) & (self._store.times[rows] == times)
+        self._take(rows[held], table.filter(pa.array(held)))
+        for entry in table.filter(pa.array(~held)).to_pylist():
+            self._awaited.setdefault((entry["event_id"], microseconds(entry["event_time"])), []).append(entry)
 
     def meet(self, base: int, settled: int) -> bool:
         """Whether something was announced already of the store's rows from `base` on, which are new to it.
@@ -135,39 +238,23 @@ class Ledger:
         self._awaited = {event: known for event, known in self._awaited.items() if event[1] >= settled}
         ids = self._store.array(self._store.stream.event_id, np.arange(base, self._store.rows)).to_pylist()
         new = zip(ids, self._store.times[base : self._store.rows].tolist(), strict=True)
-        met = [(row, self._awaited.pop(event)) for row, event in enumerate(new, base) if event in self._awaited]
-        for row, known in met:
-            for entry in known:
-                self._take(row, entry)
+        met = [
+            (row, entry)
+            for row, event in enumerate(new, base)
+            if event in self._awaited
+            for entry in self._awaited.pop(event)
+        ]
+        self._take(
+            np.array([row for row, _ in met], np.int64), pa.Table.from_pylist([e for _, e in met], LEDGER_SCHEMA)
+        )
         return bool(met)
 
-    def _take(self, row: int, entry: dict[str, Any]) -> None:
-        subject, announcement = _read(entry)
-        known = self.get(row, subject)
-        if known is None or known.revision < announcement.revision:
-            self.set(row, subject, announcement)
-
-
-def _read(entry: dict[str, Any]) -> tuple[Subject, Announcement]:
-    content = Content(*(entry[name] for name in Content._fields))
-    subject = Subject(entry["rule_id"], entry["rule_version"])
-    return subject, Announcement(entry["revision"], entry["retracted"], content)
-
-
-def _time(entry: dict[str, Any]) -> int:
-    return microseconds(entry["event_time"])
-
-
-def entries(store: EventStore, announcements: list[tuple[int, Subject, Announcement]]) -> pa.Table:
-    """Announcements at store rows as a table of LEDGER_SCHEMA."""
-    if not announcements:
-        return _NOTHING_SAID
-    rows = np.array([row for row, _, _ in announcements], np.int64)
-    columns = {
-        "event_id": store.array(store.stream.event_id, rows),
-        "event_time": store.array(store.stream.event_time, rows),
-    }
-    for name in LEDGER_SCHEMA.names[2:]:
-        values = [{**s._asdict(), **a._asdict(), **a.content._asdict()}[name] for _, s, a in announcements]
-        columns[name] = pa.array(values, LEDGER_SCHEMA.field(name).type)
-    return pa.table(columns).cast(LEDGER_SCHEMA)
+    def _take(self, rows: Int64Array, table: pa.Table) -> None:
+        """Remember those of the entries at store rows that are newer than what is known."""
+        order = pc.sort_indices(table, sort_keys=[("revision", "ascending")])
+        rows, table = rows[order.to_numpy()], table.take(order)
+        self._newest = grown(self._newest, self._store.rows)
+        known = _known(rows, self._coded(table), self._newest, self._previous, self._subject)
+        revisions = table.column("revision").to_numpy()
+        newer = (known < 0) | (self._revision[known] < revisions)
+        self.append(rows[newer], table.filter(pa.array(newer)))
