@@ -107,7 +107,7 @@ class Engine:
         self._next_seq = 0
         self._look_again_at = _EVICTION_FLOOR
         self._event_columns = [*stream.fields, ARRIVAL]
-        self._plan: Plan
+        self._plan = Plan((), {})
         self.set_rules(ruleset, group_bys)
 
     def set_rules(self, ruleset: RuleSet, group_bys: frozenset[tuple[str, ...]] | None = None) -> None:
@@ -116,9 +116,11 @@ class Engine:
         Evaluates nothing: an event sees new versions when it comes, or is evaluated again.
         """
         self._ruleset, self._group_bys = ruleset, group_bys
-        self._plan = compile_plan(self.stream, ruleset, None if self._batch else self.settled, group_bys)
+        self._plan = compile_plan(
+            self.stream, ruleset, None if self._batch else self.settled, group_bys, self._plan.compiled
+        )
         groups = {plan.group_by: plan for plan in self._plan.groups}
-        self._masks.use(self._plan.predicates, {key for plan in groups.values() for key in plan.marks})
+        changed = self._masks.use(self._plan.predicates, {key for plan in groups.values() for key in plan.marks})
         # by then an older version applies to nothing any more, and what only it needed may go
         later = (v.effective for v in ruleset.of_stream(self.stream.name).versions if v.effective > self.settled)
         self._plan_again_at = min(later, default=_NEVER)
@@ -131,7 +133,7 @@ class Engine:
         self._timelines = {}
         for group_by, plan in groups.items():
             timeline = known.get(group_by) or Timeline(self.store, self._masks, group_by)
-            timeline.use([*sorted({self._masks[key].word for key in plan.marks}), *sorted(plan.fields)])
+            timeline.use([*sorted({self._masks[key].word for key in plan.marks}), *sorted(plan.fields)], changed)
             if group_by not in known:
                 timeline.insert(0, replace(_EVERYTHING, horizon=self.horizon))
             self._timelines[group_by] = timeline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,6 +32,13 @@ class Window(NamedTuple):
 class Aggregate(NamedTuple):
     """One value a row: measures of different rules that ask for the same one share it."""
 
+    @property
+    def name(self) -> str:
+        """A name that no other aggregate has, and no field."""
+        keys = (self.mask, self.window.since)
+        marks = [None if key is None else (sorted(key.predicates), key.field) for key in keys]
+        return f"${[self.function.value, self.field, marks, self.window._replace(since=None)]!r}"
+
     function: Function
     field: str | None
     mask: MaskKey
@@ -39,13 +47,19 @@ class Aggregate(NamedTuple):
 
 @dataclass(frozen=True)
 class CompiledRule:
-    """One version of a rule, ready to evaluate. `when` calls a measure by its name in GroupPlan.measured."""
+    """One version of a rule, ready to evaluate.
+
+    called: what `when` calls each measure, which is its aggregate's name (two rules may call different measures by one
+    name); predicates: those of the marks, by their texts.
+    """
 
     version: RuleVersion
     seen: MaskKey
     measures: dict[str, Aggregate]
     types: dict[str, FieldType]
+    called: dict[str, str]
     when: Predicate
+    predicates: dict[str, Predicate]
 
     @property
     def rule(self) -> Rule:
@@ -93,13 +107,22 @@ class Plan:
     predicates: dict[str, Predicate]
 
     @property
+    def compiled(self) -> dict[tuple[str, int], CompiledRule]:
+        """All its rule versions."""
+        return {key: compiled for group in self.groups for key, compiled in group.compiled.items()}
+
+    @property
     def reach(self) -> int:
         """The widest window of all, in µs."""
         return max((group.reach for group in self.groups), default=0)
 
 
 def compile_plan(
-    stream: Stream, ruleset: RuleSet, since: int | None, group_bys: frozenset[tuple[str, ...]] | None = None
+    stream: Stream,
+    ruleset: RuleSet,
+    since: int | None,
+    group_bys: frozenset[tuple[str, ...]] | None = None,
+    known: Mapping[tuple[str, int], CompiledRule] | None = None,
 ) -> Plan:
     """Compile the versions of these group-bys (None: all) that can apply at or after `since` (µs; None: ever).
 
@@ -116,7 +139,6 @@ def compile_plan(
     for group_by in sorted(wanted if group_bys is None else wanted & group_bys):
         compiled = {}
         measured: dict[str, tuple[Aggregate, FieldType]] = {}
-        numbers: dict[Aggregate, int] = {}
         reach = 0
         for rule_id, versions in live.items():
             for version in versions:
@@ -125,8 +147,13 @@ def compile_plan(
                     continue
                 # a paused rule keeps its history, so that it can go on where it would have been
                 reach = max([reach, *(measure.over for measure in rule.measures.values())])
-                if rule.state is not State.PAUSED:
-                    compiled[rule_id, version.version] = _compile(version, stream, predicates, numbers, measured)
+                if rule.state is State.PAUSED:
+                    continue
+                before = known.get((rule_id, version.version)) if known else None
+                ready = before if before is not None and before.version == version else _compile(version, stream)
+                compiled[rule_id, version.version] = ready
+                predicates |= ready.predicates
+                measured |= {ready.called[name]: (ready.measures[name], kind) for name, kind in ready.types.items()}
         versions_here = {
             rule_id: versions
             for rule_id, versions in live.items()
@@ -151,14 +178,9 @@ def _live(versions: list[RuleVersion], since: int | None) -> tuple[RuleVersion, 
     return tuple(reversed(kept))
 
 
-def _compile(
-    version: RuleVersion,
-    stream: Stream,
-    predicates: dict[str, Predicate],
-    numbers: dict[Aggregate, int],
-    measured: dict[str, tuple[Aggregate, FieldType]],
-) -> CompiledRule:
+def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
     rule = version.rule
+    predicates: dict[str, Predicate] = {}
 
     def key(*texts: str | None, field: str | None = None) -> MaskKey:
         given = frozenset(text for text in texts if text is not None)
@@ -176,8 +198,6 @@ def _compile(
         name: result_type(measure.function, stream.fields[measure.field] if measure.field else None)
         for name, measure in rule.measures.items()
     }
-    # two rules may call different measures by one name: in a condition an aggregate is called by its number
-    names = {name: f"${numbers.setdefault(aggregate, len(numbers))}" for name, aggregate in measures.items()}
-    measured.update((names[name], (aggregate, types[name])) for name, aggregate in measures.items())
-    when = compile_predicate(rule.when, {**stream.fields, **types}, where=f"rule {rule.id}: when", names=names)
-    return CompiledRule(version, key(rule.where), measures, types, when)
+    called = {name: aggregate.name for name, aggregate in measures.items()}
+    when = compile_predicate(rule.when, {**stream.fields, **types}, where=f"rule {rule.id}: when", names=called)
+    return CompiledRule(version, key(rule.where), measures, types, called, when, predicates)

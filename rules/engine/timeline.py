@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,28 +67,39 @@ class Timeline:
         self.asked: dict[Any, Any] = {}
         # event time (µs) from which on no row of the store has been let go
         self.complete_since = LONG_AGO
-        self._names: list[int | str] = []
+        # the facts' columns; there may be more, for facts to come
+        self._places: dict[int | str, int] = {}
         self._used = 0
         self._start: Int64Array = np.zeros(64, np.int64)
         self._end: Int64Array = np.zeros(64, np.int64)
         self._room: Int64Array = np.zeros(64, np.int64)
         self._slot: Int64Array = np.full(64, -1, np.int64)
 
-    def use(self, names: Iterable[int | str]) -> None:
-        """Keep these facts from now on: words of marks (int), and fields (str)."""
+    def use(self, names: Iterable[int | str], changed: Collection[int]) -> None:
+        """Keep these facts from now on: words of marks (int), and fields (str).
+
+        changed: the words that have other bits than when they were used last.
+        """
         self.asked = {}
-        self._names = [*names]
-        self.facts = np.zeros((len(self.rows), len(self._names)), np.int64)
-        for at, name in enumerate(self._names):
-            segments.fill(self._start, self._end, self.rows, self._source(name), self.facts, at)
+        wanted = dict.fromkeys(names)
+        self._places = {name: at for name, at in self._places.items() if name in wanted}
+        fresh = [name for name in wanted if name not in self._places]
+        if len(wanted) > self.facts.shape[1]:
+            facts = np.zeros((len(self.rows), len(wanted) + len(wanted) // 4), np.int64)
+            facts[:, : self.facts.shape[1]] = self.facts
+            self.facts = facts
+        free = (at for at in range(self.facts.shape[1]) if at not in {*self._places.values()})
+        self._places |= dict(zip(fresh, list(free), strict=False))
+        for name in [*fresh, *(name for name in changed if name in wanted and name not in fresh)]:
+            segments.fill(self._start, self._end, self.rows, self._source(name), self.facts, self._places[name])
 
     def fact(self, name: int | str) -> int:
         """Which of the facts is a word of marks or a field."""
-        return self._names.index(name)
+        return self._places[name]
 
     def _source(self, name: int | str) -> Int64Array:
         if isinstance(name, int):
-            return self._masks.words[:, name]
+            return self._masks.words[name]
         return self.store.columns[name].values.view(np.int64)
 
     def insert(self, base: int, needed: Needed) -> Runs:
@@ -105,8 +116,8 @@ class Timeline:
                 grown(a, count) for a in (self._start, self._end, self._room, self._slot)
             )
             self._slot[old:] = -1
-        fresh = np.empty((len(groups), len(self._names)), np.int64)
-        for at, name in enumerate(self._names):
+        fresh = np.empty((len(groups), self.facts.shape[1]), np.int64)
+        for name, at in self._places.items():
             fresh[:, at] = self._source(name)[base : store.rows]
         while True:
             used, touched, first, places = segments.insert(

@@ -3,8 +3,9 @@
 from decimal import Decimal
 
 import pyarrow as pa
+import pytest
 
-from rules.engine import Engine
+from rules.engine import Engine, masks
 from rules.model import Rule, parse_rule
 from rules.streams import load_streams
 from rules.versions import RuleSet
@@ -50,3 +51,17 @@ def test_many_predicates_and_those_that_come_later_count_the_same_rows() -> None
     engine.set_rules(RuleSet.of([rule(t) for t in reversed(THRESHOLDS)], 0))
     found = counts(engine, payments(after, 10))
     assert found == {f"over-{t}": sum(c > t for c in before + after if c is not None) for t in THRESHOLDS}
+
+
+def test_rules_that_come_and_go_take_each_others_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a rule leaves behind is nothing to the next, and a rule that stays keeps its marks."""
+    monkeypatch.setattr(masks, "_STRETCH", 4)
+    cents = [5, 70, None, 129, 200, 64, 1, 0, 128, 127]
+    engine = Engine(STREAMS["transactions"], RuleSet())
+    seen: list[int | None] = []
+    for turn, chosen in enumerate([THRESHOLDS[:70], THRESHOLDS[60:], THRESHOLDS[::3], THRESHOLDS, THRESHOLDS[5:6]]):
+        engine.set_rules(RuleSet.of([rule(t) for t in chosen], 0))
+        seen += cents
+        found = counts(engine, payments(cents, 100 * turn))
+        assert found == {f"over-{t}": sum(c > t for c in seen if c is not None) for t in chosen}
+    assert len(engine._masks.words) <= 5
