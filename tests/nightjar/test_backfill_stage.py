@@ -16,7 +16,7 @@ from rules.errors import NightjarError
                 "An error occurred while calling o12.save.\n: java.io.IOException: gone\n\tat java.io\n\tat x"
             ),
             2,
-            "error: RuntimeError: An error occurred while calling o1.save. : java.io.IOException: gone",
+            "error: RuntimeError: An error occurred while calling o12.save. : java.io.IOException: gone",
         ),
         (ValueError("a\x1b[2K"), 2, "error: ValueError: a\\x1b[2K"),
         (MemoryError(), 2, "error: MemoryError: "),

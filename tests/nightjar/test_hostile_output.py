@@ -17,7 +17,7 @@ import typer
 from deltalake import write_deltalake
 
 from lake.records import JsonReader
-from lake.tables import ALERTS, RECONCILIATION, RULES, VIOLATIONS, events_table
+from lake.tables import ALERTS, RECONCILIATION, RULE_STATUS, VIOLATIONS, events_table
 from nightjar import cli
 from nightjar.kafka_clients import producer
 from nightjar.reading import Reader
@@ -25,8 +25,10 @@ from nightjar.settings import Settings
 from rules.alert_ids import alert_id
 from rules.errors import printable
 from rules.streams import load_streams
+from rules.timestamps import microseconds
 from tests.conftest import TestTopics
 from tests.nightjar.test_status import word
+from tests.streaming.answers import answered
 
 # Markup that would raise, hide and link, escapes of 7 and 8 bits, a line end, and a change of direction.
 HOSTILE = "ann[/x][conceal]b[/conceal][link=http://e.example]l[/link]:bomb:\x1b[2J\x1b]0;t\x07\x9b2J\rc\nerror: d\u202e"
@@ -44,10 +46,11 @@ EVENT = {
     "transaction_id": "t1", "event_time": "2026-01-05T10:00:00Z", "customer_id": HOSTILE, "terminal_id": HOSTILE,
     "amount": "5.00",
 }  # fmt: skip
+TEN = datetime(2026, 1, 5, 10, tzinfo=UTC)
 ALERT = {
-    "alert_id": alert_id("burst", 1, "t1"), "revision": 1, "kind": "alert", "rule_id": "burst", "rule_version": 1,
-    "rule_state": "active", "stream": "transactions", "group": {"customer_id": HOSTILE}, "event_id": "t1",
-    "event_time": "2026-01-05T10:00:00Z", "measures": {"n": 1, "last": HOSTILE}, "severity": "high",
+    "alert_id": alert_id("burst", 1, "t1", microseconds(TEN)), "revision": 1, "kind": "alert", "rule_id": "burst",
+    "rule_version": 1, "rule_state": "active", "stream": "transactions", "group": {"customer_id": HOSTILE},
+    "event_id": "t1", "event_time": "2026-01-05T10:00:00Z", "measures": {"n": 1, "last": HOSTILE}, "severity": "high",
     "text": HOSTILE, "muted": False, "source": "stream", "emitted_at": "2026-01-05T10:00:01Z",
 }  # fmt: skip
 
@@ -222,7 +225,7 @@ def _generate(ground: Ground) -> list[str]:
 def _explain(ground: Ground) -> list[str]:
     lake = ground.folder / "lake"
     ground.given["NIGHTJAR_LAKE_DIR"] = str(lake)
-    arrived = datetime(2026, 1, 5, 10, tzinfo=UTC)
+    arrived = TEN
     place = {"partition": 0, "offset": 0, "arrival_time": arrived, "arrival_date": arrived.date()}
     stream = load_streams()["transactions"]
     alert = JsonReader(ALERTS)._row(json.dumps(ALERT).encode())
@@ -230,7 +233,9 @@ def _explain(ground: Ground) -> list[str]:
     event = EVENT | {"event_time": arrived, "rejected": None, "detail": None, "original": None, "sent_at": None}
     _write(lake, events_table(stream).name, [event | place], {"amount": pl.Decimal(12, 2), "rejected": pl.String})
     _write(lake, ALERTS.name, [alert | typed | place | {"original": None}], {"cause": pl.String})
-    _write(lake, RULES.name, [{"value": json.dumps(RULE).encode()} | place], {})
+    (said,) = answered({stream.name: stream}, RULE)
+    answer = JsonReader(RULE_STATUS)._row(said.value) | {"original": None}
+    _write(lake, RULE_STATUS.name, [answer | place | {"effective": arrived}], {})
     for table in (VIOLATIONS, RECONCILIATION):
         empty = pl.DataFrame(schema={name: _POLARS[kind] for name, kind in table.columns.items()})
         empty.write_delta(str(lake / table.name))
