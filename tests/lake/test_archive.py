@@ -1,5 +1,6 @@
-"""The archive where Kafka has let go of records before they were read."""
+"""How far the archive has come, and where Kafka has deleted records before they were read."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from kafka import TopicPartition
 
-from lake.archive import archive
+from lake.archive import archive, archived_until
 from lake.config import LakeError
 from lake.reading import scan
-from lake.tables import events_table
+from lake.tables import ARCHIVES, events_table
 from nightjar.kafka_clients import admin, producer
 from nightjar.lake_config import lake_config
 from tests.conftest import TestTopics
@@ -51,3 +52,37 @@ def test_records_that_are_gone_stop_the_archive_until_it_is_told_to_leave_them_o
     send(1)
     archive(spark, config)
     assert archived() == [0, 1, 4, 5]
+
+
+def test_it_notes_how_far_it_has_come_by_the_brokers_time(
+    spark: "SparkSession", kafka_topics: TestTopics, tmp_path: Path
+) -> None:
+    """What was sent before the archive arrived before that time, give or take the margin, and is in the lake."""
+    topics = kafka_topics.ensure()
+    config = lake_config(topics.settings.model_copy(update={"data_dir": tmp_path}), topics.streams)
+    stream, margin = topics.streams["logins"], 2_000_000
+    assert archived_until(config) is None
+    reached = []
+    for _ in range(2):
+        with producer(topics.settings) as client:
+            arrived = client.send(stream.topic, b"{}").get(30).timestamp * 1000
+        done = archive(spark, config)
+        assert done.until + margin >= arrived
+        assert archived_until(config) == done.until
+        reached.append(done.until)
+    assert reached == sorted(reached)
+    noted = scan(config.root, ARCHIVES).collect().sort("until")
+    assert [json.loads(rows)[events_table(stream).name] for rows in noted["rows"]] == [1, 1]
+
+
+def test_a_topic_without_the_brokers_time_is_refused(
+    spark: "SparkSession", kafka_topics: TestTopics, tmp_path: Path
+) -> None:
+    """Its records would show the clock of this host."""
+    settings = kafka_topics.settings.model_copy(update={"data_dir": tmp_path})
+    stamped = {"num_partitions": 1, "replication_factor": 1, "configs": {"message.timestamp.type": "CreateTime"}}
+    with admin(settings) as client:
+        client.create_topics({settings.job_progress_topic: stamped})
+        client.wait_for_topics([settings.job_progress_topic])
+    with pytest.raises(LakeError, match="its time stamps are the producers'"):
+        archive(spark, lake_config(settings, kafka_topics.streams))
