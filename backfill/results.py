@@ -149,7 +149,12 @@ def finished_since(config: BackfillConfig, run_id: str, at: int) -> list[str]:
     """The ids of other runs that have finished since the version `at` of the table RUNS."""
     known = finished_runs(config, at).select("run_id", "finished_at").collect()
     now = finished_runs(config).filter(pl.col("run_id") != run_id).select("run_id", "finished_at").collect()
-    return now.join(known, on=["run_id", "finished_at"], how="anti").sort("finished_at")["run_id"].unique().to_list()
+    return (
+        now.join(known, on=["run_id", "finished_at"], how="anti")
+        .sort("finished_at")["run_id"]
+        .unique(maintain_order=True)
+        .to_list()
+    )
 
 
 def pending_alerts(config: BackfillConfig, day: date) -> pl.DataFrame:
