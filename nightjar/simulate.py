@@ -135,7 +135,7 @@ class _Host:
         if key in self.failed:
             return
         self.failed.add(key)
-        reason = f"measures.{failure.measure}: its exact value at event {failure.event_id} does not fit 64 bits"
+        reason = f"measures.{failure.measure}: its exact value at event {failure.event_id} does not fit its type"
         self.say(Status(Answer.FAILED, failure.rule_id, failure.rule_version, reasons=(reason,)), at)
 
 

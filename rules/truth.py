@@ -97,7 +97,7 @@ class Truth:
         failure = self.failures[0]
         others = f" (and {len(self.failures) - 1} more like this)" if len(self.failures) > 1 else ""
         raise EvaluationError(
-            f"its exact value at event {failure.event_id} does not fit 64 bits{others}",
+            f"its exact value at event {failure.event_id} does not fit its type{others}",
             where=f"rule {failure.rule_id}: measures.{failure.measure}",
             remedy="Shorten its window, or narrow what it counts; a double takes any size",
         )

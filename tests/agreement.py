@@ -58,20 +58,22 @@ def _plain(kind: Kind, value: Any) -> Any:
     return parse_timestamp(value, zone_required=True) if kind is Kind.TIMESTAMP else value
 
 
-def same(got: Any, expected: Any) -> bool:
-    """Doubles to the last digits: two ways to divide and take roots differ there."""
+def same(got: Any, expected: Any, slack: float = 0.0) -> bool:
+    """Doubles to the last digits: two ways to divide and take roots differ there. slack: how much they may differ."""
     if isinstance(expected, float) and isinstance(got, int | float):
-        return math.isclose(got, expected, rel_tol=1e-12, abs_tol=1e-9)
+        return math.isclose(got, expected, rel_tol=1e-12, abs_tol=slack)
     return bool(got == expected) and (got is None) == (expected is None)
 
 
-def differing(what: str, got: Mapping[Key, Measured], expected: Mapping[Key, Measured]) -> Iterator[str]:
+def differing(
+    what: str, got: Mapping[Key, Measured], expected: Mapping[Key, Measured], slack: float = 0.0
+) -> Iterator[str]:
     """A line for each key of one side only, and for each measure that differs."""
     for key in sorted(got.keys() ^ expected.keys()):
         yield f"{what}: {key} is {'missing' if key in expected else 'too much'}"
     for key in sorted(got.keys() & expected.keys()):
         for name, value in expected[key].items():
-            if value is not OVERFLOW and not same(got[key][name], value):
+            if value is not OVERFLOW and not same(got[key][name], value, slack):
                 yield f"{what}: {name} of {key} is {got[key][name]!r}, expected {value!r}"
 
 
@@ -143,7 +145,7 @@ class Agreement:
                 key = (rule_id, number, event_id)
                 holds, measures = said[event_id]
                 values = {n: v for n, v in measures.items() if v is not rules_in_sql.UNSAID}
-                yield from differing("SQL", {key: got[key]}, {key: values})
+                yield from differing("SQL", {key: got[key]}, {key: values}, slack=1e-9)
                 self.counts["sql_rows"] += 1
                 self.counts["sql_values"] += len(values)
                 # a double that SQL has otherwise in its last digit may lie on the other side of a threshold

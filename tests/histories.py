@@ -235,7 +235,25 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "fraction": _decimals(18),
     "whole": _decimals(0),
     "number": st.sampled_from([None, 0, 1, 1, 1, 2, 2, -1, -2, 2**62, 2**63 - 1, -(2**63)]),
-    "ratio": st.sampled_from([None, 0.1, -1.5, 1e16, 2.5, 1e-9, -0.0, 0.0, 5e-324, -1e140, 1.7e308]),
+    "ratio": st.sampled_from(
+        [
+            None,
+            0.1,
+            0.1,
+            -1.5,
+            1e16,
+            1703.91,
+            1703.9100000000001,
+            1e-9,
+            -0.0,
+            0.0,
+            5e-324,
+            -1e140,
+            3e160,
+            1.7e308,
+            -1.7976931348623157e308,
+        ]
+    ),
     "flag": st.sampled_from([True, True, False, None]),
     "seen": st.sampled_from([None, 0, 0, SECOND, 5 * SECOND + 1, -1, MIN_TIMESTAMP, MAX_TIMESTAMP]),
 }

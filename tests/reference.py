@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
 LONG_AGO = -(2**62)
 OVERFLOW = object()  # a sum that its type cannot hold
-LARGEST_SQUARED = 1e150  # of doubles; beyond it a spread is not calculated
 Event = dict[str, Any]
 Test = Callable[[dict[str, Any]], bool]
 
@@ -196,18 +195,13 @@ def value(measure: Measure, event: Event, window: list[Event]) -> Any:
             scale = max((-v.as_tuple().exponent for v in values if isinstance(v, Decimal)), default=0)
             return exact if -(2**63) <= exact * 10**scale < 2**63 else OVERFLOW
         case "avg":
-            if values and isinstance(values[0], float):
-                total = rounded_sum(values)
-                return total if total is OVERFLOW else total / len(values)
             return float(sum(map(Fraction, values)) / len(values)) if values else None
         case "stddev":
             if len(values) < 2:
                 return None
-            if any(isinstance(v, float) and abs(v) > LARGEST_SQUARED for v in values):
-                return OVERFLOW
             exact = [Fraction(v) for v in values]
             mean = sum(exact) / len(exact)
-            return math.sqrt(sum((v - mean) ** 2 for v in exact) / (len(exact) - 1))
+            return root(sum((v - mean) ** 2 for v in exact) / (len(exact) - 1))
         case "min":
             return min(values, default=None)
         case "max":
@@ -217,6 +211,13 @@ def value(measure: Measure, event: Event, window: list[Event]) -> Any:
         case "last":
             return values[-1] if values else None
     raise AssertionError(measure.function)
+
+
+def root(square: Fraction) -> Any:
+    """The double nearest to the square root: of many more digits than a double has."""
+    with localcontext(prec=50, Emax=10_000, Emin=-10_000):
+        found = float((Decimal(square.numerator) / Decimal(square.denominator)).sqrt())
+    return OVERFLOW if math.isinf(found) else found
 
 
 def rounded_sum(values: list[float]) -> Any:

@@ -160,8 +160,10 @@ class _Evaluation:
             order.extremes(*counted, values, function is Function.MAX, found, out)
             return Values(walk.placed(out, rows), walk.placed(found, rows), _NONE)
         counts, results = np.empty(n, np.int64), np.zeros(n)
-        kernel = floats.stddevs if function is Function.STDDEV else floats.sums
-        kernel(*counted, values, counts, results)
+        if function is Function.STDDEV:
+            floats.stddevs(*counted, values, counts, results)
+        else:
+            floats.sums(*counted, values, function is Function.AVG, counts, results)
         return _of_doubles(function, walk.placed(counts, rows), walk.placed(results, rows))
 
     def _total(self, aggregate: Aggregate, question: _Question, place: int) -> Values:
@@ -234,7 +236,4 @@ def evaluate(timeline: Timeline, masks: Masks, runs: Runs, aggregates: Iterable[
 def _of_doubles(function: Function, counts: Int64Array, result: npt.NDArray[Any]) -> Values:
     needed = {Function.SUM: 0, Function.AVG: 1, Function.STDDEV: 2}[function]
     valid = counts >= needed
-    overflow = np.flatnonzero(~np.isfinite(result) & valid)
-    if function is Function.AVG:
-        result = result / np.maximum(counts, 1)
-    return Values(result, valid.view(np.uint8), overflow)
+    return Values(result, valid.view(np.uint8), np.flatnonzero(~np.isfinite(result) & valid))

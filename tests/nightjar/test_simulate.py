@@ -139,7 +139,7 @@ def test_a_failure_is_said_once_for_each_version_and_measure() -> None:
     last = f"\n          - {{at: 7m, events: {{s: [{{id: e7, at: 7m, who: a, n: {big}}}]}}}}"
     status = played(counters + steps + change + last).rule_status
     failed = [(row["rule_version"], row["reasons"]) for row in status if row["status"] == "FAILED"]
-    text = "measures.t: its exact value at event {} does not fit 64 bits"
+    text = "measures.t: its exact value at event {} does not fit its type"
     assert failed == [(1, [text.format("e2")]), (2, [text.format("e7")])]
 
 

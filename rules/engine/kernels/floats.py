@@ -2,7 +2,9 @@
 
 A superaccumulator: a fixed-point number wide enough for every double, in limbs of 32 bits with deferred carries
 (Kulisch; the small superaccumulator of R. Neal, "Fast exact summation using small and large superaccumulators", 2015).
-Adding and removing are exact, so a sliding window ends where a fresh one would; reads are rounded once, half to even.
+Adding and removing are exact, so a sliding window ends where a fresh one would. What is read is a double and an
+exponent of its own, so that it may leave the doubles' range between its parts: the sum of an average, the squares of a
+standard deviation.
 """
 
 from __future__ import annotations
@@ -13,21 +15,27 @@ import numpy as np
 from numba import njit
 
 _LIMBS = 68  # 2046 + 53 bits and room for carries
+_SQUARES = 136  # twice as many bits, and room for carries
 _LOW = np.int64(0xFFFFFFFF)
-LARGEST_SQUARED = 1e150  # beyond it a square has no exact pair of doubles
+_UNIT = 1074  # the lowest bit of all doubles is 2**-1074
 
 
 @njit(cache=True)
-def _add(limbs, x, sign):  # type: ignore[no-untyped-def]
+def _parts(x):  # type: ignore[no-untyped-def]
+    """(m, place, sign): |x| is m * 2**place, in units of the smallest double; m has at most 53 bits."""
     mantissa, exponent = math.frexp(x)
-    place = exponent - 53 + 1074  # of the lowest bit, in units of the smallest double
+    place = exponent - 53 + _UNIT
     m = np.int64(mantissa * 9007199254740992.0)
     if place < 0:  # subnormal: its low bits are zero
         m >>= -place
         place = 0
-    if m < 0:
-        m = -m
-        sign = -sign
+    return (-m, place, -1) if m < 0 else (m, place, 1)
+
+
+@njit(cache=True)
+def _add(limbs, x, sign):  # type: ignore[no-untyped-def]
+    m, place, own = _parts(x)
+    sign *= own
     j = place >> 5
     shift = place & 31
     low = (m & _LOW) << shift
@@ -38,61 +46,98 @@ def _add(limbs, x, sign):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _round(limbs, scratch):  # type: ignore[no-untyped-def]
-    """The double nearest to the accumulator."""
-    n = len(limbs)
-    for j in range(n):
-        scratch[j] = limbs[j]
-    for j in range(n - 1):
-        scratch[j + 1] += scratch[j] >> 32
-        scratch[j] &= _LOW
-    negative = scratch[n - 1] < 0
-    if negative:
-        for j in range(n):
-            scratch[j] = -scratch[j]
-        for j in range(n - 1):
-            scratch[j + 1] += scratch[j] >> 32
-            scratch[j] &= _LOW
-    top = n - 1
-    while top >= 0 and scratch[top] == 0:
-        top -= 1
-    if top < 0:
-        return 0.0
-    bits = 0
-    while scratch[top] >> bits:
-        bits += 1
-    lowest = top * 32 + bits - 53  # place of the last bit that a double keeps
-    if lowest <= 0:
-        m = np.int64(0)
-        for j in range(top, -1, -1):
-            m = (m << 32) | scratch[j]
-        value = math.ldexp(np.float64(m), -1074)
-        return -value if negative else value
-    j = lowest >> 5
-    shift = lowest & 31
-    m = scratch[j] >> shift
-    taken = 32 - shift
-    i = j + 1
-    while i <= top:
-        m |= scratch[i] << taken
-        taken += 32
-        i += 1
-    half = lowest - 1
-    rest_half = (scratch[half >> 5] >> (half & 31)) & 1 == 1
-    rest_more = (scratch[half >> 5] & ((np.int64(1) << (half & 31)) - 1)) != 0
-    i = (half >> 5) - 1
-    while i >= 0 and not rest_more:
-        rest_more = scratch[i] != 0
-        i -= 1
-    if rest_half and (rest_more or m & 1):
-        m += 1
-    value = math.ldexp(np.float64(m), lowest - 1074)
-    return -value if negative else value
+def _add_square(limbs, x, sign):  # type: ignore[no-untyped-def]
+    """Add x**2, in units of the square of the smallest double."""
+    m, place, _ = _parts(x)
+    a, b = m >> 32, m & _LOW  # 21 and 32 bits
+    whole = np.uint64(b) * np.uint64(b)
+    cross = 2 * a * b
+    j = place >> 4
+    shift = (2 * place) & 31
+    carried = np.int64(0)
+    for i in range(4):  # the square in words of 32 bits, each shifted into two limbs
+        if i == 0:
+            carried += np.int64(whole & np.uint64(0xFFFFFFFF))
+        elif i == 1:
+            carried += np.int64(whole >> np.uint64(32)) + (cross & _LOW)
+        elif i == 2:
+            carried += (cross >> 32) + ((a * a) & _LOW)
+        else:
+            carried += (a * a) >> 32
+        word = (carried & _LOW) << shift
+        carried >>= 32
+        limbs[j + i] += sign * (word & _LOW)
+        limbs[j + i + 1] += sign * (word >> 32)
 
 
 @njit(cache=True)
-def sums(run_first, fill, begin, ops, marks, bit, values, counts, out):  # type: ignore[no-untyped-def]
-    """out[k]: the sum of the window, correctly rounded; infinite where it is beyond the doubles."""
+def _carry(limbs):  # type: ignore[no-untyped-def]
+    """Bring all limbs but the last, the sign's, into 0 .. 2**32 - 1."""
+    for j in range(len(limbs) - 1):
+        limbs[j + 1] += limbs[j] >> 32
+        limbs[j] &= _LOW
+
+
+@njit(cache=True)
+def _magnitude(limbs, out):  # type: ignore[no-untyped-def]
+    """The carried limbs of the absolute value; returns (least, beyond, sign): the limbs that may be other than 0."""
+    for j in range(len(limbs)):
+        out[j] = limbs[j]
+    _carry(out)
+    sign = 1
+    if out[len(out) - 1] < 0:
+        sign = -1
+        for j in range(len(out)):
+            out[j] = -out[j]
+        _carry(out)
+    beyond = len(out)
+    while beyond > 0 and out[beyond - 1] == 0:
+        beyond -= 1
+    least = 0
+    while least < beyond and out[least] == 0:
+        least += 1
+    return least, beyond, sign
+
+
+@njit(cache=True)
+def _rounded(limbs, least, beyond, precision):  # type: ignore[no-untyped-def]
+    """(m, place): of m * 2**place with m of so many bits the nearest to the carried limbs, half to even."""
+    if beyond == 0:
+        return np.int64(0), 0
+    bits = 0
+    while limbs[beyond - 1] >> bits:
+        bits += 1
+    lowest = max((beyond - 1) * 32 + bits - precision, 0)  # place of the last bit that is kept
+    j = lowest >> 5
+    shift = lowest & 31
+    m = limbs[j] >> shift
+    taken = 32 - shift
+    for i in range(j + 1, beyond):
+        m |= limbs[i] << taken
+        taken += 32
+    if lowest == 0:
+        return m, 0
+    half = lowest - 1
+    word = limbs[half >> 5]
+    more = (word & ((np.int64(1) << (half & 31)) - 1)) != 0
+    for i in range(least, half >> 5):
+        more = more or limbs[i] != 0
+    if (word >> (half & 31)) & 1 and (more or m & 1):
+        m += 1
+    return m, lowest
+
+
+@njit(cache=True)
+def _read(limbs, scratch):  # type: ignore[no-untyped-def]
+    """(x, exponent): the accumulator is x * 2**exponent, correctly rounded where that is a double."""
+    least, beyond, sign = _magnitude(limbs, scratch)
+    m, place = _rounded(scratch, least, beyond, 53)
+    return np.float64(sign * m), place - _UNIT
+
+
+@njit(cache=True)
+def sums(run_first, fill, begin, ops, marks, bit, values, mean, counts, out):  # type: ignore[no-untyped-def]
+    """out[k]: the sum of the window, correctly rounded, or its mean; infinite where that is beyond the doubles."""
     limbs = np.zeros(_LIMBS, np.int64)
     scratch = np.zeros(_LIMBS, np.int64)
     for r in range(len(run_first) - 1):
@@ -110,76 +155,62 @@ def sums(run_first, fill, begin, ops, marks, bit, values, counts, out):  # type:
                     n += sign
                     _add(limbs, values[p], sign)
             counts[k] = n
-            out[k] = _round(limbs, scratch)
+            x, exponent = _read(limbs, scratch)
+            out[k] = math.ldexp(x / n if mean and n > 0 else x, exponent)
 
 
 @njit(cache=True)
-def _product(a, b):  # type: ignore[no-untyped-def]
-    """a * b as a rounded double and its exact error (Dekker, Veltkamp)."""
-    c = 134217729.0 * a
-    a1 = c - (c - a)
-    a2 = a - a1
-    c = 134217729.0 * b
-    b1 = c - (c - b)
-    b2 = b - b1
-    p = a * b
-    return p, ((a1 * b1 - p) + a1 * b2 + a2 * b1) + a2 * b2
-
-
-@njit(cache=True)
-def _pair(limbs, scratch):  # type: ignore[no-untyped-def]
-    high = _round(limbs, scratch)
-    _add(limbs, high, -1)
-    low = _round(limbs, scratch)
-    _add(limbs, high, 1)
-    return high, low
+def _deviation(n, first, second, scratch, total):  # type: ignore[no-untyped-def]
+    """sqrt((n * sum(x**2) - sum(x)**2) / (n * (n - 1))): the difference is exact, and 0 where all x are equal."""
+    least, beyond, _ = _magnitude(first, scratch)
+    for j in range(len(second)):
+        total[j] = second[j]
+    total[len(second)] = 0
+    _carry(total)
+    for j in range(len(total)):
+        total[j] *= n
+    for i in range(least, beyond):
+        for j in range(least, beyond):
+            product = np.uint64(scratch[i]) * np.uint64(scratch[j])
+            total[i + j] -= np.int64(product & np.uint64(0xFFFFFFFF))
+            total[i + j + 1] -= np.int64(product >> np.uint64(32))
+    _carry(total)
+    end = len(total)
+    while end > 0 and total[end - 1] == 0:
+        end -= 1
+    m, place = _rounded(total, 0, end, 53)
+    exponent = place - 2 * _UNIT
+    variance = np.float64(m) / (np.float64(n) * np.float64(n - 1))
+    if exponent & 1:
+        variance *= 2.0
+        exponent -= 1
+    return math.ldexp(np.sqrt(variance), exponent >> 1)
 
 
 @njit(cache=True)
 def stddevs(run_first, fill, begin, ops, marks, bit, values, counts, out):  # type: ignore[no-untyped-def]
-    """Sample standard deviation from the exact sums of x and x**2; infinite where |x| > LARGEST_SQUARED was met."""
-    first_power = np.zeros(_LIMBS, np.int64)
-    second_power = np.zeros(_LIMBS, np.int64)
+    """out[k]: the sample standard deviation of the window from the exact sums of x and x**2; infinite as for sums."""
+    first = np.zeros(_LIMBS, np.int64)
+    second = np.zeros(_SQUARES, np.int64)
     scratch = np.zeros(_LIMBS, np.int64)
+    total = np.zeros(_SQUARES + 1, np.int64)
     for r in range(len(run_first) - 1):
-        first_power[:] = 0
-        second_power[:] = 0
+        first[:] = 0
+        second[:] = 0
         n = 0
-        huge = 0
         for p in range(fill[r, 0], fill[r, 1]):
             if (marks[p] >> bit) & 1:
                 n += 1
-                if abs(values[p]) > LARGEST_SQUARED:
-                    huge += 1
-                    continue
-                _add(first_power, values[p], 1)
-                square, error = _product(values[p], values[p])
-                _add(second_power, square, 1)
-                _add(second_power, error, 1)
+                _add(first, values[p], 1)
+                _add_square(second, values[p], 1)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = 1 if ops[o] > 0 else -1
                 p = sign * ops[o] - 1
                 if (marks[p] >> bit) & 1:
                     n += sign
-                    if abs(values[p]) > LARGEST_SQUARED:
-                        huge += sign
-                        continue
-                    _add(first_power, values[p], sign)
-                    square, error = _product(values[p], values[p])
-                    _add(second_power, square, sign)
-                    _add(second_power, error, sign)
+                    _add(first, values[p], sign)
+                    _add_square(second, values[p], sign)
             counts[k] = n
-            if n < 2:
-                continue
-            if huge:
-                out[k] = np.inf
-                continue
-            s1, e1 = _pair(first_power, scratch)
-            s2, e2 = _pair(second_power, scratch)
-            p, q = _product(np.float64(n), s2)
-            q += n * e2
-            u, v = _product(s1, s1)
-            v += 2.0 * s1 * e1
-            spread = (p - u) + (q - v)
-            out[k] = np.sqrt(max(spread, 0.0) / (np.float64(n) * np.float64(n - 1)))
+            if n > 1:
+                out[k] = _deviation(n, first, second, scratch, total)
