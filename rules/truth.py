@@ -148,7 +148,9 @@ class Truth:
         for found in self._found:
             for result in found.results:
                 places = found.places(result, every=False)
-                parts.append(self._described(result, places[wanted[result.rows[places]]]))
+                places = places[wanted[result.rows[places]]]
+                for start in range(0, len(places), ROWS_AT_ONCE):
+                    parts.append(self._described(result, places[start : start + ROWS_AT_ONCE]))
         return pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *parts])
 
     def _described(self, result: Evaluated, at: np.ndarray) -> pa.Table:

@@ -28,7 +28,18 @@ from rules.engine.evaluation import Evaluated
 from rules.engine.ledger import Ledger
 from rules.engine.masks import Masks
 from rules.engine.plan import GroupPlan, Plan, compile_plan
-from rules.engine.store import ARRIVAL, LATE, LONG_AGO, SEQ, EventStore, Mask, in_arrival_order, one_batch, physical
+from rules.engine.store import (
+    ARRIVAL,
+    LATE,
+    LONG_AGO,
+    SEQ,
+    EventStore,
+    Mask,
+    as_declared,
+    in_arrival_order,
+    one_batch,
+    physical,
+)  # fmt: skip
 from rules.engine.strings import Int64Array
 from rules.engine.timeline import Needed, Timeline
 from rules.streams import Stream
@@ -175,11 +186,11 @@ class Engine:
         evaluated, said = self._evaluate(base, self.store.rows if self._ledger.meet(base, self.settled) else base)
         kept = taken.select(self._event_columns)
         kept = kept.append_column(SEQ, pa.array(seq)).append_column(LATE, pa.array(late_of_taken.astype(np.bool_)))
-        delta = Delta(pa.Table.from_batches([kept]), said.table)
+        delta = Delta(as_declared(kept), said.table)
         reported = np.sort(np.append(fresh[late_of_taken != 0], dead))
         advance = Advance(
             alerts_table(self.store, said),
-            pa.Table.from_batches([batch.take(pa.array(reported)) if len(reported) else batch.slice(0, 0)]),
+            as_declared(batch.take(pa.array(reported)) if len(reported) else batch.slice(0, 0)),
             batch.num_rows - rows - len(dead),
             [failure for result in evaluated if result.overflows for failure in self._failures(result)],
             delta,

@@ -28,10 +28,32 @@ MICROSECONDS = pa.timestamp("us", "UTC")
 Mask = npt.NDArray[np.uint8]
 
 
+# Bytes that Arrow can hold in one array of strings; beyond it takes an array of large_string.
+_LARGEST_TEXT = (1 << 31) - 1
+
+
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """The table as one contiguous batch."""
+    """The table as one contiguous batch; columns of strings that are too large for that become large_string."""
+    for at, column in enumerate(table.columns):
+        if column.type == pa.string() and column.nbytes > _LARGEST_TEXT:
+            table = table.set_column(at, table.field(at).with_type(pa.large_string()), column.cast(pa.large_string()))
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
+def as_declared(batch: pa.RecordBatch) -> pa.Table:
+    """What `one_batch` made one batch, with its strings as string again, in as many chunks as they need."""
+    wide = [at for at, kind in enumerate(batch.schema.types) if kind == pa.large_string()]
+    if not wide:
+        return pa.Table.from_batches([batch])
+    if batch.num_rows > 1 and any(batch.column(at).nbytes > _LARGEST_TEXT for at in wide):
+        middle = batch.num_rows // 2
+        return pa.concat_tables([as_declared(batch.slice(0, middle)), as_declared(batch.slice(middle))])
+    for at in wide:
+        # Arrow refuses to cast what lies far behind in a large array: copied, it begins one
+        column = batch.column(at).take(pa.array(np.arange(batch.num_rows))).cast(pa.string())
+        batch = batch.set_column(at, batch.schema.field(at).with_type(pa.string()), column)
+    return pa.Table.from_batches([batch])
 
 
 def validity(array: pa.Array) -> Mask:
@@ -233,11 +255,15 @@ class EventStore:
 
     def table(self, rows: Int64Array) -> pa.Table:
         """The events of the rows as they came, with arrival_time, arrival_seq and late."""
-        columns = {name: self.array(name, rows).cast(kind.arrow) for name, kind in self.stream.fields.items()}
+        columns = {
+            name: array if array.type == pa.large_string() else array.cast(kind.arrow)
+            for name, kind in self.stream.fields.items()
+            for array in (self.array(name, rows),)
+        }
         columns[ARRIVAL] = pa.array(self.arrival[rows]).cast(MICROSECONDS)
         columns[SEQ] = pa.array(self.seq[rows])
         columns[LATE] = pa.array(self.late[rows].astype(np.bool_))
-        return pa.table(columns)
+        return as_declared(pa.record_batch(columns))
 
 
 def in_arrival_order(events: pa.RecordBatch) -> pa.RecordBatch:

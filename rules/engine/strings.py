@@ -18,6 +18,7 @@ UInt64Array = npt.NDArray[np.uint64]
 ByteArray = npt.NDArray[np.uint8]
 
 _STRETCH = 1 << 15
+_AT_ONCE = 1 << 28  # bytes of strings that are copied to be looked up
 _BLOCK = 512
 _CODE = np.int64(0xFFFFFFFF)
 _NO_BYTES: ByteArray = np.empty(0, np.uint8)
@@ -159,16 +160,17 @@ def grown(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
 
 
 def _parts(strings: pa.Array) -> tuple[npt.NDArray[np.int32], ByteArray, npt.NDArray[np.bool_]]:
-    """Offsets, bytes and validity (empty where nothing is NULL) of a pyarrow string array.
+    """Offsets, bytes and validity (empty where nothing is NULL) of a pyarrow array of string or large_string.
 
     Copies: Numba takes many times longer to dispatch on the read-only arrays that Arrow lends than to copy a batch.
     """
-    offsets = np.frombuffer(strings.buffers()[1], np.int32, len(strings) + 1, strings.offset * 4)
+    kind = np.dtype(np.int64 if pa.types.is_large_string(strings.type) else np.int32)
+    offsets = np.frombuffer(strings.buffers()[1], kind, len(strings) + 1, strings.offset * kind.itemsize)
     heap, data = strings.buffers()[2], _NO_BYTES
     if heap is not None and offsets[-1] > offsets[0]:
         data = np.frombuffer(heap, np.uint8, offsets[-1] - offsets[0], offsets[0]).copy()
     valid = strings.is_valid().to_numpy(zero_copy_only=False) if strings.null_count else np.empty(0, np.bool_)
-    return offsets - offsets[0], data, valid
+    return (offsets - offsets[0]).astype(np.int32, copy=False), data, valid
 
 
 class StringTable:
@@ -182,7 +184,10 @@ class StringTable:
         self.heap: ByteArray = np.zeros(512, np.uint8)
 
     def intern(self, strings: pa.Array) -> Int64Array:
-        """Codes (int64, -1 for NULL) of a pyarrow string array, one a row; unseen strings are added in row order."""
+        """Codes (int64, -1 for NULL) of an array of string or large_string; unseen strings are added in row order."""
+        if len(strings) > 1 and strings.nbytes > _AT_ONCE:
+            middle = len(strings) // 2
+            return np.concatenate([self.intern(strings.slice(0, middle)), self.intern(strings.slice(middle))])
         offsets, data, valid = _parts(strings)
         codes = np.empty(len(strings), np.int64)
         at = 0
@@ -196,6 +201,9 @@ class StringTable:
 
     def find(self, strings: pa.Array) -> Int64Array:
         """Codes of the strings, -1 where the table does not hold one; adds nothing."""
+        if len(strings) > 1 and strings.nbytes > _AT_ONCE:
+            middle = len(strings) // 2
+            return np.concatenate([self.find(strings.slice(0, middle)), self.find(strings.slice(middle))])
         return self._look_up(*_parts(strings), adding=False)
 
     def _look_up(
