@@ -91,9 +91,10 @@ class Bucket:
         return taken.filter(events.column(PRIMARY).take(at))
 
     def _new_failures(self, advance: Advance) -> list[Failure]:
-        """One failure a rule version and measure: the first."""
+        """One failure per rule version and measure: the first. What does not fit the declaration fails as a whole."""
         new = []
-        for failure in advance.failures:
+        unfit = [Failure(*version, "", "", why) for version, why in self.engine.unfit.items()]
+        for failure in [*unfit, *advance.failures]:
             about = (failure.rule_id, failure.rule_version, failure.measure)
             if about not in self.failed:
                 self.failed.add(about)
@@ -102,8 +103,8 @@ class Bucket:
 
 
 def failure_record(failure: Failure) -> tuple[str, dict[str, Any]]:
-    """(key, value) on rule-status of a rule whose measure left its range at an event."""
-    reason = (
+    """(key, value) on rule-status of a rule whose measure left its range at an event, or that cannot be evaluated."""
+    reason = failure.why or (
         f"measures.{failure.measure}: its exact value at event {failure.event_id} does not fit its type, so the rule "
         "says nothing there. Narrow the window, or take the average"
     )

@@ -65,12 +65,16 @@ class Delta:
 
 @dataclass(frozen=True)
 class Failure:
-    """A measure whose exact value leaves the range of its type at an event, which is therefore no violation."""
+    """A measure whose exact value leaves the range of its type at an event, which is therefore no violation.
+
+    why: where the version as a whole cannot be evaluated; measure and event_id are empty then.
+    """
 
     rule_id: str
     rule_version: int
     measure: str
     event_id: str
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,11 @@ class Engine:
 
     def _needed(self, plan: GroupPlan) -> Needed:
         return Needed(self.horizon, self.settled, plan.reach)
+
+    @property
+    def unfit(self) -> dict[tuple[str, int], str]:
+        """Why versions cannot be evaluated on the stream as it is declared, by rule id and version."""
+        return self._plan.unfit
 
     @property
     def retained(self) -> dict[tuple[str, ...], int]:

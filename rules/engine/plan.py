@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rules.errors import Problem, RuleError
+from rules.measures import accepted_kinds
 from rules.model import Function, Measure, Rule, State, result_type
 from rules.predicates import Predicate, compile_predicate
 from rules.streams import Stream
@@ -101,10 +103,14 @@ class GroupPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A rule set compiled for one stream: a plan a group-by, and the predicates all rows are marked with."""
+    """A rule set compiled for one stream: a plan a group-by, and the predicates all rows are marked with.
+
+    unfit: why versions cannot be evaluated on the stream as it is declared; they are looked at like paused ones.
+    """
 
     groups: tuple[GroupPlan, ...]
     predicates: dict[str, Predicate]
+    unfit: dict[tuple[str, int], str] = field(default_factory=dict)
 
     @property
     def compiled(self) -> dict[tuple[str, int], CompiledRule]:
@@ -135,7 +141,9 @@ def compile_plan(
     live = {rule_id: _live(versions, since) for rule_id, versions in of_rule.items()}
     predicates: dict[str, Predicate] = {}
     groups = []
-    wanted = {v.rule.group_by for versions in live.values() for v in versions}
+    unfit: dict[tuple[str, int], str] = {}
+    declared = set(stream.fields)
+    wanted = {v.rule.group_by for versions in live.values() for v in versions if declared.issuperset(v.rule.group_by)}
     for group_by in sorted(wanted if group_bys is None else wanted & group_bys):
         compiled = {}
         measured: dict[str, tuple[Aggregate, FieldType]] = {}
@@ -150,7 +158,11 @@ def compile_plan(
                 if rule.state is State.PAUSED:
                     continue
                 before = known.get((rule_id, version.version)) if known else None
-                ready = before if before is not None and before.version == version else _compile(version, stream)
+                try:
+                    ready = before if before is not None and before.version == version else _compile(version, stream)
+                except RuleError as refusal:
+                    unfit[rule_id, version.version] = str(refusal)
+                    continue
                 compiled[rule_id, version.version] = ready
                 predicates |= ready.predicates
                 measured |= {ready.called[name]: (ready.measures[name], kind) for name, kind in ready.types.items()}
@@ -160,7 +172,11 @@ def compile_plan(
             if any(v.rule.group_by == group_by for v in versions)
         }
         groups.append(GroupPlan(group_by, versions_here, compiled, measured, reach))
-    return Plan(tuple(groups), predicates)
+    for rule_id, versions in live.items():
+        for version in versions:
+            if unknown := [name for name in version.rule.group_by if name not in declared]:
+                unfit[rule_id, version.version] = f"stream {stream.name} has no field {unknown[0]!r}"
+    return Plan(tuple(groups), predicates, unfit)
 
 
 def _live(versions: list[RuleVersion], since: int | None) -> tuple[RuleVersion, ...]:
@@ -181,6 +197,14 @@ def _live(versions: list[RuleVersion], since: int | None) -> tuple[RuleVersion, 
 def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
     rule = version.rule
     predicates: dict[str, Predicate] = {}
+    for name, measure in rule.measures.items():
+        for used in (measure.field, *measure.per):
+            if used is not None and used not in stream.fields:
+                problem = Problem(f"measures.{name}", used, f"stream {stream.name} has no field {used!r}")
+                raise RuleError([problem], where=f"rule {rule.id}")
+        if measure.field is not None and stream.fields[measure.field].kind not in accepted_kinds(measure.function):
+            problem = Problem(f"measures.{name}", measure.field, f"{measure.function} cannot take {measure.field}")
+            raise RuleError([problem], where=f"rule {rule.id}")
 
     def key(*texts: str | None, field: str | None = None) -> MaskKey:
         given = frozenset(text for text in texts if text is not None)

@@ -265,6 +265,34 @@ def test_a_failure_is_told_once_whatever_is_lost_in_memory() -> None:
     assert [told(store, 3), told(store, 4)] == [[], []]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"group_by": ["gone"]},
+        {"when": "gone > 1"},
+        {"when": "payments >="},
+        {"where": "gone = 'x'"},
+        {"measures": {"payments": {"sum": "customer_id", "over": "1h"}}},
+        {"measures": {"payments": {"count": "*", "over": "1h", "per": ["gone"]}}},
+    ],
+    ids=str,
+)
+def test_a_rule_that_does_not_fit_the_declaration_stops_no_other(change: dict[str, Any]) -> None:
+    """Its field may have been removed, or somebody else may have written the answer: it is FAILED, once."""
+    store = Store()
+    (answer,) = answered(STREAMS, {**BURST, "id": "unfit"}, first=1, after=EARLY)
+    said = json.loads(answer.value)
+    value = json.dumps(said | {"rule": said["rule"] | change}).encode()
+    payload = json.dumps({"offset": 1, "arrival": 0, "value": value.decode()}).encode()
+    batch(store, rule(0), Row(kind=Kind.RULE.value, payload=payload))
+    first = batch(store, payment("t1", 1), payment("t2", 2))
+    assert counted(first) == [("t2", 1, 2)]
+    processor._cache.clear()
+    again = batch(store, payment("t3", 3))
+    assert counted(again) == [("t3", 1, 3)]
+    assert TOPICS.rule_status not in again
+
+
 def test_an_answer_that_is_read_again_is_taken_once() -> None:
     """After a restart a batch may bring answers that the bucket has had."""
     store = Store()
