@@ -30,6 +30,7 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         shuffle_partitions=settings.shuffle_partitions,
         buckets=settings.buckets,
         max_offsets_per_trigger=settings.max_offsets_per_trigger,
+        max_retained_events=settings.max_retained_events,
         slow_batch_warning=settings.slow_batch_warning,
         warm_up_batches=settings.warm_up_batches,
     )

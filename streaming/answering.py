@@ -20,9 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from kafka import TopicPartition
-from kafka.errors import MessageSizeTooLargeError
+from kafka.errors import KafkaError
 
+from rules.errors import Problem
+from rules.model import Rule
 from rules.publication import Answer, Status, judge
+from rules.retention import too_much
 from rules.timestamps import microseconds
 from rules.versions import RuleVersion
 from streaming.config import JobConfig, JobError
@@ -30,27 +33,43 @@ from streaming.rulebook import NOT_YET, Record, Route, RuleBook, answer_record
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, KafkaProducer
+    from kafka.producer.future import FutureRecordMetadata
 
 _log = structlog.get_logger(__name__)
 
 _POLL_MS = 200
+
+# Rules are published by the hundred, and each is to be answered before it takes effect.
+_AT_ONCE = 200
+# Bytes of a message whose answer is waited for by itself: a broker may refuse it.
+_LARGE = 100_000
+# Bytes of a record that Kafka takes unless it is told otherwise, less its overhead.
+_MOST_BYTES = 1_000_000
 
 # A record that the brokers have said to be there is read within this time (seconds), or something is wrong.
 _PATIENCE = 30.0
 
 
 def answer_to(
-    message: Record, about: str, book: RuleBook, routes: Collection[Route], activation_delay: int
+    message: Record,
+    about: str,
+    book: RuleBook,
+    routes: Collection[Route],
+    activation_delay: int,
+    *,
+    too_much: Callable[[Rule], Problem | None] = lambda _: None,
 ) -> tuple[str, dict[str, Any]]:
     """(key, value) of the answer to the next message of `rules`.
 
     about: names the message (`topic-partition-offset`). routes: those that the query has; a rule that needs another one
-    is accepted without an effective time. activation_delay: µs.
+    is accepted without an effective time. activation_delay: µs. too_much: what is wrong with what a rule would retain.
     """
     made, status = judge(book, message.value, message.arrival, book.streams, activation_delay)
     if made is None:
         waits = status.effective == NOT_YET  # it repeats a version that waits
         return answer_record(replace(status, effective=None) if waits else status, about)
+    if made.rule.state.is_evaluated and (problem := too_much(made.rule)) is not None:
+        return answer_record(Status(Answer.REJECTED, made.rule.id, reasons=(str(problem),)), about)
     route = book.route_of(made.rule)
     if route not in routes and made.rule.state.is_evaluated:
         wait = f"no route serves group_by {list(made.rule.group_by)} yet: it takes effect once the job has made one"
@@ -88,6 +107,10 @@ class _Follower:
             for found in records
         ]
 
+    def back_to(self, offset: int) -> None:
+        """Read on from this offset."""
+        self._consumer.seek(self._partition, offset)
+
     def until(self, end: int) -> Iterable[Record]:
         """Read on up to this offset. Raises JobError where what is there cannot be read."""
         waited = 0.0
@@ -106,7 +129,7 @@ class _Follower:
 class Answering:
     """Follows both topics and answers; `book` is what all answers so far lead to.
 
-    now: the present by the brokers' clock, µs; None where it is not known yet.
+    now: the present by the brokers' clock, µs; None where it is not known yet. events_per_day: of a stream, by name.
     """
 
     def __init__(
@@ -115,12 +138,14 @@ class Answering:
         consumers: Iterable[KafkaConsumer],
         producer: KafkaProducer,
         now: Callable[[], int | None],
+        events_per_day: Callable[[str], float] = lambda _: 0.0,
     ) -> None:
         of_messages, of_answers = consumers
         self.book = RuleBook(config.streams)
         self._config = config
         self._producer = producer
         self._now = now
+        self._events_per_day = events_per_day
         self._messages = _Follower(of_messages, config.topics.rules)
         self._answers = _Follower(of_answers, config.topics.rule_status)
         self._unanswered: deque[Record] = deque()
@@ -215,30 +240,56 @@ class Answering:
         self._send(*answer_record(Status(Answer.ACTIVE, rule.id, version.version, effective)), now)
 
     def _answer(self) -> None:
+        """Answer what waits, several messages at once where none depends on the answer to another."""
         while self._unanswered:
-            message = self._unanswered[0]
-            if message.offset >= self.book.next_message:
-                self._judge(message)
-            self._unanswered.popleft()
+            first, about = self._unanswered[0], set[str | None]()
+            sent: list[FutureRecordMetadata] = []
+            for message in list(self._unanswered):
+                if message.offset < self.book.next_message:
+                    self._unanswered.popleft()
+                    continue
+                key, value = self._answer_to(message)
+                alone = len(message.value) > _LARGE or value["effective"] is None
+                if sent and (alone or value["rule_id"] in about):
+                    break
+                self._unanswered.popleft()
+                sent.append(self._sent(key, value, message.arrival))
+                about.add(value["rule_id"])
+                if alone or len(sent) == _AT_ONCE:
+                    break
+            try:
+                self._fold_until([each.get(_PATIENCE).offset for each in sent])
+            except KafkaError:
+                # What was not acknowledged may be on the topic all the same: answers are read before messages again.
+                self._unanswered.clear()
+                self._messages.back_to(first.offset)
+                raise
 
-    def _judge(self, message: Record) -> None:
+    def _answer_to(self, message: Record) -> tuple[str, dict[str, Any]]:
         config = self._config
         about = f"{config.topics.rules}-0-{message.offset}"
-        self._send(*answer_to(message, about, self.book, self._routes, config.activation_delay), message.arrival)
+        return answer_to(message, about, self.book, self._routes, config.activation_delay, too_much=self._too_much)
+
+    def _too_much(self, rule: Rule) -> Problem | None:
+        return too_much(rule, self._events_per_day(rule.stream), self._config.max_retained_events)
 
     def _send(self, key: str, value: dict[str, Any], arrival: int) -> None:
         """Send an answer and read on until it is read back. arrival: µs, its time stamp where producers give them."""
+        self._fold_until([self._sent(key, value, arrival).get(_PATIENCE).offset])
+
+    def _sent(self, key: str, value: dict[str, Any], arrival: int) -> FutureRecordMetadata:
         stamp = {"timestamp_ms": arrival // 1000} if self._config.arrival == "producer" else {}
         written = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-        try:
-            sent = self._producer.send(self._answers.topic, written, key=key.encode(), **stamp).get(_PATIENCE)
-        except MessageSizeTooLargeError:
-            reason = f"its answer has {len(written)} bytes, more than Kafka takes. Split the rule in two"
-            refused = Status(Answer.REJECTED, value["rule_id"], reasons=(reason,))
-            return self._send(*answer_record(refused, value["message"]), arrival)
-        for record in self._answers.until(sent.offset + 1):
+        if len(written) > _MOST_BYTES:
+            reason = f"its answer has {len(written):,} bytes, more than Kafka takes. Split the rule in two"
+            key, refused = answer_record(Status(Answer.REJECTED, value["rule_id"], reasons=(reason,)), value["message"])
+            written = json.dumps(refused).encode()
+        return self._producer.send(self._answers.topic, written, key=key.encode(), **stamp)
+
+    def _fold_until(self, offsets: list[int]) -> None:
+        """Read answers on until these have been read back."""
+        for record in self._answers.until(max(offsets, default=-1) + 1):
             self._fold(record)
-        return None
 
     def _fold(self, record: Record) -> None:
         said = self.book.receive(record)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from kafka import TopicPartition
 
+from rules.durations import MICROSECONDS
 from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
 from streaming.config import JobConfig
 
@@ -35,6 +36,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 # How long to wait in all for records that are known to be there (seconds): rule messages wait for it too.
 _FETCH_SECONDS = 1.0
 _POLL_MS = 100
+_RATE_SECONDS = 60.0
 
 # A host whose clock is further from the brokers' than this (µs) is reported: what people read off both would confuse.
 SKEW_REPORTED = 2_000_000
@@ -134,6 +136,7 @@ class Arrivals:
     def __init__(self, config: JobConfig, consumer: KafkaConsumer) -> None:
         self._config = config
         self._consumer = consumer
+        self._rates: dict[str, tuple[float, float]] = {}
 
     def partitions(self) -> dict[str, list[TopicPartition]]:
         """The partitions of each stream's topic."""
@@ -152,6 +155,29 @@ class Arrivals:
         for partition, offset in self._consumer.beginning_offsets(every).items():
             found.setdefault(partition.topic, {})[partition.partition] = offset
         return found
+
+    def events_per_day(self, stream: str) -> float:
+        """How many events of a stream arrive a day, from what Kafka holds of it: all, where that is less than a day.
+
+        Looked up once a minute at most: rules are published by the hundred.
+        """
+        known = self._rates.get(stream)
+        if known is None or time.monotonic() - known[0] > _RATE_SECONDS:
+            known = self._rates[stream] = time.monotonic(), self._rate(self.partitions()[stream])
+        return known[1]
+
+    def _rate(self, partitions: list[TopicPartition]) -> float:
+        begins, ends = self._consumer.beginning_offsets(partitions), self._consumer.end_offsets(partitions)
+        held = [partition for partition in partitions if ends[partition] > begins[partition]]
+        deadline = time.monotonic() + _FETCH_SECONDS
+        arrivals = [
+            self._arrival(partition, offset, deadline)
+            for partition in held
+            for offset in (begins[partition], ends[partition] - 1)
+        ]
+        known = [arrival for arrival in arrivals if arrival is not None]
+        days = (max(known) - min(known)) / MICROSECONDS["d"] if known else 0.0
+        return sum(ends[partition] - begins[partition] for partition in held) / max(days, 1.0)
 
     def standings(self, committed: Offsets) -> dict[str, list[Standing]]:
         """Every partition of every stream, given the offsets of the last committed batch."""

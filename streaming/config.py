@@ -49,6 +49,7 @@ class JobConfig:
     shuffle_partitions: int = 2
     buckets: int = 4
     max_offsets_per_trigger: int = 50_000
+    max_retained_events: int = 50_000_000
     slow_batch_warning: int = 5_000_000
     clock_interval: int = 5_000_000
     clock_margin: int = 2_000_000

@@ -118,7 +118,7 @@ class Driver:
         self._arrivals = Arrivals(config, self._consumer)
         self._host = host
         self._brokers = BrokerClock(host)
-        self._answering = Answering(config, consumers[1:], producer, self._brokers.now)
+        self._answering = Answering(config, consumers[1:], producer, self._brokers.now, self._arrivals.events_per_day)
         self._routes: tuple[Route, ...] = ()
         self._began: Mapping[str, Mapping[int, int]] = {}
         self._incarnation = ""

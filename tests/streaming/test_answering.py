@@ -13,8 +13,10 @@ from nightjar.job_config import job_config
 from nightjar.kafka_clients import admin, producer
 from nightjar.reading import Reader
 from streaming import kafka_clients
-from streaming.answering import Answering
+from streaming.answering import Answering, answer_to
+from streaming.clock import Arrivals
 from streaming.config import JobConfig, JobError
+from streaming.rulebook import Record, RuleBook
 from tests.conftest import TestTopics
 
 pytestmark = pytest.mark.kafka
@@ -30,12 +32,12 @@ def own(kafka_topics: TestTopics) -> TestTopics:
 
 
 @contextmanager
-def driver(config: JobConfig) -> Iterator[Answering]:
+def driver(config: JobConfig, events_per_day: float = 0.0) -> Iterator[Answering]:
     """What answers, as a start of the job makes it."""
     with ExitStack() as cleanup:
         consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(2)]
         client = cleanup.enter_context(kafka_clients.producer(config))
-        answering = Answering(config, consumers, client, lambda: 7 * SECOND)
+        answering = Answering(config, consumers, client, lambda: 7 * SECOND, lambda _: events_per_day)
         answering.catch_up()
         yield answering
 
@@ -89,6 +91,59 @@ def test_a_version_is_active_once_the_query_has_taken_it_in(own: TestTopics) -> 
         again.run_with(again.book.routes)
         again.activate(again.end)
     assert len(told(own)) == 5
+
+
+def test_a_rule_that_would_retain_too_much_is_rejected_with_the_figures(own: TestTopics) -> None:
+    """By what arrives a day and its widest window; one that looks for nothing retains nothing more."""
+    config = replace(job_config(own.settings, own.streams), max_retained_events=9_999)
+    wide = {**RULE, "measures": {"n": {"count": "*", "over": "10d"}}}
+    publish(own, wide, {**wide, "state": "paused"}, {**wide, "measures": {"n": {"count": "*", "over": "9d"}}})
+    with driver(config, 1000.0):
+        pass
+    assert [status for status, _, _ in told(own)] == ["REJECTED", "ACCEPTED", "ACCEPTED"]
+    with Reader(own.settings, own.settings.rule_status_topic) as reader:
+        reasons = json.loads(next(iter(reader.all())).value)["reasons"]
+    assert "would retain about 10,000 events (1,000 events a day on transactions x 10d)" in reasons[0]
+
+
+def test_the_rate_of_a_stream_is_what_kafka_holds_of_it(own: TestTopics) -> None:
+    """Of less than a day it is all that is there, so that a quick start is not taken for a day's pace."""
+    config = job_config(own.settings, own.streams)
+    with producer(own.settings) as client:
+        for _ in range(30):
+            client.send(own.streams["transactions"].topic, b"{}")
+        client.flush()
+    with kafka_clients.consumer(config) as consumer:
+        arrivals = Arrivals(config, consumer)
+        assert (arrivals.events_per_day("transactions"), arrivals.events_per_day("logins")) == (30.0, 0.0)
+
+
+def test_many_messages_are_answered_as_if_one_by_one(own: TestTopics) -> None:
+    """Whatever depends on an answer before it waits for that: versions, controls, and the routes of group-bys."""
+    config = job_config(own.settings, own.streams)
+    messages: list[dict[str, Any]] = [{**RULE, "id": f"r{n % 40}", "when": f"amount > {n}"} for n in range(100)]
+    messages[20:20] = [{"control": "pause", "rule": "r3"}, {"control": "resume", "rule": "r3"}]
+    messages[50:50] = [
+        {**RULE, "id": "a", "group_by": ["amount"]},
+        {**RULE, "id": "b", "group_by": ["event_time", "amount"]},
+    ]
+    messages[70:70] = [
+        {**RULE, "id": "large", "description": "x" * 4000, "measures": {"m" * 200_000: {}}},
+        {"id": None},
+    ]
+    publish(own, *messages)
+    with driver(config) as answering, Reader(own.settings, own.settings.rule_status_topic) as reader:
+        said = [json.loads(record.value) for record in reader.all()]
+        assert [each["message"] for each in said] == [f"{own.settings.rules_topic}-0-{n}" for n in range(len(messages))]
+        with Reader(own.settings, own.settings.rules_topic) as topic:
+            sent = [Record(record.offset, record.arrival, record.value) for record in topic.all()]
+        book, running = RuleBook(own.streams), RuleBook(own.streams).routes
+        for message, answer in zip(sent, said, strict=True):
+            about = f"{own.settings.rules_topic}-0-{message.offset}"
+            assert answer == answer_to(message, about, book, running, config.activation_delay)[1]
+            book.receive(Record(message.offset, 0, json.dumps(answer).encode()))
+        assert answering.book.ruleset == book.ruleset
+        assert answering.book.serving == book.serving
 
 
 def test_lost_answers_refuse_a_start(own: TestTopics) -> None:
