@@ -108,9 +108,8 @@ class _Evaluation:
             return walk, low
         key = (over, since, per)
         if key not in self._splits:
-            numbers = np.full(max(1, self._store.code_count(per)), -1, np.int64)
             first, origin, at, low, order = windows.split_by_value(
-                walk.first, walk.rows, walk.at, low, self._store.codes(per), numbers
+                walk.first, walk.rows, walk.at, low, self._store.codes(per), self._store.scratch(per)
             )
             self._splits[key] = _Walk(first, walk.rows[origin], walk.facts[origin], at, order), low
         return self._splits[key]

@@ -133,7 +133,9 @@ class EventStore:
         self.order: Int64Array = np.zeros(64, np.int64)
         self.last_late = -1  # the greatest order of a late row
         self.newest = -1  # the greatest order of the rows behind which the last append has put others
-        self._last_arrival = LONG_AGO
+        # of each row the latest arrival up to it, so that not all rows are searched for late arrivals
+        self._latest: Int64Array = np.zeros(64, np.int64)
+        self._scratch: dict[tuple[str, ...], Int64Array] = {}
         self._keys: dict[tuple[str, ...], tuple[KeyTable, Int64Array]] = {}
 
     @property
@@ -190,15 +192,17 @@ class EventStore:
         if new == old:
             return
         placed, arrival = np.arange(old, new), self.arrival[old:new]
-        first = int(arrival.min())
+        first, last = int(arrival.min()), int(self._latest[old - 1]) if old else LONG_AGO
+        self._latest = grown(self._latest, new)
+        self._latest[old:new] = np.maximum(np.maximum.accumulate(arrival), last)
         self.newest = -1
-        if first < self._last_arrival or (arrival[1:] < arrival[:-1]).any():
-            behind = np.flatnonzero(self.arrival[:old] > first)
+        if first < last or (arrival[1:] < arrival[:-1]).any():
+            since = int(np.searchsorted(self._latest[:old], first, side="right"))
+            behind = since + np.flatnonzero(self.arrival[since:old] > first)
             placed = np.append(behind, placed)
             in_order = placed[np.lexsort((self.seq[placed], self.arrival[placed]))]
             self.order[in_order] = np.sort(self.order[placed])
             self.newest = int(self.order[behind].max(initial=-1))
-        self._last_arrival = max(self._last_arrival, int(arrival.max()))
         late = placed[self.late[placed] != 0]
         if len(late):
             self.last_late = max(self.last_late, int(self.order[late].max()))
@@ -209,7 +213,7 @@ class EventStore:
             column.values, column.valid = column.values[rows], column.valid[rows]
         self.columns[self.stream.event_id].values = np.arange(len(rows))
         self.arrival, self.seq, self.late = self.arrival[rows], self.seq[rows], self.late[rows]
-        self.order = self.order[rows]
+        self.order, self._latest = self.order[rows], self._latest[rows]
         self.ids.keep(rows)
         self._keys = {fields: (table, codes[rows]) for fields, (table, codes) in self._keys.items()}
         self.rows = len(rows)
@@ -237,6 +241,13 @@ class EventStore:
             return self.tables[fields[0]].count
         self.codes(fields)
         return self._keys[fields][0].count
+
+    def scratch(self, fields: tuple[str, ...]) -> Int64Array:
+        """An int64 for each code of the fields, all -1; who writes to it leaves it so."""
+        held, count = self._scratch.get(fields), self.code_count(fields)
+        if held is None or len(held) < count:
+            held = self._scratch[fields] = np.full(max(64, 2 * count), -1, np.int64)
+        return held
 
     def _encode(self, fields: tuple[str, ...], table: KeyTable, old: int, new: int) -> Int64Array:
         if not fields:
