@@ -3,11 +3,15 @@
     python bench/truth.py [--histories 1000] [--seed 1] [--workers 1]
 
 Each history has a stream of its own, rules of all measures and options that change while events come, disorder, late
-and repeated events, NULLs, equal times, numbers near their limits, crashes, and cuts into batches: see
-tests/random_cases.py for what they are, and tests/agreement.py for what is compared. From the same source the same seed
-gives the same histories (`digest`), however many workers. A line of JSON in the end, and one before for each
-difference; then the smallest history that still shows it is written to standard error as a case file, for
-`nightjar simulate`, and the exit code is 1.
+and repeated events, NULLs, equal times, numbers near their limits, crashes, and cuts into batches. Of every two, one is
+a case whose stream, batch, SQL and reference must agree (tests/random_cases.py, tests/agreement.py). The other is a run
+of the job: partitions read unevenly, clocks, restarts with other settings, rules that come while the job is behind or
+down (tests/random_runs.py); what its operator emits at each step must be what an oracle allows (tests/oracle.py), and
+the backfill of it must leave no difference and none unexplained (tests/run_agreement.py).
+
+From the same source the same seed gives the same histories, however many workers. A line of JSON in the end, and one
+before for each difference; then the smallest history that still shows it is written to standard error, as a case file
+for `nightjar simulate` where a case can express it, else as a Python program, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -29,11 +33,18 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, which has a backfill.py too
 
+import duckdb
 from agreement import Agreement
 from figures import say
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from random_cases import History, case_file, histories
+from random_runs import Run, as_history, runs, script
 from rules_in_sql import connect
+from run_agreement import RunAgreement
+
+from nightjar.cases import check, read_case
+from nightjar.simulate import simulate
+from rules.errors import NightjarError
 
 # So many come of one seed: a difference ends the chunk that it is in.
 CHUNK = 250
@@ -49,7 +60,7 @@ class Chunk:
 
 
 def compared(job: tuple[int, int]) -> Chunk:
-    """Compare so many histories of a seed."""
+    """Compare so many histories of a seed; those of odd seeds are runs of the job."""
     number, examples = job
     chunk, digest, connection = Chunk(), hashlib.blake2b(digest_size=8), connect()
 
@@ -58,18 +69,17 @@ def compared(job: tuple[int, int]) -> Chunk:
         max_examples=examples, database=None, deadline=None, phases=(Phase.generate, Phase.shrink),
         suppress_health_check=[*HealthCheck], verbosity=Verbosity.quiet, report_multiple_bugs=False,
     )  # fmt: skip
-    @given(histories())
-    def agree(history: History) -> None:
+    @given(runs() if number % 2 else histories())
+    def agree(history: History | Run) -> None:
         try:
-            agreement = Agreement(history, connection)
-            counts, differences = agreement.counts, agreement.differences
+            counts, differences = _compared(history, connection)
         except Exception as failure:  # noqa: BLE001  whatever it is, somebody could not take the history
             counts, differences = Counter(), traceback.format_exception(failure)[-6:]
         if chunk.found is None:
             chunk.counts.update(counts, histories=1)
-            digest.update(repr(history.case.steps).encode())
+            digest.update(repr(history.case.steps if isinstance(history, History) else history.events).encode())
         if differences:
-            chunk.found = differences, case_file(history, "".join(differences).splitlines())
+            chunk.found = differences, _written(history, "".join(differences).splitlines())
             raise AssertionError("they differ")
 
     try:
@@ -79,6 +89,31 @@ def compared(job: tuple[int, int]) -> Chunk:
             raise
     chunk.digest = digest.hexdigest()
     return chunk
+
+
+def _compared(history: History | Run, connection: duckdb.DuckDBPyConnection) -> tuple[Counter[str], list[str]]:
+    """What has been compared, and the differences, a line each."""
+    if isinstance(history, Run):
+        judged = RunAgreement(history)
+        return judged.counts, [f"{line}\n" for line in judged.complaints]
+    agreement = Agreement(history, connection)
+    return agreement.counts, agreement.differences
+
+
+def _written(history: History | Run, differences: list[str]) -> str:
+    """The history as a case file if that shows a difference too, else as a program."""
+    if isinstance(history, History):
+        return case_file(history, differences)
+    case = as_history(history)
+    if case is not None:
+        text = case_file(case, differences)
+        try:
+            read = read_case(text, "case.yaml")
+            if [*check(read.expect, simulate(read))]:
+                return text
+        except NightjarError:
+            pass
+    return script(history, differences)
 
 
 def main() -> None:

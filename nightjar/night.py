@@ -34,7 +34,7 @@ def corrections_of(
     """The records that would have to be published so that the highest revision of each alert is the truth, with causes.
 
     arrivals: rule id and version to the arrival of its message, and the stream's horizon then (both µs). events: by
-    stream its fields, arrival_time, partition (0) and offset of all that can be used, duplicates too, and whether the
+    stream its fields, arrival_time, partition and offset of all that can be used, duplicates too, and whether the
     stream reported it as `late`. alerts: the stream's records.
     """
     tables = [Truth(streams[name], ruleset, table.drop_columns(LATE)).violations() for name, table in events.items()]
@@ -68,12 +68,12 @@ def _causes(
         rows = pl.DataFrame(events[name])
         content = pl.struct(*stream.fields).n_unique().over(stream.event_id) > 1
         table = events[name].append_column(CONFLICTS, rows.select(content).to_series().to_arrow())
-        skew = stream.max_future_skew
+        skew, consumed = stream.max_future_skew, dict.fromkeys(table.column("partition").to_pylist(), MAX_TIMESTAMP)
         for group_by in group_bys(rules.versions, published, MIN_TIMESTAMP, MAX_TIMESTAMP, {}, skew):
             mine = of_stream.filter([grouped[of] == group_by.fields for of in of_stream.select(_VERSION).iter_rows()])
             if not mine.height:
                 continue
             witness = Witness(
-                stream, rules, group_by, table, published=published, consumed={0: MAX_TIMESTAMP}, began={}
+                stream, rules, group_by, table, published=published, consumed=consumed, began={}
             )  # fmt: skip
             yield witness.causes(mine)

@@ -36,14 +36,20 @@ FIELDS = {
 
 
 def declared(
-    fields: tuple[str, ...], *, event_id: str, event_time: str, allowed_lateness: str, max_future_skew: str
+    fields: tuple[str, ...],
+    *,
+    event_id: str,
+    event_time: str,
+    allowed_lateness: str,
+    max_future_skew: str,
+    entities: tuple[str, ...] = (),
 ) -> Stream:
-    """A stream of these of the FIELDS, its ids and times first."""
+    """A stream of these of the FIELDS, its ids and times first; its entity is the first of them unless given."""
     kinds = {event_id: "string", event_time: "timestamp", **{name: FIELDS[name] for name in fields}}
     written = {
         "event_id": event_id,
         "event_time": event_time,
-        "entities": [fields[0]],
+        "entities": [*(entities or fields[:1])],
         "allowed_lateness": allowed_lateness,
         "max_future_skew": max_future_skew,
         "fields": kinds,
@@ -98,13 +104,13 @@ def result_kind(measure: Measure, stream: Stream) -> Kind:
 
 
 # Fields with so few values that events share them.
-_SHARED = ("who", "place", "number", "flag", "seen")
+SHARED = ("who", "place", "number", "flag", "seen")
 
 
 @functools.cache
 def _some(names: tuple[str, ...], most: int) -> st.SearchStrategy[list[str]]:
     """Some of the fields, mostly of those that make groups of several events."""
-    shared = tuple(name for name in names if name in _SHARED) or names
+    shared = tuple(name for name in names if name in SHARED) or names
     lists = [st.lists(st.sampled_from(among), max_size=most, unique=True) for among in (shared, shared, names)]
     return st.one_of(lists)
 
@@ -226,6 +232,9 @@ def _decimals(places: int) -> st.SearchStrategy[Decimal | None]:
     return units.map(lambda n: None if n is None else Decimal(n).scaleb(-places))
 
 
+_DOUBLES = (0.1, -1.5, 1e16, 2.5, 1e-9, -0.0, 0.0, 5e-324, -1e140, 1.7e308, -1.7e308)
+# Equal ones, and those whose squares a double does not hold.
+_SPREADS = (1703.91, 1703.91, 1703.91, 1703.92, 1e-160, 3e-160, 1e160, 3e160)
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "who": st.sampled_from(["x", "x", "x", "y", None]),
     "place": st.sampled_from(["a", "a", "b", "b", "", "où donc, en vérité?", None]),
@@ -235,33 +244,25 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "fraction": _decimals(18),
     "whole": _decimals(0),
     "number": st.sampled_from([None, 0, 1, 1, 1, 2, 2, -1, -2, 2**62, 2**63 - 1, -(2**63)]),
-    "ratio": st.sampled_from(
-        [
-            None,
-            0.1,
-            0.1,
-            -1.5,
-            1e16,
-            1703.91,
-            1703.9100000000001,
-            1e-9,
-            -0.0,
-            0.0,
-            5e-324,
-            -1e140,
-            3e160,
-            1.7e308,
-            -1.7976931348623157e308,
-        ]
-    ),
+    "ratio": st.sampled_from([None, *_DOUBLES, *_SPREADS]),
     "flag": st.sampled_from([True, True, False, None]),
     "seen": st.sampled_from([None, 0, 0, SECOND, 5 * SECOND + 1, -1, MIN_TIMESTAMP, MAX_TIMESTAMP]),
 }
 
 
 @functools.cache
-def _values(fields: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({name: _VALUES[name] for name in fields})
+def _values(kinds: tuple[tuple[str, str], ...]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({name: _VALUES[name] for name, _ in kinds})
+
+
+@st.composite
+def event_values(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...]) -> st.SearchStrategy[dict[str, Any]]:
+    """Values of one history's events, whose doubles are so few that some windows hold equal ones only."""
+    doubles = _VALUES["ratio"] | st.floats(allow_nan=False, allow_infinity=False)
+    few = draw(st.lists(doubles, min_size=1, max_size=3))
+    return st.fixed_dictionaries(
+        {name: st.sampled_from(few) if kind == "double" else _VALUES[name] for name, kind in kinds}
+    )
 
 
 @functools.cache
@@ -286,10 +287,12 @@ def event(
     most: int,
     conflicting: bool = False,
     number: int | None = None,
+    values: st.SearchStrategy[dict[str, Any]] | None = None,
 ) -> Event:
     """An event that arrives then, at most so long after it happened (µs); now and then one of `made` again.
 
-    conflicting: or another event under the id of one of them. number: how many events there are already.
+    conflicting: or another event under the id of one of them. number: how many events there are already. values: of its
+    fields beside id and time.
     """
     number = len(made) if number is None else number
     repeated = draw(st.sampled_from(made)) if made and draw(st.integers(0, 9)) == 9 else None
@@ -297,8 +300,8 @@ def event(
         return {**repeated, "arrival": arrival}
     name = f"{draw(_IDS)}{draw(st.integers(0, 99)):02d}-{number}" if repeated is None else repeated[stream.event_id]
     at = arrival - draw(_delays(most, stream.max_future_skew))
-    values = draw(_values(tuple(name for name, _ in kinds_of(stream))))
-    return {stream.event_id: name, stream.event_time: at, **values, "arrival": arrival}
+    own = draw(_values(kinds_of(stream)) if values is None else values)
+    return {stream.event_id: name, stream.event_time: at, **own, "arrival": arrival}
 
 
 _STEPS = st.sampled_from((0, 0, 1, 1, 2, 5))

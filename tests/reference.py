@@ -70,6 +70,7 @@ def evaluations(
 ) -> dict[tuple[str, int, str], tuple[bool, Event]]:
     """(rule id, version, event id) -> whether it is a violation, and the measures, for every event that is judged."""
     known = in_order(setting, events)
+    rule_ids = sorted({v.rule_id for v in versions})
 
     def late(event: Event) -> bool:
         return setting.allowed_lateness is not None and lateness(setting, event) > setting.allowed_lateness
@@ -78,11 +79,9 @@ def evaluations(
     for place, event in enumerate(known):
         if late(event):
             continue
-        for rule_id in {v.rule_id for v in versions}:
+        for rule_id in rule_ids:
             version = applicable(versions, rule_id, event[setting.event_time])
-            if version is None or not version.active or not version.where(event):
-                continue
-            if any(event[f] is None for f in version.group_by):
+            if version is None or not judges(version, event):
                 continue
             since = LONG_AGO if setting.allowed_lateness is None else version.since
             seen = [
@@ -92,17 +91,23 @@ def evaluations(
                 and version.where(other)
                 and (not late(other) or other["arrived"] <= event["arrived"])
             ]
-            measures = {
-                name: value(
-                    measure,
-                    event,
-                    [e for e in seen if e[setting.event_time] >= max(event[setting.event_time] - measure.over, since)],
-                )
-                for name, measure in version.measures.items()
-            }
-            holds = OVERFLOW not in measures.values() and version.when({**event, **measures})
-            found[rule_id, version.version, event[setting.event_id]] = (holds, measures)
+            seen = [other for other in seen if other[setting.event_time] >= since]
+            found[rule_id, version.version, event[setting.event_id]] = judged(setting, version, event, seen)
     return found
+
+
+def judged(setting: Setting, version: Version, event: Event, seen: list[Event]) -> tuple[bool, Event]:
+    """Whether a version's condition holds at an event, and the measures.
+
+    seen: what its windows may count, in the order of law 1; the event is the last of them.
+    """
+    measures = {
+        name: value(
+            measure, event, [e for e in seen if e[setting.event_time] >= event[setting.event_time] - measure.over]
+        )
+        for name, measure in version.measures.items()
+    }
+    return OVERFLOW not in measures.values() and version.when({**event, **measures}), measures
 
 
 def in_order(setting: Setting, events: list[Event]) -> list[Event]:
@@ -121,6 +126,11 @@ def in_order(setting: Setting, events: list[Event]) -> list[Event]:
 def lateness(setting: Setting, event: Event) -> int:
     """How long after it happened an event arrived, in µs."""
     return event["arrival"] - event[setting.event_time]  # type: ignore[no-any-return]
+
+
+def judges(version: Version, event: Event) -> bool:
+    """Whether a version looks at an event at all."""
+    return version.active and version.where(event) and all(event[f] is not None for f in version.group_by)
 
 
 def applicable(versions: list[Version], rule_id: str, time: int) -> Version | None:
@@ -222,7 +232,12 @@ def root(square: Fraction) -> Any:
 
 def rounded_sum(values: list[float]) -> Any:
     """The double nearest to the exact sum."""
+    return rounded(sum(map(Fraction, values), Fraction(0)))
+
+
+def rounded(exact: Fraction) -> Any:
+    """The nearest double."""
     try:
-        return float(sum(map(Fraction, values)))
+        return float(exact)
     except OverflowError:
         return OVERFLOW

@@ -1,0 +1,112 @@
+"""Whether stream and backfill say of a random run what the oracle and the reference allow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+from agreement import Key, Measured, differing, final, plain
+from histories import setting
+from oracle import Oracle
+from random_runs import Answer, Answers, Restart, Run
+from reference import violations
+from stream_host import Emitted, StreamHost, lake_table
+
+from nightjar.night import corrections_of
+from rules.engine import engine
+from rules.engine.store import LATE
+from rules.timestamps import parse_timestamp
+
+
+class RunAgreement:
+    """A run played by the host. complaints: lines for people; counts: what has been compared."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._stream = run, run.declared
+        self._answers, self._alerts, self._late = Answers(), list[dict[str, Any]](), set[tuple[int, int]]()
+        self._published: dict[tuple[str, int], tuple[int, int]] = {}  # arrival of the message, and the horizon then
+        self.counts: Counter[str] = Counter(events=len(run.events))
+        # histories are small: look for what can go as soon as a few events are held
+        with patch.object(engine, "_EVICTION_FLOOR", 2):
+            self.complaints = [*self._streamed(), *self._corrected()]
+
+    def _streamed(self) -> Iterator[str]:
+        self._host = host = StreamHost(self._run)
+        oracles = [Oracle(self._stream, route.field) for route in host.routes]
+        failed: set[tuple[str, int, str]] = set()
+        for number, step in enumerate(self._run.steps):
+            if isinstance(step, Restart):
+                self._restart = step
+                host.restart(step)
+                continue
+            expected = [self._answers.take(message, self._restart) for message in step.messages]
+            answers = [_answer(answer) for answer in host.answer(step.messages)]
+            horizon = max(oracle.horizon for oracle in oracles)
+            self._published = {v: (at, horizon) for v, at in self._answers.arrivals.items()} | self._published
+            if answers != expected:
+                yield f"step {number}: answers {answers}, expected {expected}"
+            for at, (oracle, emitted) in enumerate(zip(oracles, host.take(step), strict=True)):
+                where = f"step {number}, bucket of {host.routes[at].field}: "
+                self._alerts += emitted.alerts
+                self._late |= {(row["partition"], row["offset"]) for row in emitted.late}
+                self._count(emitted)
+                found = oracle.complaints(
+                    step, self._answers.versions, self._restart.allowed_lateness, emitted.alerts,
+                    [row["event_id"] for row in emitted.late] if at == 0 else None,
+                )  # fmt: skip
+                yield from (where + line for line in found)
+                failed |= {_failure(row) for row in emitted.rule_status if row["status"] == "FAILED"}
+        overflown = set().union(*(oracle.overflown for oracle in oracles))
+        if failed - overflown:
+            yield f"FAILED {sorted(failed - overflown)}, whose values fit"
+
+    def _count(self, emitted: Emitted) -> None:
+        self.counts["alerts"] += len(emitted.alerts)
+        self.counts["revisions"] += sum(record["revision"] > 1 for record in emitted.alerts)
+        self.counts["late_events"] += len(emitted.late)
+
+    def _corrected(self) -> Iterator[str]:
+        """With the night's corrections the alerts are the truth, and each has a cause."""
+        run, stream = self._run, self._stream
+        truth = violations(setting(stream, truth=True), self._answers.versions, run.events)
+        streams = run.streams(self._restart)
+        table = lake_table(run.events, streams[stream.name])
+        late = [(event["partition"], event["offset"]) in self._late for event in run.events]
+        events = {stream.name: table.append_column(LATE, pa.array(late, pa.bool_()))}
+        corrections = corrections_of(streams, self._host.book.ruleset, self._published, events, self._alerts)
+        self.counts["corrections"] += len(corrections)
+        self.counts.update(f"cause_{record['cause']}" for record in corrections)
+        yield from (f"night: unexplained: {record}" for record in corrections if record["cause"] == "unexplained")
+        measures = {(v.rule_id, v.version): v.measures for v in self._answers.versions}
+        try:
+            records = final([*self._alerts, *corrections]).values()
+        except AssertionError as wrong:
+            yield f"night: {wrong}"
+            return
+        got: dict[Key, Measured] = {}
+        for record in records:
+            subject = record["rule_id"], record["rule_version"]
+            if subject not in measures:
+                yield f"night: {record} is of no version"
+                continue
+            got[*subject, record["event_id"]] = plain(measures[subject], stream, record["measures"])
+        yield from differing("night", got, truth)
+
+
+def _answer(record: dict[str, Any]) -> Answer:
+    effective = record["effective"]
+    return Answer(
+        record["status"],
+        record["rule_id"],
+        record["rule_version"],
+        None if effective is None else parse_timestamp(effective, zone_required=True),
+    )
+
+
+def _failure(record: dict[str, Any]) -> tuple[str, int, str]:
+    """Rule id, version and measure."""
+    measure = record["reasons"][0].removeprefix("measures.").partition(":")[0]
+    return record["rule_id"], record["rule_version"], measure

@@ -1,0 +1,197 @@
+"""Purpose: the job's own stateful operator without Spark, Kafka or time: what a batch emits, and what is kept.
+
+How it works: `BucketProcessor` is given states in memory. A batch goes to every bucket as the packer would send it,
+after the driver's answers to its rule messages. An attempt that fails leaves its state behind, and the worker's memory;
+the batch is then repeated by another worker, which has only what was committed. A restart keeps what was committed.
+
+What it does not do: parse, plan routes anew (all rules group by an entity field), or publish clocks of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row
+from random_runs import Batch, Published, Restart, Run
+
+from nightjar.cases.documents import json_text
+from rules.streams import Stream
+from streaming import processor
+from streaming.answering import answer_to
+from streaming.config import Topics
+from streaming.processor import BucketPlan, BucketProcessor
+from streaming.rulebook import Record, Route, RuleBook
+from streaming.wire import PRIMARY, SENT_AT, Kind, events_schema, to_ipc
+
+_TOPICS = Topics()
+
+
+@dataclass
+class Emitted:
+    """The records of a batch by topic, without the time of emission."""
+
+    alerts: list[dict[str, Any]] = field(default_factory=list)
+    late: list[dict[str, Any]] = field(default_factory=list)
+    rule_status: list[dict[str, Any]] = field(default_factory=list)
+
+
+class _Memory(dict[Any, Any]):
+    """Spark's value and map states of one bucket, as a dictionary."""
+
+    def getValueState(self, name: str, _: str) -> _Value:  # noqa: N802  Spark's names, here and below
+        return _Value(self, name)
+
+    def getMapState(self, name: str, *_: str) -> _Map:  # noqa: N802
+        return _Map(self, name)
+
+
+@dataclass
+class _Value:
+    memory: _Memory
+    name: str
+
+    def get(self) -> tuple[bytes] | None:
+        return self.memory.get(self.name)
+
+    def update(self, value: tuple[bytes]) -> None:
+        self.memory[self.name] = value
+
+
+@dataclass
+class _Map:
+    memory: _Memory
+    name: str
+
+    def getValue(self, key: tuple[int]) -> tuple[bytes]:  # noqa: N802
+        return self.memory[self.name, key]
+
+    def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
+        self.memory[self.name, key] = value
+
+    def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
+        del self.memory[self.name, key]
+
+
+class StreamHost:
+    """A job over the stream of a run, with one bucket a route."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._stream = run.declared
+        self.routes = [Route(self._stream.name, name) for name in self._stream.entities]
+        self._states = [_Memory() for _ in self.routes]
+        self._answers: list[Record] = []
+        self._starts = 0
+
+    def restart(self, restart: Restart) -> None:
+        """Start the job, again if it runs."""
+        processor._cache.clear()
+        self._starts += 1
+        streams = self._run.streams(restart)
+        self._stream, self._delay = streams[self._stream.name], restart.activation_delay
+        self.book = RuleBook(streams)
+        for answer in self._answers:
+            self.book.receive(answer)
+        self._plan = BucketPlan(
+            "checkpoint", f"run-{self._starts}", streams, tuple(self.routes), 1, _TOPICS, tuple(self._answers)
+        )
+
+    def answer(self, messages: Iterable[Published]) -> list[dict[str, Any]]:
+        """Answer rule messages, once and for all; the next batch brings the answers to the buckets."""
+        answers = []
+        for message in messages:
+            record = Record(message.offset, message.arrival, json_text(message.written).encode())
+            about = f"{_TOPICS.rules}-0-{message.offset}"
+            _, value = answer_to(record, about, self.book, self.book.routes, self._delay)
+            self._answers.append(Record(len(self._answers), message.arrival, json.dumps(value).encode()))
+            self.book.receive(self._answers[-1])
+            answers.append(value)
+        return answers
+
+    def take(self, batch: Batch) -> list[Emitted]:
+        """What each route's bucket emits. Raises AssertionError where a repeated attempt emits something else."""
+        packed = self._packed(batch)
+        if batch.again:
+            failed = [self._attempt(number, _Memory(self._states[number]), packed) for number in range(len(packed))]
+            if batch.clock is None:  # by another worker; else by the one that took part in the attempt that failed
+                processor._cache.clear()
+        emitted = [self._attempt(number, self._states[number], packed) for number in range(len(packed))]
+        assert not batch.again or failed == emitted, f"first {failed}, then {emitted}"
+        return emitted
+
+    def _attempt(self, number: int, memory: _Memory, packed: list[list[Row]]) -> Emitted:
+        operator = BucketProcessor(self._plan)
+        operator.init(memory)  # type: ignore[arg-type]
+        return _read(operator.handleInputRows((number,), iter(packed[number]), None))  # type: ignore[arg-type]
+
+    def _packed(self, batch: Batch) -> list[list[Row]]:
+        """The rows for each bucket."""
+        shared = []
+        for answer in self._answers[len(self._answers) - len(batch.messages) :]:
+            written = {"offset": answer.offset, "arrival": answer.arrival, "value": answer.value.decode()}
+            shared.append(Row(kind=Kind.RULE, payload=json.dumps(written).encode()))
+        if batch.clock is not None:
+            clocks = {"incarnation": self._plan.incarnation, "clocks": {self._stream.name: batch.clock}}
+            shared.append(Row(kind=Kind.CLOCK, payload=json.dumps(clocks).encode()))
+        found = []
+        for number in range(len(self.routes)):
+            events = [{**event, SENT_AT: None, PRIMARY: number == 0} for event in batch.events]
+            payload = to_ipc(_table(events, events_schema(self._stream)))
+            found.append([*shared, *([Row(kind=Kind.EVENTS, payload=payload)] if events else [])])
+        return found
+
+
+def played(run: Run) -> Iterator[str]:
+    """What each route's bucket emits at each step, for people."""
+    host = StreamHost(run)
+    for number, step in enumerate(run.steps):
+        if isinstance(step, Restart):
+            host.restart(step)
+            continue
+        for answer in host.answer(step.messages):
+            yield f"step {number}, answer: {json_text(answer)}"
+        for route, emitted in zip(host.routes, host.take(step), strict=True):
+            for records in (emitted.rule_status, emitted.late, emitted.alerts):
+                for record in records:
+                    yield f"step {number}, {route.field}: {json_text(record)}"
+
+
+def lake_table(events: list[dict[str, Any]], stream: Stream) -> pa.Table:
+    """The events as the lake has them."""
+    schema = events_schema(stream)
+    return _table(events, pa.schema([schema.field(name) for name in schema.names if name not in (SENT_AT, PRIMARY)]))
+
+
+def _table(events: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    named = [{**event, "arrival_time": event["arrival"]} for event in events]
+    return pa.table(
+        [
+            pa.array([event[column.name] for event in named], pa.int64()).cast(column.type)
+            if pa.types.is_timestamp(column.type)
+            else pa.array([event[column.name] for event in named], column.type)
+            for column in schema
+        ],
+        schema=schema,
+    )
+
+
+def _read(rows: Iterable[Row]) -> Emitted:
+    emitted = Emitted()
+    wanted = {
+        _TOPICS.alerts: emitted.alerts, _TOPICS.late_events: emitted.late, _TOPICS.rule_status: emitted.rule_status,
+    }  # fmt: skip
+    for row in rows:
+        if row.topic in wanted:
+            wanted[row.topic].extend(_records(row.lines))
+    return emitted
+
+
+def _records(lines: str) -> Iterator[Mapping[str, Any]]:
+    for line in lines.split("\n"):
+        record = json.loads(line.split("\t", 2)[2])
+        record.pop("emitted_at", None)
+        yield record
