@@ -158,7 +158,7 @@ def _corrections(values: Sequence[bytes | None], skipped: Counter[str]) -> dict[
 
 
 def correction_record(row: Mapping[str, Any], emitted_at: int) -> dict[str, Any]:
-    """A correction as consumers of alerts read it (design law 10). emitted_at: µs."""
+    """A correction as consumers of alerts read it (law 10). emitted_at: µs."""
     return {
         "alert_id": row["alert_id"],
         "revision": row["revision"],

@@ -47,7 +47,7 @@ def expected_book(settings: Settings, streams: Mapping[str, Stream]) -> tuple[Ru
 
 
 def send(settings: Settings, messages: Iterable[Mapping[str, Any]], arrival: int | None = None) -> None:
-    """Put rule messages (design section 4) and control messages on the topic, in their order, keyed by the rule's id.
+    """Put rule messages and control messages on the topic, in their order, keyed by the rule's id.
 
     arrival: µs, for topics whose producers give it; None: now. Returns once all are delivered.
     """

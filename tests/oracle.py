@@ -1,4 +1,4 @@
-"""What one bucket may emit at each step, and what must stand after it: design section 5 in a few dozen obvious lines.
+"""What one bucket may emit at each step, and what must stand after it: docs/semantics.md in a few dozen obvious lines.
 
 Times are µs. `settled` only grows, and only by a batch's clock: nothing is emitted about an event before it. `horizon`
 only grows too: what lies before it is gone for good, its id included. An event is late that arrives more than the

@@ -1,4 +1,4 @@
-"""The slow, obvious evaluator: design section 5 said in Python, to hold the engine against.
+"""The slow, obvious evaluator: docs/semantics.md said in Python, to hold the engine against.
 
 Events are dictionaries of plain values (Decimal, str, int, float, bool, None; times in µs) with `arrival` and stand in
 the order of arrival. Predicates are Python functions of such a dictionary; see `histories.py` for where they come from.

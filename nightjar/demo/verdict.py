@@ -2,7 +2,7 @@
 
 How it works: the stream's final alert of each id is compared with the truth's violation, row by row. A difference is
 explained where the event is late (the stream evaluates none that is), or where a late event of the same group lies in
-the window of one of the rule's measures (alerts from before it came do not count it: design law 8). Anything else is a
+the window of one of the rule's measures (alerts from before it came do not count it: law 8). Anything else is a
 defect.
 """
 
