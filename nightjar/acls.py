@@ -27,8 +27,8 @@ class Role(StrEnum):
 ROLES: Mapping[Role, str] = {
     Role.PRODUCERS: "the applications whose events are watched, and `nightjar replay`",
     Role.ANALYSTS: "people and programs that publish rules: `nightjar rules`",
-    Role.JOB: "`nightjar stream`",
-    Role.BACKFILL: "`nightjar archive`, `nightjar backfill`, `nightjar stream rebuild`, and Airflow's tasks",
+    Role.JOB: "`nightjar stream`; `nightjar stream rebuild` needs the rights of job and backfill",
+    Role.BACKFILL: "`nightjar archive`, `nightjar backfill`, and Airflow's tasks",
     Role.READERS: "consumers of alerts, dashboards, `nightjar status` and `nightjar alerts tail`",
 }
 
@@ -47,13 +47,13 @@ ACCESS = (
     Access(None, "events of each stream", (Role.PRODUCERS,), (Role.JOB, Role.BACKFILL)),
     Access(
         "rules_topic", "requests: rules and control messages",
-        (Role.ANALYSTS, Role.JOB), (Role.ANALYSTS, Role.JOB, Role.BACKFILL),
+        (Role.ANALYSTS,), (Role.ANALYSTS, Role.JOB, Role.BACKFILL),
     ),
     Access(
-        "rule_status_topic", "the job's answers to them",
+        "rule_status_topic", "the job's answers to them: which rules there are",
         (Role.JOB,), (Role.ANALYSTS, Role.JOB, Role.BACKFILL, Role.READERS),
     ),
-    Access("clock_topic", "time, while no events come", (Role.JOB,), (Role.JOB,)),
+    Access("clock_topic", "how far arrival has come", (Role.JOB,), (Role.JOB,)),
     Access("history_topic", "past events that warm up a rule", (Role.BACKFILL,), (Role.JOB,)),
     Access(
         "alerts_topic", "alerts, revisions, retractions, corrections",
