@@ -183,20 +183,22 @@ class Engine:
         arrival = physical(batch.column(ARRIVAL), Kind.TIMESTAMP)
         times = physical(batch.column(self.stream.event_time), Kind.TIMESTAMP)
         late = self._late(batch, arrival, times)
-        fresh = self._admit(batch, times)
-        dead = self._unknown(batch, np.flatnonzero(times < self.horizon), fresh)
+        dead = np.flatnonzero(times < self.horizon)
+        fresh = self._admit(batch, dead)
+        dead = self._unknown(batch, dead, fresh) if len(dead) else dead
         base, rows = self.store.rows, len(fresh)
-        taken = batch if rows == batch.num_rows else batch.take(pa.array(fresh))
-        arrival, late_of_taken = arrival[fresh], late[fresh]
+        reported = np.sort(np.append(fresh[late[fresh] != 0], dead)) if late.any() else dead
+        taken = batch
+        if rows < batch.num_rows:
+            taken, arrival, late = batch.take(pa.array(fresh)), arrival[fresh], late[fresh]
         seq = np.arange(self._next_seq, self._next_seq + rows)
         self._next_seq += rows
-        self.store.append(taken, arrival, seq, late_of_taken)
+        self.store.append(taken, arrival, seq, late)
         self._masks.extend()
         evaluated, said = self._evaluate(base, self.store.rows if self._ledger.meet(base, self.settled) else base)
         kept = taken.select(self._event_columns)
-        kept = kept.append_column(SEQ, pa.array(seq)).append_column(LATE, pa.array(late_of_taken.astype(np.bool_)))
+        kept = kept.append_column(SEQ, pa.array(seq)).append_column(LATE, pa.array(late.view(np.bool_)))
         delta = Delta(as_declared(kept), said.table)
-        reported = np.sort(np.append(fresh[late_of_taken != 0], dead))
         advance = Advance(
             alerts_table(self.store, said),
             as_declared(batch.take(pa.array(reported)) if len(reported) else batch.slice(0, 0)),
@@ -263,18 +265,16 @@ class Engine:
         needed = np.flatnonzero(self.store.times[: self.store.rows] >= self.horizon)
         return Delta(self.store.table(needed), self._ledger.entries(self.settled))
 
-    def _admit(self, batch: pa.RecordBatch, times: Int64Array) -> Int64Array:
-        """The indices of the first arrivals of their ids among events from `horizon` on, as EventStore.unseen."""
+    def _admit(self, batch: pa.RecordBatch, dead: Int64Array) -> Int64Array:
+        """The indices of the first arrivals of their ids among all but the dead events, as EventStore.unseen."""
         ids = batch.column(self.stream.event_id)
-        alive = np.flatnonzero(times >= self.horizon)
-        if len(alive) == len(times):
+        if not len(dead):
             return self.store.unseen(ids, self.horizon)
+        alive = np.delete(np.arange(batch.num_rows), dead)
         return alive[self.store.unseen(ids.take(pa.array(alive)), self.horizon)]
 
     def _unknown(self, batch: pa.RecordBatch, dead: Int64Array, fresh: Int64Array) -> Int64Array:
         """Those of the indices of events before the horizon whose id does not belong to an event that came earlier."""
-        if not len(dead):
-            return dead
         base = self.store.rows
         rows = self.store.ids.find(batch.column(self.stream.event_id).take(pa.array(dead)))
         came = np.full(len(dead), batch.num_rows)  # the index in the batch of the event that has the id

@@ -99,12 +99,15 @@ class Masks:
     def _mark(self, rows: slice) -> None:
         """Mark new rows by everything."""
         held = self._evaluated(self._predicates, rows)
-        bits = np.zeros((len(self.words) * _BITS, rows.stop - rows.start), np.uint8)
+        highest = max((word * _BITS + bit for word, bit in self._places.values()), default=-1)
+        bits = np.zeros((highest + 1, rows.stop - rows.start), np.uint8)
         for key, (word, bit) in self._places.items():
             bits[word * _BITS + bit] = self._combined(key, held, rows)
-        packed = np.ascontiguousarray(np.packbits(bits, axis=0, bitorder="little").T).view(np.int64)
+        packed = np.packbits(bits, axis=0, bitorder="little")
+        marks = np.zeros((rows.stop - rows.start, len(self.words)), np.int64)
+        marks.view(np.uint8)[:, : len(packed)] = packed.T
         for number, column in enumerate(self.words):
-            column[rows] = packed[:, number]
+            column[rows] = marks[:, number]
 
     def _evaluated(self, predicates: Mapping[str, Predicate], rows: slice) -> dict[str, Mask]:
         columns = LazyColumns(

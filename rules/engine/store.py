@@ -30,11 +30,14 @@ Mask = npt.NDArray[np.uint8]
 
 # Bytes that Arrow can hold in one array of strings; beyond it takes an array of large_string.
 _LARGEST_TEXT = (1 << 31) - 1
+_WIDE = pa.large_string().id
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     """The table as one contiguous batch; columns of strings that are too large for that become large_string."""
-    for at, column in enumerate(table.columns):
+    # asked first, as it takes no time: what the columns are slices of
+    large = table.get_total_buffer_size() > _LARGEST_TEXT
+    for at, column in enumerate(table.columns if large else ()):
         if column.type == pa.string() and column.nbytes > _LARGEST_TEXT:
             table = table.set_column(at, table.field(at).with_type(pa.large_string()), column.cast(pa.large_string()))
     batches = table.combine_chunks().to_batches()
@@ -43,17 +46,18 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 def as_declared(batch: pa.RecordBatch) -> pa.Table:
     """What `one_batch` made one batch, with its strings as string again, in as many chunks as they need."""
-    wide = [at for at, kind in enumerate(batch.schema.types) if kind == pa.large_string()]
+    table = pa.Table.from_batches([batch])
+    wide = [at for at, kind in enumerate(batch.schema.types) if kind.id == _WIDE]
     if not wide:
-        return pa.Table.from_batches([batch])
+        return table
     if batch.num_rows > 1 and any(batch.column(at).nbytes > _LARGEST_TEXT for at in wide):
         middle = batch.num_rows // 2
         return pa.concat_tables([as_declared(batch.slice(0, middle)), as_declared(batch.slice(middle))])
     for at in wide:
         # Arrow refuses to cast what lies far behind in a large array: copied, it begins one
         column = batch.column(at).take(pa.array(np.arange(batch.num_rows))).cast(pa.string())
-        batch = batch.set_column(at, batch.schema.field(at).with_type(pa.string()), column)
-    return pa.Table.from_batches([batch])
+        table = table.set_column(at, batch.schema.field(at).with_type(pa.string()), column)
+    return table
 
 
 def validity(array: pa.Array) -> Mask:
@@ -151,8 +155,7 @@ class EventStore:
         before = self.ids.count
         codes = self.ids.intern(ids)
         held = np.flatnonzero(codes < before)
-        again = held[self.times[codes[held]] < np.broadcast_to(since, len(codes))[held]]
-        if len(again):
+        if len(held) and len(again := held[self.times[codes[held]] < np.broadcast_to(since, len(codes))[held]]):
             self.ids.forget(np.unique(codes[again]))
             self.ids.cut(before)
             codes = self.ids.intern(ids)

@@ -159,6 +159,11 @@ def grown(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
     return bigger
 
 
+def _is_large(strings: pa.Array) -> bool:
+    """Whether it is better looked up in two parts."""
+    return len(strings) > 1 and strings.get_total_buffer_size() > _AT_ONCE and strings.nbytes > _AT_ONCE
+
+
 def _parts(strings: pa.Array) -> tuple[npt.NDArray[np.int32], ByteArray, npt.NDArray[np.bool_]]:
     """Offsets, bytes and validity (empty where nothing is NULL) of a pyarrow array of string or large_string.
 
@@ -185,7 +190,7 @@ class StringTable:
 
     def intern(self, strings: pa.Array) -> Int64Array:
         """Codes (int64, -1 for NULL) of an array of string or large_string; unseen strings are added in row order."""
-        if len(strings) > 1 and strings.nbytes > _AT_ONCE:
+        if _is_large(strings):
             middle = len(strings) // 2
             return np.concatenate([self.intern(strings.slice(0, middle)), self.intern(strings.slice(middle))])
         offsets, data, valid = _parts(strings)
@@ -201,7 +206,7 @@ class StringTable:
 
     def find(self, strings: pa.Array) -> Int64Array:
         """Codes of the strings, -1 where the table does not hold one; adds nothing."""
-        if len(strings) > 1 and strings.nbytes > _AT_ONCE:
+        if _is_large(strings):
             middle = len(strings) // 2
             return np.concatenate([self.find(strings.slice(0, middle)), self.find(strings.slice(middle))])
         return self._look_up(*_parts(strings), adding=False)
