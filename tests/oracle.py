@@ -1,8 +1,9 @@
 """What one bucket may emit at each step, and what must stand after it: docs/semantics.md in a few dozen obvious lines.
 
-Times are µs. `settled` only grows, and only by a batch's clock: nothing is emitted about an event before it. `horizon`
-only grows too: what lies before it is gone for good, its id included. An event is late that arrives more than the
-allowed lateness after it happened, or that is read when it is settled; it counts for what arrives after it.
+Times are µs. The clock only grows. `settled` only grows, and only with a batch's clock: nothing is emitted about an
+event before it. `horizon` only grows too: what lies before it is gone for good, its id included. An event is late that
+arrives more than the allowed lateness after it happened, or that is read when it is settled; it counts for what arrives
+after it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Oracle:
     def __init__(self, stream: Stream, route: str) -> None:
         self._stream, self._route = stream, route
         self._setting = Setting(stream.event_id, stream.event_time, None)
-        self.settled = self.horizon = _NEVER
+        self._clock = self.settled = self.horizon = _NEVER
         self._rows: list[Event] = []  # in the order of law 1
         self._last: dict[str, dict[str, Any]] = {}  # the last record of each alert
         self._read = 0
@@ -61,7 +62,8 @@ class Oracle:
             self._last[record["alert_id"]] = record
         yield from self._not_standing(concluded, versions)
         if batch.clock is not None:
-            self.settled = max(self.settled, batch.clock - allowed_lateness)
+            self._clock = max(self._clock, batch.clock)
+            self.settled = max(self.settled, self._clock - allowed_lateness)
             self.horizon = max(self.horizon, self.settled - self._reach(versions))
             self._rows = [row for row in self._rows if self._time(row) >= self.horizon]
 
