@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill.config import DAY, Request
 from backfill.histories import Published
@@ -22,6 +23,7 @@ from lake.records import rewritten
 from rules.engine.records import json_objects, jsonable
 from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP
+from rules.types import FieldType, Kind
 from rules.versions import RuleVersion
 
 # Beside an event's own fields, whose names have no dot: a span (µs, both included) of its group in which the run
@@ -148,10 +150,13 @@ def touched_groups(spans: pl.DataFrame, stream: Stream, group_by: GroupBy, reque
 def group_texts(rows: pa.Table, stream: Stream, group_by: GroupBy) -> list[str]:
     """The group of each row, as the lake's alerts have it. rows: the group-by's fields."""
     kinds = {name: stream.fields[name] for name in group_by.fields}
-    columns = {
-        name: jsonable(rows.column(name).cast(kind.arrow).combine_chunks(), kind) for name, kind in kinds.items()
-    }
+    columns = {name: jsonable(_values(rows.column(name), kind).combine_chunks(), kind) for name, kind in kinds.items()}
     return [rewritten(text) for text in json_objects(columns, rows.num_rows).to_list()]
+
+
+def _values(column: pa.ChunkedArray, kind: FieldType) -> pa.ChunkedArray:
+    values = column.cast(kind.arrow)
+    return pc.add(values, 0.0) if kind.kind is Kind.DOUBLE else values  # -0.0 becomes 0.0: they are one value
 
 
 def events_of(events: pl.LazyFrame, groups: pl.LazyFrame, stream: Stream, group_by: GroupBy) -> pl.LazyFrame:
