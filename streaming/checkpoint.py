@@ -57,7 +57,7 @@ def refuse_unfit(config: JobConfig) -> None:
 
 @contextmanager
 def rebuilding(config: JobConfig, routes: list[Route], begins: Offsets) -> Iterator[tuple[Identity, Path]]:
-    """Make the checkpoint anew: yields its identity and the folder that takes its initial state.
+    """Write a new checkpoint: yields its identity and the folder that takes its initial state.
 
     begins: the offsets at which it resumes. When the block ends well the new checkpoint takes the old one's place, by
     the replacing of one file; until then, and where the block fails, the old one is as it was.
@@ -179,12 +179,12 @@ def _found(config: JobConfig) -> dict[str, Any]:
         _check(found, config)
         return found
     if query_folder(config).exists():
-        raise _unfit(config, f"{_FILE} is missing", f"If the folder is nightjar's, `{_REBUILD}` makes it anew")
+        raise _unfit(config, f"{_FILE} is missing", f"If the folder is nightjar's, `{_REBUILD}` writes a new one")
     return {"name": uuid.uuid4().hex, "routes": []}
 
 
 def _read(path: Path, config: JobConfig) -> dict[str, Any]:
-    put_back = f"Put back what was there, or `{_REBUILD}` makes it anew from the lake"
+    put_back = f"Put back what was there, or `{_REBUILD}` writes a new one from the lake"
     try:
         found: dict[str, Any] = json.loads(path.read_text())
         written = found["format"]
@@ -192,7 +192,7 @@ def _read(path: Path, config: JobConfig) -> dict[str, Any]:
         raise _unfit(config, f"{_FILE} is not what nightjar wrote", put_back) from None
     if written not in _READ:
         what = f"its format is {written}, this release reads {' and '.join(map(str, _READ))}"
-        raise _unfit(config, what, f"`{_REBUILD}` makes it anew from the lake; or run the release that wrote it")
+        raise _unfit(config, what, f"`{_REBUILD}` writes a new one from the lake; or run the release that wrote it")
     lacking = [key for key in ("name", "buckets", "shuffle_partitions", "streams", "routes") if key not in found]
     if lacking:
         raise _unfit(config, f"{_FILE} lacks {', '.join(lacking)}", put_back)
@@ -205,18 +205,18 @@ def _check(found: Mapping[str, Any], config: JobConfig) -> None:
         if was != now:
             what = f"it was made with {setting} = {was}, and the setting is {now}"
             command = f"{_REBUILD}{option.format(now)}"
-            raise _unfit(config, what, f"Set {setting} = {was}, or `{command}` makes it anew from the lake")
+            raise _unfit(config, what, f"Set {setting} = {was}, or `{command}` writes a new one from the lake")
     for name, kept in found["streams"].items():
         if name not in config.streams:
             what = f"it holds events of stream {name}, which is no longer declared"
-            raise _unfit(config, what, f"Declare {name}, or `{_REBUILD}` makes it anew without it")
+            raise _unfit(config, what, f"Declare {name}, or `{_REBUILD}` writes a new one without it")
         _check_fields(config, config.streams[name], kept)
         now = _declaration(config.streams[name])
         for key, value in kept.items():
             if key not in ("fields", "optional") and now[key] != value:
                 what = f"streams.{name}.{key} was {_shown(value)} and is {_shown(now[key])}"
                 # offsets of another topic say nothing of what was read
-                anew = "" if key == "topic" else f", or `{_REBUILD}` makes it anew from the lake"
+                anew = "" if key == "topic" else f", or `{_REBUILD}` writes a new one from the lake"
                 raise _unfit(config, what, f"Declare it as it was{anew}")
 
 
@@ -225,7 +225,7 @@ def _check_fields(config: JobConfig, stream: Stream, kept: Mapping[str, Any]) ->
     was, place = kept["fields"], f"streams.{stream.name}.fields"
     for name, kind in was.items():
         if name not in stream.fields:
-            remedy = f"Declare it, or `{_REBUILD}` makes it anew without it"
+            remedy = f"Declare it, or `{_REBUILD}` writes a new one without it"
             raise _unfit(config, f"{place}.{name} was {kind} and is no longer declared", remedy)
         if str(stream.fields[name]) != kind:
             raise _unfit(config, f"{place}.{name} was {kind} and is {stream.fields[name]}", "Declare it as it was")

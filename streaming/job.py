@@ -51,7 +51,7 @@ _LOOK_SECONDS = 0.1
 _GOES_ON = "The log above has the cause; once it is gone, start the job again: it goes on where it was"
 _UNREADABLE_STATE = (
     "Where the checkpoint's files cannot be put right, or Kafka no longer has what comes next, "
-    "`nightjar stream rebuild` makes it anew from the lake"
+    "`nightjar stream rebuild` writes a new one from the lake"
 )
 # Spark's errors where a checkpoint lacks something or was written by another plan, and the option that it names where
 # Kafka has let go of what comes next.

@@ -6,7 +6,7 @@ from nightjar.by_example import CASES, PAGE, contents, page
 
 
 def test_page_is_what_the_case_files_make_it() -> None:
-    """`make docs` makes it anew."""
+    """`make docs` writes it."""
     assert PAGE.read_text() == page(), "the case files have changed: run `make docs`"
 
 

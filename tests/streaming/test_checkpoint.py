@@ -57,10 +57,10 @@ def test_a_checkpoint_keeps_its_name_and_takes_new_routes_at_the_end(config: Job
             {"buckets": 8},
             "made with buckets = 4, and the setting is 8. Set buckets = 4, or `nightjar stream rebuild --buckets 8`",
         ),
-        ({"shuffle_partitions": 3}, "Set shuffle_partitions = 2, or `nightjar stream rebuild` makes"),
+        ({"shuffle_partitions": 3}, "Set shuffle_partitions = 2, or `nightjar stream rebuild` writes a new one"),
         (
             {"streams": {}},
-            "which is no longer declared. Declare transactions, or `nightjar stream rebuild` makes",
+            "which is no longer declared. Declare transactions, or `nightjar stream rebuild` writes a new one",
         ),
         (
             {"streams": STREAMS | {"transactions": replace(TRANSACTIONS, topic="others")}},
@@ -76,7 +76,7 @@ def test_a_checkpoint_keeps_its_name_and_takes_new_routes_at_the_end(config: Job
         ),
         (
             declared(fields={name: kind for name, kind in TRANSACTIONS.fields.items() if name != "amount"}),
-            "fields.amount was decimal(12,2) and is no longer declared. Declare it, or `nightjar stream rebuild` makes",
+            "fields.amount was decimal(12,2) and is no longer declared. Declare it, or `nightjar stream rebuild` writes a new one",
         ),
         (
             declared(fields={**TRANSACTIONS.fields, "amount": decimal(12, 3)}),
@@ -130,7 +130,7 @@ def test_optional_fields_may_be_added_and_a_field_may_become_optional(config: Jo
         (None, "nightjar.json is missing"),
         ("{", "nightjar.json is not what nightjar wrote"),
         ("[]", "nightjar.json is not what nightjar wrote"),
-        ('{"format": 9}', r"its format is 9, this release reads 3. `nightjar stream rebuild` makes it anew"),
+        ('{"format": 9}', r"its format is 9, this release reads 3. `nightjar stream rebuild` writes a new one"),
         ('{"format": 3, "name": "x", "routes": []}', "nightjar.json lacks buckets, shuffle_partitions, streams"),
     ],
 )
