@@ -42,8 +42,12 @@ class Installation:
 
     def correction(self) -> pl.DataFrame:
         """One of its own."""
-        given = {"alert_id": f"alert-of-{self.name}", "revision": 1, "kind": "alert", "group": "{}", "measures": "{}",
-                 "event_time": datetime(2026, 1, 5, tzinfo=UTC), "cause": "late_event"}  # fmt: skip
+        given = {
+            "alert_id": f"alert-of-{self.name}", "revision": 1, "kind": "alert", "rule_id": "many", "rule_version": 1,
+            "rule_state": "active", "stream": self.stream.name, "group": "{}", "event_id": f"{self.name}00",
+            "event_time": datetime(2026, 1, 5, 12, tzinfo=UTC), "measures": "{}", "severity": "high", "text": "",
+            "cause": "late_event",
+        }  # fmt: skip
         return pl.DataFrame([dict.fromkeys(CORRECTIONS.columns) | given], schema=columns(CORRECTIONS))
 
     def published(self) -> list[str]:
