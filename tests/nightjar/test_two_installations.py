@@ -21,7 +21,9 @@ from nightjar.kafka_clients import producer
 from nightjar.local_kafka import LocalKafka
 from nightjar.reading import Reader
 from nightjar.settings import Settings
+from rules.alert_ids import alert_id
 from rules.streams import Stream, load_streams
+from rules.timestamps import microseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 EVENTS = 20
+AT = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,17 @@ class Installation:
     stream: Stream
     config: BackfillConfig
 
+    @property
+    def alert(self) -> str:
+        """The id of the alert that it corrects."""
+        return alert_id("many", 1, f"{self.name}00", microseconds(AT))
+
     def correction(self) -> pl.DataFrame:
         """One of its own."""
         given = {
-            "alert_id": f"alert-of-{self.name}", "revision": 1, "kind": "alert", "rule_id": "many", "rule_version": 1,
+            "alert_id": self.alert, "revision": 1, "kind": "alert", "rule_id": "many", "rule_version": 1,
             "rule_state": "active", "stream": self.stream.name, "group": "{}", "event_id": f"{self.name}00",
-            "event_time": datetime(2026, 1, 5, 12, tzinfo=UTC), "measures": "{}", "severity": "high", "text": "",
+            "event_time": AT, "measures": "{}", "severity": "high", "text": "",
             "cause": "late_event",
         }  # fmt: skip
         return pl.DataFrame([dict.fromkeys(CORRECTIONS.columns) | given], schema=columns(CORRECTIONS))
@@ -99,5 +107,5 @@ def test_neither_disturbs_the_other(spark: "SparkSession", two: tuple[Installati
     assert publish(one.config, one.correction(), {}, meanwhile) == 1
     archive_both()
     for each in two:
-        assert each.published() == [f"alert-of-{each.name}"]
+        assert each.published() == [each.alert]
         assert each.archived() == ([f"{each.name}{number:02}" for number in range(EVENTS)], each.published())
