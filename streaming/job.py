@@ -236,7 +236,8 @@ class Driver:
         self._send(self._config.topics.job_progress, json.dumps(told).encode(), key=b"job")
         if state == "running" and time.monotonic() >= self._next_clock:
             self._next_clock = time.monotonic() + self._config.clock_interval / 1_000_000
-            clocks = clocks_of_standings(self._config, standings, stamped)
+            # the first is sent for the time stamp that the brokers give it
+            clocks = {} if stamped is None else clocks_of_standings(self._config, standings, stamped)
             sent_at = time.monotonic()
             sent = self._send(self._config.topics.clock, clock_record(self._incarnation, clocks))
             sent.add_callback(lambda written: self._brokers.take(written.timestamp * 1000, sent_at))

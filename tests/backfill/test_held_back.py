@@ -11,6 +11,7 @@ from lake.reading import scan
 from lake.tables import RECONCILIATION, RUNS, VIOLATIONS
 from nightjar.backfill_requests import request_of
 from nightjar.kafka_clients import producer
+from rules.alert_ids import alert_id
 from rules.timestamps import iso_text, microseconds
 from tests.backfill.conftest import DAY, FirstNight, Night
 from tests.backfill.test_run import expected, standing
@@ -23,8 +24,9 @@ def forged(night: Night) -> str:
     true = set(night.alerts().filter(pl.col("rule_id") == "busy")["event_id"])
     events = night.history.streams["transactions"].events.to_pylist()
     event = next(event for event in events if event["transaction_id"] not in true)
+    alert = alert_id("busy", 1, event["transaction_id"], microseconds(event["event_time"]))
     record = {
-        "alert_id": "f0" * 16, "revision": 1, "kind": "alert", "rule_id": "busy",
+        "alert_id": alert, "revision": 1, "kind": "alert", "rule_id": "busy",
         "rule_version": 1, "rule_state": "active", "stream": "transactions",
         "group": {"customer_id": event["customer_id"]}, "event_id": event["transaction_id"],
         "event_time": iso_text(microseconds(event["event_time"])), "measures": {"n": 9, "spent": "900.00"},
@@ -32,7 +34,7 @@ def forged(night: Night) -> str:
     }  # fmt: skip
     with producer(night.settings) as client:
         client.send(night.settings.alerts_topic, json.dumps(record).encode()).get(30)
-    return str(record["alert_id"])
+    return alert
 
 
 def test_an_unexplained_alert_is_held_back_and_the_rest_of_its_day_is_published(

@@ -46,7 +46,7 @@ def test_a_field_that_is_declared_later_is_null_in_older_rows(spark: "SparkSessi
         """id, device and fee by each way."""
         names = ("transaction_id", "device", "fee", "online")
         version = delta.version(tmp_path, new) if at is None else at
-        files = delta.files_since(tmp_path, new, ARRIVED.date(), version)
+        files = delta.files_within(tmp_path, new, version, instant="event_time", spans=[(0, 1 << 60)])
         polars = (scan(tmp_path, new, at), scan_files(new, files))
         found = [frame.select(names).collect().rows() for frame in polars]
         found.append([tuple(row) for row in delta.read(spark, tmp_path, new, at).select(*names).collect()])

@@ -1,0 +1,18 @@
+"""Which of the alerts that earlier runs left to the stream a run judges."""
+
+from pathlib import Path
+
+import polars as pl
+
+from backfill.left_over import stage_pending, staged_pending
+from lake.reading import columns
+from lake.tables import RECONCILIATION
+from rules.versions import RuleSet
+from tests.backfill.test_scope import REQUEST
+
+
+def test_without_rules_none_is_judged(tmp_path: Path) -> None:
+    """A night before the first rule has nothing to say."""
+    pending = pl.DataFrame(schema=columns(RECONCILIATION))
+    assert stage_pending(tmp_path, pending, RuleSet(()), REQUEST).rows() == []
+    assert staged_pending(tmp_path).rows() == []
