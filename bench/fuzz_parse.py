@@ -149,7 +149,9 @@ def _compared(session: SparkSession, stream: Stream, batch: Sequence[Hostile], f
 
 def _packed(read: pa.Table, stream: Stream) -> tuple[dict[int, dict[str, Any]], dict[int, tuple[str, str]]]:
     """Events, and refusals with their details, by offset, as the packer sends them to the buckets."""
-    packer = Packer({stream.name: stream}, (Route(stream.name, stream.entities[0]),), 4, 2, "rules", "clock")
+    packer = Packer(
+        {stream.name: stream}, (Route(stream.name, stream.entities[0]),), 4, 2, "rule-status", "clock", bounded=True
+    )
     events: dict[int, dict[str, Any]] = {}
     refused: dict[int, tuple[str, str]] = {}
     for _, kind, payload in packer.packed(read):

@@ -111,7 +111,7 @@ def test_a_stream_in_use_gets_a_field(spark: "SparkSession", kafka_topics: TestT
     assert counts["causes"] == {"late_event": sum(n for kind, n in counts["outcomes"].items() if kind != "matched")}
     found = scan(lake.root, RECONCILIATION).filter(rule_id="devices", outcome="matched").collect().sort("event_time")
     assert found["event_id"].to_list() == ["t20-0", "t30-0", "t40-0", "t50-1"]
-    why = explain(lake, 0, found["alert_id"][2])
+    why = explain(lake, found["alert_id"][2])
     assert why.violated
     assert why.measures == {"devices": 2, "fees": "0.25", "without": 4}
     assert why.window["device"].to_list() == [None, None, None, None, "phone", "watch"]

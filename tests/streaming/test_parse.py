@@ -139,7 +139,7 @@ def test_the_jvm_and_parse_event_agree_on_every_record(read: pa.Table) -> None:
         else:
             expected[offset] = event  # type: ignore[assignment]
 
-    packer = Packer({"things": STREAM}, (Route("things", "who"),), 4, 2, "rules", "clock")
+    packer = Packer({"things": STREAM}, (Route("things", "who"),), 4, 2, "rule-status", "clock", bounded=True)
     events: dict[int, dict[str, Any]] = {}
     quarantined: dict[int, str] = {}
     for _, kind, payload in packer.packed(read):
