@@ -212,10 +212,15 @@ def late_payment(night: Night) -> Night:
     with Reader(night.settings, night.settings.job_progress_topic) as reader:
         progress = [json.loads(record.value) for record in reader.all()]
     told = [record for record in progress if record["kind"] == "job"][-1]
-    told["consumed"][stream.topic]["0"] += 1  # as if the job had read it, which would change nothing it has said
+    told["consumed"][stream.topic]["0"] += 1  # as if the job had read it, and reported it as late
     with producer(night.settings) as client:
         stamp = microseconds(arrival) // 1000
-        client.send(stream.topic, json.dumps(event).encode(), key=customer.encode(), timestamp_ms=stamp).get(30)
+        sent = client.send(stream.topic, json.dumps(event).encode(), key=customer.encode(), timestamp_ms=stamp).get(30)
+        late = {
+            "stream": stream.name, "event_id": event["transaction_id"], "event_time": event["event_time"],
+            "arrival_time": iso_text(microseconds(arrival)), "partition": 0, "offset": sent.offset, "event": event,
+        }  # fmt: skip
+        client.send(night.settings.late_events_topic, json.dumps(late).encode()).get(30)
         client.send(night.settings.job_progress_topic, json.dumps(told).encode(), key=b"job").get(30)
     share = night.history.streams["transactions"]
     row = {**event, "event_time": at, "amount": Decimal(event["amount"]), "arrival_time": arrival}
