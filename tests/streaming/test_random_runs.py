@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from random_runs import Run, runs, script
 from run_agreement import RunAgreement
 
-# A run is much to draw, and takes its time on a busy machine.
+# A run is much to draw, and takes its time on a busy machine; bench/truth.py searches and shrinks.
 LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(suppress_health_check=LARGE)
+@settings(suppress_health_check=LARGE, phases=(Phase.generate,), derandomize=True)
 @given(runs())
 def test_the_job_emits_what_the_oracle_allows_and_the_night_explains_the_rest(run: Run) -> None:
     """However partitions are read, clocks go, rules come, and settings change between restarts."""
