@@ -14,6 +14,8 @@ import math
 import numpy as np
 from numba import njit
 
+from rules.engine.kernels.totals import carry
+
 _LIMBS = 68  # 2046 + 53 bits and room for carries
 _SQUARES = 136  # twice as many bits, and room for carries
 _LOW = np.int64(0xFFFFFFFF)
@@ -71,25 +73,17 @@ def _add_square(limbs, x, sign):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _carry(limbs):  # type: ignore[no-untyped-def]
-    """Bring all limbs but the last, the sign's, into 0 .. 2**32 - 1."""
-    for j in range(len(limbs) - 1):
-        limbs[j + 1] += limbs[j] >> 32
-        limbs[j] &= _LOW
-
-
-@njit(cache=True)
 def _magnitude(limbs, out):  # type: ignore[no-untyped-def]
     """The carried limbs of the absolute value; returns (least, beyond, sign): the limbs that may be other than 0."""
     for j in range(len(limbs)):
         out[j] = limbs[j]
-    _carry(out)
+    carry(out)
     sign = 1
     if out[len(out) - 1] < 0:
         sign = -1
         for j in range(len(out)):
             out[j] = -out[j]
-        _carry(out)
+        carry(out)
     beyond = len(out)
     while beyond > 0 and out[beyond - 1] == 0:
         beyond -= 1
@@ -166,7 +160,7 @@ def _deviation(n, first, second, scratch, total):  # type: ignore[no-untyped-def
     for j in range(len(second)):
         total[j] = second[j]
     total[len(second)] = 0
-    _carry(total)
+    carry(total)
     for j in range(len(total)):
         total[j] *= n
     for i in range(least, beyond):
@@ -174,7 +168,7 @@ def _deviation(n, first, second, scratch, total):  # type: ignore[no-untyped-def
             product = np.uint64(scratch[i]) * np.uint64(scratch[j])
             total[i + j] -= np.int64(product & np.uint64(0xFFFFFFFF))
             total[i + j + 1] -= np.int64(product >> np.uint64(32))
-    _carry(total)
+    carry(total)
     end = len(total)
     while end > 0 and total[end - 1] == 0:
         end -= 1

@@ -73,7 +73,7 @@ def _read(n, high, low, scale):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _carry(limbs):  # type: ignore[no-untyped-def]
+def carry(limbs):  # type: ignore[no-untyped-def]
     """Bring all limbs but the last, the sign's, into 0 .. 2**32 - 1."""
     for j in range(len(limbs) - 1):
         limbs[j + 1] += limbs[j] >> 32
@@ -109,7 +109,7 @@ def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-de
     for j in range(4):
         s2[j] = squares[j]
     s2[4] = 0
-    _carry(s2)
+    carry(s2)
     high += low >> 32
     low &= _LOW
     if high < 0:  # the square of the magnitude
@@ -130,7 +130,7 @@ def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-de
             product = np.uint64(s1[i]) * np.uint64(s1[j])
             total[i + j] -= np.int64(product & np.uint64(0xFFFFFFFF))
             total[i + j + 1] -= np.int64(product >> np.uint64(32))
-    _carry(total)
+    carry(total)
     value = 0.0
     for j in range(6, -1, -1):
         value = value * 4294967296.0 + np.float64(total[j])
