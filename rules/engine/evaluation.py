@@ -104,7 +104,7 @@ def _conditions(
         found = values[aggregate]
         if kind.kind is Kind.STRING:
             assert aggregate.field is not None
-            return timeline.store.tables[aggregate.field].strings(found.codes)
+            return timeline.store.strings(aggregate.field, found.codes)
         if kind.kind is Kind.BOOLEAN:
             return pa.array(found.values.astype(np.bool_), mask=None if found.valid is None else found.valid == 0)
         return number_array(found.values, found.valid)

@@ -43,7 +43,7 @@ def physical_array(store: EventStore, name: str, rows: Int64Array | slice) -> pa
     column, kind = store.columns[name], store.stream.fields[name].kind
     values, valid = column.values[rows], column.valid[rows]
     if kind is Kind.STRING:
-        return store.tables[name].strings(values)  # type: ignore[arg-type]
+        return store.strings(name, values)  # type: ignore[arg-type]
     if kind is Kind.BOOLEAN:
         return pa.array(values.astype(np.bool_), mask=valid == 0)
     return number_array(values, valid)

@@ -119,5 +119,5 @@ def _declared(store: EventStore, compiled: CompiledRule, name: str, found: Value
     aggregate, kind = compiled.measures[name], compiled.types[name]
     if kind.kind is Kind.STRING:
         assert aggregate.field is not None
-        return store.tables[aggregate.field].strings(found.codes[at])
+        return store.strings(aggregate.field, found.codes[at])
     return logical(found.values[at], None if found.valid is None else found.valid[at], kind)

@@ -1,8 +1,10 @@
 """The retained events of one stream, as columns of plain arrays: what timelines order and kernels read.
 
-Rows stand in the order they were taken in and row numbers are the codes of the event ids, so that the table of ids is
-also the check for duplicates. Physical columns are int64 (numbers; decimals as scaled integers; timestamps and booleans
-as integers; strings as codes of the field's table) or float64 (doubles), each beside a uint8 column, 0 for NULL.
+Rows stand in the order they were taken in and row numbers are the codes of the event ids in their table, which is also
+the check for duplicates. Physical columns are int64 (numbers; decimals as scaled integers; timestamps and booleans as
+integers; strings as codes of the field's table) or float64 (doubles), each beside a uint8 column, 0 for NULL. Row
+numbers change when rows are forgotten, what timelines and keys have read off columns may not: an event id's physical
+value is therefore the row's serial number, which no other row is ever given.
 """
 
 from __future__ import annotations
@@ -120,10 +122,11 @@ class EventStore:
         self.stream = stream
         self.rows = 0
         self.ids = StringTable()
-        self.tables: dict[str, StringTable] = {
-            name: self.ids if name == stream.event_id else StringTable()
+        self._serials = 0
+        self._tables: dict[str, StringTable] = {
+            name: StringTable()
             for name, kind in stream.fields.items()
-            if kind.kind is Kind.STRING
+            if kind.kind is Kind.STRING and name != stream.event_id
         }
         self.columns: dict[str, Column] = {
             name: Column(np.zeros(64, np.float64 if kind.kind is Kind.DOUBLE else np.int64), np.zeros(64, np.uint8))
@@ -176,13 +179,14 @@ class EventStore:
             array, column = events.column(name), self.columns[name]
             column.values, column.valid = grown(column.values, new), grown(column.valid, new)
             if name == self.stream.event_id:
-                column.values[old:new] = np.arange(old, new)
+                column.values[old:new] = np.arange(self._serials, self._serials + new - old)
             elif kind.kind is Kind.STRING:
-                column.values[old:new] = self.tables[name].intern(array)
+                column.values[old:new] = self._tables[name].intern(array)
             else:
                 column.values[old:new] = physical(array, kind.kind)
             column.valid[old:new] = validity(array)
         self.rows = new
+        self._serials += new - old
         for fields, (table, codes) in self._keys.items():
             longer = grown(codes, new)
             longer[old:new] = self._encode(fields, table, old, new)
@@ -214,7 +218,6 @@ class EventStore:
         """Forget all but these rows (ascending); they become 0, 1, … Codes of fields stay as they are."""
         for column in self.columns.values():
             column.values, column.valid = column.values[rows], column.valid[rows]
-        self.columns[self.stream.event_id].values = np.arange(len(rows))
         self.arrival, self.seq, self.late = self.arrival[rows], self.seq[rows], self.late[rows]
         self.order, self._latest = self.order[rows], self._latest[rows]
         self.ids.keep(rows)
@@ -224,12 +227,12 @@ class EventStore:
     @property
     def codes_given(self) -> int:
         """The largest number of codes that any field or tuple of fields has been given."""
-        tables = [table.count for table in self.tables.values()]
+        tables = [table.count for table in self._tables.values()]
         return max(tables + [table.count for table, _ in self._keys.values()], default=0)
 
     def codes(self, fields: tuple[str, ...]) -> Int64Array:
         """A dense code a row for the tuple of the fields' values, -1 where one is NULL; () is one code for all."""
-        if len(fields) == 1 and fields[0] in self.tables:
+        if len(fields) == 1 and fields[0] in self._tables:
             return self.columns[fields[0]].values  # type: ignore[return-value]
         if fields not in self._keys:
             table = KeyTable(len(fields))
@@ -240,8 +243,8 @@ class EventStore:
 
     def code_count(self, fields: tuple[str, ...]) -> int:
         """How many codes `codes` has given."""
-        if len(fields) == 1 and fields[0] in self.tables:
-            return self.tables[fields[0]].count
+        if len(fields) == 1 and fields[0] in self._tables:
+            return self._tables[fields[0]].count
         self.codes(fields)
         return self._keys[fields][0].count
 
@@ -264,8 +267,15 @@ class EventStore:
         """The field's values of the rows, in the declared type."""
         kind, column = self.stream.fields[name], self.columns[name]
         if kind.kind is Kind.STRING:
-            return self.tables[name].strings(column.values[rows])  # type: ignore[arg-type]
+            return self.strings(name, column.values[rows])  # type: ignore[arg-type]
         return logical(column.values[rows], column.valid[rows], kind)
+
+    def strings(self, name: str, values: Int64Array) -> pa.Array:
+        """large_string of physical values of a field of strings, -1 for NULL. An event id's row must be held."""
+        if name != self.stream.event_id:
+            return self._tables[name].strings(values)
+        rows = np.searchsorted(self.columns[name].values[: self.rows], values)
+        return self.ids.strings(np.where(values < 0, -1, rows))
 
     def table(self, rows: Int64Array) -> pa.Table:
         """The events of the rows as they came, with arrival_time, arrival_seq and late."""

@@ -1,8 +1,11 @@
 """Law 11: what is held is what some live rule can still need, also when rules have changed."""
 
-import pyarrow as pa
+import json
 
-from rules.engine import Engine
+import pyarrow as pa
+import pytest
+
+from rules.engine import Engine, engine
 from rules.model import parse_rule
 from rules.streams import load_streams
 from rules.versions import RuleSet
@@ -72,3 +75,22 @@ def test_a_wider_window_begins_with_what_was_needed_when_it_came() -> None:
     engine.set_rules(narrow.publish(rule("1d").versions[0].rule, 200 * MINUTE))
     (found,) = engine.advance(payments(200), 200 * MINUTE).evaluated
     assert found.values["n"].values.tolist() == [200 - 188 + 1]
+
+
+def test_ids_of_events_mean_the_same_after_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A measure of event ids, and a group of one: rows are numbered anew, what stands for an id is not."""
+    monkeypatch.setattr(engine, "_EVICTION_FLOOR", 2)
+    before = {"last": "transaction_id", "over": "3m", "excluding_current": True}
+    count = {"count": "*", "over": "3m"}
+    ids = {**rule("3m").versions[0].rule.model_dump(mode="json"), "measures": {"before": before}, "when": "TRUE"}
+    groups = [("transaction_id",), ("customer_id", "transaction_id")]
+    alone = [{**ids, "id": f"r{len(g)}", "group_by": list(g), "measures": {"n": count}} for g in groups]
+    rules = RuleSet.of([parse_rule(each, STREAMS) for each in (ids, *alone)], 0)
+    under_test = Engine(STREAMS["transactions"], rules)
+    rows = []
+    for minute in range(120):
+        alerts = under_test.advance(payments(minute), minute * MINUTE).alerts
+        rows.append(under_test.rows)
+        said = dict(zip(alerts["rule_id"].to_pylist(), map(json.loads, alerts["measures"].to_pylist()), strict=True))
+        assert said == {"r": {"before": f"t{minute - 1}" if minute else None}, "r1": {"n": 1}, "r2": {"n": 1}}, minute
+    assert max(rows) < 60, "much has been let go"
