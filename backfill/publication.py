@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -26,6 +25,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from backfill.config import BackfillConfig, BackfillError
 from lake.archive import query_id
+from lake.records import JsonReader
+from lake.tables import ALERTS
 from rules.timestamps import iso_text
 
 _log = structlog.get_logger(__name__)
@@ -114,7 +115,7 @@ def _is_published(record: Mapping[str, Any], known: Mapping[tuple[str, int], Map
 
 def _published_since(config: BackfillConfig, archived: Mapping[int, int]) -> dict[tuple[str, int], Mapping[str, Any]]:
     """The corrections that are on the topic behind these offsets, by alert id and revision."""
-    topic, known, skipped = config.lake.topics.alerts, {}, Counter[str]()
+    topic, known, skipped = config.lake.topics.alerts, {}, 0
     consumer = KafkaConsumer(
         isolation_level="read_committed", enable_auto_commit=False, auto_offset_reset="earliest", **config.python_kafka
     )
@@ -129,32 +130,22 @@ def _published_since(config: BackfillConfig, archived: Mapping[int, int]) -> dic
             if time.monotonic() > deadline:
                 raise kafka.errors.KafkaTimeoutError(f"topic {topic} could not be read to its end")
             for records in consumer.poll(timeout_ms=200).values():
-                known |= _corrections([record.value for record in records], skipped)
+                found, others = _corrections([record.value for record in records])
+                known |= found
+                skipped += others
     finally:
         consumer.close()
-    for problem, count in skipped.items():
-        _log.warning("records of the alerts topic were skipped", problem=problem, count=count, topic=topic)
+    if skipped:
+        _log.warning("records of the alerts topic are no alerts, and were skipped", records=skipped, topic=topic)
     return known
 
 
-def _corrections(values: Sequence[bytes | None], skipped: Counter[str]) -> dict[tuple[str, int], Mapping[str, Any]]:
-    """The corrections among records of the topic, by alert id and revision; what no alert record can be is counted."""
-    found = {}
-    for value in values:
-        try:
-            written = json.loads(value or b"")
-        except (ValueError, RecursionError):
-            skipped["not JSON"] += 1
-            continue
-        if not isinstance(written, dict):
-            skipped["not an object"] += 1
-        elif written.get("source") == "backfill":
-            alert_id, revision = written.get("alert_id"), written.get("revision")
-            if isinstance(alert_id, str) and isinstance(revision, int) and not isinstance(revision, bool):
-                found[alert_id, revision] = written
-            else:
-                skipped["no alert id or revision"] += 1
-    return found
+def _corrections(values: Sequence[bytes | None]) -> tuple[dict[tuple[str, int], Mapping[str, Any]], int]:
+    """The corrections among records of the topic, by alert id and revision, and how many are no alerts."""
+    alerts = [value for value in values if JsonReader(ALERTS).reads(value)]
+    records = [json.loads(value or b"") for value in alerts]
+    found = {(each["alert_id"], each["revision"]): each for each in records if each["source"] == "backfill"}
+    return found, len(values) - len(alerts)
 
 
 def correction_record(row: Mapping[str, Any], emitted_at: int) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """What comes of hostile input: records in place of events, and rules by somebody who means harm. Seeded.
 
     python bench/fuzz.py events [--records 1000000] [--job-records 100000] [--seed 1]
+    python bench/fuzz.py topics [--records 100000] [--seed 1]
     python bench/fuzz.py rules [--rules 10000] [--seed 1]
 
 events: the JVM's parse and rules/events.py must agree on every record; and a real job on a real Kafka, with hostile
 messages on its other topics too, must account for every record, stay within its memory, and leave a lake with every
-offset. rules: every text is accepted or refused with a place and a remedy, in time; what is accepted evaluates. Without
-arguments both, at a small size. A line of JSON each; exits with 1 where anything is wrong, and says what.
+offset. topics: hostile records on all topics that nightjar itself writes; the job, every command that reads these, a
+night and a rebuild go on as if they were not there, and count them. rules: every text is accepted or refused with a
+place and a remedy, in time; what is accepted evaluates. Without arguments all, at a small size. A line of JSON each;
+exits with 1 where anything is wrong, and says what.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from figures import say
 from fuzz_job import on_the_job
 from fuzz_parse import Findings, agreement, streams
 from fuzz_rules import Examiner
+from fuzz_topics import on_the_topics
 from hostile_rules import HostileRules
 
 from nightjar.job_config import job_config
@@ -46,6 +50,12 @@ def events(options: argparse.Namespace, findings: Findings) -> Iterator[dict[str
     if options.job_records:
         with tempfile.TemporaryDirectory(prefix="nightjar-fuzz-") as folder:
             yield from on_the_job(options.job_records, options.seed, Path(folder), findings)
+
+
+def topics(options: argparse.Namespace, findings: Findings) -> Iterator[dict[str, Any]]:
+    """The mode `topics`."""
+    with tempfile.TemporaryDirectory(prefix="nightjar-fuzz-") as folder:
+        yield from on_the_topics(options.topic_records, options.seed, Path(folder), findings)
 
 
 def rules(options: argparse.Namespace, findings: Findings) -> Iterator[dict[str, Any]]:
@@ -82,17 +92,18 @@ def _resident() -> int:
 def main() -> None:
     """Run the mode; exits with 1 where anything is found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.set_defaults(mode=None, records=100_000, job_records=20_000, rules=2000, seed=1)
+    parser.set_defaults(mode=None, records=100_000, job_records=20_000, topic_records=20_000, rules=2000, seed=1)
     modes = parser.add_subparsers(dest="mode")
-    of_events, of_rules = modes.add_parser("events"), modes.add_parser("rules")
+    of_events, of_topics, of_rules = (modes.add_parser(name) for name in ("events", "topics", "rules"))
     of_events.add_argument("--records", type=int, default=1_000_000)
     of_events.add_argument("--job-records", type=int, default=100_000)
+    of_topics.add_argument("--records", dest="topic_records", type=int, default=100_000)
     of_rules.add_argument("--rules", type=int, default=10_000)
-    for mode in (of_events, of_rules):
+    for mode in (of_events, of_topics, of_rules):
         mode.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     findings = Findings()
-    for name, run in (("rules", rules), ("events", events)):
+    for name, run in (("rules", rules), ("topics", topics), ("events", events)):
         if options.mode in (None, name):
             for result in run(options, findings):
                 print(json.dumps(result), flush=True)

@@ -55,7 +55,7 @@ _BEGIN = parse_timestamp("2026-01-20T12:00:00Z", zone_required=True) or 0
 _SPAN = 300_000_000
 _SECONDS = 240.0
 _LIMIT = Decimal(100)
-_RULES = [{**rule, "effective": "2000-01-01T00:00:00Z"} for rule in (
+RULES = [{**rule, "effective": "2000-01-01T00:00:00Z"} for rule in (
     {"id": "large", "stream": "transactions", "group_by": ["customer_id"], "when": f"amount > {_LIMIT}",
      "description": "{amount} of {customer_id} at {terminal_id}"},
     {"id": "burst", "stream": "transactions", "group_by": ["terminal_id"], "when": "payments >= 3 AND most > 10",
@@ -118,7 +118,7 @@ def on_the_job(records: int, seed: int, folder: Path, findings: Findings) -> Ite
     with LocalKafka(own) as broker:
         settings = broker.settings.model_copy(update={"data_dir": folder})
         topics.ensure(settings, load_streams().values())
-        published.send(settings, _RULES, _BEGIN - 1_000_000)
+        published.send(settings, RULES, _BEGIN - 1_000_000)
         environment = {
             f"{PREFIX}{name}": str(value)
             for name, value in {

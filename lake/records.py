@@ -49,13 +49,18 @@ class JsonReader:
         """Batches of value and COORDINATES to batches of the table's columns."""
         kinds = self.table.arrow
         for batch in batches:
-            rows = [self._row(value) for value in batch.column("value").to_pylist()]
+            rows = [self.row(value) for value in batch.column("value").to_pylist()]
             read = {name: pa.array([row.get(name) for row in rows], kinds.field(name).type) for name in self.names}
             read["original"] = pa.array([row.get("original") for row in rows], pa.binary())
             read |= {name: batch.column(name) for name in COORDINATES}
             yield pa.RecordBatch.from_arrays([read[name] for name in self.table.columns], list(self.table.columns))
 
-    def _row(self, value: bytes | None) -> dict[str, Any]:
+    def reads(self, value: bytes | None) -> bool:
+        """Whether a record's value is what the table is of, and not a row of `original` alone."""
+        return "original" not in self.row(value)
+
+    def row(self, value: bytes | None) -> dict[str, Any]:
+        """The table's columns from a record's value; only `original` where it is not what the table is of."""
         try:
             written = json.loads(value or b"")
             row = {name: self._value(name, written.get(_RENAMED.get(name, name))) for name in self.names}

@@ -126,12 +126,19 @@ class _Window:
 
 
 @st.composite
+def _keys(draw: st.DrawFn, stream: Stream, most: int) -> tuple[str, ...]:
+    """Fields whose values are one key; now and then with the event's id."""
+    fields = tuple(draw(_some(tuple(name for name, _ in kinds_of(stream)), most)))
+    return (*fields, stream.event_id) if draw(st.integers(0, 11)) == 11 else fields
+
+
+@st.composite
 def _windows(draw: st.DrawFn, stream: Stream) -> _Window:
     kinds = kinds_of(stream)
     return _Window(
         draw(st.sampled_from(("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m"))),
         draw(predicates(kinds)) if draw(st.integers(0, 2)) == 2 else None,
-        tuple(draw(_some(tuple(name for name, _ in kinds), 2))) if draw(st.integers(0, 2)) == 2 else (),
+        draw(_keys(stream, 2)) if draw(st.integers(0, 2)) == 2 else (),
         draw(st.booleans()),
     )
 
@@ -174,7 +181,7 @@ def rules(
         drawn[f"m{number}"] = draw(measures(stream, window))
     kinds = kinds_of(stream)
     names = tuple(name for name, _ in kinds)
-    group_by = tuple(draw(_some(names, draw(st.sampled_from((1, 1, 1, 2, 3))))))
+    group_by = draw(_keys(stream, draw(st.sampled_from((1, 1, 1, 2, 3)))))
     where = draw(predicates(kinds)) if draw(st.integers(0, 3)) == 3 else None
     read = {(name, kind) for name, kind in kinds if name == "amount"} | {kinds[0]}
     when = draw(predicates((*sorted(read), *((name, kind) for name, (_, _, kind) in drawn.items()))))

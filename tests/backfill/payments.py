@@ -81,7 +81,7 @@ def publish(root: Path, *rules: dict[str, Any], at: datetime) -> None:
     fill(
         root,
         RULE_STATUS,
-        *(read._row(each.value) | {"partition": 0, "offset": each.offset, "arrival_time": at} for each in answers),
+        *(read.row(each.value) | {"partition": 0, "offset": each.offset, "arrival_time": at} for each in answers),
     )
 
 

@@ -16,12 +16,14 @@ from kafka import KafkaProducer
 
 from backfill import publication
 from backfill.config import BackfillConfig, BackfillError
-from backfill.publication import publish
+from backfill.publication import correction_record, publish
 from lake.config import LakeConfig
 from nightjar.job_config import topics
 from nightjar.kafka_clients import producer, python_options
 from nightjar.reading import Reader
 from nightjar.settings import Settings
+from rules.alert_ids import alert_id
+from rules.timestamps import microseconds
 from tests.conftest import TestTopics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -37,7 +39,8 @@ def corrections(count: int, **changed: Any) -> pl.DataFrame:
         "stream": "transactions", "event_time": NOON, "rule_state": "active", "group": '{"customer_id":"ann"}',
         "measures": '{"n":3}', "severity": "high", "text": "", **changed,
     }  # fmt: skip
-    return pl.DataFrame([{"alert_id": f"a{number}", "event_id": f"e{number}", **row} for number in range(count)])
+    of = [(alert_id("busy", 1, f"e{number}", microseconds(NOON)), f"e{number}") for number in range(count)]
+    return pl.DataFrame([{"alert_id": alert, "event_id": event, **row} for alert, event in of])
 
 
 def lake_of(settings: Settings, folder: Path) -> BackfillConfig:
@@ -111,10 +114,7 @@ def test_a_conflict_is_found_before_anything_is_published(settings: Settings, tm
 
 def test_lakes_that_publish_to_one_kafka_at_once_do_not_fence_each_other(settings: Settings, tmp_path: Path) -> None:
     """Each is in the middle of its transactions when the other begins; both complete."""
-    both = [corrections(4 * PER_TRANSACTION, alert_id=name, revision=1) for name in ("", "")]
-    both = [
-        rows.with_columns(alert_id=pl.lit(name) + pl.col("event_id")) for name, rows in zip("ab", both, strict=True)
-    ]
+    both = [corrections(4 * PER_TRANSACTION).with_columns(alert_id=pl.lit(name) + pl.col("event_id")) for name in "ab"]
     lakes = [lake_of(settings, tmp_path / name) for name in "ab"]
     together = threading.Barrier(2)
 
@@ -142,13 +142,12 @@ def test_one_lake_has_one_publisher(settings: Settings, tmp_path: Path) -> None:
 def test_whatever_anybody_writes_to_the_topic_does_not_stop_it(settings: Settings, tmp_path: Path) -> None:
     """What no alert can be is skipped; only a correction of the same alert and revision counts."""
     config, wanted = lake_of(settings, tmp_path / "lake"), corrections(1)
+    ours = correction_record(wanted.row(0, named=True), 0)
     hostile: list[Any] = [
-        {"source": "backfill", "alert_id": [], "revision": 1},
-        {"source": "backfill", "alert_id": "a0", "revision": {}},
-        {"source": "backfill", "alert_id": "a0", "revision": True},
-        {"source": "backfill", "revision": 1},
-        {"source": ["backfill"], "alert_id": "a0", "revision": 1},
-        {"source": "stream", "alert_id": "a0", "revision": 1},
+        {"source": "backfill", "alert_id": ours["alert_id"], "revision": 1},
+        {**ours, "alert_id": []}, {**ours, "revision": {}}, {**ours, "revision": True}, {**ours, "measures": [3]},
+        {**ours, "kind": "alarm"}, {**ours, "event_id": "e1"}, {**ours, "source": ["backfill"]},
+        {**ours, "source": "stream", "text": "another"},
         [], "text", None, 1e999,
     ]  # fmt: skip
     with producer(settings) as client:

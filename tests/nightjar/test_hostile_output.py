@@ -228,13 +228,13 @@ def _explain(ground: Ground) -> list[str]:
     arrived = TEN
     place = {"partition": 0, "offset": 0, "arrival_time": arrived, "arrival_date": arrived.date()}
     stream = load_streams()["transactions"]
-    alert = JsonReader(ALERTS)._row(json.dumps(ALERT).encode())
+    alert = JsonReader(ALERTS).row(json.dumps(ALERT).encode())
     typed = {"event_time": arrived, "emitted_at": arrived}
     event = EVENT | {"event_time": arrived, "rejected": None, "detail": None, "original": None, "sent_at": None}
     _write(lake, events_table(stream).name, [event | place], {"amount": pl.Decimal(12, 2), "rejected": pl.String})
     _write(lake, ALERTS.name, [alert | typed | place | {"original": None}], {"cause": pl.String})
     (said,) = answered({stream.name: stream}, RULE)
-    answer = JsonReader(RULE_STATUS)._row(said.value) | {"original": None}
+    answer = JsonReader(RULE_STATUS).row(said.value) | {"original": None}
     _write(lake, RULE_STATUS.name, [answer | place | {"effective": arrived}], {})
     for table in (VIOLATIONS, RECONCILIATION):
         empty = pl.DataFrame(schema={name: _POLARS[kind] for name, kind in table.columns.items()})
