@@ -77,18 +77,11 @@ class Bucket:
     def advance(self, events: pa.Table, clock: int | None) -> Heard:
         """Take events (wire.events_schema) in. clock: µs, as Engine.advance."""
         advance = self.engine.advance(events, clock)
-        late = self._primary(advance.late, events)
+        late = advance.late.filter(advance.late.column(PRIMARY))
         primary = pc.sum(events.column(PRIMARY)).as_py() or 0
         counts = Counts(primary, late.num_rows, advance.duplicates if primary else 0, advance.alerts.num_rows)
         self.counts.add(counts)
         return Heard(advance.alerts, late, self._new_failures(advance), advance.delta, counts)
-
-    def _primary(self, taken: pa.Table, events: pa.Table) -> pa.Table:
-        if not taken.num_rows:
-            return taken
-        ids = events.column(self.stream.event_id).combine_chunks()
-        at = pc.index_in(taken.column(self.stream.event_id), value_set=ids)
-        return taken.filter(events.column(PRIMARY).take(at))
 
     def _new_failures(self, advance: Advance) -> list[Failure]:
         """One failure per rule version and measure: the first. What does not fit the declaration fails as a whole."""

@@ -166,7 +166,7 @@ class BucketProcessor(StatefulProcessor):
         yield from _rows(topics.rule_status, chunks(line(key, value) for key, value in said))
         now = time.time_ns() // 1000
         yield from _rows(topics.alerts, alert_lines(heard.alerts, events, stream.event_id, now))
-        yield from _rows(topics.late_events, late_lines(heard.late, events, stream))
+        yield from _rows(topics.late_events, late_lines(heard.late, stream))
         if time.monotonic() - cached.told_at >= _TELL_SECONDS:
             cached.told_at = time.monotonic()
             parts = {"read": read - started, "evaluate": evaluated - read, "write": written - evaluated}

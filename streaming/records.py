@@ -78,20 +78,18 @@ def alert_lines(alerts: pa.Table, events: pa.Table, event_id: str, emitted_at: i
     yield from _rows_of(lines.to_series())
 
 
-def late_lines(late: pa.Table, events: pa.Table, stream: Stream) -> Iterator[str]:
-    """Late events (the engine's) as lines: their fields, arrival and Kafka coordinates."""
+def late_lines(late: pa.Table, stream: Stream) -> Iterator[str]:
+    """Late events (the engine's, with `partition` and `offset`) as lines: their fields, arrival and coordinates."""
     if not late.num_rows:
         return
-    ids = late.column(stream.event_id).combine_chunks()
-    coordinates = events.take(pc.index_in(ids, value_set=events.column(stream.event_id).combine_chunks()))
     fields = {name: jsonable(late.column(name).combine_chunks(), kind) for name, kind in stream.fields.items()}
     about = {
         "stream": pa.repeat(stream.name, late.num_rows),
-        "event_id": ids,
+        "event_id": late.column(stream.event_id).combine_chunks(),
         "event_time": fields[stream.event_time],
         "arrival_time": jsonable(late.column("arrival_time").combine_chunks(), TIMESTAMP),
-        "partition": coordinates.column("partition").combine_chunks(),
-        "offset": coordinates.column("offset").combine_chunks(),
+        "partition": late.column("partition").combine_chunks(),
+        "offset": late.column("offset").combine_chunks(),
     }
     parts = {
         "key": _series(late.column(stream.event_id)).str.replace_all(r"[\t\r\n]", " "),

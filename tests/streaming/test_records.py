@@ -85,8 +85,8 @@ def test_a_long_value_is_cut_in_the_text_only() -> None:
 def test_late_event_tells_its_place_and_fields() -> None:
     """Its stream, times and Kafka coordinates, and the fields as they were read."""
     late = datetime(2026, 1, 5, 10, 30, tzinfo=UTC)
-    advance, table = advanced(event(1, AT), event(2, late), event(3, late))
-    found = parts(list(late_lines(advance.late, table, STREAM)))
+    advance, _ = advanced(event(1, AT), event(2, late), event(3, late))
+    found = parts(list(late_lines(advance.late, STREAM)))
     assert [key for key, _, _ in found] == ["t2", "t3"]
     assert found[0][2] == {
         "stream": "transactions", "event_id": "t2", "event_time": "2026-01-05T10:00:00.123456Z",
@@ -96,6 +96,14 @@ def test_late_event_tells_its_place_and_fields() -> None:
             "terminal_id": None, "amount": "1.10",
         },
     }  # fmt: skip
+
+
+def test_a_late_event_tells_its_own_place_beside_a_copy() -> None:
+    """The first to arrive is the event, wherever the batch has it."""
+    earlier, later = (datetime(2026, 1, 5, 10, minute, tzinfo=UTC) for minute in (29, 30))
+    advance, _ = advanced(event(2, later), event(2, earlier, partition=0, offset=7))
+    ((_, _, record),) = parts(list(late_lines(advance.late, STREAM)))
+    assert (record["partition"], record["offset"], record["arrival_time"][11:16]) == (0, 7, "10:29")
 
 
 def test_quarantined_record_keeps_its_bytes() -> None:
