@@ -64,7 +64,7 @@ class History:
                 happening.at,
                 happening.crash,
                 tuple(json_text(message).encode() for message in happening.messages),
-                tuple(Message(self.stream.name, _json(self.stream, made).encode()) for made in happening.events),
+                tuple(Message(self.stream.name, event_json(self.stream, made).encode()) for made in happening.events),
             )
             for happening in self.happenings
         )
@@ -170,7 +170,8 @@ def _messages(
 # As a case file
 
 
-def _json(stream: Stream, made: Event) -> str:
+def event_json(stream: Stream, made: Event) -> str:
+    """The event as a producer sends it."""
     return json_text({name: _said(kind.kind, made[name]) for name, kind in stream.fields.items()})
 
 
@@ -210,7 +211,7 @@ def case_file(history: History, differences: Iterable[str]) -> str:
         ):
             lines += [f"    {key}:"] * bool(messages) + [f"      - {json_text(message)}" for message in messages]
         lines += ["    events:", f"      {stream.name}:"] * bool(happening.events)
-        lines += [f"        - {_json(stream, made)}" for made in happening.events]
+        lines += [f"        - {event_json(stream, made)}" for made in happening.events]
     expected = violations(setting(stream), history.versions, history.events)
     lines += ["expect:", "  final:" if expected else "  final: []"]
     by_name = {(version.rule_id, version.version): version for version in history.versions}

@@ -207,9 +207,9 @@ _DELAYS = st.sampled_from((0, 5 * SECOND, 20 * SECOND))
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
-    """Runs of up to about eighty events, a dozen batches and half a dozen rule messages."""
-    stream = draw(_streams())
+def runs(draw: st.DrawFn, stream: Stream | None = None) -> Run:
+    """Runs of up to about eighty events, a dozen batches and half a dozen rule messages; of a stream of their own."""
+    stream = draw(_streams()) if stream is None else stream
     restart = Restart(draw(_DELAYS), draw(_LATENESS), elsewhere=False)
     world = _World(draw, stream)
     steps: list[Restart | Batch] = [restart]

@@ -107,7 +107,7 @@ def night(spark: "SparkSession", broker: LocalKafka, tmp_path_factory: pytest.Te
         )
         plans = history.part(history.begins, history.ends)
         send_together(settings, streams, plans, speed=float("inf"), begins=history.begins)
-        job.await_consumed({streams[name].topic: plan.num_rows for name, plan in plans.items()})
+        job.await_consumed({(streams[name].topic, 0): plan.num_rows for name, plan in plans.items()})
         job.await_told()
     return Night(spark, backfill_config(settings, streams), settings, history)
 

@@ -76,7 +76,7 @@ def test_a_crashed_job_goes_on_from_the_lake_with_other_buckets(place: Place, sp
         place.send(first)
         half = len(events) // 2
         job._await(lambda: total(committed_offsets(job.config).get(topic, {})) >= half, "half of the events")
-        job._job.crash()
+        job.crash()
     archive(spark, lake_config(settings, streams))
     told = max(
         (o for o in ends_of_batches(job.config) if total(o[topic]) <= half - _BATCH), key=lambda o: total(o[topic])

@@ -82,12 +82,26 @@ class CaseRun:
         self._await(lambda: all(map(self._settled, offsets, messages)), f"answers to {messages!r:.2000}")
         events = [[(self.streams[event.stream].topic, event.raw) for event in step.events] for step in steps]
         sent = self._sent(events, steps)
-        self.await_consumed({place: offset + 1 for of in sent for place, offset in of})
+        self.await_consumed({(topic, 0): offset + 1 for of in sent for topic, offset in of})
         return [one + other for one, other in zip(rules, sent, strict=True)]
 
-    def await_consumed(self, ends: Mapping[str, int]) -> None:
-        """Wait until the job has committed the records of each topic's partition 0 up to these offsets."""
+    def crash(self) -> None:
+        """Stop the query at once; the job ends with this run."""
+        self._job.crash()
+
+    def await_consumed(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Wait until the job has committed the records of each topic and partition up to these offsets."""
         self._await(lambda: self._consumed(ends), f"{ends} to be consumed")
+
+    def await_answered(self, messages: int) -> None:
+        """Wait until the job has answered so many messages of the rules topic, from its beginning."""
+
+        def are_answered() -> bool:
+            with Reader(self.settings, self.settings.rule_status_topic) as reader:
+                answers = [json.loads(record.value) for record in reader.all()]
+            return len({answer["message"] for answer in answers if "message" in answer}) >= messages
+
+        self._await(are_answered, f"answers to {messages} messages")
 
     def await_told(self) -> None:
         """Wait until the job has told on its progress topic that it has consumed what it has by now, or more."""
@@ -140,9 +154,9 @@ class CaseRun:
         version = answer["rule_id"], answer["rule_version"]
         return ("ACTIVE", *version) in {(a["status"], a["rule_id"], a["rule_version"]) for a in self.answers}
 
-    def _consumed(self, ends: Mapping[str, int]) -> bool:
+    def _consumed(self, ends: Mapping[tuple[str, int], int]) -> bool:
         committed = committed_offsets(self.config)
-        return all(committed.get(topic, {}).get(0, 0) >= end for topic, end in ends.items())
+        return all(committed.get(topic, {}).get(partition, 0) >= end for (topic, partition), end in ends.items())
 
     def _await(self, condition: Callable[[], bool], what: str, told: Mapping[str, Any] | None = None) -> None:
         deadline = time.monotonic() + PATIENCE

@@ -46,7 +46,7 @@ def test_a_hosts_clock_decides_nothing_and_is_reported(
     own = TestTopics(settings, {"transactions": kafka_topics.streams["transactions"]}).ensure()
     clocks = own.settings.clock_topic
 
-    def clocked() -> dict[str, int]:
+    def clocked() -> dict[tuple[str, int], int]:
         """Where the clock topic ends once it holds a clock of the stream that came after this was asked."""
         with Reader(own.settings, clocks) as reader:
             (end,) = reader.ends().values()
@@ -54,7 +54,7 @@ def test_a_hosts_clock_decides_nothing_and_is_reported(
                 records = list(reader.all())
                 later = [record for record in records if record.offset >= end]
                 if any("transactions" in json.loads(record.value)["clocks"] for record in later):
-                    return {clocks: records[-1].offset + 1 if records else end}
+                    return {(clocks, 0): records[-1].offset + 1 if records else end}
 
     def shifted() -> int:
         return now() + ahead

@@ -1,0 +1,105 @@
+"""Whether random runs on the real job, over Kafka with several partitions, end in the truth once a night has passed.
+
+    python bench/job_runs.py [--runs 300] [--at-once 100] [--seed 1]
+
+So many of the runs that bench/truth.py plays on the bare operator are played together on one job, archived and
+backfilled (see tests/runs_on_job.py). The same seed draws the same runs; what the job makes of which batch is its own
+affair. A line of JSON for each round, and one before for each complaint; then the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, which has a backfill.py too
+
+from figures import say
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from pyspark.sql import SparkSession
+from random_runs import Run, runs
+from runs_on_job import PARTITIONS, SHARED, RunsOnJob
+
+from lake import session as lake
+from nightjar.job_config import job_config
+from nightjar.lake_config import lake_config
+from nightjar.local_kafka import LocalKafka
+from nightjar.settings import Settings, load_settings
+from rules.streams import load_streams
+from streaming import session as streaming
+
+
+def drawn(number: int, count: int) -> list[Run]:
+    """So many runs of a seed."""
+    found: list[Run] = []
+
+    @seed(number)
+    @settings(
+        max_examples=count, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=[*HealthCheck]
+    )
+    @given(runs(SHARED))
+    def draw(run: Run) -> None:
+        if run.events:
+            found.append(run)
+
+    draw()
+    return found
+
+
+def session_of(own: Settings) -> SparkSession:
+    """A session with the settings of the job and of the lake."""
+    declared = load_streams()
+    every = lake.spark_settings(lake_config(own, declared)) | streaming.spark_settings(job_config(own, declared))
+    builder = SparkSession.builder.appName("runs").master("local[2]")
+    for name, value in every.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def main() -> None:
+    """Play, and print; exits with 1 where anything is wrong."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--runs", type=int, default=300)
+    arguments.add_argument("--at-once", type=int, default=100)
+    arguments.add_argument("--seed", type=int, default=1)
+    options = arguments.parse_args()
+    complaints = 0
+    with tempfile.TemporaryDirectory(prefix="nightjar-runs-") as folder:
+        own = load_settings(data_dir=Path(folder) / "kafka", kafka_port=0, spark_master="local[2]", driver_memory="1g")
+        with LocalKafka(own, short_lived=True) as broker:
+            session = session_of(broker.settings)
+            for number, done in enumerate(range(0, options.runs, options.at_once)):
+                began, mark = time.monotonic(), uuid.uuid4().hex[:8]
+                several = drawn(options.seed * 1000 + number, min(options.at_once, options.runs - done))
+                named = {
+                    name: f"{mark}-{value}"
+                    for name, value in broker.settings.model_dump().items()
+                    if name.endswith("_topic")
+                }
+                small = {"arrival": "producer", "partitions": PARTITIONS, "buckets": 2, "warm_up_batches": 0}
+                update = {**named, **small, "data_dir": Path(folder) / mark}
+                ours = broker.settings.model_copy(update=update)
+                judged = RunsOnJob(session, ours, f"{mark}-things", several, options.seed * 1000 + number, say)
+                for line in judged.complaints:
+                    print(json.dumps({"complaint": line}), flush=True)
+                complaints += len(judged.complaints)
+                seconds = round(time.monotonic() - began, 1)
+                print(
+                    json.dumps({**judged.counts, "complaints": len(judged.complaints), "seconds": seconds}), flush=True
+                )
+            session.stop()
+    raise SystemExit(1 if complaints else 0)
+
+
+if __name__ == "__main__":
+    main()
