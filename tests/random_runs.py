@@ -72,10 +72,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Run:
-    """The steps of a job over one stream, the first a Restart. Events have `arrival`, `partition` and `offset`."""
+    """The steps of a job over one stream, the first a Restart. Events have `arrival`, `partition` and `offset`.
+
+    buckets: of each route.
+    """
 
     declared: Stream
     steps: list[Restart | Batch]
+    buckets: int = 1
 
     @functools.cached_property
     def events(self) -> list[Event]:
@@ -120,7 +124,7 @@ def script(run: Run, complaints: Iterable[str]) -> str:
         messages = step.messages if isinstance(step, Batch) else []
         plain = [replace(message, version=None) for message in messages]
         lines.append(f"    {replace(step, messages=plain) if messages else step!r},")
-    return "\n".join([*lines, "]", "print(*played(Run(stream, steps)), sep='\\n')", ""])
+    return "\n".join([*lines, "]", f"print(*played(Run(stream, steps, {run.buckets})), sep='\\n')", ""])
 
 
 def as_history(run: Run) -> History | None:
@@ -227,7 +231,7 @@ def runs(draw: st.DrawFn, stream: Stream | None = None) -> Run:
         for _ in range(draw(st.sampled_from((1, 0, 1, 2)))):
             steps.append(world.read(draw, at))
     steps.append(world.read(draw, at, everything=True))
-    return Run(stream, steps)
+    return Run(stream, steps, draw(st.sampled_from((1, 1, 2, 3))))
 
 
 @st.composite

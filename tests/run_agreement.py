@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -35,7 +36,7 @@ class RunAgreement:
 
     def _streamed(self) -> Iterator[str]:
         self._host = host = StreamHost(self._run)
-        oracles = [Oracle(self._stream, route.field) for route in host.routes]
+        oracles = [Oracle(self._stream, route.field) for route in host.buckets]
         failed: set[tuple[str, int, str]] = set()
         for number, step in enumerate(self._run.steps):
             if isinstance(step, Restart):
@@ -48,14 +49,15 @@ class RunAgreement:
             self._published = {v: (at, horizon) for v, at in self._answers.arrivals.items()} | self._published
             if answers != expected:
                 yield f"step {number}: answers {answers}, expected {expected}"
+            shares = host.shares(step.events)
             for at, (oracle, emitted) in enumerate(zip(oracles, host.take(step), strict=True)):
-                where = f"step {number}, bucket of {host.routes[at].field}: "
+                where = f"step {number}, bucket {at} of {host.buckets[at].field}: "
                 self._alerts += emitted.alerts
                 self._late |= {(row["partition"], row["offset"]) for row in emitted.late}
                 self._count(emitted)
                 found = oracle.complaints(
-                    step, self._answers.versions, self._restart.allowed_lateness, emitted.alerts,
-                    [row["event_id"] for row in emitted.late] if at == 0 else None,
+                    replace(step, events=shares[at]), self._answers.versions, self._restart.allowed_lateness,
+                    emitted.alerts, [row["event_id"] for row in emitted.late] if host.speaks(at) else None,
                 )  # fmt: skip
                 yield from (where + line for line in found)
                 failed |= {_failure(row) for row in emitted.rule_status if row["status"] == "FAILED"}

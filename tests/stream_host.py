@@ -17,12 +17,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Row
 from random_runs import Batch, Published, Restart, Run
+from reference import Event
 
 from nightjar.cases.documents import json_text
 from rules.streams import Stream
 from streaming import processor
 from streaming.answering import answer_to
 from streaming.config import Topics
+from streaming.hashing import bucket_numbers
 from streaming.processor import BucketPlan, BucketProcessor
 from streaming.rulebook import Record, Route, RuleBook
 from streaming.wire import PRIMARY, SENT_AT, Kind, events_schema, to_ipc
@@ -77,13 +79,14 @@ class _Map:
 
 
 class StreamHost:
-    """A job over the stream of a run, with one bucket a route."""
+    """A job over the stream of a run. buckets: the route of each bucket."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._stream = run.declared
-        self.routes = [Route(self._stream.name, name) for name in self._stream.entities]
-        self._states = [_Memory() for _ in self.routes]
+        self._routes = [Route(self._stream.name, name) for name in self._stream.entities]
+        self.buckets = [route for route in self._routes for _ in range(run.buckets)]
+        self._states = [_Memory() for _ in self.buckets]
         self._answers: list[Record] = []
         self._starts = 0
 
@@ -97,8 +100,9 @@ class StreamHost:
         for answer in self._answers:
             self.book.receive(answer)
         self._plan = BucketPlan(
-            "checkpoint", f"run-{self._starts}", streams, tuple(self.routes), 1, _TOPICS, tuple(self._answers)
-        )
+            "checkpoint", f"run-{self._starts}", streams, tuple(self._routes), self._run.buckets, _TOPICS,
+            tuple(self._answers),
+        )  # fmt: skip
 
     def answer(self, messages: Iterable[Published]) -> list[dict[str, Any]]:
         """Answer rule messages, once and for all; the next batch brings the answers to the buckets."""
@@ -112,8 +116,22 @@ class StreamHost:
             answers.append(value)
         return answers
 
+    def shares(self, events: list[Event]) -> list[list[Event]]:
+        """The events that are sent to each bucket."""
+        of_bucket: list[list[Event]] = [[] for _ in self.buckets]
+        for number, route in enumerate(self._routes):
+            column = pa.array([event[route.field] for event in events], self._stream.fields[route.field].arrow)
+            places = bucket_numbers(column, self._run.buckets) if events else []
+            for event, place in zip(events, places, strict=True):
+                of_bucket[number * self._run.buckets + place].append(event)
+        return of_bucket
+
+    def speaks(self, bucket: int) -> bool:
+        """Whether this bucket reports the late ones of its events."""
+        return bucket < self._run.buckets
+
     def take(self, batch: Batch) -> list[Emitted]:
-        """What each route's bucket emits. Raises AssertionError where a repeated attempt emits something else."""
+        """What each bucket emits. Raises AssertionError where a repeated attempt emits something else."""
         packed = self._packed(batch)
         if batch.again:
             failed = [self._attempt(number, _Memory(self._states[number]), packed) for number in range(len(packed))]
@@ -124,6 +142,8 @@ class StreamHost:
         return emitted
 
     def _attempt(self, number: int, memory: _Memory, packed: list[list[Row]]) -> Emitted:
+        if not packed[number]:
+            return Emitted()  # Spark does not call for it
         operator = BucketProcessor(self._plan)
         operator.init(memory)  # type: ignore[arg-type]
         return _read(operator.handleInputRows((number,), iter(packed[number]), None))  # type: ignore[arg-type]
@@ -138,8 +158,8 @@ class StreamHost:
             clocks = {"incarnation": self._plan.incarnation, "clocks": {self._stream.name: batch.clock}}
             shared.append(Row(kind=Kind.CLOCK, payload=json.dumps(clocks).encode()))
         found = []
-        for number in range(len(self.routes)):
-            events = [{**event, SENT_AT: None, PRIMARY: number == 0} for event in batch.events]
+        for number, share in enumerate(self.shares(batch.events)):
+            events = [{**event, SENT_AT: None, PRIMARY: self.speaks(number)} for event in share]
             payload = to_ipc(_table(events, events_schema(self._stream)))
             found.append([*shared, *([Row(kind=Kind.EVENTS, payload=payload)] if events else [])])
         return found
@@ -154,7 +174,7 @@ def played(run: Run) -> Iterator[str]:
             continue
         for answer in host.answer(step.messages):
             yield f"step {number}, answer: {json_text(answer)}"
-        for route, emitted in zip(host.routes, host.take(step), strict=True):
+        for route, emitted in zip(host.buckets, host.take(step), strict=True):
             for records in (emitted.rule_status, emitted.late, emitted.alerts):
                 for record in records:
                     yield f"step {number}, {route.field}: {json_text(record)}"
