@@ -89,7 +89,8 @@ class Witness:
         replayed = canonical(self._replayed.join(about, on="alert_id", how="semi"))
         again = replayed.select("alert_id", pl.col("measures").alias("replayed"))
         about = about.join(again, on="alert_id", how="left", maintain_order="left")
-        rows = about.select("alert_id", "rule_id", "rule_version", "at", said, "replayed").iter_rows(named=True)
+        columns = ("alert_id", "rule_id", "rule_version", "event_id", "at", said, "replayed")
+        rows = about.select(columns).iter_rows(named=True)
         found = [self._cause(row, window).value for row, window in zip(rows, self._windows.of(about), strict=True)]
         return about.select("alert_id", pl.Series("cause", found, pl.String))
 
@@ -110,28 +111,41 @@ class Witness:
         return Cause.DUPLICATE_CONFLICT if window.conflicting else Cause.UNEXPLAINED
 
     def _is_of_uneven_reading(self, row: Mapping[str, Any], window: _Window) -> bool:
-        """Whether the stream said this because of when it read late events of other partitions.
+        """Whether the stream said this because of when it read late events of other partitions, or copies of events.
 
-        Of each partition it had read some, in their order, when the alert was settled: all combinations are tried.
+        It knew of an event the copy that it had read first: a late one if it reported that, else any.
         """
-        if window.arrival is None:
-            return False
         events = self._windows.rows(window)
-        arrival, partition = (events.get_column(name) for name in ("arrival", "partition"))
-        elsewhere = events.get_column(LATE) & (arrival <= window.arrival) & (partition != window.partition)
+        is_own = (pl.col(self._stream.event_id) == row["event_id"]) & (pl.col("at") == row["at"])
+        reported = pl.col(LATE).any().over(self._stream.event_id, "at")
+        for read in (events, events.filter(pl.col(LATE) | ~reported)):
+            for arrival, partition in read.filter(is_own).select("arrival", "partition").iter_rows():
+                this = (pl.col("arrival") == arrival) & (pl.col("partition") == partition)
+                as_read = read.filter(~is_own | this)
+                if self._is_said(row, as_read, arrival, partition, anew=as_read.height < events.height):
+                    return True
+        return False
+
+    def _is_said(self, row: Mapping[str, Any], events: pl.DataFrame, own: int, partition: int, *, anew: bool) -> bool:
+        """Whether the stream says this after these events, an alert's own being of that arrival and partition.
+
+        Of each other partition it had read some late ones, in their order, when the alert was settled: all combinations
+        are tried. anew: also where there are none.
+        """
+        arrival = events.get_column("arrival")
+        elsewhere = events.get_column(LATE) & (arrival <= own) & (events.get_column("partition") != partition)
         unsure = events.with_row_index("row").filter(elsewhere).sort("partition", "offset")
         rows = [of.get_column("row").to_numpy() for of in unsure.partition_by("partition")]
         ruleset = RuleSet(tuple(self._versions[row["rule_id"]]))
         columns = events.to_arrow(compat_level=pl.CompatLevel.oldest())
         table = as_declared(columns, self._stream).append_column(LATE, columns.column(LATE))
-        for counted in islice(product(*(range(len(of) + 1) for of in rows)), _REPLAYS_A_WINDOW if rows else 0):
-            if not self._replays_left:
-                break
+        place = table.schema.get_field_index(ARRIVAL)
+        combinations = product(*(range(len(of) + 1) for of in rows))
+        for counted in islice(combinations, min(self._replays_left, _REPLAYS_A_WINDOW) if rows or anew else 0):
             self._replays_left -= 1
             arrivals = arrival.to_numpy().copy()
             for of, some in zip(rows, counted, strict=True):
-                arrivals[of[:some]], arrivals[of[some:]] = window.arrival - 1, window.arrival + 1
-            place = table.schema.get_field_index(ARRIVAL)
+                arrivals[of[:some]], arrivals[of[some:]] = own - 1, own + 1
             replayed = self._replay(ruleset, table.set_column(place, ARRIVAL, pa.array(arrivals).cast(MICROSECONDS)))
             said = canonical(replayed.filter(alert_id=row["alert_id"])).get_column("measures").to_list()
             if said == ([] if row["said"] is None else [row["said"]]):

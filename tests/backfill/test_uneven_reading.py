@@ -57,22 +57,24 @@ class History:
 
 @st.composite
 def histories_of_partitions(draw: st.DrawFn) -> History:
-    """Two hours of a few payments, mostly on time, some up to half an hour late."""
+    """Two hours of a few payments, mostly on time, some up to half an hour late; some come again."""
     count = draw(st.integers(1, 3))
     partitions: list[list[dict[str, Any]]] = [[] for _ in range(count)]
+    made: list[dict[str, Any]] = []
     arrived = 0
     for number in range(draw(st.integers(1, 18))):
         arrived += draw(st.integers(0, 12))
         late = draw(st.sampled_from([0, 0, 0, 3, 9, 10, 11, 15, 30]))
         partition = draw(st.integers(0, count - 1))
-        partitions[partition].append(
-            {
-                "transaction_id": f"t{number}", "event_time": NOON + timedelta(minutes=arrived - late),
-                "customer_id": draw(st.sampled_from(["ann", "bob"])), "terminal_id": f"m{number % 3}",
-                "amount": Decimal(1), ARRIVAL: NOON + timedelta(minutes=arrived), "partition": partition,
-                "offset": len(partitions[partition]),
-            }
-        )  # fmt: skip
+        of_number = {
+            "transaction_id": f"t{number}", "event_time": NOON + timedelta(minutes=arrived - late),
+            "customer_id": draw(st.sampled_from(["ann", "bob"])), "terminal_id": f"m{number % 3}",
+            "amount": Decimal(1),
+        }  # fmt: skip
+        payment = draw(st.sampled_from(made)) if made and draw(st.integers(0, 5)) == 5 else of_number
+        made.append(payment)
+        place = {"partition": partition, "offset": len(partitions[partition])}
+        partitions[partition].append({**payment, ARRIVAL: NOON + timedelta(minutes=arrived), **place})
     reads = st.lists(st.tuples(st.integers(0, count - 1), st.integers(1, 4)), max_size=12)
     return History(partitions, draw(reads), draw(st.sampled_from([10, 10, 4, 20])))
 
