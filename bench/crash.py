@@ -48,7 +48,7 @@ from nightjar.replay import Kind as Sent
 from nightjar.replay import send_together
 from nightjar.settings import Settings
 from nightjar.stages import terminated_as_interrupt
-from rules.engine.records import alert_id
+from rules.alert_ids import alert_id, group_text
 from rules.model import load_rules, rule_to_mapping
 from rules.streams import Stream, load_streams
 from rules.timestamps import from_microseconds, microseconds, parse_timestamp
@@ -122,7 +122,8 @@ class Site:
             corrections[key] += record["source"] == "backfill"
             found.refused("revisions that say two things", first.setdefault(key, record) != record)
             at = parse_timestamp(record["event_time"], zone_required=True) or 0
-            named = alert_id(record["rule_id"], int(record["rule_version"]), record["event_id"], at)
+            about = record["rule_id"], int(record["rule_version"]), record["event_id"], at
+            named = alert_id(*about, group_text(record["group"]))
             found.refused("alerts under another id", record["alert_id"] != named)
         found.refused("corrections said twice", sum(count > 1 for count in corrections.values()))
         return list(first.values())

@@ -111,7 +111,7 @@ def _is_alert(written: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
         and row["source"] in ("stream", "backfill")
         and all(row[name] is not None and row[name] >= 1 for name in ("revision", "rule_version"))
         and all(_is_flat(written.get(name)) for name in ("group", "measures"))
-        and row["alert_id"] == alert_id(row["rule_id"], row["rule_version"], row["event_id"], row["event_time"])
+        and row["alert_id"] == alert_id(*(row[name] for name in _NAMING))
     )
 
 
@@ -160,6 +160,8 @@ def _is_answer(written: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
     )
 
 
+# What an alert's id is made of.
+_NAMING = ("rule_id", "rule_version", "event_id", "event_time", "group")
 _ALERT_TEXTS = ("alert_id", "rule_id", "rule_state", "stream", "event_id", "severity", "text")
 _CHECKS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], bool]] = {
     ALERTS.name: _is_alert, LATE_EVENTS.name: _is_late_event, PROGRESS.name: _is_progress, RULE_STATUS.name: _is_answer,

@@ -18,7 +18,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rules.engine.records import alert_id, json_objects, jsonable
+from rules.alert_ids import alert_id
+from rules.engine.records import json_objects, jsonable
 from rules.model import Rule, result_type
 from rules.predicates import Predicate, compile_predicate, truths
 from rules.streams import Stream
@@ -56,10 +57,12 @@ def recheck(violations: pa.Table, events: pa.Table, stream: Stream, ruleset: Rul
     ids, times = violations.column("event_id"), violations.column("event_time").cast(pa.int64()).to_pylist()
     of_violation = events.take(pc.index_in(ids, value_set=events.column(stream.event_id).combine_chunks()))
     happened = of_violation.column(stream.event_time).cast(pa.int64()).to_pylist()
-    rule_ids, numbers = (violations.column(name).to_pylist() for name in ("rule_id", "rule_version"))
+    rule_ids, numbers, groups = (violations.column(name).to_pylist() for name in ("rule_id", "rule_version", "group"))
     named: list[tuple[str, int]] = list(zip(rule_ids, numbers, strict=True))
     found: dict[str, list[Any]] = {
-        "expected_id": [alert_id(*rule, *event) for rule, *event in zip(named, ids.to_pylist(), times, strict=True)],
+        "expected_id": [
+            alert_id(*rule, *event) for rule, *event in zip(named, ids.to_pylist(), times, groups, strict=True)
+        ],
         "event_exists": [at is not None and at == said for at, said in zip(happened, times, strict=True)],
         "group_true": [False] * rows,
         "version_effective": [False] * rows,

@@ -12,9 +12,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from rules.alert_ids import alert_id
 from rules.engine import Engine, Evaluated
 from rules.engine.engine import Failure
-from rules.engine.records import ALERT_SCHEMA, Described, alert_id
+from rules.engine.records import ALERT_SCHEMA, Described
 from rules.engine.store import ARRIVAL
 from rules.errors import EvaluationError
 from rules.model import State
@@ -157,7 +158,7 @@ class Truth:
         store, version = self._engine.store, result.compiled.version
         rows, rule = result.rows[at], version.rule
         described = Described(store, result.compiled, result.values, rows, at)
-        events = zip(described.event_id.to_list(), store.times[rows].tolist(), strict=True)
+        events = zip(described.event_id, store.times[rows].tolist(), described.group, strict=True)
         columns = {
             "alert_id": pa.array([alert_id(rule.id, version.version, *event) for event in events], pa.string()),
             "rule_id": pa.repeat(rule.id, len(at)),

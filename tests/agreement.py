@@ -22,7 +22,6 @@ from reference import LONG_AGO, OVERFLOW, Measure, evaluations, in_order, latene
 from nightjar.cases import Outcome
 from nightjar.simulate import simulate
 from rules.engine import Engine, engine
-from rules.engine.records import alert_id
 from rules.publication import publish
 from rules.streams import Stream
 from rules.timestamps import parse_timestamp
@@ -232,17 +231,11 @@ class Agreement:
                 advance = running.advance(arrived.slice(begin, end - begin), clock)
                 deltas.append(advance.delta)
                 alerts += advance.alerts.to_pylist()
-        keys = {alert_id(*key): key[:3] for key in self._keys()}
         got = {
-            keys[identifier]: plain(self._measures[keys[identifier][:2]], stream, json.loads(record["measures"]))
-            for identifier, record in final(alerts).items()
+            self._key(record): plain(self._measures[self._key(record)[:2]], stream, json.loads(record["measures"]))
+            for record in final(alerts).values()
         }
         # here all rules are known from the start
         versions = [replace(version, since=LONG_AGO) for version in history.versions]
         expected = violations(setting(stream), versions, history.events)
         yield from differing("stream in other batches", got, expected)
-
-    def _keys(self) -> Iterator[tuple[str, int, str, int]]:
-        for rule_id, version in self._measures:
-            for event in self._history.events:
-                yield rule_id, version, event[self._stream.event_id], event[self._stream.event_time]

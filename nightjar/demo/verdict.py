@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rules.engine.records import alert_id
+from rules.alert_ids import alert_id
 from rules.streams import Stream
 from rules.timestamps import microseconds
 from rules.truth import Truth
@@ -125,7 +125,8 @@ class _Lateness:
 
 
 def _key(row: Mapping[str, Any]) -> str:
-    return alert_id(row["rule_id"], row["rule_version"], row["event_id"], microseconds(row["event_time"]))
+    at = microseconds(row["event_time"])
+    return alert_id(row["rule_id"], row["rule_version"], row["event_id"], at, row["group"])
 
 
 def _canonical(measures: Mapping[str, Any]) -> str:

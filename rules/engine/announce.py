@@ -10,10 +10,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rules.alert_ids import alert_id
 from rules.engine.evaluation import Evaluated
 from rules.engine.ledger import LEDGER_SCHEMA, NOTHING_SAID, Ledger, Subject
 from rules.engine.plan import GroupPlan
-from rules.engine.records import ALERT_SCHEMA, Described, alert_id
+from rules.engine.records import ALERT_SCHEMA, Described
 from rules.engine.store import EventStore
 from rules.engine.strings import Int64Array
 
@@ -128,8 +129,10 @@ def alerts_table(store: EventStore, said: Said) -> pa.Table:
     """The announcements as alert records (ALERT_SCHEMA)."""
     if not len(said.rows):
         return _NO_ALERTS
-    about = ("rule_id", "rule_version", "event_id")
-    named = zip(*(said.table.column(name).to_pylist() for name in about), store.times[said.rows].tolist(), strict=True)
+    rules, versions, events, groups = (
+        said.table.column(name).to_pylist() for name in ("rule_id", "rule_version", "event_id", "group")
+    )
+    named = zip(rules, versions, events, store.times[said.rows].tolist(), groups, strict=True)
     columns = {
         **dict(zip(said.table.column_names, said.table.columns, strict=True)),
         "alert_id": pa.array([alert_id(*alert) for alert in named], pa.string()),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rules.alert_ids import alert_id
+from rules.alert_ids import group_text
 from rules.engine.measures import Values
 from rules.engine.plan import CompiledRule
 from rules.engine.store import EventStore, logical
@@ -16,7 +17,7 @@ from rules.engine.strings import Int64Array
 from rules.model import PLACEHOLDER
 from rules.types import FieldType, Kind
 
-__all__ = ["ALERT_SCHEMA", "Described", "alert_id", "json_objects", "jsonable"]
+__all__ = ["ALERT_SCHEMA", "Described", "json_objects", "jsonable"]
 
 ALERT_SCHEMA = pa.schema(
     [
@@ -74,6 +75,9 @@ class Described:
         }
         self.measures = json_objects(self._measures, len(rows))
         self.group = json_objects({name: self._field(name) for name in compiled.rule.group_by}, len(rows))
+        if any(store.stream.fields[name].kind is Kind.DOUBLE for name in compiled.rule.group_by):
+            # a double has several spellings, an alert's id has one
+            self.group = pl.Series([group_text(json.loads(text)) for text in self.group], dtype=pl.String)
         self.event_id = pl.Series(store.array(store.stream.event_id, rows), dtype=pl.String)
 
     def _field(self, name: str) -> pa.Array:

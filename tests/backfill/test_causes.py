@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from backfill.causes import CONFLICTS, Cause, Witness
 from backfill.histories import Published
 from backfill.scope import GroupBy
-from rules.engine.records import alert_id
+from rules.alert_ids import alert_id
 from rules.engine.store import ARRIVAL, LATE
 from rules.model import parse_rule
 from rules.streams import Stream, load_streams
@@ -79,7 +79,7 @@ def cause(events: list[dict[str, Any]], about: int, said: int | None, true: int 
         known["published"] = {("burst", 1): known["published"]}
     of_event = next(e for e in events if e["transaction_id"] == f"t{about}")
     row = {
-        "alert_id": alert_id("burst", 1, f"t{about}", microseconds(of_event["event_time"])),
+        "alert_id": alert_id("burst", 1, f"t{about}", microseconds(of_event["event_time"]), '{"customer_id":"ann"}'),
         "rule_id": "burst", "rule_version": 1,
         "group": '{"customer_id":"ann"}', "event_id": f"t{about}", "event_time": of_event["event_time"],
         "outcome": "missed" if said is None else "retracted" if true is None else "revised",

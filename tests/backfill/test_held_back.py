@@ -11,7 +11,7 @@ from lake.reading import scan
 from lake.tables import RECONCILIATION, RUNS, VIOLATIONS
 from nightjar.backfill_requests import request_of
 from nightjar.kafka_clients import producer
-from rules.alert_ids import alert_id
+from rules.alert_ids import alert_id, group_text
 from rules.timestamps import iso_text, microseconds
 from tests.backfill.conftest import DAY, FirstNight, Night
 from tests.backfill.test_run import expected, standing
@@ -24,11 +24,12 @@ def forged(night: Night) -> str:
     true = set(night.alerts().filter(pl.col("rule_id") == "busy")["event_id"])
     events = night.history.streams["transactions"].events.to_pylist()
     event = next(event for event in events if event["transaction_id"] not in true)
-    alert = alert_id("busy", 1, event["transaction_id"], microseconds(event["event_time"]))
+    group = {"customer_id": event["customer_id"]}
+    alert = alert_id("busy", 1, event["transaction_id"], microseconds(event["event_time"]), group_text(group))
     record = {
         "alert_id": alert, "revision": 1, "kind": "alert", "rule_id": "busy",
         "rule_version": 1, "rule_state": "active", "stream": "transactions",
-        "group": {"customer_id": event["customer_id"]}, "event_id": event["transaction_id"],
+        "group": group, "event_id": event["transaction_id"],
         "event_time": iso_text(microseconds(event["event_time"])), "measures": {"n": 9, "spent": "900.00"},
         "severity": "medium", "text": "", "muted": False, "source": "stream", "emitted_at": iso_text(0),
     }  # fmt: skip

@@ -39,7 +39,9 @@ def corrections(count: int, **changed: Any) -> pl.DataFrame:
         "stream": "transactions", "event_time": NOON, "rule_state": "active", "group": '{"customer_id":"ann"}',
         "measures": '{"n":3}', "severity": "high", "text": "", **changed,
     }  # fmt: skip
-    of = [(alert_id("busy", 1, f"e{number}", microseconds(NOON)), f"e{number}") for number in range(count)]
+    of = [
+        (alert_id("busy", 1, f"e{number}", microseconds(NOON), row["group"]), f"e{number}") for number in range(count)
+    ]
     return pl.DataFrame([{"alert_id": alert, "event_id": event, **row} for alert, event in of])
 
 

@@ -12,7 +12,7 @@ from expectations.findings import Checked, Finding, GateError, refuse
 from expectations.offsets import frame
 from expectations.rechecked import rechecked
 from expectations.topic import Gap
-from rules.engine.records import alert_id
+from rules.alert_ids import alert_id
 from rules.timestamps import microseconds
 from tests.expectations.frames import DAY, EVENTS, NOON, RULES, STREAM, Frames, truth
 
@@ -119,18 +119,22 @@ def test_each_expectation_on_violations_can_break(frames: Frames) -> None:
     rows = truth().to_pylist()
 
     times = {row["event_id"]: microseconds(row["event_time"]) for row in rows}
-    times["nobody"] = times[rows[1]["event_id"]]
+    groups = {row["event_id"]: row["group"] for row in rows}
+    times["nobody"], groups["nobody"] = times[rows[1]["event_id"]], rows[1]["group"]
 
-    def id_of(event: str, version: int = 1) -> str:
-        return alert_id("spent", version, event, times[event])
+    def id_of(event: str, version: int = 1, group: str | None = None) -> str:
+        return alert_id("spent", version, event, times[event], group or groups[event])
+
+    def grouped(row: int, group: str) -> dict[str, str]:
+        return {"group": group, "alert_id": id_of(rows[row]["event_id"], group=group)}
 
     spoiled: dict[int, dict[str, Any]] = {
         0: {"alert_id": "0" * 32},
         1: {"event_id": "nobody", "alert_id": id_of("nobody")},
-        2: {"group": '{"customer_id":"nobody"}'},
+        2: grouped(2, '{"customer_id":"nobody"}'),
         3: {"rule_version": 2, "alert_id": id_of(rows[3]["event_id"], 2)},
         4: {"measures": '{"spent":"25.00"}'},
-        5: {"group": '{"customer_id"'},
+        5: grouped(5, '{"customer_id"'),
         6: {"measures": "25.01"},
         7: rows[8],
         9: {"stream": "unheard-of"},

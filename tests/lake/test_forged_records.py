@@ -11,8 +11,9 @@ from rules.alert_ids import alert_id
 
 NEW_YEAR = 1_767_225_600_000_000  # 2026, µs
 ALERT: dict[str, Any] = {
-    "alert_id": alert_id("burst", 1, "t1", NEW_YEAR), "revision": 1, "kind": "alert", "rule_id": "burst",
-    "rule_version": 1, "rule_state": "active", "stream": "transactions", "group": {"customer_id": "ann"},
+    "alert_id": alert_id("burst", 1, "t1", NEW_YEAR, '{"customer_id":"ann"}'), "revision": 1, "kind": "alert",
+    "rule_id": "burst", "rule_version": 1, "rule_state": "active", "stream": "transactions",
+    "group": {"customer_id": "ann"},
     "event_id": "t1",
     "event_time": "2026-01-01T00:00:00Z", "measures": {"n": 3, "usual": 1.5, "least": "2.00", "first": None},
     "severity": "high", "text": "x", "muted": False, "source": "stream", "emitted_at": "2026-01-01T00:00:01Z",
@@ -45,6 +46,7 @@ def test_what_we_write_is_read(table: Table, record: dict[str, Any]) -> None:
         {"kind": "alarm"}, {"kind": None}, {"source": "me"}, {"source": None},
         {"event_time": None}, {"event_time": "yesterday"}, {"text": None}, {"severity": 3}, {"stream": None},
         {"alert_id": "f" * 32}, {"event_id": "t2"}, {"rule_id": "other"}, {"rule_version": 2},
+        {"group": {"customer_id": "bob"}},
     ],
     ids=str,
 )  # fmt: skip

@@ -22,7 +22,7 @@ from nightjar import cli
 from nightjar.kafka_clients import producer
 from nightjar.reading import Reader
 from nightjar.settings import Settings
-from rules.alert_ids import alert_id
+from rules.alert_ids import alert_id, group_text
 from rules.errors import printable
 from rules.streams import load_streams
 from rules.timestamps import microseconds
@@ -47,9 +47,10 @@ EVENT = {
     "amount": "5.00",
 }  # fmt: skip
 TEN = datetime(2026, 1, 5, 10, tzinfo=UTC)
+GROUP = {"customer_id": HOSTILE}
 ALERT = {
-    "alert_id": alert_id("burst", 1, "t1", microseconds(TEN)), "revision": 1, "kind": "alert", "rule_id": "burst",
-    "rule_version": 1, "rule_state": "active", "stream": "transactions", "group": {"customer_id": HOSTILE},
+    "alert_id": alert_id("burst", 1, "t1", microseconds(TEN), group_text(GROUP)), "revision": 1, "kind": "alert",
+    "rule_id": "burst", "rule_version": 1, "rule_state": "active", "stream": "transactions", "group": GROUP,
     "event_id": "t1", "event_time": "2026-01-05T10:00:00Z", "measures": {"n": 1, "last": HOSTILE}, "severity": "high",
     "text": HOSTILE, "muted": False, "source": "stream", "emitted_at": "2026-01-05T10:00:01Z",
 }  # fmt: skip

@@ -46,7 +46,7 @@ class Installation:
     @property
     def alert(self) -> str:
         """The id of the alert that it corrects."""
-        return alert_id("many", 1, f"{self.name}00", microseconds(AT))
+        return alert_id("many", 1, f"{self.name}00", microseconds(AT), "{}")
 
     def correction(self) -> pl.DataFrame:
         """One of its own."""

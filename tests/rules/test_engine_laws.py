@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import OVERFLOW, evaluations, violations
 
+from rules.alert_ids import alert_id
 from rules.engine import Engine, engine
-from rules.engine.records import Described, alert_id
+from rules.engine.records import Described
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -91,11 +92,9 @@ def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
             deltas.append(advance.delta)
         alerts.append(advance.alerts)
         late += advance.late.column("id").to_pylist()
-    times = {event["id"]: event["at"] for event in reversed(events)}
-    by_id = {alert_id(*key, times[key[2]]): key for key in evaluations(SETTING, versions, events)}
     got = {}
-    for identifier, record in final(records(alerts)).items():
-        key = by_id[identifier]
+    for record in final(records(alerts)).values():
+        key = record["rule_id"], record["rule_version"], record["event_id"]
         version = next(v for v in versions if (v.rule_id, v.version) == key[:2])
         got[key] = plain(version.measures, STREAM, json.loads(record["measures"]))
     assert [*differing("stream", got, violations(SETTING, versions, events))] == []
@@ -123,8 +122,10 @@ def test_where_nothing_is_late_the_stream_ends_at_the_truth(rule_set: Any, event
         described = Described(truth.store, result.compiled, result.values, rows, result.violated)
         version = result.compiled.version
         times = truth.store.times[rows].tolist()
-        for *event, measures, text in zip(described.event_id, times, described.measures, described.text(), strict=True):
-            expected[alert_id(version.rule.id, version.version, *event)] = (measures, text)
+        said = zip(described.measures, described.text(), strict=True)
+        named = zip(described.event_id, times, described.group, strict=True)
+        for event, words in zip(named, said, strict=True):
+            expected[alert_id(version.rule.id, version.version, *event)] = words
     assert {key: (r["measures"], r["text"]) for key, r in final(records(alerts)).items()} == expected
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rules.alert_ids import alert_id
 from rules.engine import Delta, Engine, engine
-from rules.engine.records import alert_id
 from rules.model import parse_rule
 from rules.streams import streams_from_mapping
 from rules.timestamps import microseconds
@@ -152,7 +152,8 @@ def test_a_takeover_changes_nothing(seed: int) -> None:
         for record in expected.alerts.to_pylist():
             time = microseconds(record["event_time"])
             assert time >= settled
-            assert record["alert_id"] == alert_id(record["rule_id"], record["rule_version"], record["event_id"], time)
+            named = record["rule_id"], record["rule_version"], record["event_id"], time, record["group"]
+            assert record["alert_id"] == alert_id(*named)
             assert (record["alert_id"], record["revision"]) not in said
             if record["revision"] > 1:
                 before = said[record["alert_id"], record["revision"] - 1]
