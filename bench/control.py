@@ -18,7 +18,7 @@ from nightjar.settings import load_settings
 from rules.streams import load_streams
 from streaming.parse import column_of, parsed
 from streaming.session import open_session
-from streaming.source import kafka_records
+from streaming.source import event_records
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     session = open_session(config, "control")
     stream = streams["transactions"]
     event = column_of(stream)
-    events = parsed(kafka_records(session, config), [stream]).where(F.col(event).isNotNull())
+    events = parsed(event_records(session, config), [stream]).where(F.col(event).isNotNull())
     updates = (
         events.groupBy(F.col(f"{event}.customer_id").alias("customer_id"))
         .agg(

@@ -2,14 +2,15 @@
 
     python bench/end_to_end.py EVENTS.parquet --days 7 [--late 0.01 --disorder 0.03 --duplicates 0.005
         --malformed 0.001 --seed S] [--rules 20] [--kills K] [--rule-changes R] [--window-hours H] [--rate 8000]
-        [--batch 5000] [--keep FOLDER]
+        [--batch 5000] [--uneven MINUTES] [--keep FOLDER]
     python bench/end_to_end.py --generated 200000 ...
 
 EVENTS is a Parquet file of card payments (see agree.py). They are replayed with their own times and every flaw into a
-real Kafka; the job reads them as a process of its own, is killed K times with all it has started, and rules are changed
-R times on the way. Then the command `nightjar backfill` passes the nights in one session. What must come of it: every
-record is accounted for and in the lake once, every difference between stream and truth has a cause, and what a consumer
-is left with after the corrections equals the truth, which is computed apart. A line of JSON a fact; exit 0: all holds.
+real Kafka, on request some partitions behind the others; the job reads them as a process of its own, is killed K times
+with all it has started, and rules are changed R times on the way. Then the command `nightjar backfill` passes the
+nights in one session. What must come of it: every record is accounted for and in the lake once, every difference
+between stream and truth has a cause, and what a consumer is left with after the corrections equals the truth, which is
+computed apart. A line of JSON a fact; exit 0: all holds.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,7 @@ from nightjar.job_watch import JobState, await_consumed, await_running
 from nightjar.local_kafka import LocalKafka
 from nightjar.reading import Reader
 from nightjar.replay import ReplayOptions, send
+from nightjar.replay.sending import partition_of
 from nightjar.settings import Settings
 from nightjar.stages import terminated_as_interrupt
 from rules.publication import Answer
@@ -100,7 +103,24 @@ def play(
             publish(settings, [change_of(number - 1, rules, begin + _HOUR)], begin)
         part = history.part(begin, end)[STREAM]
         if part.num_rows:
-            send(settings, stream, [part], speed=speed, shifted=False)
+            send_unevenly(settings, stream, part, speed, options.uneven * 60 / speed)
+
+
+def send_unevenly(settings: Settings, stream: Stream, part: pa.Table, speed: float, behind: float) -> None:
+    """Send each partition's records in the order of arrival, those of every other one so many seconds later."""
+
+    def replay(records: pa.Table, wait: float) -> None:
+        time.sleep(wait)
+        if records.num_rows:
+            send(settings, stream, [records], speed=speed, shifted=False)
+
+    keys = pc.unique(part["key"]).to_pylist()
+    lagging = pa.array([key for key in keys if behind and partition_of(key, settings.partitions) % 2], pa.string())
+    lags = pc.is_in(part["key"], value_set=lagging)
+    with ThreadPoolExecutor(2) as pool:
+        sent = [pool.submit(replay, part.filter(of), wait) for of, wait in ((pc.invert(lags), 0.0), (lags, behind))]
+        for each in sent:
+            each.result()
 
 
 def publish(settings: Settings, messages: list[dict[str, Any]], arrival: int) -> None:
@@ -244,6 +264,9 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=1)
     parser.add_argument("--rule-changes", type=int, default=1)
     parser.add_argument("--window-hours", type=float, help="the widest window; without it a sixth of the days")
+    parser.add_argument(
+        "--uneven", type=float, default=0, help="minutes of arrival by which every other partition is read behind"
+    )
     parser.add_argument("--rate", type=float, default=8000, help="records sent a second")
     # a backlog is then many batches, between any of which a kill may fall
     parser.add_argument("--batch", type=int, default=5_000, help="the most records of a micro-batch")

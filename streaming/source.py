@@ -53,14 +53,19 @@ def kafka_records(session: SparkSession, config: JobConfig, begins: str = "earli
     back by the limit on a batch, however far behind the job is.
     """
     begins_of = [begins] * 2 if begins == "earliest" else _begins(config, json.loads(begins))
-    events = _source(session, config, event_topics(config), begins_of[0])
-    events = events.option("maxOffsetsPerTrigger", str(config.max_offsets_per_trigger))
+    events = event_records(session, config, begins_of[0])
     # Clocks are of no use after a while, and may have been deleted; the driver sees to it that no answer has been.
     control = _source(session, config, control_topics(config), begins_of[1]).option("failOnDataLoss", "false")
-    read = parsed(events.load(), config.streams.values())
+    read = parsed(events, config.streams.values())
     value = F.coalesce("value", F.lit(b"")).alias("raw")
     own = control.load().select("topic", "partition", "offset", "timestamp", value)
     return read.unionByName(own, allowMissingColumns=True)
+
+
+def event_records(session: SparkSession, config: JobConfig, begins: str = "earliest") -> DataFrame:
+    """The records of the event topics as Kafka has them, so many to a batch as the settings allow."""
+    source = _source(session, config, event_topics(config), begins)
+    return source.option("maxOffsetsPerTrigger", str(config.max_offsets_per_trigger)).load()
 
 
 def _source(session: SparkSession, config: JobConfig, topics: list[str], begins: str) -> DataStreamReader:

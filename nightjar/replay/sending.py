@@ -140,6 +140,12 @@ def _portions(due: NDArray[np.int64], clock: _Clock) -> Iterator[tuple[int, int]
             time.sleep(_TICK)
 
 
+def partition_of(key: str, partitions: int) -> int:
+    """The partition of so many that Kafka's own partitioner chooses for a key."""
+    chosen: int = (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
+    return chosen
+
+
 class Sender:
     """Hands records to the producer with the partition Kafka's own partitioner would choose, and notices failures."""
 
@@ -184,6 +190,5 @@ class Sender:
         """Hashing a key in Python costs more than sending its record: once is enough."""
         found = self._partition_of.get(key)
         if found is None:
-            found = self._partitions[(murmur2(key.encode()) & 0x7FFFFFFF) % len(self._partitions)]
-            self._partition_of[key] = found
+            found = self._partition_of[key] = self._partitions[partition_of(key, len(self._partitions))]
         return found
