@@ -23,10 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, which has a backfill.py too
 
 from figures import say
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from pyspark.sql import SparkSession
-from random_runs import Run, runs
-from runs_on_job import PARTITIONS, SHARED, RunsOnJob
+from runs_on_job import RunsOnJob, drawn, with_topics_of_its_own
 
 from lake import session as lake
 from nightjar.job_config import job_config
@@ -35,23 +33,6 @@ from nightjar.local_kafka import LocalKafka
 from nightjar.settings import Settings, load_settings
 from rules.streams import load_streams
 from streaming import session as streaming
-
-
-def drawn(number: int, count: int) -> list[Run]:
-    """So many runs of a seed."""
-    found: list[Run] = []
-
-    @seed(number)
-    @settings(
-        max_examples=count, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=[*HealthCheck]
-    )
-    @given(runs(SHARED))
-    def draw(run: Run) -> None:
-        if run.events:
-            found.append(run)
-
-    draw()
-    return found
 
 
 def session_of(own: Settings) -> SparkSession:
@@ -81,15 +62,8 @@ def main() -> None:
             for number, done in enumerate(range(0, options.runs, options.at_once)):
                 began, mark = time.monotonic(), uuid.uuid4().hex[:8]
                 several = drawn(options.seed * 1000 + number, min(options.at_once, options.runs - done))
-                named = {
-                    name: f"{mark}-{value}"
-                    for name, value in broker.settings.model_dump().items()
-                    if name.endswith("_topic")
-                }
-                small = {"arrival": "producer", "partitions": PARTITIONS, "buckets": 2, "warm_up_batches": 0}
-                update = {**named, **small, "data_dir": Path(folder) / mark}
-                ours = broker.settings.model_copy(update=update)
-                judged = RunsOnJob(session, ours, f"{mark}-things", several, options.seed * 1000 + number, say)
+                ours = with_topics_of_its_own(broker.settings, mark, Path(folder))
+                judged = RunsOnJob(session, ours, f"{mark}-things", several, options.seed * 1000 + number, say=say)
                 for line in judged.complaints:
                     print(json.dumps({"complaint": line}), flush=True)
                 complaints += len(judged.complaints)

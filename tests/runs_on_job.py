@@ -17,14 +17,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from agreement import Key, Measured, differing, final, plain
 from histories import SECOND, declared, setting
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from random_cases import event_json
-from random_runs import Answer, Answers, Published, Restart, Run
+from random_runs import Answer, Answers, Published, Restart, Run, runs
 from reference import Event, Version, violations
 
 from backfill.config import Request
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
 
 OWNER = "of_run"
 PARTITIONS = 4
-_PHASES = 10
 # What the runs that are played together are drawn for.
 SHARED = declared(
     ("who", "place", "amount", "number", "ratio", "fraction", "flag"),
@@ -75,6 +76,7 @@ class RunsOnJob:
     topic: str
     runs: list[Run]
     seed: int
+    phases: int = 10
     say: Callable[[str], None] = lambda _: None
     complaints: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -96,7 +98,9 @@ class RunsOnJob:
         messages = sorted((m for of in self._marked for m in of.messages), key=lambda message: message.arrival)
         events = sorted((e for of in self._marked for e in of.events), key=lambda event: event["arrival"])
         arrivals = sorted({message.arrival for message in messages} | {event["arrival"] for event in events})
-        edges = [arrivals[len(arrivals) * number // _PHASES] for number in range(1, _PHASES)] + [arrivals[-1] + 1]
+        edges = [arrivals[len(arrivals) * number // self.phases] for number in range(1, self.phases)] + [
+            arrivals[-1] + 1
+        ]
         waiting: list[list[Event]] = [[] for _ in range(PARTITIONS)]
         restart, begin, rng = Restart(5 * SECOND, 10 * SECOND, elsewhere=False), 0, self._rng
         with producer(self.settings) as self._producer:
@@ -115,7 +119,7 @@ class RunsOnJob:
                 if rules_first:
                     self._publish(of_phase)
                 for partition, unsent in enumerate(waiting):
-                    if number + 1 == _PHASES or rng.random() < 0.7:
+                    if number + 1 == self.phases or rng.random() < 0.7:
                         self._send(partition, unsent)
                         unsent.clear()
                 if not rules_first:
@@ -125,9 +129,9 @@ class RunsOnJob:
                 job.await_answered(self._published)
                 self._expected += [self._answers.take(message, restart) for message in self._unanswered]
                 self._unanswered.clear()
-                if number + 1 == _PHASES or rng.random() < 0.5:
+                if number + 1 == self.phases or rng.random() < 0.5:
                     job.await_consumed(self._ends)
-                self.say(f"phase {number + 1} of {_PHASES}, {restart}{', after it was down' if down else ''}")
+                self.say(f"phase {number + 1} of {self.phases}, {restart}{', after it was down' if down else ''}")
             job.await_told()
             job.__exit__()
         self._last = replace(self._stream, allowed_lateness=restart.allowed_lateness)
@@ -171,9 +175,9 @@ class RunsOnJob:
         with Reader(self.settings, self.settings.rule_status_topic) as reader:
             told = [json.loads(record.value) for record in reader.all()]
         answers = [_answer(record) for record in told if "message" in record]
-        for given, expected in zip(answers, self._expected, strict=True):
-            if given != expected:
-                yield f"answer {given}, expected {expected}"
+        for answer, expected in zip(answers, self._expected, strict=True):
+            if answer != expected:
+                yield f"answer {answer}, expected {expected}"
         said: dict[tuple[str, int], dict[str, Any]] = {}
         with Reader(self.settings, self.settings.alerts_topic) as reader:
             for record in reader.all():
@@ -222,6 +226,30 @@ class RunsOnJob:
             got[*subject, record["event_id"]] = plain(measures[subject], self._stream, record["measures"])
         self.counts["violations"] += len(truth)
         yield from differing(of.mark, got, truth)
+
+
+def drawn(number: int, count: int) -> list[Run]:
+    """So many runs of SHARED, the same for the same number, but for those without events."""
+    found: list[Run] = []
+
+    @seed(number)
+    @settings(
+        max_examples=count, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=[*HealthCheck]
+    )
+    @given(runs(SHARED))
+    def draw(run: Run) -> None:
+        if run.events:
+            found.append(run)
+
+    draw()
+    return found
+
+
+def with_topics_of_its_own(settings: Settings, mark: str, folder: Path) -> Settings:
+    """Settings for RunsOnJob: topics that begin with the mark, and everything else in the folder."""
+    named = {name: f"{mark}-{value}" for name, value in settings.model_dump().items() if name.endswith("_topic")}
+    small = {"arrival": "producer", "partitions": PARTITIONS, "buckets": 2, "warm_up_batches": 0}
+    return settings.model_copy(update={**named, **small, "data_dir": folder / mark})
 
 
 def _marked(run: Run, mark: str) -> _Marked:
