@@ -35,7 +35,7 @@ from victims import NIGHTLY, Job, Kind, Nightly, drawn_kinds
 
 from lake.reading import scan
 from lake.tables import ALERTS, CORRECTIONS, LATE_EVENTS, QUARANTINE, RULE_STATUS, RULES, events_table
-from nightjar import published, topics
+from nightjar import kafka_clients, published, topics
 from nightjar.demo.ground import own_settings
 from nightjar.demo.history import History, plan_history
 from nightjar.demo.run import RULES as SHIPPED
@@ -219,6 +219,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=4_000, help="payments a day, beside half as many logins")
     parser.add_argument("--each", type=int, default=10, help="kills a day")
     options = parser.parse_args()
+    kafka_clients.CONNECT_TIMEOUT_MS = 120_000  # the replay outlives a broker that was killed on a busy machine
     rng = np.random.default_rng(options.seed)
     kinds = drawn_kinds(options.kills, rng)
     days = -(-options.kills // options.each)
