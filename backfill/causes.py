@@ -118,8 +118,11 @@ class Witness:
         events = self._windows.rows(window)
         is_own = (pl.col(self._stream.event_id) == row["event_id"]) & (pl.col("at") == row["at"])
         reported = pl.col(LATE).any().over(self._stream.event_id, "at")
-        for read in (events, events.filter(pl.col(LATE) | ~reported)):
-            for arrival, partition in read.filter(is_own).select("arrival", "partition").iter_rows():
+        first = events.filter(pl.col(LATE) | ~reported)
+        for read in (events, first) if first.height < events.height else (events,):
+            for arrival, partition in (
+                read.filter(is_own).select("arrival", "partition").unique(maintain_order=True).iter_rows()
+            ):
                 this = (pl.col("arrival") == arrival) & (pl.col("partition") == partition)
                 as_read = read.filter(~is_own | this)
                 if self._is_said(row, as_read, arrival, partition, anew=as_read.height < events.height):

@@ -142,7 +142,8 @@ def _published_since(config: BackfillConfig, archived: Mapping[int, int]) -> dic
 
 def _corrections(values: Sequence[bytes | None]) -> tuple[dict[tuple[str, int], Mapping[str, Any]], int]:
     """The corrections among records of the topic, by alert id and revision, and how many are no alerts."""
-    alerts = [value for value in values if JsonReader(ALERTS).reads(value)]
+    reader = JsonReader(ALERTS)
+    alerts = [value for value in values if reader.reads(value)]
     records = [json.loads(value or b"") for value in alerts]
     found = {(each["alert_id"], each["revision"]): each for each in records if each["source"] == "backfill"}
     return found, len(values) - len(alerts)

@@ -266,6 +266,8 @@ class EventStore:
     def array(self, name: str, rows: Int64Array) -> pa.Array:
         """The field's values of the rows, in the declared type."""
         kind, column = self.stream.fields[name], self.columns[name]
+        if name == self.stream.event_id:
+            return self.ids.strings(rows)
         if kind.kind is Kind.STRING:
             return self.strings(name, column.values[rows])  # type: ignore[arg-type]
         return logical(column.values[rows], column.valid[rows], kind)
