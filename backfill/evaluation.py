@@ -26,7 +26,6 @@ from backfill.staging import EVALUATED, EXCHANGED, Notes, groups_folder, repeate
 from backfill.survey import REPEATS, survey
 from lake.events import as_declared
 from lake.exchange import exchange
-from lake.records import rewritten
 from rules.engine.store import ARRIVAL, MICROSECONDS
 from rules.streams import Stream
 from rules.truth import VIOLATION_SCHEMA, Truth
@@ -127,10 +126,6 @@ def evaluated(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Ta
     ids = declared.column(stream.event_id)
     targets = ids if pc.all(events.column(TARGET)).as_py() else ids.filter(events.column(TARGET))
     found = truth.violations(None if targets is ids else targets.combine_chunks())
-    groups = found.column("group").combine_chunks().dictionary_encode()
-    texts = pa.array([rewritten(text) for text in groups.dictionary.to_pylist()], pa.string())
-    place = found.schema.get_field_index("group")
-    found = found.set_column(place, "group", texts.take(groups.indices))
     found = found.append_column("failed", pa.nulls(found.num_rows, pa.string()))
     wanted = set(targets.to_pylist()) if truth.failures else set()
     failures = [

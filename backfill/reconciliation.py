@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import polars as pl
 
-from lake.records import rewritten
+from rules.canonical import rewritten
 
 CONTENT = ["rule_state", "group", "measures", "severity", "text"]
 _MOST_REVISIONS = 1 << 32  # far from where the next one no longer fits its column

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from backfill.config import DAY, Request
 from backfill.histories import Published
-from lake.records import rewritten
-from rules.engine.records import json_objects, jsonable
+from rules.engine.records import described_groups, jsonable
 from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP
 from rules.types import FieldType, Kind
@@ -151,7 +150,7 @@ def group_texts(rows: pa.Table, stream: Stream, group_by: GroupBy) -> list[str]:
     """The group of each row, as the lake's alerts have it. rows: the group-by's fields."""
     kinds = {name: stream.fields[name] for name in group_by.fields}
     columns = {name: jsonable(_values(rows.column(name), kind).combine_chunks(), kind) for name, kind in kinds.items()}
-    return [rewritten(text) for text in json_objects(columns, rows.num_rows).to_list()]
+    return described_groups(columns, rows.num_rows).to_list()
 
 
 def _values(column: pa.ChunkedArray, kind: FieldType) -> pa.ChunkedArray:

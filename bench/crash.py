@@ -48,7 +48,8 @@ from nightjar.replay import Kind as Sent
 from nightjar.replay import send_together
 from nightjar.settings import Settings
 from nightjar.stages import terminated_as_interrupt
-from rules.alert_ids import alert_id, group_text
+from rules.alert_ids import alert_id
+from rules.canonical import canonical
 from rules.model import load_rules, rule_to_mapping
 from rules.streams import Stream, load_streams
 from rules.timestamps import from_microseconds, microseconds, parse_timestamp
@@ -123,7 +124,7 @@ class Site:
             found.refused("revisions that say two things", first.setdefault(key, record) != record)
             at = parse_timestamp(record["event_time"], zone_required=True) or 0
             about = record["rule_id"], int(record["rule_version"]), record["event_id"], at
-            named = alert_id(*about, group_text(record["group"]))
+            named = alert_id(*about, canonical(record["group"]))
             found.refused("alerts under another id", record["alert_id"] != named)
         found.refused("corrections said twice", sum(count > 1 for count in corrections.values()))
         return list(first.values())

@@ -17,21 +17,12 @@ import pyarrow as pa
 
 from lake.tables import ALERTS, COORDINATES, LATE_EVENTS, PROGRESS, RULE_STATUS, Table
 from rules.alert_ids import alert_id
+from rules.canonical import canonical
 from rules.publication import Answer
 from rules.timestamps import parse_timestamp
 
 # Columns whose name in the record is another, because the row's own coordinates have it.
 _RENAMED = {"record_partition": "partition", "record_offset": "offset", "record": "original"}
-
-
-def canonical(value: Any) -> str:
-    """One text for equal JSON values, whoever wrote them: doubles in Python's shortest form, no spaces."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def rewritten(text: str) -> str:
-    """JSON text as `canonical` would have written it."""
-    return canonical(json.loads(text))
 
 
 @dataclass(frozen=True)

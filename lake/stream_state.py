@@ -149,10 +149,7 @@ def announced(root: Path, stream: Stream, book: RuleBook, route: Route, since: i
     )
     mine = [row for row in last.to_dicts() if (row["rule_id"], row["rule_version"]) in versions]
     entries = [
-        row
-        | {"retracted": row["kind"] == "retraction"}
-        | {name: _rewritten(row[name]) for name in ("group", "measures")}
-        for row in mine
+        row | {"retracted": row["kind"] == "retraction"} | {"measures": _rewritten(row["measures"])} for row in mine
     ]
     table = pa.Table.from_pylist([{name: row[name] for name in LEDGER_SCHEMA.names} for row in entries], LEDGER_SCHEMA)
     if route.field == WHOLE_STREAM:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rules.alert_ids import group_text
+from rules.canonical import rewritten
 from rules.engine.measures import Values
 from rules.engine.plan import CompiledRule
 from rules.engine.store import EventStore, logical
 from rules.engine.strings import Int64Array
 from rules.model import PLACEHOLDER
 from rules.types import FieldType, Kind
-
-__all__ = ["ALERT_SCHEMA", "Described", "json_objects", "jsonable"]
 
 ALERT_SCHEMA = pa.schema(
     [
@@ -57,6 +54,14 @@ def json_objects(columns: Mapping[str, pa.Array], rows: int) -> pl.Series:
     return frame.select(pl.struct(pl.all()).struct.json_encode()).to_series()
 
 
+def described_groups(columns: Mapping[str, pa.Array], rows: int) -> pl.Series:
+    """The groups of some rows as `canonical` writes them, which an alert's id is made of. columns: as `jsonable`."""
+    texts = json_objects(columns, rows)
+    if any(pa.types.is_floating(column.type) for column in columns.values()):  # a double has several spellings
+        texts = pl.Series([rewritten(text) for text in texts], dtype=pl.String)
+    return texts
+
+
 class Described:
     """The text columns of one rule at some of the evaluated rows.
 
@@ -74,10 +79,7 @@ class Described:
             for name, found in values.items()
         }
         self.measures = json_objects(self._measures, len(rows))
-        self.group = json_objects({name: self._field(name) for name in compiled.rule.group_by}, len(rows))
-        if any(store.stream.fields[name].kind is Kind.DOUBLE for name in compiled.rule.group_by):
-            # a double has several spellings, an alert's id has one
-            self.group = pl.Series([group_text(json.loads(text)) for text in self.group], dtype=pl.String)
+        self.group = described_groups({name: self._field(name) for name in compiled.rule.group_by}, len(rows))
         self.event_id = pl.Series(store.array(store.stream.event_id, rows), dtype=pl.String)
 
     def _field(self, name: str) -> pa.Array:

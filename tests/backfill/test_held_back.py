@@ -11,7 +11,8 @@ from lake.reading import scan
 from lake.tables import RECONCILIATION, RUNS, VIOLATIONS
 from nightjar.backfill_requests import request_of
 from nightjar.kafka_clients import producer
-from rules.alert_ids import alert_id, group_text
+from rules.alert_ids import alert_id
+from rules.canonical import canonical
 from rules.timestamps import iso_text, microseconds
 from tests.backfill.conftest import DAY, FirstNight, Night
 from tests.backfill.test_run import expected, standing
@@ -25,7 +26,7 @@ def forged(night: Night) -> str:
     events = night.history.streams["transactions"].events.to_pylist()
     event = next(event for event in events if event["transaction_id"] not in true)
     group = {"customer_id": event["customer_id"]}
-    alert = alert_id("busy", 1, event["transaction_id"], microseconds(event["event_time"]), group_text(group))
+    alert = alert_id("busy", 1, event["transaction_id"], microseconds(event["event_time"]), canonical(group))
     record = {
         "alert_id": alert, "revision": 1, "kind": "alert", "rule_id": "busy",
         "rule_version": 1, "rule_state": "active", "stream": "transactions",

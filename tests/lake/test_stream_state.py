@@ -4,11 +4,21 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lake import stream_state
-from lake.tables import PROGRESS
+from lake.records import JsonReader
+from lake.stream_state import announced
+from lake.tables import ALERTS, PROGRESS
+from rules.engine import Engine
+from rules.engine.ledger import LEDGER_SCHEMA
+from rules.streams import streams_from_mapping
+from streaming.records import alert_lines
+from streaming.rulebook import Route, RuleBook
+from streaming.wire import PRIMARY, SENT_AT, events_schema
 from tests.backfill.payments import fill
+from tests.streaming.answers import answered
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 SOUND = json.dumps({"transactions": {"0": 5, "1": 7}})
@@ -38,3 +48,32 @@ def test_what_is_no_offsets_is_skipped(tmp_path: Path, name: str) -> None:
     assert read(tmp_path) == {}
     fill(tmp_path, PROGRESS, *rows)
     assert read(tmp_path) == {"transactions": {0: 5, 1: 7}}
+
+
+def test_what_was_announced_comes_back_word_for_word(tmp_path: Path) -> None:
+    """Also where a group has a double: its text is part of the alert's id, and a revision is what changes a text."""
+    fields = {"id": "string", "at": "timestamp", "who": "string", "ratio": "double"}
+    declared = {"event_id": "id", "event_time": "at", "entities": ["who"], "fields": fields}
+    streams = streams_from_mapping({"things": declared}, "here")
+    rule = {
+        "id": "any", "stream": "things", "group_by": ["who", "ratio"], "when": "TRUE",
+        "measures": {"usual": {"avg": "ratio", "over": "1h"}}, "effective": "2024-01-01T00:00:00Z",
+    }  # fmt: skip
+    book = RuleBook(streams)
+    for answer in answered(streams, rule):
+        book.receive(answer)
+    events = pa.Table.from_pylist(
+        [
+            {"id": f"t{ratio}", "at": NOON, "who": "ann", "ratio": ratio, "arrival_time": NOON, "partition": 0,
+             "offset": 0, SENT_AT: None, PRIMARY: True}
+            for ratio in (1e16, 0.1, -0.0, 1e-7, 5e-324)
+        ],
+        events_schema(streams["things"]),
+    )  # fmt: skip
+    advance = Engine(streams["things"], book.ruleset).advance(events)
+    lines = [line for joined in alert_lines(advance.alerts, events, "id", 0) for line in joined.split("\n")]
+    read = [JsonReader(ALERTS).row(line.split("\t", 2)[2].encode()) for line in lines]
+    instants = dict.fromkeys(("event_time", "emitted_at", "arrival_time"), NOON)
+    fill(tmp_path, ALERTS, *(row | instants | {"arrival_date": NOON.date()} for row in read))
+    found = announced(tmp_path, streams["things"], book, Route("things", "who"), 0).select(LEDGER_SCHEMA.names)
+    assert found.sort_by("event_id").to_pylist() == advance.delta.announcements.sort_by("event_id").to_pylist()

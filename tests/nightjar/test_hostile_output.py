@@ -22,7 +22,8 @@ from nightjar import cli
 from nightjar.kafka_clients import producer
 from nightjar.reading import Reader
 from nightjar.settings import Settings
-from rules.alert_ids import alert_id, group_text
+from rules.alert_ids import alert_id
+from rules.canonical import canonical
 from rules.errors import printable
 from rules.streams import load_streams
 from rules.timestamps import microseconds
@@ -49,7 +50,7 @@ EVENT = {
 TEN = datetime(2026, 1, 5, 10, tzinfo=UTC)
 GROUP = {"customer_id": HOSTILE}
 ALERT = {
-    "alert_id": alert_id("burst", 1, "t1", microseconds(TEN), group_text(GROUP)), "revision": 1, "kind": "alert",
+    "alert_id": alert_id("burst", 1, "t1", microseconds(TEN), canonical(GROUP)), "revision": 1, "kind": "alert",
     "rule_id": "burst", "rule_version": 1, "rule_state": "active", "stream": "transactions", "group": GROUP,
     "event_id": "t1", "event_time": "2026-01-05T10:00:00Z", "measures": {"n": 1, "last": HOSTILE}, "severity": "high",
     "text": HOSTILE, "muted": False, "source": "stream", "emitted_at": "2026-01-05T10:00:01Z",
