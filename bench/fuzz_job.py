@@ -89,6 +89,13 @@ class Memory:
             done.set()
             watcher.join()
 
+    def held(self, findings: Findings) -> dict[str, Any]:
+        """What there is to say; a finding for each kind that held more than it may."""
+        for kind, most in self.most.items():
+            if most > LIMITS[kind]:
+                findings.add(f"memory of {kind}", f"{most} MB, more than {LIMITS[kind]}")
+        return {"name": "resident memory of the job, MB", **self.most, "limits": LIMITS}
+
     def _look(self, job: psutil.Process) -> None:
         for process in [job, *job.children(recursive=True)]:
             try:
@@ -110,6 +117,17 @@ class Expected:
     duplicates: int = 0
 
 
+def environment_of(settings: Settings) -> dict[str, str]:
+    """What makes our commands use this broker, and arrivals that are the producer's."""
+    return {
+        f"{PREFIX}{name}": str(value)
+        for name, value in {
+            "BOOTSTRAP_SERVERS": settings.bootstrap, "DATA_DIR": settings.data_dir, "ARRIVAL": "producer",
+            "ACTIVATION_DELAY": "0s", "DRIVER_MEMORY": _HEAP, "WARM_UP_BATCHES": 0, "SPARK_MASTER": "local[2]",
+        }.items()
+    }  # fmt: skip
+
+
 def on_the_job(records: int, seed: int, folder: Path, findings: Findings) -> Iterator[dict[str, Any]]:
     """Run it all; what was found of memory, records and the lake."""
     began = time.monotonic()
@@ -119,13 +137,7 @@ def on_the_job(records: int, seed: int, folder: Path, findings: Findings) -> Ite
         settings = broker.settings.model_copy(update={"data_dir": folder})
         topics.ensure(settings, load_streams().values())
         published.send(settings, RULES, _BEGIN - 1_000_000)
-        environment = {
-            f"{PREFIX}{name}": str(value)
-            for name, value in {
-                "BOOTSTRAP_SERVERS": settings.bootstrap, "DATA_DIR": folder, "ARRIVAL": "producer",
-                "ACTIVATION_DELAY": "0s", "DRIVER_MEMORY": _HEAP, "WARM_UP_BATCHES": 0, "SPARK_MASTER": "local[2]",
-            }.items()
-        }  # fmt: skip
+        environment = environment_of(settings)
         memory = Memory()
         with JobProcess(folder / "job.log", environment, folder) as job:
             await_running(settings, job)
@@ -138,10 +150,7 @@ def on_the_job(records: int, seed: int, folder: Path, findings: Findings) -> Ite
             answers = _answered(settings, findings)
             if job.stop() != 0:
                 findings.add("the job did not stop cleanly", job.tail())
-        for kind, most in memory.most.items():
-            if most > LIMITS[kind]:
-                findings.add(f"memory of {kind}", f"{most} MB, more than {LIMITS[kind]}")
-        yield {"name": "resident memory of the job, MB", **memory.most, "limits": LIMITS}
+        yield memory.held(findings)
         expected = {name: _expected(settings, stream) for name, stream in streams.items()}
         for name, stream in streams.items():
             yield _accounted(settings, stream, expected[name], state.counts(name), findings)

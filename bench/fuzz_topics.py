@@ -22,7 +22,7 @@ from typing import Any
 
 import polars as pl
 from figures import say
-from fuzz_job import LIMITS, RULES, Memory
+from fuzz_job import RULES, Memory, environment_of
 from fuzz_parse import Findings
 from hostile_records import HostileRecords
 
@@ -34,7 +34,7 @@ from nightjar.job_watch import JobState, await_consumed, await_running
 from nightjar.kafka_clients import producer
 from nightjar.local_kafka import LocalKafka
 from nightjar.reading import Reader
-from nightjar.settings import PREFIX, Settings, load_settings
+from nightjar.settings import Settings, load_settings
 from rules.streams import load_streams
 from rules.timestamps import iso_text, parse_timestamp
 
@@ -123,13 +123,7 @@ def on_the_topics(records: int, seed: int, folder: Path, findings: Findings) -> 
     memory = Memory()
     with LocalKafka(own) as broker:
         settings = broker.settings.model_copy(update={"data_dir": folder})
-        environment = {
-            f"{PREFIX}{name}": str(value)
-            for name, value in {
-                "BOOTSTRAP_SERVERS": settings.bootstrap, "DATA_DIR": folder, "ARRIVAL": "producer",
-                "ACTIVATION_DELAY": "0s", "DRIVER_MEMORY": "1g", "WARM_UP_BATCHES": 0, "SPARK_MASTER": "local[2]",
-            }.items()
-        }  # fmt: skip
+        environment = environment_of(settings)
         site = _Site(settings, folder, environment, findings, random.Random(seed))
         topics.ensure(settings, load_streams().values())
         published.send(settings, RULES, _BEGIN - _SECOND)
@@ -144,10 +138,7 @@ def on_the_topics(records: int, seed: int, folder: Path, findings: Findings) -> 
                 await_consumed(settings, ["transactions"], job, _SECONDS)
                 yield _watched(site)
             site.expect("the job's exit code", job.stop(), 0)
-        for kind, most in memory.most.items():
-            if most > LIMITS[kind]:
-                findings.add(f"memory of {kind}", f"{most} MB, more than {LIMITS[kind]}")
-        yield {"name": "resident memory of the job, MB", **memory.most, "limits": LIMITS}
+        yield memory.held(findings)
         yield _night(site)
         site.run("stream", "rebuild", "--json")
         with JobProcess(folder / "again.log", environment, folder) as job:

@@ -23,28 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, which has a backfill.py too
 
 from figures import say
-from pyspark.sql import SparkSession
 from runs_on_job import RunsOnJob, drawn, with_topics_of_its_own
+from sessions import session_of
 
-from lake import session as lake
-from nightjar.job_config import job_config
-from nightjar.lake_config import lake_config
 from nightjar.local_kafka import LocalKafka
-from nightjar.settings import Settings, load_settings
-from rules.streams import load_streams
-from streaming import session as streaming
-
-
-def session_of(own: Settings) -> SparkSession:
-    """A session with the settings of the job and of the lake."""
-    declared = load_streams()
-    every = lake.spark_settings(lake_config(own, declared)) | streaming.spark_settings(job_config(own, declared))
-    builder = SparkSession.builder.appName("runs").master("local[2]")
-    for name, value in every.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+from nightjar.settings import load_settings
 
 
 def main() -> None:
@@ -58,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nightjar-runs-") as folder:
         own = load_settings(data_dir=Path(folder) / "kafka", kafka_port=0, spark_master="local[2]", driver_memory="1g")
         with LocalKafka(own, short_lived=True) as broker:
-            session = session_of(broker.settings)
+            session = session_of(broker.settings, "runs")
             for number, done in enumerate(range(0, options.runs, options.at_once)):
                 began, mark = time.monotonic(), uuid.uuid4().hex[:8]
                 several = drawn(options.seed * 1000 + number, min(options.at_once, options.runs - done))

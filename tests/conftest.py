@@ -12,8 +12,6 @@ import hypothesis
 import pytest
 
 from nightjar import topics
-from nightjar.job_config import job_config
-from nightjar.lake_config import lake_config
 from nightjar.local_kafka import LocalKafka
 from nightjar.settings import Settings, load_settings
 from rules.streams import Stream, load_streams
@@ -57,22 +55,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     """A session with the settings of the job and of the lake, started when the first test asks for it."""
-    from pyspark.sql import SparkSession
-
-    from lake import session as lake
-    from streaming import session as streaming
+    from tests.sessions import session_of
 
     # As with the broker: most of what a short life would spend is the second compiler's.
     os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"  # 48m would fill up
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    settings, streams = load_settings(spark_master="local[2]", driver_memory="1g"), load_streams()
-    every = lake.spark_settings(lake_config(settings, streams))
-    every |= streaming.spark_settings(job_config(settings, streams))
-    builder = SparkSession.builder.appName("tests").master("local[2]")
-    for name, value in every.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session = session_of(load_settings(spark_master="local[2]", driver_memory="1g"), "tests")
     yield session
     session.stop()
 

@@ -8,7 +8,7 @@ ahead. `Answers` says in a few lines what the job must answer, once and for all,
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from reference import Event, Passed, Version
 from rules.durations import format_duration
 from rules.publication import CONTROLS
 from rules.streams import Stream, streams_from_mapping
-from rules.timestamps import iso_text
+from rules.timestamps import iso_text, parse_timestamp
 
 ELSEWHERE = "elsewhere"  # a stream that is declared from some restart on, if ever
 _FOREIGN = streams_from_mapping(
@@ -162,6 +162,13 @@ class Answer:
     rule_id: str
     version: int | None = None
     effective: int | None = None
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Answer:
+        """An answer of the job to a message."""
+        effective = record["effective"]
+        when = None if effective is None else parse_timestamp(effective, zone_required=True)
+        return cls(record["status"], record["rule_id"], record["rule_version"], when)
 
 
 @dataclass

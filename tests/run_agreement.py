@@ -19,7 +19,6 @@ from stream_host import Emitted, StreamHost, lake_table
 from nightjar.night import corrections_of
 from rules.engine import engine
 from rules.engine.store import LATE
-from rules.timestamps import parse_timestamp
 
 
 class RunAgreement:
@@ -44,7 +43,7 @@ class RunAgreement:
                 host.restart(step)
                 continue
             expected = [self._answers.take(message, self._restart) for message in step.messages]
-            answers = [_answer(answer) for answer in host.answer(step.messages)]
+            answers = [Answer.read(answer) for answer in host.answer(step.messages)]
             horizon = max(oracle.horizon for oracle in oracles)
             self._published = {v: (at, horizon) for v, at in self._answers.arrivals.items()} | self._published
             if answers != expected:
@@ -96,16 +95,6 @@ class RunAgreement:
                 continue
             got[*subject, record["event_id"]] = plain(measures[subject], stream, record["measures"])
         yield from differing("night", got, truth)
-
-
-def _answer(record: dict[str, Any]) -> Answer:
-    effective = record["effective"]
-    return Answer(
-        record["status"],
-        record["rule_id"],
-        record["rule_version"],
-        None if effective is None else parse_timestamp(effective, zone_required=True),
-    )
 
 
 def _failure(record: dict[str, Any]) -> tuple[str, int, str]:

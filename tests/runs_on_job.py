@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -27,7 +28,7 @@ from histories import SECOND, declared, setting
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from random_cases import event_json
 from random_runs import Answer, Answers, Published, Restart, Run, runs
-from reference import Event, Version, violations
+from reference import Event, violations
 
 from backfill.config import Request
 from backfill.publication import correction_record
@@ -39,7 +40,7 @@ from nightjar.cases.documents import json_text
 from nightjar.kafka_clients import producer
 from nightjar.reading import Reader
 from nightjar.settings import Settings
-from rules.timestamps import from_microseconds, parse_timestamp
+from rules.timestamps import from_microseconds
 from rules.types import STRING
 from tests.streaming.host import CaseRun
 
@@ -103,12 +104,14 @@ class RunsOnJob:
         ]
         waiting: list[list[Event]] = [[] for _ in range(PARTITIONS)]
         restart, begin, rng = Restart(5 * SECOND, 10 * SECOND, elsewhere=False), 0, self._rng
-        with producer(self.settings) as self._producer:
-            job = self._started(restart)
+        with producer(self.settings) as self._producer, ExitStack() as running:
+            job = running.enter_context(self._job(restart))
             for number, end in enumerate(edges):
                 down = number > 0 and rng.random() < 0.5
                 if down:
-                    job = self._stopped(job)
+                    if rng.random() < 0.5:
+                        job.crash()
+                    running.close()
                     restart = self._changed(restart)
                 for event in events:
                     if begin <= event["arrival"] < end:
@@ -125,7 +128,7 @@ class RunsOnJob:
                 if not rules_first:
                     self._publish(of_phase)
                 if down:
-                    job = self._started(restart)
+                    job = running.enter_context(self._job(restart))
                 job.await_answered(self._published)
                 self._expected += [self._answers.take(message, restart) for message in self._unanswered]
                 self._unanswered.clear()
@@ -133,19 +136,12 @@ class RunsOnJob:
                     job.await_consumed(self._ends)
                 self.say(f"phase {number + 1} of {self.phases}, {restart}{', after it was down' if down else ''}")
             job.await_told()
-            job.__exit__()
         self._last = replace(self._stream, allowed_lateness=restart.allowed_lateness)
 
-    def _started(self, restart: Restart) -> CaseRun:
+    def _job(self, restart: Restart) -> CaseRun:
         streams = {SHARED.name: replace(self._stream, allowed_lateness=restart.allowed_lateness)}
         settings = self.settings.model_copy(update={"activation_delay": restart.activation_delay})
-        return CaseRun(self.session, settings, streams, clock_interval=SECOND).__enter__()
-
-    def _stopped(self, job: CaseRun) -> CaseRun:
-        if self._rng.random() < 0.5:
-            job.crash()
-        job.__exit__()
-        return job
+        return CaseRun(self.session, settings, streams, clock_interval=SECOND)
 
     def _changed(self, restart: Restart) -> Restart:
         rng = self._rng
@@ -174,7 +170,7 @@ class RunsOnJob:
     def _judged(self) -> Iterator[str]:
         with Reader(self.settings, self.settings.rule_status_topic) as reader:
             told = [json.loads(record.value) for record in reader.all()]
-        answers = [_answer(record) for record in told if "message" in record]
+        answers = [Answer.read(record) for record in told if "message" in record]
         for answer, expected in zip(answers, self._expected, strict=True):
             if answer != expected:
                 yield f"answer {answer}, expected {expected}"
@@ -265,17 +261,6 @@ def _owned(message: Published, mark: str, mine: str) -> Published:
     written[name] = mark + written[name]
     if "when" in written:
         written["where"] = f"({written['where']}) AND {mine}" if "where" in written else mine
-    return replace(message, written=written, version=None if version is None else _of_run(version, mark))
-
-
-def _of_run(version: Version, mark: str) -> Version:
-    # the reference is given the events of the run alone
-    return replace(version, rule_id=mark + version.rule_id)
-
-
-def _answer(record: Mapping[str, Any]) -> Answer:
-    effective = record["effective"]
-    return Answer(
-        record["status"], record["rule_id"], record["rule_version"],
-        None if effective is None else parse_timestamp(effective, zone_required=True),
-    )  # fmt: skip
+    if version is not None:  # which asks for no owner: the reference is given the events of the run alone
+        version = replace(version, rule_id=mark + version.rule_id)
+    return replace(message, written=written, version=version)

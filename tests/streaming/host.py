@@ -95,13 +95,11 @@ class CaseRun:
 
     def await_answered(self, messages: int) -> None:
         """Wait until the job has answered so many messages of the rules topic, from its beginning."""
-
-        def are_answered() -> bool:
-            with Reader(self.settings, self.settings.rule_status_topic) as reader:
-                answers = [json.loads(record.value) for record in reader.all()]
-            return len({answer["message"] for answer in answers if "message" in answer}) >= messages
-
-        self._await(are_answered, f"answers to {messages} messages")
+        about = "message"  # an answer that gives a version its effective time names none
+        self._await(
+            lambda: len({answer[about] for answer in self.answers if about in answer}) >= messages,
+            f"answers to {messages} messages",
+        )
 
     def await_told(self) -> None:
         """Wait until the job has told on its progress topic that it has consumed what it has by now, or more."""

@@ -76,7 +76,10 @@ def test_a_checkpoint_keeps_its_name_and_takes_new_routes_at_the_end(config: Job
         ),
         (
             declared(fields={name: kind for name, kind in TRANSACTIONS.fields.items() if name != "amount"}),
-            "fields.amount was decimal(12,2) and is no longer declared. Declare it, or `nightjar stream rebuild`",
+            (
+                "fields.amount was decimal(12,2) and is no longer declared. "
+                "Declare it, or `nightjar stream rebuild` writes a new one"
+            ),
         ),
         (
             declared(fields={**TRANSACTIONS.fields, "amount": decimal(12, 3)}),

@@ -13,7 +13,7 @@ from run_agreement import RunAgreement
 LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(suppress_health_check=LARGE, phases=(Phase.generate,), derandomize=True)
+@settings(suppress_health_check=LARGE, phases=(Phase.generate,))
 @given(runs())
 def test_the_job_emits_what_the_oracle_allows_and_the_night_explains_the_rest(run: Run) -> None:
     """However partitions are read, clocks go, rules come, and settings change between restarts."""
