@@ -15,6 +15,8 @@ PYTHON ?= python3.11
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 VENV := .venv
 BIN := $(VENV)/bin
+# Most of a test of the job is waiting. A file's tests share what they have started, so they stay together.
+IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
 UV_VERSION := $(shell sed -n 's/^uv==//p' requirements.lock)
 # What is installed follows from the lock and from pyproject.toml up to the tools' own tables.
 STAMP := $(VENV)/.set-up-$(shell { cat requirements.lock; sed '/^\[tool\./,$$d' pyproject.toml; } | cksum | cut -d ' ' -f 1)
@@ -63,11 +65,11 @@ format: setup
 
 test: need-java setup jars check
 	$(call say,pytest: every test; Kafka and Spark start for real)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(IN_TWO)
 
 test-fast: setup
 	$(call say,pytest: without Kafka and Spark)
-	@HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -m "not kafka and not spark and not slow"
+	@HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest $(IN_TWO) -m "not kafka and not spark and not slow"
 
 demo: need-java setup jars
 	@$(BIN)/nightjar demo

@@ -26,6 +26,11 @@ hypothesis.settings.register_profile("fast", max_examples=20, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long begins first, so that no process is left with it in the end."""
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
 @dataclass(frozen=True)
 class TestTopics:
     """Settings that connect to the session's broker, and the shipped streams, all with topics nobody else uses."""
