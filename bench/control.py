@@ -20,6 +20,12 @@ from streaming.parse import column_of, parsed
 from streaming.session import open_session
 from streaming.source import event_records
 
+# What Spark's own documentation recommends for large state.
+_STATE_STORE = {
+    "providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "rocksdb.changelogCheckpointing.enabled": "true",
+}
+
 
 def main() -> None:
     """Run the control in the foreground."""
@@ -32,6 +38,8 @@ def main() -> None:
     config = job_config(settings, streams)
     session = open_session(config, "control")
     stream = streams["transactions"]
+    for name, value in _STATE_STORE.items():
+        session.conf.set(f"spark.sql.streaming.stateStore.{name}", value)
     event = column_of(stream)
     events = parsed(event_records(session, config), [stream]).where(F.col(event).isNotNull())
     updates = (

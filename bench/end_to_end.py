@@ -161,7 +161,7 @@ def compared(settings: Settings, streams: Mapping[str, Stream], history: History
 
 
 def state_told(settings: Settings) -> None:
-    """Print what the job has told of its state since the first event: rows its buckets hold, and its store's size."""
+    """Print what the job has told of its state since the first event: rows its buckets hold, and its size."""
     state, held, stored = JobState(), [], []
     with Reader(settings, settings.job_progress_topic) as reader:
         for record in reader.all():
@@ -170,10 +170,9 @@ def state_told(settings: Settings) -> None:
             rows = sum(bucket["held"] for bucket in state.buckets.values())
             if rows and told["kind"] == "bucket":
                 held.append((told["at"], float(rows)))
-            elif rows and told["batches"]:
-                stored.append((told["at"], told["state_bytes"] / (1 << 20)))
+                stored.append((told["at"], state.stored / (1 << 20)))
     fact("state, rows held by all buckets", **quarters(held), needed_at_the_end=state.retained(STREAM))
-    fact("state, MB of the state store", **quarters(stored))
+    fact("state, MB in the checkpoint", **quarters(stored))
 
 
 def lake_checks(settings: Settings, history: History, tally: Tally) -> list[Check]:

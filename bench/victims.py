@@ -79,7 +79,7 @@ class Checkpoint:
     """What a query's checkpoint shows of its batches."""
 
     def __init__(self, settings: Settings) -> None:
-        self._query = settings.checkpoint / "query"
+        self._query, self._state = settings.checkpoint / "query", settings.checkpoint / "state"
 
     def has_committed(self, since: float, *, begun: bool) -> bool:
         """Whether a batch was committed after this wall clock (s). begun: it must also have begun after it."""
@@ -94,13 +94,8 @@ class Checkpoint:
         batch = max(self._batches("offsets"), default=-1)
         if batch < 0 or (self._query / "commits" / str(batch)).exists():
             return False
-        of_batch = re.compile(rf"\.?{batch + 1}[._]")  # a store's version is one more than the batch's number
-        return any(
-            of_batch.match(name)
-            for folder, _, names in os.walk(self._query / "state")
-            for name in names
-            if "_metadata" not in folder
-        )
+        of_batch = re.compile(rf"{batch + 1}-|head-{batch + 1}$")  # a bucket's version is one more than the batch
+        return any(of_batch.match(name) for _, _, names in os.walk(self._state) for name in names)
 
     def _batches(self, log: str) -> Iterator[int]:
         with suppress(FileNotFoundError):

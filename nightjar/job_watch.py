@@ -55,14 +55,13 @@ class _JobReport(TypedDict):
     most_rows: NotRequired[_Count]
     parts_ms: dict[str, _Number]
     slowest_ms: _Number
-    state_bytes: NotRequired[_Count]
     lag: dict[str, _Lag]
     skew: NotRequired[Annotated[int, Field(ge=-(2**53), le=2**53)] | None]
 
 
 @_report
 class _BucketReport(TypedDict):
-    """What is read of a report of a bucket. retained: rows by group-by, its fields with commas."""
+    """What is read of a report of a bucket. retained: rows by group-by, its fields with commas; stored: bytes."""
 
     kind: Literal["bucket"]
     bucket: _Count
@@ -70,6 +69,7 @@ class _BucketReport(TypedDict):
     at: _Count
     counts: dict[str, _Count]
     retained: dict[str, _Count]
+    stored: NotRequired[_Count]
 
 
 _REPORT: TypeAdapter[Any] = TypeAdapter(Annotated[_JobReport | _BucketReport, Field(discriminator="kind")])
@@ -114,6 +114,11 @@ class JobState:
                 for name, count in told["counts"].items():
                     total[name] = total.get(name, 0) + count
         return total
+
+    @property
+    def stored(self) -> int:
+        """Bytes of all buckets' state in the checkpoint."""
+        return sum(told.get("stored", 0) for told in self.buckets.values())
 
     def retained(self, stream: str) -> dict[str, int]:
         """Events that each group-by of a stream still needs, over all buckets; a group-by is its fields with commas."""

@@ -149,7 +149,7 @@ class Settings(BaseSettings):
         "2g", description="Heap of the Spark driver, as Java writes it."
     )
     shuffle_partitions: PositiveInt = Field(
-        2, description="Tasks of the job's stateful stage. At most the number of cores."
+        2, description="Tasks of the job's evaluating stage. At most the number of cores."
     )
     buckets: PositiveInt = Field(
         4,

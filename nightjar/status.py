@@ -34,8 +34,8 @@ class Status:
     heartbeat_seconds: since that report. batches: as the driver reports them, averaged over the last minute. latency:
     of the latest alerts, from the event's `sent_at` to the alert's arrival on its topic; empty where none has both.
     pace: of the streams where events wait, how fast they arrive and are read. counts: since the checkpoint began;
-    retained: events still needed, by group-by (its fields with commas). skipped: records that could not be used.
-    rules: id to last version, its state and stream, of those that are not retired.
+    retained: events still needed, by group-by (its fields with commas). state_bytes: of the checkpoint. skipped:
+    records that could not be used. rules: id to last version, its state and stream, of those that are not retired.
     """
 
     running: bool
@@ -46,6 +46,7 @@ class Status:
     pace: dict[str, Pace] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     retained: dict[str, dict[str, int]] = field(default_factory=dict)
+    state_bytes: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
     rules: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -61,6 +62,7 @@ class Status:
             "pace": {stream: found.as_dict() for stream, found in self.pace.items()},
             "counts": self.counts,
             "retained": self.retained,
+            "state_bytes": self.state_bytes,
             "skipped": self.skipped,
             "rules": self.rules,
         }
@@ -90,6 +92,7 @@ def read_status(settings: Settings) -> Status:
         pace={stream: found for stream, found in paces.items() if found is not None},
         counts={stream: state.counts(stream) for stream in streams},
         retained={stream: state.retained(stream) for stream in streams},
+        state_bytes=state.stored,
         skipped=dict(state.skipped.counts),
         rules=_rules(settings),
     )
@@ -128,7 +131,6 @@ def _batches(reports: list[dict[str, Any]]) -> dict[str, Any]:
         "parts_ms": parts,
         "most_rows": max(report.get("most_rows", 0) for report in busy),
         "slowest_ms": max(report["slowest_ms"] for report in busy),
-        "state_bytes": busy[-1].get("state_bytes", 0),
     }
 
 

@@ -14,12 +14,12 @@ from typing import Any
 from rules.streams import Stream, optional_field
 from streaming.config import JobConfig, JobError
 from streaming.rulebook import Route
+from streaming.state_files import revert
 
 # Raised by whatever changes what older code wrote: this file, the numbering of buckets (hashing.py), their state
-# (statelog.py, the engine's Delta), the stateful operator's variables, or the query's sources. 3: control records have
-# a source of their own, and rules come from the answers to them.
-FORMAT = 3
-_READ = (3,)
+# (state_files.py, statelog.py, the engine's Delta), or the query's sources. 4: buckets keep their state in files.
+FORMAT = 4
+_READ = (4,)
 _FILE = "nightjar.json"
 _REBUILD = "nightjar stream rebuild"
 _REBUILT = "rebuilt-"
@@ -44,10 +44,11 @@ def query_folder(config: JobConfig) -> Path:
     return _folder(config) / "query"
 
 
-def initial_state(config: JobConfig) -> Path | None:
-    """The folder of the state that a rebuilt checkpoint begins with (see initial.py), until a batch is committed."""
-    folder = _folder(config) / "initial"
-    return folder if folder.is_dir() and _committed(config) is None else None
+def committed_state(config: JobConfig) -> Path:
+    """The folder of the buckets' state (see state_files.py), as it was after the last batch that was committed."""
+    folder, last = _folder(config) / "state", _committed(config)
+    revert(folder, None if last is None else last + 1)
+    return folder
 
 
 def refuse_unfit(config: JobConfig) -> None:
@@ -57,7 +58,7 @@ def refuse_unfit(config: JobConfig) -> None:
 
 @contextmanager
 def rebuilding(config: JobConfig, routes: list[Route], begins: Offsets) -> Iterator[tuple[Identity, Path]]:
-    """Write a new checkpoint: yields its identity and the folder that takes its initial state.
+    """Write a new checkpoint: yields its identity and the folder that takes its state.
 
     begins: the offsets at which it resumes. When the block ends well the new checkpoint takes the old one's place, by
     the replacing of one file; until then, and where the block fails, the old one is as it was.
@@ -65,10 +66,10 @@ def rebuilding(config: JobConfig, routes: list[Route], begins: Offsets) -> Itera
     _remove_others(config)
     name = uuid.uuid4().hex
     folder = config.checkpoint / f"{_REBUILT}{name[:12]}"
-    initial = folder / "initial"
-    initial.mkdir(parents=True)
+    state = folder / "state"
+    state.mkdir(parents=True)
     try:
-        yield Identity(name, tuple(routes)), initial
+        yield Identity(name, tuple(routes)), state
     except BaseException:
         shutil.rmtree(folder)
         raise
@@ -91,8 +92,6 @@ def settle(config: JobConfig, routes: list[Route], begins: Callable[[], Offsets]
     # A stream that was declared later has its entity fields before the routes that rules have asked for.
     numbered = kept + [route for route in routes if route not in kept]
     _write(config, found, numbered)
-    if _committed(config) is not None:  # then it is in Spark's state
-        shutil.rmtree(_folder(config) / "initial", ignore_errors=True)
     return Identity(found["name"], tuple(numbered), _numbered(found["began"]))
 
 
@@ -141,7 +140,6 @@ def _write(config: JobConfig, kept: Mapping[str, Any], routes: list[Route]) -> N
         **{key: kept[key] for key in ("name", "folder", "begins", "began") if key in kept},
         "format": FORMAT,
         "buckets": config.buckets,
-        "shuffle_partitions": config.shuffle_partitions,
         "streams": {name: _declaration(stream) for name, stream in config.streams.items()},
         "routes": [{"stream": route.stream, "field": route.field} for route in routes],
     }
@@ -155,8 +153,8 @@ def _write(config: JobConfig, kept: Mapping[str, Any], routes: list[Route]) -> N
 def _remove_others(config: JobConfig) -> None:
     """Remove what earlier checkpoints in this place, and rebuilding that did not end, have left."""
     ours = query_folder(config)
-    for old in [*config.checkpoint.glob(f"{_REBUILT}*"), config.checkpoint / "query"]:
-        if old.is_dir() and old not in (ours, ours.parent):
+    for old in [*config.checkpoint.glob(f"{_REBUILT}*"), config.checkpoint / "query", config.checkpoint / "state"]:
+        if old.is_dir() and old not in (ours, ours.parent, ours.with_name("state")):
             shutil.rmtree(old)
 
 
@@ -193,19 +191,17 @@ def _read(path: Path, config: JobConfig) -> dict[str, Any]:
     if written not in _READ:
         what = f"its format is {written}, this release reads {' and '.join(map(str, _READ))}"
         raise _unfit(config, what, f"`{_REBUILD}` writes a new one from the lake; or run the release that wrote it")
-    lacking = [key for key in ("name", "buckets", "shuffle_partitions", "streams", "routes") if key not in found]
+    lacking = [key for key in ("name", "buckets", "streams", "routes") if key not in found]
     if lacking:
         raise _unfit(config, f"{_FILE} lacks {', '.join(lacking)}", put_back)
     return found
 
 
 def _check(found: Mapping[str, Any], config: JobConfig) -> None:
-    for setting, option in (("buckets", " --buckets {}"), ("shuffle_partitions", "")):
-        was, now = found[setting], getattr(config, setting)
-        if was != now:
-            what = f"it was made with {setting} = {was}, and the setting is {now}"
-            command = f"{_REBUILD}{option.format(now)}"
-            raise _unfit(config, what, f"Set {setting} = {was}, or `{command}` writes a new one from the lake")
+    if found["buckets"] != config.buckets:
+        what = f"it was made with buckets = {found['buckets']}, and the setting is {config.buckets}"
+        command = f"{_REBUILD} --buckets {config.buckets}"
+        raise _unfit(config, what, f"Set buckets = {found['buckets']}, or `{command}` writes a new one from the lake")
     for name, kept in found["streams"].items():
         if name not in config.streams:
             what = f"it holds events of stream {name}, which is no longer declared"

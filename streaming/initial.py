@@ -1,9 +1,8 @@
-"""The state that a checkpoint begins with where that is not nothing: rows for Spark's first batch, bucket by bucket.
+"""The state that a checkpoint begins with where that is not nothing, bucket by bucket.
 
 How it works: events that the stream had read, in the order of arrival, become entries of the log that a bucket keeps
 (statelog.py), and after them what had been announced. Events that it had not read, and that Kafka has no more, are put
-beside them for the bucket's first batch. Spark gives the rows to the stateful operator in the batch that
-begins the checkpoint, so that they are in its state exactly when that batch is committed.
+beside them for the bucket's first batch.
 
 What it does not do: evaluate. What had been announced is taken at its word.
 """
@@ -17,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from rules.engine import Delta, Engine
 from rules.engine.ledger import LEDGER_SCHEMA
@@ -27,14 +25,11 @@ from rules.streams import Stream
 from rules.versions import RuleSet
 from streaming.bucket import Bucket
 from streaming.config import JobConfig
-from streaming.hashing import buckets_of, divided, shuffle_key
+from streaming.hashing import buckets_of, divided
 from streaming.rulebook import WHOLE_STREAM, Route, RuleBook
+from streaming.state_files import BucketFiles, files_of
 from streaming.statelog import FIRST_INSTANT, Head, StateLog
 from streaming.wire import PRIMARY, events_schema, to_ipc
-
-# A row is an entry of a bucket's log, by its number, or the log's head.
-SCHEMA = pa.schema([("bucket", pa.int32()), ("number", pa.int64()), ("value", pa.binary())])
-HEAD = -1
 
 # In a table of announcements: the value of the route's field in the alert's group.
 ROUTED_BY = "routed_by"
@@ -76,13 +71,13 @@ def share_of(config: JobConfig, book: RuleBook, number: int, clock: int | None) 
 def write_share(
     folder: Path, share: Share, events: Iterable[pa.Table], announcements: pa.Table, unread: Iterable[pa.Table] = ()
 ) -> int:
-    """Write the rows (SCHEMA, as Parquet) of a route's buckets; returns how many events they hold.
+    """Write the state (see state_files.py) of a route's buckets into the folder; returns how many events it holds.
 
     events: the stream's fields and arrival_time, table after table in the order of arrival; unread: the same, and
     partition, offset and sent_at. announcements: LEDGER_SCHEMA and, but for the whole-stream route, ROUTED_BY.
     """
     route, buckets = share.route, share.config.buckets
-    logs = [_Log(share) for _ in buckets_of(share.number, route, buckets)]
+    logs = [_Log(share, files_of(folder, bucket)) for bucket in buckets_of(share.number, route, buckets)]
     for table in events:
         for at, part in _divided(table, route, route.field, buckets):
             logs[at].take(part)
@@ -90,28 +85,21 @@ def write_share(
         for at, part in _divided(table, route, route.field, buckets):
             logs[at].leave(part)
     said = dict(_divided(announcements, route, ROUTED_BY, buckets))
-    for at, (bucket, log) in enumerate(zip(buckets_of(share.number, route, buckets), logs, strict=True)):
+    for at, log in enumerate(logs):
         log.announced(said[at].select(LEDGER_SCHEMA.names) if at in said else LEDGER_SCHEMA.empty_table())
-        key = shuffle_key(bucket, share.config.shuffle_partitions)
-        with pq.ParquetWriter(folder / f"bucket-{bucket:05d}.parquet", SCHEMA, compression="none") as writer:
-            for number, value in [(HEAD, log.head.to_bytes()), *log.values.items()]:  # each a row group: they are large
-                row = {"bucket": key, "number": number, "value": value}
-                writer.write_table(pa.Table.from_pylist([row], SCHEMA))
     return sum(log.events for log in logs)
 
 
 class _Log:
-    """A bucket's log in memory."""
+    """A bucket's log."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: Share, files: BucketFiles) -> None:
         self._share = share
-        self.head = Head()
+        self._files = files
+        self._head = Head()
         self.events = 0
-        self._unread: tuple[int, ...] = ()
         self._ids = StringTable()
         self._nothing = Engine(share.stream, RuleSet()).snapshot().events
-        self.values: dict[int, bytes] = {}
-        self.get, self.put, self.remove = self.values.__getitem__, self.values.__setitem__, self.values.__delitem__
 
     def take(self, events: pa.Table) -> None:
         """Events in the order of arrival, of which the first of each id counts: a log holds no id twice."""
@@ -133,21 +121,23 @@ class _Log:
         """Events that are yet to be taken in."""
         speaks = pa.repeat(self._share.speaks, events.num_rows)
         schema = events_schema(self._share.stream)
-        number = HEAD - 1 - len(self._unread)
-        self._unread += (number,)
         self.events += events.num_rows
-        self.put(number, to_ipc(events.append_column(PRIMARY, speaks).select(schema.names).cast(schema)))
+        name = self._files.put_new(to_ipc(events.append_column(PRIMARY, speaks).select(schema.names).cast(schema)))
+        self._head = replace(self._head, unread=(*self._head.unread, name))
 
     def announced(self, announcements: pa.Table) -> None:
+        """What had been said; nothing comes after it."""
         self._append(self._nothing, announcements)
 
     def _append(self, events: pa.Table, announcements: pa.Table) -> None:
         clock = FIRST_INSTANT if self._share.clock is None else self._share.clock
-        log = StateLog(self, self._share.stream.event_time)
-        head = log.append(
-            self.head, Delta(events, announcements), self._share.horizon, clock, settled=self._share.settled
-        )
-        self.head = replace(head, unread=self._unread)
+        log = StateLog(self._files, self._share.stream.event_time)
+        self._head = log.append(
+            self._head, Delta(events, announcements), self._share.horizon, clock,
+            settled=self._share.settled, version=0,
+        )  # fmt: skip
+        self._files.forget(self._head)
+        self._files.keep(self._head)
 
 
 def _divided(table: pa.Table, route: Route, name: str, buckets: int) -> Iterator[tuple[int, pa.Table]]:

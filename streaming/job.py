@@ -27,7 +27,7 @@ from kafka.errors import KafkaError
 
 from streaming import kafka_clients
 from streaming.answering import Answering
-from streaming.checkpoint import committed_offsets, initial_state, query_folder, refuse_unfit, settle
+from streaming.checkpoint import committed_offsets, committed_state, query_folder, refuse_unfit, settle
 from streaming.clock import Arrivals, BrokerClock, clock_record, clocks_of_standings, host_clock
 from streaming.config import JobConfig, JobError
 from streaming.processor import BucketPlan
@@ -35,6 +35,7 @@ from streaming.progress import batches_told, lag_told
 from streaming.rulebook import Route
 from streaming.session import held_by_jvm, open_session
 from streaming.source import control_topics, evaluated, event_topics, finish, kafka_records, packer_of, started
+from streaming.state_files import STATE_LOST
 from streaming.warmup import warm_up
 
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ _UNREADABLE_STATE = (
 # Spark's errors where a checkpoint lacks something or was written by another plan, and the option that it names where
 # Kafka has let go of what comes next.
 _ERRORS_OF_STATE = (
-    "STATE_STORE",
-    "STREAMING_STATEFUL_OPERATOR",
+    STATE_LOST,
     "STREAMING_CHECKPOINT",
     "CHECKPOINT_FILE",
     "DATA_LOSS",
@@ -159,10 +159,11 @@ class Driver:
         begins = committed_offsets(config) or self._first_offsets(identity.began)
         known = answering.before(begins.get(config.topics.rule_status, {}).get(0, 0))
         plan = BucketPlan(
-            identity.name, self._incarnation, config.streams, identity.routes, config.buckets, config.topics, known
-        )
+            identity.name, self._incarnation, committed_state(config).resolve(), config.streams, identity.routes,
+            config.buckets, config.topics, known,
+        )  # fmt: skip
         records = kafka_records(self._session, config, self._starting_offsets(begins))
-        rows = evaluated(records, config, packer_of(config, identity.routes), plan, initial_state(config))
+        rows = evaluated(records, config, packer_of(config, identity.routes), plan)
         query = started(rows, config, str(query_folder(config).resolve()), "nightjar")
         self._told_batch = -1
         _log.info("the query runs", routes=len(identity.routes))

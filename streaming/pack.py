@@ -1,4 +1,4 @@
-"""Parsed records to few rows, because the stateful operator makes a Python object of every row.
+"""Parsed records to few rows: all of a bucket's events are one Arrow stream, whatever stream they are of.
 
 How it works: `pack` runs under `mapInArrow`, once per task. For each route of its stream an event goes to the bucket of
 the route's field, all of a bucket's events as one Arrow stream; an accepted rule goes to the buckets of its stream, a

@@ -1,11 +1,11 @@
-"""The stateful operator: one call a bucket and micro-batch, with the bucket's engine kept in the worker's memory.
+"""The buckets of a task: what a micro-batch makes of each, with its engine kept in the worker's memory.
 
-How it works: the bucket's log of deltas (statelog.py) is Spark's state, exactly once with the offsets. A worker keeps
-the engines of the buckets it has seen; the log's head says whether one is where the log is, a beginning of it (then it
-reads what it has not seen), or neither (then it is made anew). While an engine takes part in a batch it is not in the
-cache, so one whose task fails half-way is never met again.
+How it works: the bucket's log of deltas (statelog.py) is its state, in files that are final once Spark commits the
+batch (state_files.py). A worker keeps the engines of the buckets it has seen; the log's head says whether one is where
+the log is, a beginning of it (then it reads what it has not seen), or neither (then it is made anew). While an engine
+takes part in a batch it is not in the cache, so one whose task fails half-way is never met again.
 
-What it does not do: commit. Spark commits state and offsets together once all tasks of a batch are done.
+What it does not do: commit. Spark does, once all tasks of a batch are done and the sink has all their records.
 """
 
 from __future__ import annotations
@@ -14,24 +14,21 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Row
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark import TaskContext
 
 from rules.streams import Stream
 from streaming.bucket import Bucket, Counts, failure_record
 from streaming.config import Topics
 from streaming.hashing import bucket_of
-from streaming.initial import HEAD
 from streaming.records import alert_lines, chunks, late_lines, line
 from streaming.rulebook import Record, Route, RuleBook
-from streaming.statelog import Head, StateLog
+from streaming.state_files import BucketFiles, files_of
+from streaming.statelog import NOTHING, Head, StateLog
 from streaming.wire import Kind, events_schema, from_ipc
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.stateful_processor import TimerValues
 
 # A bucket tells what it holds at most this often (seconds): a record a batch and bucket would be many.
 _TELL_SECONDS = 1.0
@@ -42,11 +39,13 @@ class BucketPlan:
     """What every bucket of one run of the query is told.
 
     checkpoint: names the checkpoint, so that two jobs in one worker never share an engine; incarnation: this run;
-    rules: the answers on `rule-status` before the first record of it that this run reads.
+    state: the folder of the buckets' files, which every Spark process sees; rules: the answers on `rule-status` before
+    the first record of it that this run reads.
     """
 
     checkpoint: str
     incarnation: str
+    state: Path
     streams: Mapping[str, Stream]
     routes: tuple[Route, ...]
     buckets: int
@@ -73,92 +72,66 @@ class _Cached:
     told_at: float = 0.0
 
 
+_OUTPUT = pa.schema([("topic", pa.string()), ("lines", pa.string())])
+
 _cache: dict[tuple[str, str, int], _Cached] = {}
 
 
-class _MapEntries:
-    """The log's entries in a MapState."""
-
-    def __init__(self, state: Any) -> None:
-        self._state = state
-
-    def get(self, number: int) -> bytes:
-        return bytes(self._state.getValue((number,))[0])
-
-    def put(self, number: int, value: bytes) -> None:
-        self._state.updateValue((number,), (value,))
-
-    def remove(self, number: int) -> None:
-        self._state.removeKey((number,))
-
-
-class BucketProcessor(StatefulProcessor):
+class BucketProcessor:
     """Evaluates the events of its buckets; see the module."""
 
     def __init__(self, plan: BucketPlan) -> None:
         self._plan = plan
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Bind the state: the log's head and entries, and the answers received since some start of the job."""
-        self._head = handle.getValueState("head", "value binary")
-        self._entries = _MapEntries(handle.getMapState("log", "number long", "value binary"))
-        self._rules = handle.getValueState("rules", "value binary")
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What `mapInArrow` runs: a task's packed rows (wire.PACKED_SCHEMA) to rows of records.OUTPUT_SCHEMA."""
+        buckets: dict[int, dict[str, list[bytes]]] = {}
+        for batch in batches:
+            keys, kinds = (batch.column(name).to_pylist() for name in ("bucket", "kind"))
+            for key, kind, payload in zip(keys, kinds, batch.column("payload"), strict=True):
+                packed = buckets.setdefault(bucket_of(key), {})
+                packed.setdefault(kind, []).append(payload.as_buffer())
+        if not buckets:
+            return
+        context = TaskContext.get()
+        assert context is not None  # noqa: S101  a task runs this
+        version = int(context.getLocalProperty("streaming.sql.batchId") or 0) + 1
+        for number, packed in sorted(buckets.items()):
+            said = [{"topic": topic, "lines": lines} for topic, lines in self.process(number, version, packed)]
+            yield pa.RecordBatch.from_pylist(said, _OUTPUT)
 
-    def handleInitialState(  # noqa: N802  Spark's name
-        self,
-        key: tuple[int],  # noqa: ARG002
-        initialState: Row,  # noqa: N803
-        timerValues: TimerValues,  # noqa: ARG002, N803
-    ) -> None:
-        """One row (see initial.py) of what a bucket begins with."""
-        if initialState.number == HEAD:
-            self._head.update((bytes(initialState.value),))
-        else:
-            self._entries.put(initialState.number, bytes(initialState.value))
-
-    def handleInputRows(  # noqa: N802  Spark's name
-        self,
-        key: tuple[int],
-        rows: Iterator[Row],
-        timerValues: TimerValues,  # noqa: ARG002, N803
-    ) -> Iterator[Row]:
-        """One bucket's packed rows of a micro-batch, to rows of records.OUTPUT_SCHEMA."""
-        packed: dict[str, list[bytes]] = {}
-        for row in rows:
-            packed.setdefault(row.kind, []).append(bytes(row.payload))
+    def process(self, number: int, version: int, packed: Mapping[str, list[bytes]]) -> Iterator[tuple[str, str]]:
+        """One bucket's share of the batch of this version, by kind: pairs of topic and lines (see records.py)."""
         topics = self._plan.topics
-        yield from _rows(topics.quarantine, (lines.decode() for lines in packed.get(Kind.QUARANTINE, [])))
-        yield from self._process(bucket_of(key[0]), packed)
+        yield from _rows(topics.quarantine, (bytes(lines).decode() for lines in packed.get(Kind.QUARANTINE, [])))
+        yield from self._process(number, version, packed)
 
-    def close(self) -> None:
-        """End of a task."""
-
-    def _process(self, number: int, packed: Mapping[str, list[bytes]]) -> Iterator[Row]:
+    def _process(self, number: int, version: int, packed: Mapping[str, list[bytes]]) -> Iterator[tuple[str, str]]:
         topics, started = self._plan.topics, time.perf_counter()
         route = self._plan.route_of(number)
         stream = self._plan.streams[route.stream]
-        log = StateLog(self._entries, stream.event_time)
-        stored = self._head.get()
-        head = Head.from_bytes(None if stored is None else bytes(stored[0]))
-        cached = self._cached(number, route, stream, head, log)
+        files = files_of(self._plan.state, number)
+        log = StateLog(files, stream.event_time)
+        before = files.before(version)
+        files.forget(before)
+        cached = self._cached(number, before, files)
         bucket = cached.bucket
         read = time.perf_counter()
-        self._receive(bucket, [json.loads(payload) for payload in packed.get(Kind.RULE, [])])
-        bucket.counts.skipped += sum(int(payload) for payload in packed.get(Kind.SKIPPED, []))
-        unread = [self._entries.get(entry) for entry in head.unread]
+        rules = self._receive(bucket, packed.get(Kind.RULE, []), before, files)
+        bucket.counts.skipped += sum(int(bytes(payload)) for payload in packed.get(Kind.SKIPPED, []))
+        unread = [files.get(entry) for entry in before.unread]
         # what is unread may be older than a field of the stream
         tables = [stream.completed(from_ipc(payload)) for payload in unread + packed.get(Kind.EVENTS, [])]
         events = pa.concat_tables(tables) if tables else events_schema(stream).empty_table()
         heard = bucket.advance(events, self._clock(stream, packed.get(Kind.CLOCK, [])))
         evaluated = time.perf_counter()
-        for entry in head.unread:
-            self._entries.remove(entry)
         engine = bucket.engine
         head = log.append(
-            head, heard.delta, engine.horizon, engine.clock, asdict(bucket.counts), settled=engine.settled
-        )
-        head = replace(head, failed=tuple(sorted(bucket.failed)))
-        self._head.update((head.to_bytes(),))
+            before, heard.delta, engine.horizon, engine.clock, asdict(bucket.counts),
+            settled=engine.settled, version=version,
+        )  # fmt: skip
+        gone = [*head.stale, *before.unread, *([before.rules] if before.rules not in ("", rules) else [])]
+        files.keep(replace(head, unread=(), rules=rules, stale=tuple(gone), failed=tuple(sorted(bucket.failed))))
         cached.version, cached.token = head.version, head.tokens[head.version]
         _cache[self._plan.checkpoint, self._plan.incarnation, number] = cached
         written = time.perf_counter()
@@ -172,47 +145,45 @@ class BucketProcessor(StatefulProcessor):
             parts = {"read": read - started, "evaluate": evaluated - read, "write": written - evaluated}
             told = {
                 "kind": "bucket", "bucket": number, "stream": stream.name, "route": route.field, "at": now,
-                "held": bucket.engine.rows, "entries": len(head.entries), "counts": asdict(bucket.counts),
+                "held": bucket.engine.rows, "entries": len(head.entries),
+                "stored": sum(entry.size for entry in head.entries), "counts": asdict(bucket.counts),
                 "retained": {",".join(group_by): rows for group_by, rows in bucket.engine.retained.items()},
                 "parts_ms": {name: round(1000 * seconds, 2) for name, seconds in parts.items()},
             }  # fmt: skip
-            yield Row(topic=topics.job_progress, lines=line(f"bucket-{number}", told))
+            yield topics.job_progress, line(f"bucket-{number}", told)
 
-    def _cached(self, number: int, route: Route, stream: Stream, head: Head, log: StateLog) -> _Cached:
+    def _cached(self, number: int, head: Head, files: BucketFiles) -> _Cached:
         """The bucket where the log is: the one in memory as far as that has seen a beginning of the log."""
         checkpoint, incarnation = self._plan.checkpoint, self._plan.incarnation
         for key in [key for key in _cache if key[0] == checkpoint and key[1] != incarnation]:
             del _cache[key]  # of a run of the query that has ended: its engines would stay for the worker's life
         cached = _cache.pop((checkpoint, incarnation, number), None)
         if cached is None or not head.holds(cached.version, cached.token):
-            cached = _Cached(0, "", Bucket(stream, route, self._plan.rule_book()))
+            route = self._plan.route_of(number)
+            cached = _Cached(NOTHING, "", Bucket(self._plan.streams[route.stream], route, self._plan.rule_book()))
         if cached.version < head.version:
-            bucket = cached.bucket
-            bucket.receive(_record(written) for written in self._received())
+            bucket, log = cached.bucket, StateLog(files, cached.bucket.stream.event_time)
+            bucket.receive(_record(written) for written in _received(head, files))
             bucket.restore(log.read(entry) for entry in head.missing(cached.version))
             bucket.engine.resume(head.clock, head.settled, head.horizon)
             bucket.counts = Counts(**head.counts)
             bucket.failed = set(head.failed)
         return cached
 
-    def _received(self) -> list[dict[str, Any]]:
-        """The answers this bucket has received since some earlier start of the job."""
-        stored = self._rules.get()
-        return [] if stored is None else json.loads(bytes(stored[0]))
-
-    def _receive(self, bucket: Bucket, written: list[dict[str, Any]]) -> None:
-        """Take answers, and keep them in the state until the next start."""
+    def _receive(self, bucket: Bucket, payloads: list[bytes], head: Head, files: BucketFiles) -> str:
+        """Take answers, and keep them in the state until the next start; the name of the entry that holds them."""
+        written = (json.loads(bytes(payload)) for payload in payloads)
         fresh = sorted((m for m in written if m["offset"] >= bucket.book.next_offset), key=lambda m: m["offset"])
         if not fresh:
-            return
+            return head.rules
         since = self._plan.rules[-1].offset if self._plan.rules else -1
-        kept = [answer for answer in self._received() if answer["offset"] > since]
-        self._rules.update((json.dumps(kept + fresh).encode(),))
+        kept = [answer for answer in _received(head, files) if answer["offset"] > since]
         bucket.receive(_record(answer) for answer in fresh)
+        return files.put_new(json.dumps(kept + fresh).encode())
 
     def _clock(self, stream: Stream, payloads: Iterable[bytes]) -> int | None:
         """The latest clock of this run; one of an earlier run may speak of records that are yet to be read again."""
-        written = (json.loads(payload) for payload in payloads)
+        written = (json.loads(bytes(payload)) for payload in payloads)
         clocks = [w["clocks"].get(stream.name) for w in written if w["incarnation"] == self._plan.incarnation]
         return max((clock for clock in clocks if clock is not None), default=None)
 
@@ -221,5 +192,11 @@ def _record(written: Mapping[str, Any]) -> Record:
     return Record(written["offset"], written["arrival"], written["value"].encode())
 
 
-def _rows(topic: str, lines: Iterable[str]) -> Iterator[Row]:
-    return (Row(topic=topic, lines=joined) for joined in lines)
+def _received(head: Head, files: BucketFiles) -> list[dict[str, Any]]:
+    """The answers this bucket has received since some earlier start of the job."""
+    found: list[dict[str, Any]] = json.loads(files.get(head.rules)) if head.rules else []
+    return found
+
+
+def _rows(topic: str, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    return ((topic, joined) for joined in lines)

@@ -30,7 +30,6 @@ def batches_told(progress: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "most_rows": max(batch["numInputRows"] for batch in busy),
         "parts_ms": parts,
         "slowest_ms": max(batch["durationMs"].get("triggerExecution", 0) for batch in busy),
-        "state_bytes": sum(operator["memoryUsedBytes"] for operator in busy[-1]["stateOperators"]),
     }
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 # Hadoop's local file system starts a `chmod` process for every file it makes; this one sets the permission itself.
 _LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
@@ -124,8 +123,6 @@ def spark_settings(config: JobConfig) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTING,
-        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.numRecentProgressUpdates": "64",
         # Without data the job would ask the brokers for their offsets a hundred times a second.

@@ -1,10 +1,9 @@
-"""The query from end to end: Kafka, JVM parse, packer, stateful operator, Kafka."""
+"""The query from end to end: Kafka, JVM parse, packer, buckets, Kafka."""
 
 from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
@@ -82,16 +81,11 @@ def _begins(config: JobConfig, of_topic: dict[str, Any]) -> list[str]:
     ]
 
 
-def evaluated(
-    records: DataFrame, config: JobConfig, packer: Packer, plan: BucketPlan, initial: Path | None = None
-) -> DataFrame:
-    """Parsed records to sink rows: topic, key, value, headers.
-
-    initial: a folder of the state that a checkpoint without a batch begins with (see initial.py).
-    """
+def evaluated(records: DataFrame, config: JobConfig, packer: Packer, plan: BucketPlan) -> DataFrame:
+    """Parsed records to sink rows: topic, key, value, headers."""
     packed = records.coalesce(config.shuffle_partitions).mapInArrow(packer.pack, PACKED_SCHEMA)
-    held = None if initial is None else records.sparkSession.read.parquet(str(initial)).groupBy("bucket")
-    said = packed.groupBy("bucket").transformWithState(BucketProcessor(plan), OUTPUT_SCHEMA, "append", "none", held)
+    of_buckets = packed.repartition(config.shuffle_partitions, "bucket")
+    said = of_buckets.mapInArrow(BucketProcessor(plan).run, OUTPUT_SCHEMA)
     lines = said.select("topic", F.explode(F.split("lines", "\n")).alias("line"))
     parts = lines.select("topic", F.split("line", "\t", 3).alias("part"))
     header = F.struct(F.lit(SENT_AT).alias("key"), F.col("part")[1].cast("binary").alias("value"))

@@ -5,17 +5,19 @@ without the events that no rule can need any more; an entry all of whose events 
 entry above LARGEST_MERGED bytes is merged no more, so nothing is ever rewritten whole; what merges around it is older
 and newer than it, so that the order of entries says nothing of what is newest (see Ledger.restore). The head says which
 entries there are and which versions each holds, so that an engine that has seen some of them reads only the others.
+An entry is never changed once it is written, and its name is drawn by the attempt at a batch that writes it.
 
-What it does not do: talk to a state store; `Entries` is all it asks of one.
+What it does not do: keep anything; `Entries` is all it asks of who does (state_files.py).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -25,33 +27,31 @@ import pyarrow.compute as pc
 from rules.engine import Delta
 
 FAN_OUT = 8
-# Merging costs reading and writing the entries over a socket: beyond this a batch would wait for it.
+# Merging costs reading and writing the entries: beyond this a batch would wait for it.
 LARGEST_MERGED = 512 << 10
 # An engine further behind than this many batches is made anew.
 REMEMBERED = 64
 _SETTLED = 1 << 30  # the level of entries that take part in no merge
+NOTHING = -1  # the version of a head that nobody has written
 FIRST_INSTANT = -(1 << 55)  # some year before any event, within what Arrow can show
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class Entries(Protocol):
-    """Where entries are kept, by number."""
+    """Where entries are kept, by name."""
 
-    def get(self, number: int) -> bytes:
-        """The entry that was put under this number."""
+    def get(self, name: str) -> bytes:
+        """The entry that was put under this name."""
 
-    def put(self, number: int, value: bytes) -> None:
+    def put(self, name: str, value: bytes) -> None:
         """Keep an entry."""
-
-    def remove(self, number: int) -> None:
-        """Forget an entry."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the log: its number, level, last batch version, size in bytes, and the latest event time in µs."""
+    """One entry of the log: its name, level, last version, size in bytes, and the latest event time in µs."""
 
-    number: int
+    name: str
     level: int
     last: int
     size: int
@@ -60,41 +60,47 @@ class Entry:
 
 @dataclass(frozen=True)
 class Head:
-    """The small value: how many batches there were, each recent one's token, and the entries.
+    """The small value: the version of the last batch, each recent one's token, and the entries.
 
-    clock: µs, how far arrival had come; settled, horizon: event times (µs) as the engine's; counts: what was seen since
-    the checkpoint began; unread: numbers of entries that hold no delta but events (wire.events_schema) that the next
-    batch takes in with its own; failed: rule id, version and measure of every failure that was told.
+    version: one more than the batch's number; 0 is what a checkpoint began with, NOTHING that there was none. stale:
+    entries that the head before had and this one has no more; they go once this one is committed. clock: µs, how far
+    arrival had come; settled, horizon: event times (µs) as the engine's; counts: what was seen since the checkpoint
+    began; unread: names of entries that hold no delta but events (wire.events_schema) that the next batch takes in with
+    its own; rules: name of the entry that holds the answers received since a start of the job; failed: rule id, version
+    and measure of every failure that was told.
     A token is drawn anew by every attempt at a batch, so that an engine which took part in an attempt that failed is
     told from one that is where the log is.
     """
 
-    version: int = 0
-    next_number: int = 0
+    version: int = NOTHING
     tokens: dict[int, str] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
+    stale: tuple[str, ...] = ()
     clock: int = FIRST_INSTANT
     settled: int = FIRST_INSTANT
     horizon: int = FIRST_INSTANT
     counts: dict[str, int] = field(default_factory=dict)
-    unread: tuple[int, ...] = ()
+    unread: tuple[str, ...] = ()
+    rules: str = ""
     failed: tuple[tuple[str, int, str], ...] = ()
 
     def to_bytes(self) -> bytes:
-        """The head as the state store keeps it."""
+        """The head as it is kept."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def from_bytes(cls, value: bytes | None) -> Head:
-        """The head from what the state store kept; a new one from None."""
-        if value is None:
-            return cls()
+    def from_bytes(cls, value: bytes) -> Head:
+        """The head that `to_bytes` wrote."""
         read = json.loads(value)
-        tokens = {int(version): token for version, token in read["tokens"].items()}
-        entries = tuple(Entry(**entry) for entry in read["entries"])
-        unread = tuple(read.get("unread", ()))
-        failed = tuple((rule_id, version, measure) for rule_id, version, measure in read.get("failed", ()))
-        return cls(**{**read, "tokens": tokens, "entries": entries, "unread": unread, "failed": failed})
+        read["tokens"] = {int(version): token for version, token in read["tokens"].items()}
+        read["entries"] = tuple(Entry(**entry) for entry in read["entries"])
+        read["failed"] = tuple((rule_id, version, measure) for rule_id, version, measure in read["failed"])
+        return cls(**{**read, "stale": tuple(read["stale"]), "unread": tuple(read["unread"])})
+
+    @property
+    def names(self) -> set[str]:
+        """The entries that are needed."""
+        return {*(entry.name for entry in self.entries), *self.unread, *([self.rules] if self.rules else [])}
 
     def holds(self, version: int, token: str) -> bool:
         """Whether an engine that is at this version by this token has seen a beginning of this log."""
@@ -114,7 +120,7 @@ class StateLog:
 
     def read(self, entry: Entry) -> Delta:
         """What an entry holds."""
-        return read(self._entries.get(entry.number))
+        return read(self._entries.get(entry.name))
 
     def append(
         self,
@@ -125,43 +131,40 @@ class StateLog:
         counts: Mapping[str, int] | None = None,
         *,
         settled: int = FIRST_INSTANT,
+        version: int | None = None,
     ) -> Head:
         """Keep a batch's delta, merge what is due, and return the new head.
 
-        horizon, clock, settled: µs, as the engine's after the batch.
+        horizon, clock, settled: µs, as the engine's after the batch. version: of the batch; None: the next.
         """
-        version, number, log = head.version + 1, head.next_number, list(head.entries)
-        for entry in [entry for entry in log if entry.latest < horizon]:
-            self._remove(entry, log)
+        version = head.version + 1 if version is None else version
+        token = uuid.uuid4().hex[:12]
+        names = (f"{version}-{token}-{number}" for number in itertools.count())
+        log = [entry for entry in head.entries if entry.latest >= horizon]
+        held = {entry.name for entry in head.entries}
         if delta.events.num_rows or delta.announcements.num_rows:
-            log.append(self._write(number, 0, version, delta))
-            number += 1
+            log.append(self._write(next(names), 0, version, delta))
         level = 0
         while len(due := [entry for entry in log if entry.level == level]) >= FAN_OUT:
             merged = concat([self.read(entry) for entry in due], self._event_time, horizon, settled)
-            at = log.index(due[0])
-            for entry in due:
-                self._remove(entry, log)
-            log.insert(at, self._write(number, level + 1, due[-1].last, merged))
-            number += 1
+            log[log.index(due[0])] = self._write(next(names), level + 1, due[-1].last, merged)
+            log = [entry for entry in log if entry not in due]
+            held |= {entry.name for entry in due}
             level += 1
-        tokens = {**head.tokens, version: uuid.uuid4().hex[:12]}
-        tokens.pop(version - REMEMBERED, None)
-        return Head(
-            version, number, tokens, tuple(log), max(head.clock, clock), max(head.settled, settled),
-            max(head.horizon, horizon), dict(counts or {}),
+        tokens = dict(itertools.islice(sorted({**head.tokens, version: token}.items(), reverse=True), REMEMBERED))
+        stale = held - {entry.name for entry in log}
+        return replace(
+            head, version=version, tokens=tokens, entries=tuple(log), stale=tuple(sorted(stale)),
+            clock=max(head.clock, clock), settled=max(head.settled, settled), horizon=max(head.horizon, horizon),
+            counts=dict(counts or {}),
         )  # fmt: skip
 
-    def _remove(self, entry: Entry, log: list[Entry]) -> None:
-        self._entries.remove(entry.number)
-        log.remove(entry)
-
-    def _write(self, number: int, level: int, last: int, delta: Delta) -> Entry:
+    def _write(self, name: str, level: int, last: int, delta: Delta) -> Entry:
         value = write(delta)
-        self._entries.put(number, value)
+        self._entries.put(name, value)
         times = [delta.events.column(self._event_time), delta.announcements.column("event_time")]
         latest = max((pc.max(column).cast(pa.int64()).as_py() for column in times if len(column)), default=0)
-        return Entry(number, _SETTLED if len(value) > LARGEST_MERGED else level, last, len(value), latest)
+        return Entry(name, _SETTLED if len(value) > LARGEST_MERGED else level, last, len(value), latest)
 
 
 def concat(deltas: list[Delta], event_time: str, horizon: int, settled: int) -> Delta:

@@ -11,6 +11,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -46,11 +47,12 @@ def warm_up(session: SparkSession, config: JobConfig) -> None:
     rules = tuple(_answer(config.streams, stream, offset) for offset, stream in enumerate(config.streams.values()))
     routes = tuple(RuleBook(config.streams).routes)
     name = f"warm-up-{uuid.uuid4().hex}"
-    plan = BucketPlan(name, name, config.streams, routes, config.buckets, config.topics, rules)
     records = parsed(_records(session, config), config.streams.values())
-    rows = evaluated(records, config, packer_of(config, routes), plan)
     with tempfile.TemporaryDirectory(prefix="nightjar-warm-up-") as folder:
-        writer = rows.writeStream.format("noop").outputMode("append").option("checkpointLocation", folder)
+        state = Path(folder) / "state"
+        plan = BucketPlan(name, name, state, config.streams, routes, config.buckets, config.topics, rules)
+        rows = evaluated(records, config, packer_of(config, routes), plan)
+        writer = rows.writeStream.format("noop").outputMode("append").option("checkpointLocation", f"{folder}/query")
         query = writer.start()
         while query.isActive and time.monotonic() - started < _AT_MOST:
             progress = query.lastProgress

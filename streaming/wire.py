@@ -1,7 +1,7 @@
 """What travels from the packer to the buckets: the few rows a micro-batch has inside Spark.
 
-Events are packed before the stateful operator, which hands every row to Python as an object: a bucket gets its events
-as one Arrow stream for each slice of a partition, never one by one.
+Streams have different columns and rows of one shuffle have the same: a bucket gets its events as one Arrow stream for
+each slice of a partition, never one by one.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
@@ -30,11 +32,11 @@ class RunAgreement:
         self._published: dict[tuple[str, int], tuple[int, int]] = {}  # arrival of the message, and the horizon then
         self.counts: Counter[str] = Counter(events=len(run.events))
         # histories are small: look for what can go as soon as a few events are held
-        with patch.object(engine, "_EVICTION_FLOOR", 2):
-            self.complaints = [*self._streamed(), *self._corrected()]
+        with patch.object(engine, "_EVICTION_FLOOR", 2), TemporaryDirectory(prefix="nightjar-run-") as folder:
+            self.complaints = [*self._streamed(Path(folder)), *self._corrected()]
 
-    def _streamed(self) -> Iterator[str]:
-        self._host = host = StreamHost(self._run)
+    def _streamed(self, folder: Path) -> Iterator[str]:
+        self._host = host = StreamHost(self._run, folder)
         oracles = [Oracle(self._stream, route.field) for route in host.buckets]
         failed: set[tuple[str, int, str]] = set()
         for number, step in enumerate(self._run.steps):

@@ -1,8 +1,8 @@
-"""Purpose: the job's own stateful operator without Spark, Kafka or time: what a batch emits, and what is kept.
+"""Purpose: the job's own buckets without Spark, Kafka or time: what a batch emits, and what is kept.
 
-How it works: `BucketProcessor` is given states in memory. A batch goes to every bucket as the packer would send it,
-after the driver's answers to its rule messages. An attempt that fails leaves its state behind, and the worker's memory;
-the batch is then repeated by another worker, which has only what was committed. A restart keeps what was committed.
+How it works: a batch goes to every bucket as the packer would send it, after the driver's answers to its rule
+messages. An attempt that fails leaves its files behind, and the worker's memory; the batch is then repeated, by that
+worker or by another. A restart keeps what was committed.
 
 What it does not do: parse, plan routes anew (all rules group by an entity field), or publish clocks of its own.
 """
@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Row
 from random_runs import Batch, Published, Restart, Run
 from reference import Event
 
@@ -27,6 +28,7 @@ from streaming.config import Topics
 from streaming.hashing import bucket_numbers
 from streaming.processor import BucketPlan, BucketProcessor
 from streaming.rulebook import Record, Route, RuleBook
+from streaming.state_files import revert
 from streaming.wire import PRIMARY, SENT_AT, Kind, events_schema, to_ipc
 
 _TOPICS = Topics()
@@ -41,52 +43,16 @@ class Emitted:
     rule_status: list[dict[str, Any]] = field(default_factory=list)
 
 
-class _Memory(dict[Any, Any]):
-    """Spark's value and map states of one bucket, as a dictionary."""
-
-    def getValueState(self, name: str, _: str) -> _Value:  # noqa: N802  Spark's names, here and below
-        return _Value(self, name)
-
-    def getMapState(self, name: str, *_: str) -> _Map:  # noqa: N802
-        return _Map(self, name)
-
-
-@dataclass
-class _Value:
-    memory: _Memory
-    name: str
-
-    def get(self) -> tuple[bytes] | None:
-        return self.memory.get(self.name)
-
-    def update(self, value: tuple[bytes]) -> None:
-        self.memory[self.name] = value
-
-
-@dataclass
-class _Map:
-    memory: _Memory
-    name: str
-
-    def getValue(self, key: tuple[int]) -> tuple[bytes]:  # noqa: N802
-        return self.memory[self.name, key]
-
-    def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
-        self.memory[self.name, key] = value
-
-    def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
-        del self.memory[self.name, key]
-
-
 class StreamHost:
-    """A job over the stream of a run. buckets: the route of each bucket."""
+    """A job over the stream of a run. folder: takes its state; buckets: the route of each bucket."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, folder: Path) -> None:
         self._run = run
         self._stream = run.declared
         self._routes = [Route(self._stream.name, name) for name in self._stream.entities]
         self.buckets = [route for route in self._routes for _ in range(run.buckets)]
-        self._states = [_Memory() for _ in self.buckets]
+        self._state = folder
+        self._version = 0
         self._answers: list[Record] = []
         self._starts = 0
 
@@ -94,14 +60,15 @@ class StreamHost:
         """Start the job, again if it runs."""
         processor._cache.clear()
         self._starts += 1
+        revert(self._state, self._version)
         streams = self._run.streams(restart)
         self._stream, self._delay = streams[self._stream.name], restart.activation_delay
         self.book = RuleBook(streams)
         for answer in self._answers:
             self.book.receive(answer)
         self._plan = BucketPlan(
-            "checkpoint", f"run-{self._starts}", streams, tuple(self._routes), self._run.buckets, _TOPICS,
-            tuple(self._answers),
+            str(self._state), f"run-{self._starts}", self._state, streams, tuple(self._routes), self._run.buckets,
+            _TOPICS, tuple(self._answers),
         )  # fmt: skip
 
     def answer(self, messages: Iterable[Published]) -> list[dict[str, Any]]:
@@ -133,51 +100,51 @@ class StreamHost:
     def take(self, batch: Batch) -> list[Emitted]:
         """What each bucket emits. Raises AssertionError where a repeated attempt emits something else."""
         packed = self._packed(batch)
+        self._version += 1
         if batch.again:
-            failed = [self._attempt(number, _Memory(self._states[number]), packed) for number in range(len(packed))]
+            failed = [self._attempt(number, packed) for number in range(len(packed))]
             if batch.clock is None:  # by another worker; else by the one that took part in the attempt that failed
                 processor._cache.clear()
-        emitted = [self._attempt(number, self._states[number], packed) for number in range(len(packed))]
+        emitted = [self._attempt(number, packed) for number in range(len(packed))]
         assert not batch.again or failed == emitted, f"first {failed}, then {emitted}"
         return emitted
 
-    def _attempt(self, number: int, memory: _Memory, packed: list[list[Row]]) -> Emitted:
+    def _attempt(self, number: int, packed: list[dict[str, list[bytes]]]) -> Emitted:
         if not packed[number]:
-            return Emitted()  # Spark does not call for it
-        operator = BucketProcessor(self._plan)
-        operator.init(memory)  # type: ignore[arg-type]
-        return _read(operator.handleInputRows((number,), iter(packed[number]), None))  # type: ignore[arg-type]
+            return Emitted()  # the task knows nothing of the bucket
+        return _read(BucketProcessor(self._plan).process(number, self._version, packed[number]))
 
-    def _packed(self, batch: Batch) -> list[list[Row]]:
-        """The rows for each bucket."""
-        shared = []
+    def _packed(self, batch: Batch) -> list[dict[str, list[bytes]]]:
+        """What each bucket gets, by kind."""
+        shared: dict[str, list[bytes]] = {}
         for answer in self._answers[len(self._answers) - len(batch.messages) :]:
             written = {"offset": answer.offset, "arrival": answer.arrival, "value": answer.value.decode()}
-            shared.append(Row(kind=Kind.RULE, payload=json.dumps(written).encode()))
+            shared.setdefault(Kind.RULE, []).append(json.dumps(written).encode())
         if batch.clock is not None:
             clocks = {"incarnation": self._plan.incarnation, "clocks": {self._stream.name: batch.clock}}
-            shared.append(Row(kind=Kind.CLOCK, payload=json.dumps(clocks).encode()))
+            shared[Kind.CLOCK] = [json.dumps(clocks).encode()]
         found = []
         for number, share in enumerate(self.shares(batch.events)):
             events = [{**event, SENT_AT: None, PRIMARY: self.speaks(number)} for event in share]
             payload = to_ipc(_table(events, events_schema(self._stream)))
-            found.append([*shared, *([Row(kind=Kind.EVENTS, payload=payload)] if events else [])])
+            found.append({**shared, **({Kind.EVENTS: [payload]} if events else {})})
         return found
 
 
 def played(run: Run) -> Iterator[str]:
     """What each route's bucket emits at each step, for people."""
-    host = StreamHost(run)
-    for number, step in enumerate(run.steps):
-        if isinstance(step, Restart):
-            host.restart(step)
-            continue
-        for answer in host.answer(step.messages):
-            yield f"step {number}, answer: {json_text(answer)}"
-        for route, emitted in zip(host.buckets, host.take(step), strict=True):
-            for records in (emitted.rule_status, emitted.late, emitted.alerts):
-                for record in records:
-                    yield f"step {number}, {route.field}: {json_text(record)}"
+    with TemporaryDirectory(prefix="nightjar-run-") as folder:
+        host = StreamHost(run, Path(folder))
+        for number, step in enumerate(run.steps):
+            if isinstance(step, Restart):
+                host.restart(step)
+                continue
+            for answer in host.answer(step.messages):
+                yield f"step {number}, answer: {json_text(answer)}"
+            for route, emitted in zip(host.buckets, host.take(step), strict=True):
+                for records in (emitted.rule_status, emitted.late, emitted.alerts):
+                    for record in records:
+                        yield f"step {number}, {route.field}: {json_text(record)}"
 
 
 def lake_table(events: list[dict[str, Any]], stream: Stream) -> pa.Table:
@@ -199,14 +166,14 @@ def _table(events: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     )
 
 
-def _read(rows: Iterable[Row]) -> Emitted:
+def _read(said: Iterable[tuple[str, str]]) -> Emitted:
     emitted = Emitted()
     wanted = {
         _TOPICS.alerts: emitted.alerts, _TOPICS.late_events: emitted.late, _TOPICS.rule_status: emitted.rule_status,
     }  # fmt: skip
-    for row in rows:
-        if row.topic in wanted:
-            wanted[row.topic].extend(_records(row.lines))
+    for topic, lines in said:
+        if topic in wanted:
+            wanted[topic].extend(_records(lines))
     return emitted
 
 

@@ -21,7 +21,7 @@ def word(at: int, **more: Any) -> dict[str, Any]:
     return {
         "kind": "job", "state": "running", "incarnation": "i", "process": 7, "at": at,
         "batches": 2, "batch": 9, "rows": 100, "parts_ms": {"run": 30.0, "whole": 40.0}, "slowest_ms": 60,
-        "state_bytes": 1, "lag": {"transactions": {"events": 12, "seconds": 1.5}},
+        "lag": {"transactions": {"events": 12, "seconds": 1.5}},
         "skew": 12_345_678, **more,
     }  # fmt: skip
 
@@ -31,6 +31,7 @@ def bucket(number: int, events: int) -> dict[str, Any]:
     return {
         "kind": "bucket", "bucket": number, "stream": "transactions", "route": "customer_id", "at": 1, "held": 5,
         "counts": {"events": events, "late": 1, "duplicates": 2, "announced": 3}, "retained": {"customer_id": events},
+        "stored": 1000 * events,
     }  # fmt: skip
 
 
@@ -57,6 +58,7 @@ def test_running_job(own: TestTopics) -> None:
     assert found["lag"] == {"transactions": {"events": 12, "seconds": 1.5}}
     assert found["counts"]["transactions"] == {"events": 30, "late": 2, "duplicates": 4, "announced": 6}
     assert found["retained"] == {"transactions": {"customer_id": 30}}
+    assert found["state_bytes"] == 30_000
     assert (found["batches"]["batches"], found["batches"]["slowest_ms"]) == (3, 70)
     assert found["batches"]["parts_ms"] == {"run": 40.0, "whole": 50.0}
     rule = {"id": "burst", "stream": "transactions", "group_by": ["customer_id"], "when": "amount > 1"}

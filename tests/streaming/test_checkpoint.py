@@ -13,7 +13,7 @@ from rules.types import STRING, decimal
 from streaming.checkpoint import (
     Identity,
     committed_offsets,
-    initial_state,
+    committed_state,
     query_folder,
     rebuilding,
     refuse_unfit,
@@ -21,6 +21,8 @@ from streaming.checkpoint import (
 )
 from streaming.config import JobConfig, JobError
 from streaming.rulebook import WHOLE_STREAM, Route, RuleBook
+from streaming.state_files import files_of
+from streaming.statelog import Head
 
 STREAMS = load_streams()
 TRANSACTIONS = STREAMS["transactions"]
@@ -57,7 +59,6 @@ def test_a_checkpoint_keeps_its_name_and_takes_new_routes_at_the_end(config: Job
             {"buckets": 8},
             "made with buckets = 4, and the setting is 8. Set buckets = 4, or `nightjar stream rebuild --buckets 8`",
         ),
-        ({"shuffle_partitions": 3}, "Set shuffle_partitions = 2, or `nightjar stream rebuild` writes a new one"),
         (
             {"streams": {}},
             "which is no longer declared. Declare transactions, or `nightjar stream rebuild` writes a new one",
@@ -133,8 +134,8 @@ def test_optional_fields_may_be_added_and_a_field_may_become_optional(config: Jo
         (None, "nightjar.json is missing"),
         ("{", "nightjar.json is not what nightjar wrote"),
         ("[]", "nightjar.json is not what nightjar wrote"),
-        ('{"format": 9}', r"its format is 9, this release reads 3. `nightjar stream rebuild` writes a new one"),
-        ('{"format": 3, "name": "x", "routes": []}', "nightjar.json lacks buckets, shuffle_partitions, streams"),
+        ('{"format": 9}', r"its format is 9, this release reads 4. `nightjar stream rebuild` writes a new one"),
+        ('{"format": 4, "name": "x", "routes": []}', "nightjar.json lacks buckets, streams"),
     ],
 )
 def test_a_foreign_folder_is_refused(config: JobConfig, text: str | None, said: str) -> None:
@@ -161,24 +162,36 @@ def batch(config: JobConfig, number: int, offsets: dict[str, dict[str, int]]) ->
         (query_folder(config) / folder / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offsets)}")
 
 
+def state_of(config: JobConfig, head: Head, folder: Path | None = None) -> Path:
+    """The state of a bucket after a batch, as a task writes it."""
+    folder = folder or committed_state(config)
+    files_of(folder, 3).keep(head)
+    return folder
+
+
 def test_a_checkpoint_made_anew_begins_where_it_was_told_and_with_its_state(config: JobConfig) -> None:
-    """Until a batch is committed; then all of it is Spark's, and the next start removes the initial state."""
+    """Which is there until a batch is committed that changed it."""
     settle(config, ROUTES)
     batch(config, 7, {"logins": {"0": 5}})
     wider = replace(config, buckets=8)
     begins = {"logins": {0: 3, 1: 0}, "rules": {0: 2}}
-    with rebuilding(wider, ROUTES, begins) as (identity, initial):
-        (initial / "bucket-00000.parquet").write_bytes(b"state")
+    old = state_of(config, Head(8))
+    with rebuilding(wider, ROUTES, begins) as (identity, state):
+        state_of(wider, Head(0, clock=1), state)
         assert committed_offsets(config) == {"logins": {0: 5}}, "the old one is there until the new one is whole"
     assert not (config.checkpoint / "query").exists()
     with pytest.raises(JobError, match="made with buckets = 8"):
         refuse_unfit(config)
     assert settle(wider, ROUTES) == identity
-    assert (committed_offsets(wider), initial_state(wider)) == (begins, initial)
+    assert (committed_offsets(wider), committed_state(wider)) == (begins, state)
+    assert not old.exists()
+    state_of(wider, Head(1, clock=2), state)
+    assert files_of(committed_state(wider), 3).before(2).clock == 1, "the batch was not committed"
+    state_of(wider, Head(1, clock=2), state)
     batch(wider, 0, {"logins": {"0": 4, "1": 0}})
-    assert (committed_offsets(wider), initial_state(wider)) == ({"logins": {0: 4, 1: 0}}, None)
+    assert (committed_offsets(wider), committed_state(wider)) == ({"logins": {0: 4, 1: 0}}, state)
+    assert files_of(state, 3).before(2).clock == 2
     assert settle(wider, ROUTES) == identity
-    assert not initial.exists()
     with rebuilding(wider, ROUTES, begins) as (again, _):
         pass
     assert again.name != identity.name
@@ -196,7 +209,7 @@ def test_rebuilding_that_does_not_end_leaves_the_old_checkpoint(config: JobConfi
         raise ZeroDivisionError
     assert settle(config, ROUTES) == identity
     assert not list(config.checkpoint.glob("rebuilt-*"))
-    (config.checkpoint / "rebuilt-killed" / "initial").mkdir(parents=True)
+    (config.checkpoint / "rebuilt-killed" / "state").mkdir(parents=True)
     assert settle(config, ROUTES) == identity
     assert committed_offsets(config) == {"logins": {0: 5}}
     with rebuilding(config, ROUTES, {}):

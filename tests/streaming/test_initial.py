@@ -10,7 +10,6 @@ from typing import Any
 import histories
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from histories import STREAM
 from hypothesis import given, settings
@@ -22,9 +21,10 @@ from rules.versions import RuleSet
 from streaming.bucket import Bucket
 from streaming.config import JobConfig
 from streaming.hashing import divided
-from streaming.initial import HEAD, ROUTED_BY, SCHEMA, share_of, write_share
+from streaming.initial import ROUTED_BY, share_of, write_share
 from streaming.rulebook import WHOLE_STREAM, Route, RuleBook
-from streaming.statelog import Head, read
+from streaming.state_files import BucketFiles
+from streaming.statelog import NOTHING, StateLog
 from streaming.wire import PRIMARY
 
 STREAMS = {STREAM.name: STREAM}
@@ -76,16 +76,15 @@ def last_words(alerts: pa.Table, ruleset: RuleSet, events: pa.Table, route: Rout
 
 
 def restored(folder: Path, route: Route, book: RuleBook) -> dict[int, Bucket]:
-    """The buckets of a route as a worker makes them from the rows, by their place."""
+    """The buckets of a route as a worker makes them from the state, by their place."""
     buckets = {}
-    for at, file in enumerate(sorted(folder.iterdir())):
-        rows = pq.read_table(file)
-        assert rows.schema == SCHEMA
-        values = dict(zip(rows.column("number").to_pylist(), rows.column("value").to_pylist(), strict=True))
-        head = Head.from_bytes(values.pop(HEAD))
-        assert sorted(values) == sorted(entry.number for entry in head.entries)
+    for at, of in enumerate(sorted(folder.iterdir())):
+        files = BucketFiles(of)
+        head = files.before(1)
+        assert {file.name for file in of.iterdir()} == head.names | {"head-0"}
+        log = StateLog(files, STREAM.event_time)
         buckets[at] = Bucket(STREAM, route, book)
-        buckets[at].restore(read(values[entry.number]) for entry in head.missing(0))
+        buckets[at].restore(log.read(entry) for entry in head.missing(NOTHING))
         buckets[at].engine.resume(head.clock, head.settled, head.horizon)
     return buckets
 
@@ -153,4 +152,4 @@ def test_large_shares_are_cut_into_entries(tmp_path: Path, monkeypatch: Any) -> 
     assert write_share(tmp_path, share, [histories.table(made)], nothing) == 200
     buckets = restored(tmp_path, share.route, book).values()
     assert sum(bucket.engine.rows for bucket in buckets) == 200
-    assert sum(pq.read_table(file).num_rows - 1 for file in tmp_path.iterdir()) >= 200 / 30
+    assert sum(len(BucketFiles(of).before(1).entries) for of in tmp_path.iterdir()) >= 200 / 30

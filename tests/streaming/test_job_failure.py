@@ -4,6 +4,7 @@ import pytest
 
 from streaming.config import JobError
 from streaming.job import is_of_state, lost_jvm_told, told_failure
+from streaming.state_files import STATE_LOST
 
 PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "worker.py", line 1, in main
@@ -30,9 +31,8 @@ def test_cause_of_another_failure_is_its_first_line() -> None:
 @pytest.mark.parametrize(
     ("detail", "rebuilt"),
     [
-        ("[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] An error occurred during loading state.", True),
-        ("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match", True),
-        ("[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA] Streaming stateful operator name", True),
+        (f"RuntimeError: {STATE_LOST}: [Errno 2] No such file or directory: 'state/0/head-3'", True),
+        ("[STREAMING_CHECKPOINT_MISSING_METADATA_FILE] Checkpoint metadata file is missing", True),
         ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data may have been lost", True),
         ("KafkaIllegalStateException: Some data may have been lost [...] set the source option failOnDataLoss", True),
         (PYTHON, False),

@@ -1,0 +1,76 @@
+"""The files of a bucket's state: a batch starts from what was committed, whatever attempts have left."""
+
+from pathlib import Path
+
+import pytest
+
+from streaming.state_files import files_of, revert
+from streaming.statelog import NOTHING, Entry, Head
+
+
+def head(version: int, *names: str, stale: tuple[str, ...] = ()) -> Head:
+    """A head with these entries."""
+    return Head(version, entries=tuple(Entry(name, 0, version, 1, 0) for name in names), stale=stale)
+
+
+def names(folder: Path) -> set[str]:
+    """The files of bucket 7."""
+    return {file.name for file in (folder / "7").iterdir()}
+
+
+def test_a_batch_starts_from_the_newest_head_before_it(tmp_path: Path) -> None:
+    """Its own, of an attempt that failed, is not before it."""
+    files = files_of(tmp_path, 7)
+    assert files.before(5) == Head()
+    assert files.before(5).version == NOTHING
+    for version in (3, 9, 10):
+        files.keep(head(version))
+    assert [files.before(version).version for version in (3, 4, 10, 11)] == [NOTHING, 3, 9, 10]
+
+
+def test_what_is_read_is_what_was_written_last(tmp_path: Path) -> None:
+    """Heads whole, entries by their names; another attempt's head takes the place of the first's."""
+    files = files_of(tmp_path, 7)
+    files.put("1-a-0", b"one")
+    files.keep(head(1, "1-a-0"))
+    files.keep(again := head(1, "1-b-0", stale=("x",)))
+    assert files.before(2) == again
+    assert files.get("1-a-0") == b"one"
+    name = files.put_new(b"rules")
+    assert files.get(name) == b"rules"
+
+
+def test_what_a_committed_head_has_no_more_goes(tmp_path: Path) -> None:
+    """Not before: a batch that is done again needs it. Removing twice is no error."""
+    files = files_of(tmp_path, 7)
+    for name in ("1-a-0", "2-a-0"):
+        files.put(name, b"")
+    files.keep(head(1, "1-a-0"))
+    files.keep(head(2, "2-a-0", stale=("1-a-0",)))
+    assert "1-a-0" in names(tmp_path)
+    for _ in range(2):
+        files.forget(files.before(3))
+    assert names(tmp_path) == {"2-a-0", "head-2"}
+
+
+@pytest.mark.parametrize(
+    ("committed", "left"), [(2, {"head-2", "2-a-0", "rules", "unread"}), (1, {"head-1"}), (None, set())]
+)
+def test_a_start_goes_back_to_what_was_committed(tmp_path: Path, committed: int | None, left: set[str]) -> None:
+    """What attempts wrote that failed, half or whole, is not there afterwards."""
+    files = files_of(tmp_path, 7)
+    for name in ("2-a-0", "2-b-0", "3-a-0", "rules", "unread", ".partial-12-3-a-1"):
+        files.put(name, b"")
+    files.keep(head(1))
+    files.keep(Head(2, entries=head(2, "2-a-0").entries, rules="rules", unread=("unread",)))
+    files.keep(head(3, "3-a-0"))
+    revert(tmp_path, committed)
+    assert names(tmp_path) >= left
+    assert not {name for name in names(tmp_path) if name.startswith((".", "3", "head-3"))}
+    assert names(tmp_path) - {"head-1"} == left - {"head-1"}
+
+
+def test_there_is_nothing_to_go_back_to(tmp_path: Path) -> None:
+    """A checkpoint that has not begun has no folder."""
+    revert(tmp_path / "state", None)
+    assert not (tmp_path / "state").exists()
