@@ -3,11 +3,12 @@
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
 
 from bench.hostile_events import HostileEvents
 from bench.hostile_messages import CLOCKS, MESSAGES
@@ -17,18 +18,17 @@ from rules.timestamps import parse_timestamp
 from streaming import processor
 from streaming.clock import read_clock
 from streaming.config import Topics
-from streaming.hashing import shuffle_key
 from streaming.pack import Packer
 from streaming.parse import column_of
 from streaming.processor import BucketPlan, BucketProcessor
 from streaming.rulebook import Route, RuleBook
 from streaming.wire import SENT_AT
 from tests.streaming.answers import answered
-from tests.streaming.test_processor import Store
 
 STREAMS = {"transactions": load_streams()["transactions"]}
 STREAM = STREAMS["transactions"]
 TOPICS = Topics()
+Said = Callable[[list[tuple[str, bytes]]], dict[str, list[dict[str, Any]]]]
 ROUTES = tuple(Route(STREAM.name, entity) for entity in STREAM.entities)
 NOON = parse_timestamp("2026-01-20T12:00:00Z", zone_required=True) or 0
 GOOD = {
@@ -65,26 +65,28 @@ def batch(sent: list[tuple[str, bytes]]) -> pa.Table:
     )
 
 
-def said(sent: list[tuple[str, bytes]]) -> dict[str, list[dict[str, Any]]]:
-    """What one micro-batch of these records says, by topic; each line is one that Kafka takes."""
-    plan = BucketPlan("checkpoint", "run", STREAMS, ROUTES, 2, TOPICS, tuple(answered(STREAMS, RULE)))
-    packed: dict[int, list[Row]] = {}
-    for bucket, kind, payload in Packer(STREAMS, ROUTES, 2, 2, "rule-status", "clock", bounded=True).packed(
-        batch(sent)
-    ):
-        packed.setdefault(bucket, []).append(Row(kind=kind.value, payload=payload))
-    found: dict[str, list[dict[str, Any]]] = {}
-    for bucket, rows in packed.items():
-        task = BucketProcessor(plan)
-        task.init(Store())  # type: ignore[arg-type]
-        for row in task.handleInputRows((shuffle_key(bucket, 2),), iter(rows), None):  # type: ignore[arg-type]
-            for line in row.lines.split("\n"):
-                assert len(line.encode()) < LARGEST
-                found.setdefault(row.topic, []).append(json.loads(line.split("\t", 2)[2]))
-    return found
+@pytest.fixture
+def said(tmp_path: Path) -> Said:
+    """What one micro-batch of records says, by topic; each line is one that Kafka takes."""
+
+    def play(sent: list[tuple[str, bytes]]) -> dict[str, list[dict[str, Any]]]:
+        plan = BucketPlan("checkpoint", "run", tmp_path, STREAMS, ROUTES, 2, TOPICS, tuple(answered(STREAMS, RULE)))
+        packed: dict[int, dict[str, list[bytes]]] = {}
+        packer = Packer(STREAMS, ROUTES, 2, 2, "rule-status", "clock", bounded=True)
+        for bucket, kind, payload in packer.packed(batch(sent)):
+            packed.setdefault(bucket, {}).setdefault(kind, []).append(payload)
+        found: dict[str, list[dict[str, Any]]] = {}
+        for bucket, share in packed.items():
+            for topic, lines in BucketProcessor(plan).process(bucket, 1, share):
+                for line in lines.split("\n"):
+                    assert len(line.encode()) < LARGEST
+                    found.setdefault(topic, []).append(json.loads(line.split("\t", 2)[2]))
+        return found
+
+    return play
 
 
-def test_every_record_is_counted_once_or_quarantined() -> None:
+def test_every_record_is_counted_once_or_quarantined(said: Said) -> None:
     """Used, duplicate and late ones add up with those in quarantine, whose reasons are those of parse_event."""
     source = HostileEvents(STREAM, [GOOD], random.Random(1), rarely=0.01)  # noqa: S311  nothing secret is drawn
     records = [source.record(NOON).value or b"" for _ in range(1000)]
@@ -104,7 +106,7 @@ def test_every_record_is_counted_once_or_quarantined() -> None:
     assert told[TOPICS.alerts]
 
 
-def test_hostile_control_records_are_skipped_and_counted() -> None:
+def test_hostile_control_records_are_skipped_and_counted(said: Said) -> None:
     """Rule messages where answers belong, clocks that are none: each is counted, none changes or stops anything."""
     sent = [("rule-status", message or b"") for message in MESSAGES] + [("clock", clock or b"") for clock in CLOCKS]
     told = said(sent)
