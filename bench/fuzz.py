@@ -32,11 +32,6 @@ from fuzz_rules import Examiner
 from fuzz_topics import on_the_topics
 from hostile_rules import HostileRules
 
-from nightjar.job_config import job_config
-from nightjar.settings import load_settings
-from rules.streams import load_streams
-from streaming.session import open_session
-
 # Resident memory (MB) that reading and evaluating any number of rules may take, on top of what it takes to begin.
 _RULES_MEMORY = 500
 
@@ -44,9 +39,7 @@ _RULES_MEMORY = 500
 def events(options: argparse.Namespace, findings: Findings) -> Iterator[dict[str, Any]]:
     """The mode `events`."""
     if options.records:
-        session = open_session(job_config(load_settings(spark_master="local[2]"), load_streams()), "fuzz")
-        yield agreement(session, options.records, options.seed, findings)
-        session.stop()
+        yield agreement(options.records, options.seed, findings)
     if options.job_records:
         with tempfile.TemporaryDirectory(prefix="nightjar-fuzz-") as folder:
             yield from on_the_job(options.job_records, options.seed, Path(folder), findings)

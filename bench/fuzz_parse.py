@@ -1,15 +1,13 @@
-"""Whether the JVM's parse and rules/events.py, the authority, read hostile records alike."""
+"""Whether the parse by columns and rules/events.py, the authority, read hostile records alike."""
 
 from __future__ import annotations
 
-import base64
-import json
 import random
 import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from figures import say
@@ -18,15 +16,9 @@ from hostile_events import Hostile, HostileEvents, literals
 from nightjar.generate import Options, generate
 from rules.events import Rejection, check_skew, parse_event
 from rules.streams import Stream, load_streams, streams_from_mapping
-from streaming.pack import Packer
-from streaming.parse import column_of, parsed
-from streaming.rulebook import Route
-from streaming.wire import Kind, from_ipc
+from streaming.parse import parse_events
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-# Records that Spark gets at once.
+# Records that are read at once.
 _BATCH = 50_000
 # Findings of one kind that are shown; the rest are counted.
 _SHOWN = 5
@@ -93,8 +85,8 @@ class Findings:
             say(f"FOUND {kind}: {detail!r:.1500}")
 
 
-def agreement(session: SparkSession, records: int, seed: int, findings: Findings) -> dict[str, Any]:
-    """Whether the JVM types every record as parse_event does, and neither stumbles."""
+def agreement(records: int, seed: int, findings: Findings) -> dict[str, Any]:
+    """Whether each record in its column is what parse_event says, and neither stumbles."""
     rng, declared, good = random.Random(seed), streams(), good_events(seed)
     sources = {name: HostileEvents(stream, good[name], rng) for name, stream in declared.items()}
     said: Counter[str] = Counter()
@@ -102,31 +94,19 @@ def agreement(session: SparkSession, records: int, seed: int, findings: Findings
     for number, at in enumerate(range(0, records, _BATCH)):
         name = list(declared)[number % len(declared)]
         batch = [sources[name].record() for _ in range(min(_BATCH, records - at))]
-        said += _compared(session, declared[name], batch, findings)
+        said += _compared(declared[name], batch, findings)
         say(f"{at + len(batch):,} records compared after {time.monotonic() - began:.0f} s")
-    return {"name": "records read alike by JVM and Python", "records": records, "seed": seed, **said,
+    return {"name": "records read alike by columns and one by one", "records": records, "seed": seed, **said,
             "seconds": round(time.monotonic() - began, 1)}  # fmt: skip
 
 
-def _compared(session: SparkSession, stream: Stream, batch: Sequence[Hostile], findings: Findings) -> Counter[str]:
-    schema = (
-        "topic string, partition int, offset bigint, timestamp timestamp, value binary, "
-        "headers array<struct<key string, value binary>>"
-    )
-    arrival = datetime.fromtimestamp(ARRIVAL / 1_000_000, UTC)
-    columns = {
-        "topic": pa.repeat(stream.topic, len(batch)),
-        "partition": pa.repeat(pa.scalar(0, pa.int32()), len(batch)),
-        "offset": pa.array(range(len(batch)), pa.int64()),
-        "timestamp": pa.repeat(pa.scalar(arrival, pa.timestamp("us", "UTC")), len(batch)),
-        "value": pa.array([hostile.value for hostile in batch], pa.binary()),
-        "headers": pa.nulls(len(batch), pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    }
-    frame = session.createDataFrame(pa.table(columns), schema)
-    read = parsed(frame, [stream]).coalesce(1).toArrow()
-    sure = read.column(column_of(stream)).is_valid()
-    events, refused = _packed(read, stream)
-    said: Counter[str] = Counter(typed_by_the_jvm=sum(sure.to_pylist()))
+def _compared(stream: Stream, batch: Sequence[Hostile], findings: Findings) -> Counter[str]:
+    values = pa.array([hostile.value for hostile in batch], pa.binary())
+    parsed = parse_events(values, pa.repeat(ARRIVAL, len(batch)), stream)
+    plain = {name: _plain(parsed.events.column(name)) for name in stream.fields}
+    events = {row: {name: column[at] for name, column in plain.items()} for at, row in enumerate(parsed.rows.tolist())}
+    refused = {row: (rejection.reason.value, rejection.detail) for row, rejection in parsed.rejected}
+    said: Counter[str] = Counter()
     for offset, hostile in enumerate(batch):
         try:
             event = parse_event(hostile.value or b"", stream)
@@ -145,27 +125,6 @@ def _compared(session: SparkSession, stream: Stream, batch: Sequence[Hostile], f
             if events.get(offset) != event:
                 findings.add("read otherwise", (hostile, event, events.get(offset), refused.get(offset)))
     return said
-
-
-def _packed(read: pa.Table, stream: Stream) -> tuple[dict[int, dict[str, Any]], dict[int, tuple[str, str]]]:
-    """Events, and refusals with their details, by offset, as the packer sends them to the buckets."""
-    packer = Packer(
-        {stream.name: stream}, (Route(stream.name, stream.entities[0]),), 4, 2, "rule-status", "clock", bounded=True
-    )
-    events: dict[int, dict[str, Any]] = {}
-    refused: dict[int, tuple[str, str]] = {}
-    for _, kind, payload in packer.packed(read):
-        if kind is Kind.EVENTS:
-            table = from_ipc(payload)
-            plain = {name: _plain(table.column(name)) for name in stream.fields}
-            for at, offset in enumerate(table.column("offset").to_pylist()):
-                events[offset] = {name: column[at] for name, column in plain.items()}
-        else:
-            for line in payload.decode().split("\n"):
-                record = json.loads(line.split("\t", 2)[2])
-                base64.b64decode(record["original"], validate=True)
-                refused[record["offset"]] = record["reason"], record["detail"]
-    return events, refused
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:

@@ -1,9 +1,9 @@
-"""Parsed records to few rows: all of a bucket's events are one Arrow stream, whatever stream they are of.
+"""Kafka records to few rows: all of a bucket's events are one Arrow stream, whatever stream they are of.
 
 How it works: `pack` runs under `mapInArrow`, once per task. For each route of its stream an event goes to the bucket of
 the route's field, all of a bucket's events as one Arrow stream; an accepted rule goes to the buckets of its stream, a
-clock to every bucket. Suspect records are read by `rules.events.parse_event`, and what cannot be used leaves as a
-record for the quarantine topic. Records of nightjar's own topics that do not belong there are skipped and counted.
+clock to every bucket. What cannot be used leaves as a record for the quarantine topic. Records of nightjar's own topics
+that do not belong there are skipped and counted.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from rules.events import Rejection, check_skew, parse_event
 from rules.publication import Answer
 from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP
 from streaming.clock import read_clock
 from streaming.hashing import buckets_of, divided, shuffle_key
-from streaming.parse import column_of
+from streaming.parse import parse_events
 from streaming.records import chunks, quarantine_line
 from streaming.rulebook import WHOLE_STREAM, Route, is_failure, read_answer
-from streaming.wire import PRIMARY, SENT_AT, Kind, events_schema, to_ipc
+from streaming.wire import SENT_AT, Kind, events_schema, to_ipc
 
 _log = structlog.get_logger(__name__)
 
 # The bucket that passes quarantined records on, and counts what was skipped.
 _ANSWERING = 0
-# Bytes of parsed records that are packed at once; ordinary ones of a whole batch are fewer.
+# Bytes of records that are packed at once; ordinary ones of a whole batch are fewer.
 _SLICE_BYTES = 128 * 1024 * 1024
 _MICROSECONDS = pa.timestamp("us", "UTC")
+# What a record's event keeps of it.
+_COORDINATES = ("timestamp", "partition", "offset", SENT_AT)
 
 Packed = tuple[int, Kind, bytes]
 
@@ -55,7 +55,7 @@ class Packer:
     bounded: bool
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Parsed records (see parse.parsed) to rows of wire.PACKED_SCHEMA."""
+        """Kafka records (see source.kafka_records) to rows of wire.PACKED_SCHEMA."""
         for read in _slices(batches):
             rows = list(self.packed(pa.Table.from_batches(read)))
             columns = [
@@ -105,17 +105,26 @@ class Packer:
                 yield from ((bucket, kind, payload) for bucket in buckets_of(number, route, self.buckets))
 
     def _events(self, records: pa.Table, stream: Stream) -> Iterator[Packed]:
-        usable = records.filter(pc.is_valid(records.column(column_of(stream))))
-        events = [_typed(usable, stream)]
-        ours = pc.and_(pc.equal(records.column("topic"), stream.topic), pc.is_valid(records.column("raw")))
-        if (suspects := records.filter(ours)).num_rows:
-            understood, rejected = read_suspects(suspects, stream)
-            events.append(understood)
-            yield from ((_ANSWERING, Kind.QUARANTINE, lines.encode()) for lines in chunks(rejected))
-        table = pa.concat_tables(events).combine_chunks()
-        if not table.num_rows:
+        records = _of_topic(records, stream.topic).combine_chunks()
+        columns = {name: records.column(name).combine_chunks() for name in _COORDINATES}
+        arrivals = columns["timestamp"].cast(_MICROSECONDS)
+        raw = records.column("value").combine_chunks()
+        parsed = parse_events(raw, arrivals.cast(pa.int64()), stream)
+        refused = (
+            quarantine_line(
+                rejection, stream, partition=columns["partition"][at].as_py(), offset=columns["offset"][at].as_py(),
+                arrival=arrivals[at].value, raw=raw[at].as_py() or b"",
+            )
+            for at, rejection in parsed.rejected
+        )  # fmt: skip
+        yield from ((_ANSWERING, Kind.QUARANTINE, lines.encode()) for lines in chunks(refused))
+        if not parsed.events.num_rows:
             return
-        batch = table.to_batches()[0]
+        came = [(columns | {"timestamp": arrivals})[name].take(parsed.rows) for name in _COORDINATES]
+        batch = pa.RecordBatch.from_arrays(
+            [*(column.combine_chunks() for column in parsed.events.columns), *came],
+            [*stream.fields, "arrival_time", *_COORDINATES[1:]],
+        )
         first = True  # every route gets the event, the stream's first speaks for it
         for number, route in enumerate(self.routes):
             if route.stream != stream.name:
@@ -126,26 +135,6 @@ class Packer:
                 whole = pa.Table.from_arrays([*part.columns, speaks], schema=events_schema(stream))
                 yield number * self.buckets + at, Kind.EVENTS, to_ipc(whole)
             first = False
-
-
-def read_suspects(records: pa.Table, stream: Stream) -> tuple[pa.Table, list[str]]:
-    """Records the JVM was not sure about: the events among them, and lines for the quarantine topic of the others."""
-    events: list[dict[str, Any]] = []
-    rejected: list[str] = []
-    columns = [records.column(name).to_pylist() for name in ("raw", "partition", "offset", SENT_AT)]
-    for raw, partition, offset, sent_at, arrival in zip(*columns, _arrivals(records).to_pylist(), strict=True):
-        event = parse_event(raw, stream)
-        refused = event if isinstance(event, Rejection) else check_skew(event[stream.event_time], arrival, stream)
-        if refused is None and not isinstance(event, Rejection):
-            coordinates = {"arrival_time": arrival, "partition": partition, "offset": offset, SENT_AT: sent_at}
-            events.append(event | coordinates)
-        elif refused is not None:
-            rejected.append(
-                quarantine_line(refused, stream, partition=partition, offset=offset, arrival=arrival, raw=raw)
-            )
-    schema = _typed_schema(stream)
-    arrays = [_array([event[field.name] for event in events], field.type) for field in schema]
-    return pa.Table.from_arrays(arrays, schema=schema), rejected
 
 
 def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -164,14 +153,11 @@ def _of_topic(records: pa.Table, topic: str) -> pa.Table:
     return records.filter(pc.equal(records.column("topic"), topic))
 
 
-def _arrivals(records: pa.Table) -> pa.ChunkedArray:
-    return records.column("timestamp").cast(_MICROSECONDS).cast(pa.int64())
-
-
 def _records(records: pa.Table) -> Iterator[tuple[int, int, bytes]]:
     """Offset, arrival (µs) and value of each record."""
-    offsets, values = (records.column(name).to_pylist() for name in ("offset", "raw"))
-    return zip(offsets, _arrivals(records).to_pylist(), values, strict=True)
+    offsets, values = (records.column(name).to_pylist() for name in ("offset", "value"))
+    arrivals = records.column("timestamp").cast(_MICROSECONDS).cast(pa.int64()).to_pylist()
+    return zip(offsets, arrivals, (value or b"" for value in values), strict=True)
 
 
 def _skipped(topic: str, records: int) -> Iterator[Packed]:
@@ -179,24 +165,3 @@ def _skipped(topic: str, records: int) -> Iterator[Packed]:
     if records:
         _log.warning("records that do not belong on the topic were skipped", topic=topic, records=records)
         yield _ANSWERING, Kind.SKIPPED, str(records).encode()
-
-
-def _typed_schema(stream: Stream) -> pa.Schema:
-    schema = events_schema(stream)
-    return schema.remove(schema.get_field_index(PRIMARY))
-
-
-def _typed(records: pa.Table, stream: Stream) -> pa.Table:
-    structs = records.column(column_of(stream)).combine_chunks()
-    arrays = dict(zip(stream.fields, structs.flatten(), strict=True))
-    arrays["arrival_time"] = records.column("timestamp").combine_chunks()
-    for name in ("partition", "offset", SENT_AT):
-        arrays[name] = records.column(name).combine_chunks()
-    schema = _typed_schema(stream)
-    return pa.Table.from_arrays([arrays[field.name].cast(field.type) for field in schema], schema=schema)
-
-
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.int64()).cast(kind)
-    return pa.array(values, kind)

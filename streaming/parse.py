@@ -1,207 +1,199 @@
-"""Kafka records to typed events inside the JVM, so that no event is a Python object.
+"""Kafka records to typed events, by columns.
 
-How it works: `from_json` with a strict schema gives each stream's record a struct of its typed fields. Whatever the
-JVM might read otherwise than `rules.events.parse_event` is `suspect`: only such a record keeps its raw bytes, and the
-packer asks `parse_event` itself what it means. So the two agree by construction, and tests feed both the same records.
+How it works: each record's JSON is read once, by msgspec; a field's values then become an Arrow column together. What
+these columns might hold otherwise than `rules.events.parse_event` says is in doubt: a value of another JSON type than
+the field's usual one, a number too long for a double, a text that is no plain time. Such a record, and one that msgspec
+does not read, is read again by `parse_event` itself. So the two agree by construction, and tests feed both the same.
 
-What it does not do: say why a record cannot be used.
-
-Known limitation: a stream whose ordinary records are suspect (amounts below a thousandth or above ten million as JSON
-numbers with a fraction, twelve-digit strings in place of times) is parsed in Python, at a tenth of the speed.
+Known limitation: a stream whose ordinary records are in doubt (amounts as strings, with exponents, or beyond 2^53 of
+the smallest unit of the field) is read at a tenth of the speed.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
-from pyspark.sql import types as T  # noqa: N812
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from rules.events import MAX_NESTING, MAX_STRING
+from rules.events import MAX_NESTING, MAX_STRING, Rejection, check_skew, parse_event
 from rules.streams import Stream
+from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
 from rules.types import FieldType, Kind
-from streaming.wire import SENT_AT
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+Mask = npt.NDArray[np.bool_]
 
-# No single quotes, no NaN: JSON, as parse_event reads it.
-_OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": "corrupt",
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-}
-
-# Patterns end in \z: to Java, $ is also the place before a final line break.
-# A number with a fraction or exponent reaches a string field by way of a double: these texts may not be what was sent.
-_RETOLD = r"^(?:[\[{\"]|0\z|-?[0-9]+\.[0-9])"
-# A double holds every number of up to 15 digits; a longer one, or one with an exponent, may lose some on its way.
-_LONG_NUMBER = r":\s*-?(?:[0-9.]{17}|[0-9.]+[eE])"
-_SMALL_OR_LARGE = r"^-?[0-9]\.[0-9]{1,14}E(?:-[1-4]|[0-9]{1,2})\z"
-_MILLISECONDS = r"^[1-9][0-9]{11,12}\z"
+# Two decimals of up to 15 digits are never the same double, so that a double says which one was written.
+_LONG_NUMBER = rb":\s*-?(?:[0-9.]{17}|[0-9.]+[eE])"
+# Whole numbers up to here are doubles, each one.
+_WHOLE = 1 << 53
+_INT64 = range(-(1 << 63), 1 << 63)
 _ISO = (
-    r"^(?:19|2[0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}"
-    r"(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])\z"
+    r"^(?:19|2[0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+    r"(?:\.[0-9]{1,6})?(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])$"
 )
-_HALF_A_PAIR = r"\\u[dD][89a-fA-F]"
-# What follows an object: a record that goes on after its own end may do so unseen inside the object it stands in.
-_GOES_ON = r"\}\s*,"
-# More brackets than a record may have levels; each part is taken as a whole, so that nothing is tried twice.
-_DEEP = rf"^(?:[^\[{{]*+[\[{{]){{{MAX_NESTING + 1}}}"
+_ISO_FORMAT = "%Y-%m-%dT%H:%M:%S%.f%#z"
+_ABSENT = object()
+
+_decode = msgspec.json.Decoder().decode
 
 
-def parsed(records: DataFrame, streams: Iterable[Stream]) -> DataFrame:
-    """Kafka source rows (with headers) as topic, partition, offset, timestamp, sent_at, raw and one struct a stream.
+@dataclass(frozen=True)
+class Parsed:
+    """What records are. events: the stream's fields (Stream.schema); rows: which record each is; rejected: others."""
 
-    sent_at: bigint µs of the header, or NULL. raw: binary, for records of other topics and suspect ones; an event of a
-    stream has either its struct (`column_of`) or its raw bytes.
-    """
-    streams = list(streams)
-    of_a_topic = {stream.name: F.col("topic") == stream.topic for stream in streams}
-    value = F.col("text")
-    known = records.select(
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        F.expr(f"try_cast(cast(get(filter(headers, h -> h.key = '{SENT_AT}'), 0).value AS string) AS bigint)").alias(
-            SENT_AT
-        ),
-        "value",
-        F.col("value").cast("string").alias("text"),
-    )
-    # The record stands inside an object of ours that ends with a key nobody can guess: if that key is seen, and no
-    # third one, the record was one whole JSON value without anything before or after it.
-    end = uuid.uuid4().hex
-    wrapped = F.concat(F.lit('{"record":'), value, F.lit(f',"{end}":true}}'))
-    read = known.select(
-        "*",
-        *(
-            F.when(of_a_topic[stream.name], F.from_json(wrapped, _schema(stream, end), _OPTIONS)).alias(
-                _read_column(stream)
-            )
-            for stream in streams
-        ),
-    )
-    typed = read.select(
-        "*",
-        *(F.struct(*(_typed(stream, name) for name in stream.fields)).alias(column_of(stream)) for stream in streams),
-    )
-    usable = {stream.name: of_a_topic[stream.name] & ~_suspect(stream, end, value, wrapped) for stream in streams}
-    any_usable = F.coalesce(*(F.when(usable[stream.name], F.expr("true")) for stream in streams))
-    return typed.select(
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        SENT_AT,
-        F.when(any_usable.isNull(), F.coalesce("value", F.lit(b""))).alias("raw"),
-        *(F.when(usable[stream.name], F.col(column_of(stream))).alias(column_of(stream)) for stream in streams),
-    )
+    events: pa.Table
+    rows: npt.NDArray[np.int64]
+    rejected: list[tuple[int, Rejection]]
 
 
-def column_of(stream: Stream) -> str:
-    """The name of the stream's struct column."""
-    return f"event_{stream.name}"
+def parse_events(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parsed:
+    """Read records: values (binary, NULL for an empty one) and arrivals (int64, µs). Each is an event, or rejected."""
+    raw = values.to_pylist()
+    sure, documents = _documents(raw, values)
+    columns, doubt = _columns(documents, stream)
+    latest = arrivals.to_numpy(zero_copy_only=False)[sure] + stream.max_future_skew
+    doubt |= columns[stream.event_time].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) > latest
+    if any(kind.kind is Kind.DECIMAL for kind in stream.fields.values()):
+        doubt |= _mask(pc.match_substring_regex(values, _LONG_NUMBER))[sure]
+    plain = pa.Table.from_arrays([columns[name] for name in stream.fields], schema=stream.schema).filter(~doubt)
+    sure = sure[~doubt]
+    rows, events, rejected = [], list[dict[str, Any]](), list[tuple[int, Rejection]]()
+    for at in np.setdiff1d(np.arange(len(raw)), sure).tolist():
+        event = parse_event(raw[at] or b"", stream)
+        late = (
+            None if isinstance(event, Rejection) else check_skew(event[stream.event_time], arrivals[at].as_py(), stream)
+        )
+        if isinstance(event, Rejection) or late is not None:
+            rejected.append((at, event if isinstance(event, Rejection) else late))
+        else:
+            rows.append(at)
+            events.append(event)
+    arrays = [_array([event[name] for event in events], kind.arrow) for name, kind in stream.fields.items()]
+    understood = pa.Table.from_arrays(arrays, schema=stream.schema)
+    return Parsed(pa.concat_tables([plain, understood]), np.concatenate([sure, np.array(rows, np.int64)]), rejected)
 
 
-def _read_column(stream: Stream) -> str:
-    return f"read_{stream.name}"
+def _documents(raw: Sequence[bytes | None], values: pa.Array) -> tuple[npt.NDArray[np.int64], list[dict[str, Any]]]:
+    """The records that are JSON objects: which they are, and what they hold."""
+    brackets = pc.add(pc.count_substring(values, b"{"), pc.count_substring(values, b"["))
+    deep = _mask(pc.greater(brackets, MAX_NESTING)).tolist()
+    rows, documents = [], []
+    for at, record in enumerate(raw):
+        if record is None or deep[at]:
+            continue
+        try:
+            document = _decode(record)
+        except (msgspec.DecodeError, ValueError, RecursionError):  # a ValueError: it is no UTF-8
+            continue
+        if type(document) is dict:
+            rows.append(at)
+            documents.append(document)
+    return np.array(rows, np.int64), documents
 
 
-def _schema(stream: Stream, end: str) -> T.StructType:
-    record = T.StructType([T.StructField(name, _json_type(kind)) for name, kind in stream.fields.items()])
-    return T.StructType(
-        [
-            T.StructField("record", record),
-            T.StructField(end, T.BooleanType()),
-            T.StructField("corrupt", T.StringType()),
-        ]
-    )
+def _columns(documents: list[dict[str, Any]], stream: Stream) -> tuple[dict[str, pa.Array], Mask]:
+    """The fields by name, and which documents are in doubt; what a column holds of these means nothing."""
+    doubt = np.zeros(len(documents), np.bool_)
+    columns = {}
+    for name, declared in stream.fields.items():
+        absent = None if name in stream.optional else _ABSENT
+        values = [document.get(name, absent) for document in documents]
+        usual, typed = _TYPED[declared.kind]
+        if name not in (stream.event_id, stream.event_time):
+            usual |= {type(None)}
+        if odd := set(map(type, values)) - usual:
+            unusual = [type(value) in odd for value in values]
+            values = [None if is_odd else value for value, is_odd in zip(values, unusual, strict=True)]
+            doubt |= np.array(unusual)
+        columns[name], unsure = typed(values, declared)
+        doubt |= unsure
+    doubt |= _mask(pc.equal(columns[stream.event_id], ""))
+    return columns, doubt
 
 
-def _json_type(kind: FieldType) -> T.DataType:
-    # Decimals and times are read as text: only that tells what was written.
-    exact = {Kind.INT64: T.LongType(), Kind.DOUBLE: T.DoubleType(), Kind.BOOLEAN: T.BooleanType()}
-    return exact.get(kind.kind, T.StringType())
+def _strings(values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
+    array = pa.array(values, pa.string())
+    return array, _mask(pc.greater(pc.utf8_length(array), MAX_STRING))
 
 
-def _field(stream: Stream, name: str) -> Column:
-    return F.col(f"{_read_column(stream)}.record.`{name}`")
+def _booleans(values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
+    return pa.array(values, pa.bool_()), np.zeros(len(values), np.bool_)
 
 
-def _typed(stream: Stream, name: str) -> Column:
-    field, kind = _field(stream, name), stream.fields[name]
-    if kind.kind is Kind.DECIMAL:
-        return field.try_cast(T.DecimalType(kind.precision, kind.scale)).alias(name)
-    if kind.kind is Kind.TIMESTAMP:
-        milliseconds = F.timestamp_millis(field.try_cast("bigint"))
-        return F.when(field.rlike(_MILLISECONDS), milliseconds).otherwise(field.try_cast("timestamp")).alias(name)
-    return field.alias(name)
+def _integers(values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
+    return _bounded(values, _INT64)
 
 
-def _suspect(stream: Stream, end: str, value: Column, wrapped: Column) -> Column:
-    """Whether parse_event has to be asked; never NULL for a record of the stream."""
-    read, kinds = _read_column(stream), stream.fields
-    named = {name: _field(stream, name) for name in kinds}
-    identity = named[stream.event_id]
-    time = F.col(f"{column_of(stream)}.`{stream.event_time}`")
-    latest = F.col("timestamp") + F.expr(f"make_dt_interval(0, 0, 0, {stream.max_future_skew / 1_000_000:.6f})")
-    doubts = [
-        F.col(f"{read}.corrupt").isNotNull(),
-        F.col(f"{read}.`{end}`").isNull(),
-        identity.isNull() | (identity == ""),
-        time.isNull() | (time > latest),
-        ~F.expr("is_valid_utf8(text)"),
-        F.contains(value, F.lit("\\")) & value.rlike(_HALF_A_PAIR),
-        *(_doubt(stream, name, value) for name in kinds),
-        value.rlike(_DEEP),
-        value.rlike(_GOES_ON) & (F.size(F.json_object_keys(wrapped)) > 2),
-    ]
-    if any(kind.kind is Kind.DECIMAL for kind in kinds.values()):
-        doubts.append(value.rlike(_LONG_NUMBER))
-    # Of a required field an explicit null is a value, and absence is missing_field: only the keys tell the two apart,
-    # and most records have no nulls.
-    required = [name for name in kinds if name not in stream.optional]
-    nothing = _any([named[name].isNull() for name in required])
-    absent = F.size(F.array_except(F.array(*(F.lit(name) for name in required)), F.json_object_keys(value))) > 0
-    return F.coalesce(_any(doubts) | F.when(nothing, absent).otherwise(F.expr("false")), F.expr("true"))
+def _bounded(values: list[Any], allowed: range) -> tuple[pa.Array, Mask]:
+    known = [value for value in values if value is not None]
+    if not known or (min(known) in allowed and max(known) in allowed):
+        return pa.array(values, pa.int64()), np.zeros(len(values), np.bool_)
+    doubt = [value is not None and value not in allowed for value in values]
+    return pa.array(values, pa.int64(), mask=np.array(doubt)), np.array(doubt)
 
 
-def _doubt(stream: Stream, name: str, value: Column) -> Column:
-    """Whether this field's text or number may stand for something else; False for NULL."""
-    field, kind = _field(stream, name), stream.fields[name]
-    match kind.kind:
-        case Kind.STRING:
-            doubt = field.rlike(_RETOLD) | (F.length(field) > MAX_STRING)
-        case Kind.DOUBLE:
-            doubt = F.isnan(field) | (F.abs(field) == F.lit(float("inf")))
-        case Kind.DECIMAL:
-            plain = rf"^-?[0-9]{{1,{max(1, kind.precision - kind.scale)}}}" + (
-                rf"(?:\.[0-9]{{1,{kind.scale}}})?\z" if kind.scale else r"\z"
-            )
-            held = F.col(f"{column_of(stream)}.`{name}`")
-            same = held.cast("decimal(38,18)") == field.try_cast("decimal(38,18)")
-            doubt = held.isNull() | ~(
-                field.rlike(plain) | (field.rlike(_SMALL_OR_LARGE) & F.coalesce(same, F.expr("false")))
-            )
-        case Kind.TIMESTAMP:
-            digits = field.rlike(_MILLISECONDS)
-            # A time in milliseconds is a number; the same digits between quotes are no time at all.
-            quoted = F.contains(value, F.concat(F.lit('"'), field, F.lit('"'))) | F.contains(value, F.lit("\\"))
-            doubt = F.when(digits, quoted).otherwise(
-                ~field.rlike(_ISO) | F.col(f"{column_of(stream)}.`{name}`").isNull()
-            )
-        case _:
-            return F.expr("false")
-    return field.isNotNull() & F.coalesce(doubt, F.expr("true"))
+def _doubles(values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
+    held = [float(v) if type(v) is int and -_WHOLE <= v <= _WHOLE else v for v in values]
+    doubt = np.array([type(value) is int for value in held], np.bool_)
+    array = pa.array(held, pa.float64(), mask=doubt)
+    return array, doubt | _mask(pc.invert(pc.is_finite(array)))
 
 
-def _any(conditions: list[Column]) -> Column:
-    found = conditions[0]
-    for condition in conditions[1:]:
-        found |= condition
+def _decimals(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:
+    array, doubt = _doubles(values, declared)
+    held = array.fill_null(0.0).to_numpy(zero_copy_only=False)
+    unit = 10.0**declared.scale
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = np.rint(held * unit)
+        doubt |= ~((scaled / unit == held) & (np.abs(scaled) < min(10.0**declared.precision, float(_WHOLE))))
+    words = np.zeros((len(values), 2), np.int64)
+    words[:, 0] = np.where(doubt, 0.0, scaled)
+    words[:, 1] = words[:, 0] >> 63
+    buffers = [array.is_valid().buffers()[1], pa.py_buffer(words)]
+    return pa.Array.from_buffers(declared.arrow, len(values), buffers), doubt
+
+
+def _times(values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
+    milliseconds = range(-(-MIN_TIMESTAMP // 1000), MAX_TIMESTAMP // 1000 + 1)
+    texts = [type(value) is str for value in values]
+    if not any(texts):
+        array, doubt = _bounded(values, milliseconds)
+        return _instants(pc.multiply(array, 1000)), doubt
+    numbers, doubt = _bounded([None if text else v for v, text in zip(values, texts, strict=True)], milliseconds)
+    written = pl.Series([v if text else None for v, text in zip(values, texts, strict=True)], dtype=pl.String)
+    plain = pl.select(pl.when(written.str.contains(_ISO)).then(written)).to_series()
+    read = plain.str.to_datetime(_ISO_FORMAT, time_unit="us", time_zone="UTC", strict=False).to_arrow()
+    instants = pc.coalesce(pc.multiply(numbers, 1000), read.cast(pa.int64()))
+    return _instants(instants), doubt | (np.array(texts) & _mask(pc.is_null(instants)))
+
+
+def _instants(microseconds: pa.Array) -> pa.Array:
+    return microseconds.cast(pa.timestamp("us", "UTC"))
+
+
+def _mask(booleans: pa.Array) -> Mask:
+    found: Mask = pc.fill_null(booleans, pa.scalar(value=False)).to_numpy(zero_copy_only=False)
     return found
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    return _instants(pa.array(values, pa.int64())) if pa.types.is_timestamp(kind) else pa.array(values, kind)
+
+
+_Typed = Callable[[list[Any], FieldType], tuple[pa.Array, Mask]]
+# The types that msgspec gives to the values of a field where nothing is in doubt, and how they become a column.
+_TYPED: dict[Kind, tuple[Collection[type], _Typed]] = {
+    Kind.STRING: (frozenset({str}), _strings),
+    Kind.BOOLEAN: (frozenset({bool}), _booleans),
+    Kind.INT64: (frozenset({int}), _integers),
+    Kind.DOUBLE: (frozenset({int, float}), _doubles),
+    Kind.DECIMAL: (frozenset({int, float}), _decimals),
+    Kind.TIMESTAMP: (frozenset({int, str}), _times),
+}

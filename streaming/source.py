@@ -1,4 +1,4 @@
-"""The query from end to end: Kafka, JVM parse, packer, buckets, Kafka."""
+"""The query from end to end: Kafka, packer, buckets, Kafka."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pyspark.sql import functions as F  # noqa: N812  the name every Spark progr
 
 from streaming.config import JobConfig
 from streaming.pack import Packer
-from streaming.parse import parsed
 from streaming.processor import BucketPlan, BucketProcessor
 from streaming.records import OUTPUT_SCHEMA
 from streaming.rulebook import Route
@@ -43,7 +42,9 @@ def packer_of(config: JobConfig, routes: tuple[Route, ...]) -> Packer:
 
 
 def kafka_records(session: SparkSession, config: JobConfig, begins: str = "earliest") -> DataFrame:
-    """What the packer reads: events, parsed, and the job's control records, each from where the checkpoint stands.
+    """What the packer reads: events and the job's control records, each from where the checkpoint stands.
+
+    Columns: topic, partition, offset, timestamp, value and sent_at (bigint, µs, of the header, or NULL).
 
     begins: where a checkpoint without a batch begins, as Spark writes `startingOffsets`.
 
@@ -55,10 +56,13 @@ def kafka_records(session: SparkSession, config: JobConfig, begins: str = "earli
     events = event_records(session, config, begins_of[0])
     # Clocks are of no use after a while, and may have been deleted; the driver sees to it that no answer has been.
     control = _source(session, config, control_topics(config), begins_of[1]).option("failOnDataLoss", "false")
-    read = parsed(events, config.streams.values())
-    value = F.coalesce("value", F.lit(b"")).alias("raw")
-    own = control.load().select("topic", "partition", "offset", "timestamp", value)
-    return read.unionByName(own, allowMissingColumns=True)
+    return as_packed(events).unionByName(as_packed(control.load()))
+
+
+def as_packed(records: DataFrame) -> DataFrame:
+    """Rows of Kafka's source, with headers, as the packer reads them."""
+    sent_at = f"try_cast(cast(get(filter(headers, h -> h.key = '{SENT_AT}'), 0).value AS string) AS bigint)"
+    return records.select("topic", "partition", "offset", "timestamp", "value", F.expr(sent_at).alias(SENT_AT))
 
 
 def event_records(session: SparkSession, config: JobConfig, begins: str = "earliest") -> DataFrame:
@@ -82,7 +86,7 @@ def _begins(config: JobConfig, of_topic: dict[str, Any]) -> list[str]:
 
 
 def evaluated(records: DataFrame, config: JobConfig, packer: Packer, plan: BucketPlan) -> DataFrame:
-    """Parsed records to sink rows: topic, key, value, headers."""
+    """Kafka records to sink rows: topic, key, value, headers."""
     packed = records.coalesce(config.shuffle_partitions).mapInArrow(packer.pack, PACKED_SCHEMA)
     of_buckets = packed.repartition(config.shuffle_partitions, "bucket")
     said = of_buckets.mapInArrow(BucketProcessor(plan).run, OUTPUT_SCHEMA)

@@ -22,10 +22,9 @@ from rules.streams import Stream
 from rules.types import Kind
 from streaming.answering import answer_to
 from streaming.config import JobConfig
-from streaming.parse import parsed
 from streaming.processor import BucketPlan
 from streaming.rulebook import Record, RuleBook
-from streaming.source import evaluated, finish, packer_of
+from streaming.source import as_packed, evaluated, finish, packer_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,7 +46,7 @@ def warm_up(session: SparkSession, config: JobConfig) -> None:
     rules = tuple(_answer(config.streams, stream, offset) for offset, stream in enumerate(config.streams.values()))
     routes = tuple(RuleBook(config.streams).routes)
     name = f"warm-up-{uuid.uuid4().hex}"
-    records = parsed(_records(session, config), config.streams.values())
+    records = as_packed(_records(session, config))
     with tempfile.TemporaryDirectory(prefix="nightjar-warm-up-") as folder:
         state = Path(folder) / "state"
         plan = BucketPlan(name, name, state, config.streams, routes, config.buckets, config.topics, rules)

@@ -19,7 +19,6 @@ from streaming import processor
 from streaming.clock import read_clock
 from streaming.config import Topics
 from streaming.pack import Packer
-from streaming.parse import column_of
 from streaming.processor import BucketPlan, BucketProcessor
 from streaming.rulebook import Route, RuleBook
 from streaming.wire import SENT_AT
@@ -49,9 +48,8 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batch(sent: list[tuple[str, bytes]]) -> pa.Table:
-    """Records (topic, value) that the JVM was not sure of."""
+    """Records (topic, value) as Kafka's source gives them."""
     rows = len(sent)
-    nothing = pa.nulls(rows, pa.struct([pa.field(name, kind.arrow) for name, kind in STREAM.fields.items()]))
     return pa.table(
         {
             "topic": pa.array([topic for topic, _ in sent]),
@@ -59,8 +57,7 @@ def batch(sent: list[tuple[str, bytes]]) -> pa.Table:
             "offset": pa.array(range(1, rows + 1), pa.int64()),
             "timestamp": pa.repeat(pa.scalar(NOON, pa.int64()), rows).cast(pa.timestamp("us", "UTC")),
             SENT_AT: pa.nulls(rows, pa.int64()),
-            "raw": pa.array([value for _, value in sent], pa.binary()),
-            column_of(STREAM): nothing,
+            "value": pa.array([value for _, value in sent], pa.binary()),
         }
     )
 

@@ -1,4 +1,4 @@
-"""The JVM and `rules.events.parse_event` read every record alike: what the JVM types is what parse_event says."""
+"""Records read by columns are what `rules.events.parse_event` says, each of them."""
 
 import json
 from datetime import UTC, datetime
@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rules.events import MAX_STRING, Rejection, check_skew, parse_event
 from rules.streams import Stream, streams_from_mapping
-from streaming.pack import Packer
-from streaming.parse import column_of, parsed
-from streaming.rulebook import Route
-from streaming.wire import Kind, from_ipc
+from streaming.parse import parse_events
+from streaming.source import as_packed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 ARRIVAL = 1_522_540_800_000_000  # 2018-04-01, µs
 STREAM: Stream = streams_from_mapping(
@@ -102,14 +100,30 @@ def records() -> list[bytes | None]:
     return [text.encode() for text in [*of_fields, *without, *nulls, *future, *WHOLE]] + broken
 
 
-@pytest.fixture(scope="module")
-def read(spark: "SparkSession") -> pa.Table:
-    """The records as the JVM parsed them, by offset."""
-    arrival = datetime.fromtimestamp(ARRIVAL / 1_000_000, UTC)
-    rows: list[Any] = [("things", 0, at, arrival, value, None) for at, value in enumerate(records())]
-    return parsed(spark.createDataFrame(rows, SCHEMA), [STREAM]).coalesce(1).toArrow()
+def read(values: list[bytes | None], arrival: int = ARRIVAL) -> tuple[dict[int, dict[str, Any]], dict[int, Rejection]]:
+    """The events and the rejections by their place."""
+    parsed = parse_events(pa.array(values, pa.binary()), pa.repeat(arrival, len(values)), STREAM)
+    assert parsed.events.schema == STREAM.schema
+    plain = {name: _plain(parsed.events.column(name)) for name in STREAM.fields}
+    events = {row: {name: column[at] for name, column in plain.items()} for at, row in enumerate(parsed.rows.tolist())}
+    assert len(events) + len(parsed.rejected) == len(values)
+    return events, dict(parsed.rejected)
 
 
+def expected(values: list[bytes | None]) -> tuple[dict[int, dict[str, Any]], dict[int, Rejection]]:
+    """The same, record by record."""
+    events, rejected = {}, {}
+    for row, raw in enumerate(values):
+        event = parse_event(raw or b"", STREAM)
+        found = event if isinstance(event, Rejection) else check_skew(event["at"], ARRIVAL, STREAM) or event
+        if isinstance(found, Rejection):
+            rejected[row] = found
+        else:
+            events[row] = found
+    return events, rejected
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("headers", "sent_at"),
     [
@@ -123,52 +137,65 @@ def test_headers_of_anybody_are_read_or_passed_over(
 ) -> None:
     """A record may have headers of others only, and a `sent_at` that is no number."""
     rows: list[Any] = [("things", 0, 0, datetime.fromtimestamp(ARRIVAL / 1_000_000, UTC), written().encode(), headers)]
-    found = parsed(spark.createDataFrame(rows, SCHEMA), [STREAM]).toArrow()
+    found = as_packed(spark.createDataFrame(rows, SCHEMA)).toArrow()
     assert found.column("sent_at").to_pylist() == [sent_at]
 
 
-def test_the_jvm_and_parse_event_agree_on_every_record(read: pa.Table) -> None:
-    """What the JVM typed is what parse_event says; what the packer asks parse_event about is typed or quarantined."""
-    expected: dict[int, dict[str, Any]] = {}
-    refused: dict[int, str] = {}
-    for offset, raw in enumerate(records()):
-        event = parse_event(raw or b"", STREAM)
-        found = event if isinstance(event, Rejection) else check_skew(event["at"], ARRIVAL, STREAM)
-        if isinstance(found, Rejection):
-            refused[offset] = found.reason.value
-        else:
-            expected[offset] = event  # type: ignore[assignment]
-
-    packer = Packer({"things": STREAM}, (Route("things", "who"),), 4, 2, "rule-status", "clock", bounded=True)
-    events: dict[int, dict[str, Any]] = {}
-    quarantined: dict[int, str] = {}
-    for _, kind, payload in packer.packed(read):
-        if kind is Kind.EVENTS:
-            table = from_ipc(payload)
-            plain = {name: _plain(table.column(name)) for name in STREAM.fields}
-            for at, offset in enumerate(table.column("offset").to_pylist()):
-                events[offset] = {name: column[at] for name, column in plain.items()}
-        else:
-            for line in payload.decode().split("\n"):
-                record = json.loads(line.split("\t", 2)[2])
-                quarantined[record["offset"]] = record["reason"]
-
-    assert quarantined == refused
-    assert {o: (records()[o], e) for o, e in events.items() if e != expected.get(o)} == {}
-    assert events.keys() == expected.keys()
-
-
-def test_an_ordinary_record_is_no_python_object(read: pa.Table) -> None:
-    """A plain record, one with explicit nulls, and one without its optional fields are typed by the JVM."""
-    typed = set(read.filter(read.column(column_of(STREAM)).is_valid()).column("offset").to_pylist())
+def test_columns_and_parse_event_agree_on_every_record() -> None:
+    """Typed alike, or rejected for the same reason."""
     values = records()
-    for plain in (
-        written(amount="5"),
-        written(ratio="null"),
-        written(seen='"2018-04-01T00:00:00.123456789Z"'),
-        NO_NOTE,
-    ):
-        assert values.index(plain.encode()) in typed
+    events, rejected = read(values)
+    wanted, refused = expected(values)
+    assert {row: (values[row], why, refused.get(row)) for row, why in rejected.items() if why != refused.get(row)} == {}
+    assert {row: (values[row], e, wanted.get(row)) for row, e in events.items() if e != wanted.get(row)} == {}
+
+
+def test_each_record_alone_is_read_as_among_others() -> None:
+    """A column's values are typed together, and none has to do with another."""
+    values = records()
+    events, rejected = read(values)
+    for row in range(0, len(values), 7):
+        alone = read([values[row]])
+        assert alone == ({0: events[row]} if row in events else {}, {0: rejected[row]} if row in rejected else {})
+
+
+_NUMBERS = st.one_of(
+    st.integers().map(str),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.decimals(allow_nan=False, allow_infinity=False).map(str),
+    st.decimals(-10_000, 10_000, places=2).map(str),
+    st.from_regex(r"-?(0|[1-9][0-9]{0,19})(\.[0-9]{1,22})?([eE][+-]?[0-9]{1,3})?", fullmatch=True),
+)
+_TIMES = st.one_of(
+    st.datetimes().map(lambda at: json.dumps(at.isoformat() + "Z")),
+    st.from_regex(
+        r'"(19|20)[0-9]{2}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-6][0-9](:[0-6][0-9](\.[0-9]{1,9})?)?'
+        r'(Z|[+-][01][0-9]:[0-6][0-9])"',
+        fullmatch=True,
+    ),
+)
+_VALUES = st.one_of(_NUMBERS, _TIMES, st.text().map(json.dumps), st.sampled_from(TEXTS))
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(list(PLAIN)), _VALUES, max_size=4), min_size=1, max_size=8))
+def test_any_values_are_read_as_parse_event_reads_them(changes: list[dict[str, str]]) -> None:
+    """Numbers of any length, times of any form, texts of any characters, in any field."""
+    values: list[bytes | None] = [written(**each).encode() for each in changes]
+    assert read(values) == expected(values)
+
+
+def test_an_ordinary_record_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain record, one with explicit nulls, and one without its optional fields."""
+    monkeypatch.setattr("streaming.parse.parse_event", lambda *_: pytest.fail("it was"))
+    plain = [written(amount="5"), written(ratio="null"), written(seen='"2018-04-01T00:00:00.123456Z"'), NO_NOTE]
+    values: list[bytes | None] = [text.replace('"fine": 0.5', '"fine": 0.0005').encode() for text in plain]
+    assert len(read(values)[0]) == len(plain)
+
+
+def test_there_may_be_nothing_to_read() -> None:
+    """No records, or none that is an object."""
+    assert read([]) == ({}, {})
+    assert set(read([b"", None, b"7"])[1]) == {0, 1, 2}
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
