@@ -103,11 +103,14 @@ class Witness:
         # where a version has displaced another in the past, both are announced: what it says, and what that one said
         in_force = next((v for v in reversed(self._versions[rule_id]) if v.effective <= row["at"]), None)
         came = None if in_force is None else self._published.get((rule_id, in_force.version))
-        if came is not None and window.arrival is not None and window.arrival <= came.arrival:
+        behind = came is not None and window.arrival is not None and window.arrival <= came.arrival
+        if behind and window.arrival != came.arrival:
             return Cause.RULE_PROPAGATION
         published = self._published.get((rule_id, number))
         if window.before_state or (published is not None and window.starts < published.history_since):
             return Cause.COLD_START
+        if behind:  # they came together, and nobody can say which was first
+            return Cause.RULE_PROPAGATION
         return Cause.DUPLICATE_CONFLICT if window.conflicting else Cause.UNEXPLAINED
 
     def _is_of_uneven_reading(self, row: Mapping[str, Any], window: _Window) -> bool:

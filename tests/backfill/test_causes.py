@@ -126,6 +126,12 @@ def test_a_rule_and_an_event_of_the_same_arrival() -> None:
     assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, published=together) is Cause.RULE_PROPAGATION
 
 
+def test_a_rule_of_the_same_arrival_whose_history_was_not_there() -> None:
+    """That it came after the event is possible; that it lacked t1 is certain."""
+    together = Published(AT_NOON + 5 * 60_000_000, AT_NOON + 2 * 60_000_000)
+    assert cause([event(1, 1), event(3, 5)], 3, said=1, true=2, published=together) is Cause.COLD_START
+
+
 @pytest.mark.parametrize(("published", "expected"), [(10, Cause.RULE_PROPAGATION), (2, Cause.UNEXPLAINED)])
 def test_a_version_that_took_the_place_of_another_in_the_past(published: int, expected: Cause) -> None:
     """Version 1 had alerted when version 2, as of a time before the event, came; had that been there, it had not."""
