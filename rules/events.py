@@ -1,4 +1,4 @@
-"""What one event's JSON means: the slow, obvious authority that the stream's parser in the JVM is tested against."""
+"""What one event's JSON means: the slow, obvious authority that the parse by columns (streaming/parse.py) asks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rules.types import FieldType, Kind
 # Characters of a declared string: an id, an address, a device. Every record that repeats them stays within what Kafka
 # takes, whatever is sent.
 MAX_STRING = 2048
-# Levels of objects and lists in a record, in fields that nobody declared too: a bound of our own, since what Python and
-# the JVM can read depends on how deep in their own stacks they are.
+# Levels of objects and lists in a record, in fields that nobody declared too: a bound of our own, since what a parser
+# can read depends on how deep in its own stack it is.
 MAX_NESTING = 100
 # No double and no decimal(18,s) needs more; Python's own conversions of longer text are slow or refused.
 _MAX_NUMBER = 400

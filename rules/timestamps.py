@@ -12,7 +12,7 @@ _MICROSECOND = timedelta(microseconds=1)
 MIN_TIMESTAMP = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 MAX_TIMESTAMP = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
-# java.time knows no offset beyond this, and the stream parses in the JVM.
+# What Java and PostgreSQL allow too; no zone lies further from UTC than 14 hours.
 _MAX_OFFSET = 18 * 60
 
 _ISO = re.compile(
