@@ -87,7 +87,7 @@ def test_a_checkpoint_keeps_its_name_and_takes_new_routes_at_the_end(config: Job
             "fields.amount was decimal(12,2) and is decimal(12,3). Declare it as it was. A new folder",
         ),
     ],
-    ids=["buckets", "partitions", "stream gone", "topic", "entities", "new field", "field gone", "field changed"],
+    ids=["buckets", "stream gone", "topic", "entities", "new field", "field gone", "field changed"],
 )
 def test_a_job_that_reads_it_otherwise_is_refused(config: JobConfig, change: dict[str, Any], said: str) -> None:
     """Before Spark is there and when the routes are settled, with what differs and what to do."""

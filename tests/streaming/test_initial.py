@@ -78,7 +78,7 @@ def last_words(alerts: pa.Table, ruleset: RuleSet, events: pa.Table, route: Rout
 def restored(folder: Path, route: Route, book: RuleBook) -> dict[int, Bucket]:
     """The buckets of a route as a worker makes them from the state, by their place."""
     buckets = {}
-    for at, of in enumerate(sorted(folder.iterdir())):
+    for at, of in enumerate(sorted(folder.iterdir(), key=lambda of: int(of.name))):
         files = BucketFiles(of)
         head = files.before(1)
         assert {file.name for file in of.iterdir()} == head.names | {"head-0"}
