@@ -154,10 +154,8 @@ def _watched(site: _Site) -> dict[str, Any]:
     """What is said while the job runs: its alerts, its counts, `status` and `alerts tail`."""
     settings, forged = site.settings, {topic: len(places) for topic, places in site.forged.items()}
     alerts = _alerts(site)
-    state, answers = JobState(), settings.rule_status_topic
-    with Reader(settings, settings.job_progress_topic) as reader:
-        for record in reader.all():
-            state.take(record)
+    answers = settings.rule_status_topic
+    state = _told(settings)
     counted = {
         "reports": state.skipped.counts.total(),
         "answers": (state.driver or {}).get("rules", {}).get("skipped"),
@@ -173,6 +171,18 @@ def _watched(site: _Site) -> dict[str, Any]:
     site.expect("alerts tail", len(tail.splitlines()), alerts)
     site.run("rules", "list")
     return {"name": "counted while the job runs", **counted, "forged": forged, "alerts": alerts}
+
+
+def _told(settings: Settings) -> JobState:
+    """What the job has told once its driver, which reads them by and by, has read all answers there are."""
+    with Reader(settings, settings.rule_status_topic) as reader:
+        end = sum(reader.ends().values())
+    state, deadline = JobState(), time.monotonic() + _SECONDS
+    with Reader(settings, settings.job_progress_topic) as reader:
+        while (state.driver or {}).get("rules", {}).get("answers", 0) < end and time.monotonic() < deadline:
+            for record in reader.poll(500):
+                state.take(record)
+    return state
 
 
 def _alerts(site: _Site) -> int:
