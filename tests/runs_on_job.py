@@ -118,9 +118,12 @@ class RunsOnJob:
                         waiting[event["partition"]].append(event)
                 of_phase = [message for message in messages if begin <= message.arrival < end]
                 begin = end
-                rules_first = rng.random() < 0.5
+                # what a job that runs had answered before an event came is stamped before that event
+                rules_first = rng.random() < 0.5 or not down
                 if rules_first:
                     self._publish(of_phase)
+                    if not down:
+                        job.await_answered(self._published)
                 for partition, unsent in enumerate(waiting):
                     if number + 1 == self.phases or rng.random() < 0.7:
                         self._send(partition, unsent)
