@@ -1,7 +1,7 @@
-"""The buckets of a task: what a micro-batch makes of each, with its engine kept in the worker's memory.
+"""The buckets of a task: what a micro-batch makes of each, with its engine kept in an engine process's memory.
 
 How it works: the bucket's log of deltas (statelog.py) is its state, in files that are final once Spark commits the
-batch (state_files.py). A worker keeps the engines of the buckets it has seen; the log's head says whether one is where
+batch (state_files.py). A process keeps the engines of the buckets it has seen; the log's head says whether one is where
 the log is, a beginning of it (then it reads what it has not seen), or neither (then it is made anew). While an engine
 takes part in a batch it is not in the cache, so one whose task fails half-way is never met again.
 
@@ -15,14 +15,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 
 from rules.streams import Stream
 from streaming.bucket import Bucket, Counts, failure_record
 from streaming.config import Topics
+from streaming.engine_processes import Remote
 from streaming.hashing import bucket_of
 from streaming.records import alert_lines, chunks, late_lines, line
 from streaming.rulebook import Record, Route, RuleBook
@@ -77,28 +78,43 @@ _OUTPUT = pa.schema([("topic", pa.string()), ("lines", pa.string())])
 _cache: dict[tuple[str, str, int], _Cached] = {}
 
 
-class BucketProcessor:
-    """Evaluates the events of its buckets; see the module."""
+@dataclass(frozen=True)
+class BucketTasks:
+    """What `mapInArrow` runs: hands a task's buckets to the engine process of the task's partition."""
 
-    def __init__(self, plan: BucketPlan) -> None:
-        self._plan = plan
+    evaluate: Remote
+
+    @classmethod
+    def of(cls, plan: BucketPlan) -> Self:
+        """The tasks of one run of the query."""
+        return cls(Remote(plan.incarnation, cloudpickle.dumps(BucketProcessor(plan))))
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What `mapInArrow` runs: a task's packed rows (wire.PACKED_SCHEMA) to rows of records.OUTPUT_SCHEMA."""
+        """A task's packed rows (wire.PACKED_SCHEMA) to rows of records.OUTPUT_SCHEMA."""
         buckets: dict[int, dict[str, list[bytes]]] = {}
         for batch in batches:
-            keys, kinds = (batch.column(name).to_pylist() for name in ("bucket", "kind"))
-            for key, kind, payload in zip(keys, kinds, batch.column("payload"), strict=True):
-                packed = buckets.setdefault(bucket_of(key), {})
-                packed.setdefault(kind, []).append(payload.as_buffer())
+            keys, kinds, payloads = (batch.column(name).to_pylist() for name in ("bucket", "kind", "payload"))
+            for key, kind, payload in zip(keys, kinds, payloads, strict=True):
+                buckets.setdefault(bucket_of(key), {}).setdefault(kind, []).append(payload)
         if not buckets:
             return
         context = TaskContext.get()
         assert context is not None  # noqa: S101  a task runs this
         version = int(context.getLocalProperty("streaming.sql.batchId") or 0) + 1
-        for number, packed in sorted(buckets.items()):
-            said = [{"topic": topic, "lines": lines} for topic, lines in self.process(number, version, packed)]
-            yield pa.RecordBatch.from_pylist(said, _OUTPUT)
+        said = self.evaluate(context.partitionId(), (version, buckets))
+        yield pa.RecordBatch.from_pylist([{"topic": topic, "lines": lines} for topic, lines in said], _OUTPUT)
+
+
+class BucketProcessor:
+    """Evaluates the events of buckets, in an engine process; see the module."""
+
+    def __init__(self, plan: BucketPlan) -> None:
+        self._plan = plan
+
+    def __call__(self, request: tuple[int, dict[int, dict[str, list[bytes]]]]) -> list[tuple[str, str]]:
+        """What an engine process makes of a batch's version and, by bucket and kind, its payloads."""
+        version, packed = request
+        return [said for number in sorted(packed) for said in self.process(number, version, packed[number])]
 
     def process(self, number: int, version: int, packed: Mapping[str, list[bytes]]) -> Iterator[tuple[str, str]]:
         """One bucket's share of the batch of this version, by kind: pairs of topic and lines (see records.py)."""

@@ -1,16 +1,32 @@
-"""The process that Spark forks its Python workers from, with the engine imported once and for all of them.
+"""The process that Spark forks its Python workers from, and the engine processes come from, with all they import.
 
-Importing it takes a worker more than a second of processor time, and workers come and go: Spark lets an idle one go
+Importing the engine takes more than a second of processor time, and workers come and go: Spark lets an idle one go
 after a minute. What is imported here is also exempt from garbage collection, which PySpark runs after every task.
 Nothing is called before the fork: threads would not survive it.
 """
 
 import gc
+import os
+import socket
 
-from pyspark.daemon import manager
+from pyspark import daemon
 
-import rules.truth  # noqa: F401  all of the engine
+import streaming.processor  # noqa: F401  all of the engine
+from streaming.engine_processes import fork_starter
+
+_run = daemon.worker
+
+
+def _worker(connection: socket.socket, authenticated: bool) -> int:
+    """PySpark's own, but for the traceback that it prints where Spark has let go of the worker: at every other end."""
+    try:
+        return _run(connection, authenticated)
+    except BrokenPipeError:
+        os._exit(1)
+
 
 if __name__ == "__main__":
     gc.freeze()
-    manager()
+    fork_starter()
+    daemon.worker = _worker
+    daemon.manager()

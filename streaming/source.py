@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name every Spark progr
 
 from streaming.config import JobConfig
 from streaming.pack import Packer
-from streaming.processor import BucketPlan, BucketProcessor
+from streaming.processor import BucketPlan, BucketTasks
 from streaming.records import OUTPUT_SCHEMA
 from streaming.rulebook import Route
 from streaming.wire import PACKED_SCHEMA, SENT_AT
@@ -89,7 +89,7 @@ def evaluated(records: DataFrame, config: JobConfig, packer: Packer, plan: Bucke
     """Kafka records to sink rows: topic, key, value, headers."""
     packed = records.coalesce(config.shuffle_partitions).mapInArrow(packer.pack, PACKED_SCHEMA)
     of_buckets = packed.repartition(config.shuffle_partitions, "bucket")
-    said = of_buckets.mapInArrow(BucketProcessor(plan).run, OUTPUT_SCHEMA)
+    said = of_buckets.mapInArrow(BucketTasks.of(plan).run, OUTPUT_SCHEMA)
     lines = said.select("topic", F.explode(F.split("lines", "\n")).alias("line"))
     parts = lines.select("topic", F.split("line", "\t", 3).alias("part"))
     header = F.struct(F.lit(SENT_AT).alias("key"), F.col("part")[1].cast("binary").alias("value"))

@@ -1,0 +1,192 @@
+"""Purpose: processes that keep what Python workers cannot: an executor's engines, each of them once.
+
+How it works: Spark hands its idle Python workers out in turn, so what a worker keeps ends up in every worker. The
+daemon that forks the workers (python_daemon.py) first forks a starter, which forks an engine process for each number
+that a worker asks for, once. Worker and engine process speak over a socket in a folder that only this user can enter.
+What is evaluated is a program, pickled by the driver; an engine process that lacks it is given it once.
+
+All of them end with the daemon: by its signal to its process group, or when the pipe from it closes. Where an engine
+process ends, the task that waits for it fails, and the next attempt has a new one started.
+
+What it does not do: know what a program does. One that fails half-way leaves itself as it should be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection, wait
+from pathlib import Path
+from typing import Any, NoReturn
+
+# Tells workers, which inherit it, the folder of the sockets.
+_FOLDER = "NIGHTJAR_ENGINE_PROCESSES"
+_STARTER = "starter"
+_BACKLOG = 64
+# Programs that an engine process keeps: those of several jobs of one Spark, and of their runs before.
+_PROGRAMS = 8
+
+_WANTED, _DONE, _FAILED = "program wanted", "done", "failed"
+
+# Of this worker to engine processes, by path.
+_connections: dict[str, Connection] = {}
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A program (a callable of one argument) that engine processes run.
+
+    name: no other program's, nor that of another run's; pickled: the program.
+    """
+
+    name: str
+    pickled: bytes
+
+    def __call__(self, number: int, request: object) -> Any:
+        """What the program makes of the request in the engine process of this number. For a Python worker's code.
+
+        Raises:
+            RuntimeError: the program failed, or its process ended.
+        """
+        path = f"{os.environ[_FOLDER]}/{number}"
+        try:
+            connection = _connections.pop(path, None) or _connected(path, number)
+            connection.send((self.name, request))
+            outcome, value = connection.recv()
+            if outcome == _WANTED:
+                connection.send_bytes(self.pickled)
+                outcome, value = connection.recv()
+        except (EOFError, OSError) as failure:
+            raise RuntimeError(f"engine process {number} has ended: {failure!r}") from failure
+        _connections[path] = connection
+        if outcome == _FAILED:
+            raise RuntimeError(value)
+        return value
+
+
+def _connected(path: str, number: int) -> Connection:
+    with contextlib.suppress(OSError):
+        return Client(path, "AF_UNIX")
+    with Client(str(Path(path).with_name(_STARTER)), "AF_UNIX") as starter:
+        starter.send(number)
+        starter.recv()  # it is there now
+    return Client(path, "AF_UNIX")
+
+
+def fork_starter() -> None:
+    """Fork the starter, for the workers that this process forks later.
+
+    It has no thread yet, and leads a process group of its own from now on, whose SIGHUP ends all engine processes.
+    """
+    os.setpgid(0, 0)
+    folder = Path(tempfile.mkdtemp(prefix="nightjar-engines-"))
+    listener = _listening(folder / _STARTER)
+    alive, held_open = os.pipe()  # its end is here and in the workers: when it closes, all of them have ended
+    if not os.fork():
+        os.close(held_open)
+        nothing = os.open(os.devnull, os.O_RDONLY)  # the standard input is Spark's way to speak to the daemon
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        _end_after(lambda: _start_processes(folder, listener, alive))
+    listener.close()
+    os.close(alive)
+    os.environ[_FOLDER] = str(folder)
+
+
+def _listening(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    path.unlink(missing_ok=True)
+    listener.bind(str(path))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def _end_after(work: Callable[[], None]) -> NoReturn:
+    """End this process once the work is done, without what its parent had meant to do at its own end."""
+    try:
+        work()
+    except Exception:  # noqa: BLE001  nobody above would say it
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _start_processes(folder: Path, listener: socket.socket, alive: int) -> None:
+    """The starter: has the process of each number running that is asked for, until no worker is left."""
+    running: dict[int, int] = {}
+    signal.signal(signal.SIGHUP, lambda *_: sys.exit())
+    try:
+        while alive not in wait([listener, alive]):
+            with contextlib.suppress(EOFError, OSError), _accepted(listener) as worker:
+                number = worker.recv()
+                if number not in running or os.waitpid(running[number], os.WNOHANG)[0]:
+                    running[number] = _forked(folder, number, listener, alive)
+                worker.send(number)
+    except SystemExit:
+        pass
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _forked(folder: Path, number: int, starter: socket.socket, alive: int) -> int:
+    listener = _listening(folder / str(number))
+    pid = os.fork()
+    if not pid:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        starter.close()
+        _end_after(lambda: _run_programs(listener, alive))
+    listener.close()
+    return pid
+
+
+def _accepted(listener: socket.socket) -> Connection:
+    return Connection(listener.accept()[0].detach())
+
+
+def _run_programs(listener: socket.socket, alive: int) -> None:
+    """An engine process: answers one request after the other, until no worker is left."""
+    programs: OrderedDict[str, Callable[[Any], Any]] = OrderedDict()
+    workers: list[Connection] = []
+    while True:
+        for ready in wait([listener, alive, *workers]):
+            if ready == alive:
+                return
+            if ready is listener:
+                workers.append(_accepted(listener))
+                continue
+            assert isinstance(ready, Connection)  # noqa: S101  the rest of what is waited for
+            try:
+                _answer(ready, programs)
+            except (EOFError, OSError):  # the worker has ended, maybe with its task
+                workers.remove(ready)
+                ready.close()
+
+
+def _answer(worker: Connection, programs: OrderedDict[str, Callable[[Any], Any]]) -> None:
+    """Raises EOFError or OSError where the worker has gone."""
+    name, request = worker.recv()
+    pickled = None
+    if name not in programs:
+        worker.send((_WANTED, None))
+        pickled = worker.recv_bytes()
+    try:
+        if pickled is not None:
+            programs[name] = pickle.loads(pickled)  # noqa: S301  the driver's, as everything that Spark's workers run
+            if len(programs) > _PROGRAMS:
+                programs.popitem(last=False)
+        programs.move_to_end(name)
+        answer = _DONE, programs[name](request)
+    except Exception:  # noqa: BLE001  it fails the task that waits
+        answer = _FAILED, traceback.format_exc()
+    worker.send(answer)
