@@ -8,6 +8,11 @@ import sys
 import time
 from collections.abc import Callable
 
+import structlog
+
+# Standard output has figures alone: what the product logs in a bench's own process goes beside it.
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+
 
 def timed(work: Callable[[], object]) -> float:
     """Seconds of wall time one call takes."""

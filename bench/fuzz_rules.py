@@ -27,7 +27,7 @@ from rules.truth import Truth
 from rules.types import TIMESTAMP, FieldType, Kind
 from rules.versions import RuleSet
 from streaming.answering import answer_to
-from streaming.records import alert_lines
+from streaming.records import alert_records
 from streaming.rulebook import Record, RuleBook
 from streaming.wire import SENT_AT
 
@@ -149,11 +149,10 @@ class Examiner:
         stream, events = self._streams[rule.stream], self._events[rule.stream]
         ruleset = RuleSet.of([rule], MIN_TIMESTAMP)
         alerts = Engine(stream, ruleset).advance(events, _NOON).alerts
-        for row in alert_lines(alerts, events, stream.event_id, _NOON):
-            for line in row.split("\n"):
-                json.loads(line.split("\t", 2)[2])
-                if len(line.encode()) > _LONGEST_ALERT:
-                    yield f"an alert of {len(line.encode())} bytes"
+        for value in alert_records("alerts", alerts, events, stream.event_id, _NOON).column("value").to_pylist():
+            json.loads(value)
+            if len(value.encode()) > _LONGEST_ALERT:
+                yield f"an alert of {len(value.encode())} bytes"
         found = Truth(stream, ruleset, events).violations()
         if _concluded(alerts) != _concluded(found):
             yield "stream and truth conclude otherwise"

@@ -22,7 +22,7 @@ from rules.timestamps import MAX_TIMESTAMP
 from streaming.clock import read_clock
 from streaming.hashing import buckets_of, divided, shuffle_key
 from streaming.parse import parse_events
-from streaming.records import chunks, quarantine_line
+from streaming.records import batches_of, quarantine_record, said
 from streaming.rulebook import WHOLE_STREAM, Route, is_failure, read_answer
 from streaming.wire import SENT_AT, Kind, events_schema, to_ipc
 
@@ -52,6 +52,7 @@ class Packer:
     partitions: int
     answers_topic: str
     clock_topic: str
+    quarantine_topic: str
     bounded: bool
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -111,13 +112,14 @@ class Packer:
         raw = records.column("value").combine_chunks()
         parsed = parse_events(raw, arrivals.cast(pa.int64()), stream)
         refused = (
-            quarantine_line(
+            quarantine_record(
                 rejection, stream, partition=columns["partition"][at].as_py(), offset=columns["offset"][at].as_py(),
                 arrival=arrivals[at].value, raw=raw[at].as_py() or b"",
             )
             for at, rejection in parsed.rejected
         )  # fmt: skip
-        yield from ((_ANSWERING, Kind.QUARANTINE, lines.encode()) for lines in chunks(refused))
+        for records in batches_of(refused):
+            yield _ANSWERING, Kind.QUARANTINE, to_ipc(said(self.quarantine_topic, records))
         if not parsed.events.num_rows:
             return
         came = [(columns | {"timestamp": arrivals})[name].take(parsed.rows) for name in _COORDINATES]

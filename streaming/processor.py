@@ -25,11 +25,11 @@ from streaming.bucket import Bucket, Counts, failure_record
 from streaming.config import Topics
 from streaming.engine_processes import Remote
 from streaming.hashing import bucket_of
-from streaming.records import alert_lines, chunks, late_lines, line
+from streaming.records import ROWS_A_BATCH, SAID, alert_records, late_records, said
 from streaming.rulebook import Record, Route, RuleBook
 from streaming.state_files import BucketFiles, files_of
 from streaming.statelog import NOTHING, Head, StateLog
-from streaming.wire import Kind, events_schema, from_ipc
+from streaming.wire import Kind, events_schema, from_ipc, to_ipc
 
 # A bucket tells what it holds at most this often (seconds): a record a batch and bucket would be many.
 _TELL_SECONDS = 1.0
@@ -73,8 +73,6 @@ class _Cached:
     told_at: float = 0.0
 
 
-_OUTPUT = pa.schema([("topic", pa.string()), ("lines", pa.string())])
-
 _cache: dict[tuple[str, str, int], _Cached] = {}
 
 
@@ -95,14 +93,17 @@ class BucketTasks:
         for batch in batches:
             keys, kinds, payloads = (batch.column(name).to_pylist() for name in ("bucket", "kind", "payload"))
             for key, kind, payload in zip(keys, kinds, payloads, strict=True):
-                buckets.setdefault(bucket_of(key), {}).setdefault(kind, []).append(payload)
+                if kind == Kind.QUARANTINE:
+                    yield from from_ipc(payload).to_batches()
+                else:
+                    buckets.setdefault(bucket_of(key), {}).setdefault(kind, []).append(payload)
         if not buckets:
             return
         context = TaskContext.get()
         assert context is not None  # noqa: S101  a task runs this
         version = int(context.getLocalProperty("streaming.sql.batchId") or 0) + 1
-        said = self.evaluate(context.partitionId(), (version, buckets))
-        yield pa.RecordBatch.from_pylist([{"topic": topic, "lines": lines} for topic, lines in said], _OUTPUT)
+        records: bytes = self.evaluate(context.partitionId(), (version, buckets))
+        yield from from_ipc(records).to_batches(ROWS_A_BATCH)
 
 
 class BucketProcessor:
@@ -111,18 +112,15 @@ class BucketProcessor:
     def __init__(self, plan: BucketPlan) -> None:
         self._plan = plan
 
-    def __call__(self, request: tuple[int, dict[int, dict[str, list[bytes]]]]) -> list[tuple[str, str]]:
-        """What an engine process makes of a batch's version and, by bucket and kind, its payloads."""
+    def __call__(self, request: tuple[int, dict[int, dict[str, list[bytes]]]]) -> bytes:
+        """What an engine process makes of a batch's version and, by bucket and kind, its payloads: an Arrow stream of
+        records.SAID."""
         version, packed = request
-        return [said for number in sorted(packed) for said in self.process(number, version, packed[number])]
+        records = [table for number in sorted(packed) for table in self.process(number, version, packed[number])]
+        return to_ipc(pa.concat_tables([SAID.empty_table(), *records]))
 
-    def process(self, number: int, version: int, packed: Mapping[str, list[bytes]]) -> Iterator[tuple[str, str]]:
-        """One bucket's share of the batch of this version, by kind: pairs of topic and lines (see records.py)."""
-        topics = self._plan.topics
-        yield from _rows(topics.quarantine, (bytes(lines).decode() for lines in packed.get(Kind.QUARANTINE, [])))
-        yield from self._process(number, version, packed)
-
-    def _process(self, number: int, version: int, packed: Mapping[str, list[bytes]]) -> Iterator[tuple[str, str]]:
+    def process(self, number: int, version: int, packed: Mapping[str, list[bytes]]) -> Iterator[pa.Table]:
+        """One bucket's share of the batch of this version, by kind, as records.SAID; QUARANTINE is not its own."""
         topics, started = self._plan.topics, time.perf_counter()
         route = self._plan.route_of(number)
         stream = self._plan.streams[route.stream]
@@ -151,11 +149,12 @@ class BucketProcessor:
         cached.version, cached.token = head.version, head.tokens[head.version]
         _cache[self._plan.checkpoint, self._plan.incarnation, number] = cached
         written = time.perf_counter()
-        said = [failure_record(failure) for failure in heard.failures]
-        yield from _rows(topics.rule_status, chunks(line(key, value) for key, value in said))
         now = time.time_ns() // 1000
-        yield from _rows(topics.alerts, alert_lines(heard.alerts, events, stream.event_id, now))
-        yield from _rows(topics.late_events, late_lines(heard.late, stream))
+        yield said(topics.rule_status, map(failure_record, heard.failures))
+        for alerts in _slices(heard.alerts):
+            yield alert_records(topics.alerts, alerts, events, stream.event_id, now)
+        for late in _slices(heard.late):
+            yield late_records(topics.late_events, late, stream)
         if time.monotonic() - cached.told_at >= _TELL_SECONDS:
             cached.told_at = time.monotonic()
             parts = {"read": read - started, "evaluate": evaluated - read, "write": written - evaluated}
@@ -166,7 +165,7 @@ class BucketProcessor:
                 "retained": {",".join(group_by): rows for group_by, rows in bucket.engine.retained.items()},
                 "parts_ms": {name: round(1000 * seconds, 2) for name, seconds in parts.items()},
             }  # fmt: skip
-            yield topics.job_progress, line(f"bucket-{number}", told)
+            yield said(topics.job_progress, [(f"bucket-{number}", told)])
 
     def _cached(self, number: int, head: Head, files: BucketFiles) -> _Cached:
         """The bucket where the log is: the one in memory as far as that has seen a beginning of the log."""
@@ -214,5 +213,5 @@ def _received(head: Head, files: BucketFiles) -> list[dict[str, Any]]:
     return found
 
 
-def _rows(topic: str, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    return ((topic, joined) for joined in lines)
+def _slices(rows: pa.Table) -> Iterator[pa.Table]:
+    return (rows.slice(first, ROWS_A_BATCH) for first in range(0, rows.num_rows, ROWS_A_BATCH))

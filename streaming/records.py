@@ -1,6 +1,6 @@
-"""What the job says on Kafka: records as lines of text, many to a Spark row, so that none is a Python object.
+"""What the job says on Kafka, as the columns that Spark's sink sends, so that no record is a Python object.
 
-A line is key, tab, `sent_at` (µs, may be empty), tab, value. Values are JSON, which has no raw tab or line break.
+Values are JSON; a header `sent_at` (µs, as text) goes with an alert whose event brought one.
 """
 
 from __future__ import annotations
@@ -10,22 +10,26 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rules.engine.frames import frame
 from rules.engine.records import json_objects, jsonable
 from rules.events import Rejection
 from rules.streams import Stream
 from rules.timestamps import iso_text
 from rules.types import INT64, STRING, TIMESTAMP, FieldType
+from streaming.wire import SENT_AT
 
-OUTPUT_SCHEMA = "topic string, lines string"
+# What Spark's sink takes: the columns of `SAID` in its own words.
+OUTPUT_SCHEMA = "topic string, key string, value string, headers array<struct<key: string, value: binary>>"
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+SAID = pa.schema([("topic", pa.string()), ("key", pa.string()), ("value", pa.string()), ("headers", pa.list_(_HEADER))])
 
-# A row's lines become one string in Python and in the JVM: some megabytes at most.
-LINES_A_ROW = 4000
-CHARACTERS_A_ROW = 4_000_000
+# Rows that travel together, and what their values have together: some megabytes at most.
+ROWS_A_BATCH = 4000
+CHARACTERS_A_BATCH = 4_000_000
 
 # Bytes of an unusable record that its quarantine record repeats. A megabyte in Base64 would be more than Kafka takes;
 # all of it stays at its place in Kafka, and in the lake.
@@ -38,22 +42,23 @@ _PLAIN: dict[str, FieldType] = {
 }  # fmt: skip
 
 
-def line(key: str, value: Mapping[str, Any], sent_at: int | None = None) -> str:
-    """One record as a line; for records that are few."""
-    return f"{_safe(key)}\t{'' if sent_at is None else sent_at}\t{json.dumps(value, ensure_ascii=False)}"
+def said(topic: str, records: Iterable[tuple[str, Mapping[str, Any]]]) -> pa.Table:
+    """Records (key, value) as SAID; for those that are few."""
+    pairs = [(key, json.dumps(value, ensure_ascii=False)) for key, value in records]
+    return _said(topic, *(pa.array([pair[at] for pair in pairs], pa.string()) for at in (0, 1)))
 
 
-def alert_lines(alerts: pa.Table, events: pa.Table, event_id: str, emitted_at: int) -> Iterator[str]:
-    """Alerts (the engine's) as lines, some thousands to a string.
+def alert_records(topic: str, alerts: pa.Table, events: pa.Table, event_id: str, emitted_at: int) -> pa.Table:
+    """Alerts (the engine's) as SAID.
 
     events: this batch's, with `sent_at` (int64, µs or NULL), which an alert about one of them takes over.
     emitted_at: µs since 1970.
     """
     if not alerts.num_rows:
-        return
+        return SAID.empty_table()
     rows = alerts.num_rows
     columns = {name: jsonable(alerts.column(name).combine_chunks(), kind) for name, kind in _PLAIN.items()}
-    said = {
+    about = {
         "muted": pa.repeat(pa.scalar(value=False), rows),
         "source": pa.repeat("stream", rows),
         "emitted_at": pa.repeat(iso_text(emitted_at), rows),
@@ -66,22 +71,19 @@ def alert_lines(alerts: pa.Table, events: pa.Table, event_id: str, emitted_at: i
         .str.slice(1)
         .str.head(-1),
         "measures": _series(alerts.column("measures")),
-        "tail": json_objects({**{name: columns[name] for name in ("severity", "text")}, **said}, rows).str.slice(1),
-        "key": _series(alerts.column("alert_id")),
-        "sent_at": _sent_at(alerts.column("event_id"), events, event_id),
+        "tail": json_objects({**{name: columns[name] for name in ("severity", "text")}, **about}, rows).str.slice(1),
     }
-    lines = pl.DataFrame(parts).select(
-        pl.format(
-            '{}\t{}\t{},"group":{},{},"measures":{},{}', "key", "sent_at", "head", "group", "event", "measures", "tail"
-        )
+    values = pl.DataFrame(parts).select(
+        pl.format('{},"group":{},{},"measures":{},{}', "head", "group", "event", "measures", "tail")
     )
-    yield from _rows_of(lines.to_series())
+    sent_at = _sent_at(alerts.column("event_id"), events, event_id)
+    return _said(topic, alerts.column("alert_id").combine_chunks(), _strings(values), sent_at)
 
 
-def late_lines(late: pa.Table, stream: Stream) -> Iterator[str]:
-    """Late events (the engine's, with `partition` and `offset`) as lines: their fields, arrival and coordinates."""
+def late_records(topic: str, late: pa.Table, stream: Stream) -> pa.Table:
+    """Late events (the engine's, with `partition` and `offset`) as SAID: their fields, arrival and coordinates."""
     if not late.num_rows:
-        return
+        return SAID.empty_table()
     fields = {name: jsonable(late.column(name).combine_chunks(), kind) for name, kind in stream.fields.items()}
     about = {
         "stream": pa.repeat(stream.name, late.num_rows),
@@ -92,18 +94,17 @@ def late_lines(late: pa.Table, stream: Stream) -> Iterator[str]:
         "offset": late.column("offset").combine_chunks(),
     }
     parts = {
-        "key": _series(late.column(stream.event_id)).str.replace_all(r"[\t\r\n]", " "),
         "about": json_objects(about, late.num_rows).str.head(-1),
         "event": json_objects(fields, late.num_rows),
     }
-    lines = pl.DataFrame(parts).select(pl.format('{}\t\t{},"event":{}}}', "key", "about", "event"))
-    yield from _rows_of(lines.to_series())
+    values = pl.DataFrame(parts).select(pl.format('{},"event":{}}}', "about", "event"))
+    return _said(topic, late.column(stream.event_id).combine_chunks(), _strings(values))
 
 
-def quarantine_line(
+def quarantine_record(
     rejection: Rejection, stream: Stream, *, partition: int, offset: int, arrival: int, raw: bytes
-) -> str:
-    """A record that cannot be used, as a line. arrival: µs; raw: its bytes, of which MAX_ORIGINAL are repeated."""
+) -> tuple[str, dict[str, Any]]:
+    """A record that cannot be used: (key, value). arrival: µs; raw: its bytes, of which MAX_ORIGINAL are repeated."""
     value = {
         "reason": rejection.reason.value,
         "detail": rejection.detail,
@@ -115,41 +116,47 @@ def quarantine_line(
         "size": len(raw),
         "original": base64.b64encode(raw[:MAX_ORIGINAL]).decode(),
     }
-    return line(f"{stream.topic}-{partition}-{offset}", value)
+    return f"{stream.topic}-{partition}-{offset}", value
 
 
-def chunks(lines: Iterable[str]) -> Iterator[str]:
-    """Lines joined to strings of a row's size."""
-    held: list[str] = []
+def batches_of(records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
+    """Records that are not few, as many at a time as travel together."""
+    held: list[tuple[str, Mapping[str, Any]]] = []
     characters = 0
-    for each in lines:
-        if len(held) == LINES_A_ROW or (held and characters + len(each) > CHARACTERS_A_ROW):
-            yield "\n".join(held)
+    for key, value in records:
+        size = sum(len(member) for member in value.values() if isinstance(member, str))
+        if len(held) == ROWS_A_BATCH or (held and characters + size > CHARACTERS_A_BATCH):
+            yield held
             held, characters = [], 0
-        held.append(each)
-        characters += len(each)
+        held.append((key, value))
+        characters += size
     if held:
-        yield "\n".join(held)
+        yield held
 
 
-def _rows_of(lines: pl.Series) -> Iterator[str]:
-    for at in range(0, len(lines), LINES_A_ROW):
-        yield lines.slice(at, LINES_A_ROW).str.join("\n").item()
+def _said(topic: str, keys: pa.Array, values: pa.Array, sent_at: pa.Array | None = None) -> pa.Table:
+    """sent_at: text, NULL where no header goes with the record."""
+    rows = len(keys)
+    sent_at = pa.nulls(rows, pa.string()) if sent_at is None else sent_at
+    brought = sent_at.drop_null().cast(pa.binary())
+    header = pa.StructArray.from_arrays([pa.repeat(SENT_AT, len(brought)), brought], fields=list(_HEADER))
+    ends = np.cumsum(sent_at.is_valid().to_numpy(zero_copy_only=False), dtype=np.int32)
+    headers = pa.ListArray.from_arrays(pa.array(np.append(np.int32(0), ends)), header)
+    return pa.Table.from_arrays([pa.repeat(topic, rows), keys.cast(pa.string()), values, headers], schema=SAID)
 
 
-def _sent_at(ids: pa.ChunkedArray, events: pa.Table, event_id: str) -> pl.Series:
-    """The events' sent_at as text, empty where the event is not of this batch or brought none."""
-    if not events.num_rows or events.column("sent_at").null_count == events.num_rows:
-        return pl.Series([""] * len(ids), dtype=pl.String)
+def _sent_at(ids: pa.ChunkedArray, events: pa.Table, event_id: str) -> pa.Array:
+    """The events' sent_at as text, NULL where the event is not of this batch or brought none."""
+    if not events.num_rows or events.column(SENT_AT).null_count == events.num_rows:
+        return pa.nulls(len(ids), pa.string())
     known = events.column(event_id).combine_chunks()
     places = pc.index_in(ids.combine_chunks().cast(known.type), value_set=known)
-    sent = events.column("sent_at").combine_chunks().take(places)
-    return frame({"": sent}).to_series().cast(pl.String).fill_null("")
+    return events.column(SENT_AT).combine_chunks().take(places).cast(pa.string())
+
+
+def _strings(values: pl.DataFrame) -> pa.Array:
+    return values.to_series().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
 
 
 def _series(column: pa.ChunkedArray) -> pl.Series:
     return pl.Series(column.combine_chunks(), dtype=pl.String)
-
-
-def _safe(key: str) -> str:
-    return key.replace("\t", " ").replace("\n", " ").replace("\r", " ")

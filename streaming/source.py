@@ -37,7 +37,7 @@ def packer_of(config: JobConfig, routes: tuple[Route, ...]) -> Packer:
     """The packer of a job with these routes."""
     return Packer(
         config.streams, routes, config.buckets, config.shuffle_partitions,
-        config.topics.rule_status, config.topics.clock, config.arrival == "broker",
+        config.topics.rule_status, config.topics.clock, config.topics.quarantine, config.arrival == "broker",
     )  # fmt: skip
 
 
@@ -89,16 +89,7 @@ def evaluated(records: DataFrame, config: JobConfig, packer: Packer, plan: Bucke
     """Kafka records to sink rows: topic, key, value, headers."""
     packed = records.coalesce(config.shuffle_partitions).mapInArrow(packer.pack, PACKED_SCHEMA)
     of_buckets = packed.repartition(config.shuffle_partitions, "bucket")
-    said = of_buckets.mapInArrow(BucketTasks.of(plan).run, OUTPUT_SCHEMA)
-    lines = said.select("topic", F.explode(F.split("lines", "\n")).alias("line"))
-    parts = lines.select("topic", F.split("line", "\t", 3).alias("part"))
-    header = F.struct(F.lit(SENT_AT).alias("key"), F.col("part")[1].cast("binary").alias("value"))
-    return parts.select(
-        "topic",
-        F.col("part")[0].alias("key"),
-        F.col("part")[2].alias("value"),
-        F.when(F.col("part")[1] != "", F.array(header)).alias("headers"),
-    )
+    return of_buckets.mapInArrow(BucketTasks.of(plan).run, OUTPUT_SCHEMA)
 
 
 def started(rows: DataFrame, config: JobConfig, folder: str, name: str) -> StreamingQuery:

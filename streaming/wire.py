@@ -25,7 +25,7 @@ class Kind(StrEnum):
     RULE = "rule"  # JSON: offset, arrival (µs), value (text) of an answer on rule-status
     CLOCK = "clock"  # JSON: incarnation, clocks (µs by stream)
     SKIPPED = "skipped"  # how many records of nightjar's own topics were skipped
-    QUARANTINE = "quarantine"  # lines for the quarantine topic (see records.py), passed on as they are
+    QUARANTINE = "quarantine"  # an Arrow stream of records.SAID for the quarantine topic, which is passed on
 
 
 def events_schema(stream: Stream) -> pa.Schema:

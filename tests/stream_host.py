@@ -10,7 +10,7 @@ What it does not do: parse, plan routes anew (all rules group by an entity field
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -166,19 +166,14 @@ def _table(events: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     )
 
 
-def _read(said: Iterable[tuple[str, str]]) -> Emitted:
+def _read(said: Iterable[pa.Table]) -> Emitted:
     emitted = Emitted()
     wanted = {
         _TOPICS.alerts: emitted.alerts, _TOPICS.late_events: emitted.late, _TOPICS.rule_status: emitted.rule_status,
     }  # fmt: skip
-    for topic, lines in said:
-        if topic in wanted:
-            wanted[topic].extend(_records(lines))
+    for row in (row for table in said for row in table.to_pylist()):
+        if row["topic"] in wanted:
+            record = json.loads(row["value"])
+            record.pop("emitted_at", None)
+            wanted[row["topic"]].append(record)
     return emitted
-
-
-def _records(lines: str) -> Iterator[Mapping[str, Any]]:
-    for line in lines.split("\n"):
-        record = json.loads(line.split("\t", 2)[2])
-        record.pop("emitted_at", None)
-        yield record

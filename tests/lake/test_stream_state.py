@@ -14,7 +14,7 @@ from lake.tables import ALERTS, PROGRESS
 from rules.engine import Engine
 from rules.engine.ledger import LEDGER_SCHEMA
 from rules.streams import streams_from_mapping
-from streaming.records import alert_lines
+from streaming.records import alert_records
 from streaming.rulebook import Route, RuleBook
 from streaming.wire import PRIMARY, SENT_AT, events_schema
 from tests.backfill.payments import fill
@@ -71,8 +71,8 @@ def test_what_was_announced_comes_back_word_for_word(tmp_path: Path) -> None:
         events_schema(streams["things"]),
     )  # fmt: skip
     advance = Engine(streams["things"], book.ruleset).advance(events)
-    lines = [line for joined in alert_lines(advance.alerts, events, "id", 0) for line in joined.split("\n")]
-    read = [JsonReader(ALERTS).row(line.split("\t", 2)[2].encode()) for line in lines]
+    said = alert_records("alerts", advance.alerts, events, "id", 0)
+    read = [JsonReader(ALERTS).row(value.encode()) for value in said.column("value").to_pylist()]
     instants = dict.fromkeys(("event_time", "emitted_at", "arrival_time"), NOON)
     fill(tmp_path, ALERTS, *(row | instants | {"arrival_date": NOON.date()} for row in read))
     found = announced(tmp_path, streams["things"], book, Route("things", "who"), 0).select(LEDGER_SCHEMA.names)

@@ -21,7 +21,7 @@ from streaming.config import Topics
 from streaming.pack import Packer
 from streaming.processor import BucketPlan, BucketProcessor
 from streaming.rulebook import Route, RuleBook
-from streaming.wire import SENT_AT
+from streaming.wire import SENT_AT, Kind, from_ipc
 from tests.streaming.answers import answered
 
 STREAMS = {"transactions": load_streams()["transactions"]}
@@ -64,20 +64,20 @@ def batch(sent: list[tuple[str, bytes]]) -> pa.Table:
 
 @pytest.fixture
 def said(tmp_path: Path) -> Said:
-    """What one micro-batch of records says, by topic; each line is one that Kafka takes."""
+    """What one micro-batch of records says, by topic; each is one that Kafka takes."""
 
     def play(sent: list[tuple[str, bytes]]) -> dict[str, list[dict[str, Any]]]:
         plan = BucketPlan("checkpoint", "run", tmp_path, STREAMS, ROUTES, 2, TOPICS, tuple(answered(STREAMS, RULE)))
         packed: dict[int, dict[str, list[bytes]]] = {}
-        packer = Packer(STREAMS, ROUTES, 2, 2, "rule-status", "clock", bounded=True)
+        packer = Packer(STREAMS, ROUTES, 2, 2, "rule-status", "clock", "quarantine", bounded=True)
         for bucket, kind, payload in packer.packed(batch(sent)):
             packed.setdefault(bucket, {}).setdefault(kind, []).append(payload)
         found: dict[str, list[dict[str, Any]]] = {}
-        for bucket, share in packed.items():
-            for topic, lines in BucketProcessor(plan).process(bucket, 1, share):
-                for line in lines.split("\n"):
-                    assert len(line.encode()) < LARGEST
-                    found.setdefault(topic, []).append(json.loads(line.split("\t", 2)[2]))
+        refused = [from_ipc(payload) for share in packed.values() for payload in share.pop(Kind.QUARANTINE, [])]
+        told = [table for bucket, share in packed.items() for table in BucketProcessor(plan).process(bucket, 1, share)]
+        for record in (row for table in refused + told for row in table.to_pylist()):
+            assert len(record["value"].encode()) < LARGEST
+            found.setdefault(record["topic"], []).append(json.loads(record["value"]))
         return found
 
     return play

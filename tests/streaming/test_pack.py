@@ -25,7 +25,7 @@ ROUTES = (
     Route("transactions", "amount"),
 )
 BUCKETS = 4
-PACKER = Packer(STREAMS, ROUTES, BUCKETS, 2, "rule-status", "clock", bounded=True)
+PACKER = Packer(STREAMS, ROUTES, BUCKETS, 2, "rule-status", "clock", "quarantine", bounded=True)
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
@@ -145,8 +145,8 @@ def test_records_are_events_or_quarantined() -> None:
     odd = json.dumps(transaction("t1"), default=str).encode()
     packed = list(PACKER.packed(records(("transactions", odd), ("transactions", b"GET /"), ("logins", b"{}"))))
     assert {name for _, name, _ in events(packed)} == {"t1"}
-    lines = [line for _, kind, payload in packed if kind is Kind.QUARANTINE for line in payload.decode().split("\n")]
-    told = [json.loads(line.split("\t", 2)[2]) for line in lines]
+    refused = [from_ipc(payload) for _, kind, payload in packed if kind is Kind.QUARANTINE]
+    told = [json.loads(value) for table in refused for value in table.column("value").to_pylist()]
     assert sorted((t["stream"], t["offset"], t["reason"]) for t in told) == [
         ("logins", 2, "no_id"),
         ("transactions", 1, "not_json"),
@@ -163,11 +163,10 @@ def test_a_task_packs_all_its_batches_as_one() -> None:
 
 
 def test_a_task_full_of_garbage_is_packed_by_and_by() -> None:
-    """Records of megabytes are not all held at once, and each comes to its line."""
+    """Records of megabytes are not all held at once, and each comes to its record."""
     whole = records(*[("transactions", b"x" * 1_000_000)] * 150)
     packed = list(PACKER.pack(iter(whole.to_batches(max_chunksize=10))))
     assert len(packed) == 2
-    lines = [
-        line for batch in packed for payload in batch.column("payload").to_pylist() for line in payload.split(b"\n")
-    ]
-    assert [json.loads(line.split(b"\t", 2)[2])["size"] for line in lines] == [1_000_000] * 150
+    payloads = [payload for batch in packed for payload in batch.column("payload").to_pylist()]
+    values = [value for payload in payloads for value in from_ipc(payload).column("value").to_pylist()]
+    assert [json.loads(value)["size"] for value in values] == [1_000_000] * 150

@@ -115,9 +115,9 @@ def batch(store: Store, *rows: Row, of: BucketPlan | None = None) -> dict[str, l
         packed.setdefault(row.kind, []).append(row.payload)
     store.version += 1
     said: dict[str, list[dict[str, Any]]] = {}
-    for topic, lines in BucketProcessor(replace(of or plan(), state=store.folder)).process(0, store.version, packed):
-        for line in lines.split("\n"):
-            said.setdefault(topic, []).append(json.loads(line.split("\t", 2)[2]))
+    for table in BucketProcessor(replace(of or plan(), state=store.folder)).process(0, store.version, packed):
+        for record in table.to_pylist():
+            said.setdefault(record["topic"], []).append(json.loads(record["value"]))
     return said
 
 
