@@ -1,6 +1,7 @@
 """Sums, averages and deviations of doubles are right over the whole range of doubles."""
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ RULE = {
     "measures": {name: {name: "ratio", "over": "1h"} for name in ("sum", "avg", "stddev")},
 }  # fmt: skip
 ANY = st.floats(allow_nan=False, allow_infinity=False)
+DECIMALS = {name: STREAM.fields[name] for name in ("amount", "fraction")}
 NEAR = ANY.flatmap(lambda x: st.lists(st.sampled_from([x, x, math.nextafter(x, 0.0)]), min_size=1, max_size=9))
 
 
@@ -40,7 +42,7 @@ def rounded(exact: Fraction) -> float:
 @settings(max_examples=4 * settings().max_examples)
 @given(st.lists(ANY, min_size=1, max_size=9) | NEAR)
 def test_doubles_of_any_size_are_measured_to_the_last_digit(values: list[float]) -> None:
-    """A sum is the nearest double, averages and deviations at most one beside it; what fails does not fit."""
+    """A sum and an average are the nearest double, a deviation at most one beside it; what fails does not fit."""
     engine = Engine(STREAM, RuleSet.of([parse_rule(RULE, STREAMS)], 0), batch=True)
     advance = engine.advance(doubles(values))
     (result,) = advance.evaluated
@@ -54,10 +56,37 @@ def test_doubles_of_any_size_are_measured_to_the_last_digit(values: list[float])
         for name, value in expected.items():
             got = float(result.values[name].values[at])
             assert ((name, at) in failed) == math.isinf(got)
-            if name == "sum" or value == 0:
+            if name != "stddev" or value == 0:
                 assert abs(got) == abs(value)
             elif math.isinf(value) or math.isinf(got):
                 assert max(abs(value), abs(got)) >= 1.797e308
                 assert min(abs(value), abs(got)) >= 1.797e308
             else:
                 assert abs(got - value) <= math.ulp(value)
+
+
+WHOLE = RULE | {"measures": {
+    "avg_number": {"avg": "number", "over": "1h"}, "avg_amount": {"avg": "amount", "over": "1h"},
+    "avg_fraction": {"avg": "fraction", "over": "1h"},
+}}  # fmt: skip
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+ALIKE = INTEGERS.flatmap(lambda x: st.lists(st.sampled_from([x, x, x // 2]), min_size=1, max_size=9))
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(st.lists(INTEGERS, min_size=1, max_size=9) | ALIKE)
+def test_averages_of_integers_of_any_size_are_the_nearest_double(values: list[int]) -> None:
+    """Of decimals too, which are integers of smaller units."""
+    table = doubles([0.0] * len(values))
+    columns = {name: table.column(name) for name in table.column_names} | {"number": pa.array(values, pa.int64())}
+    units = {"number": (values, 1)}
+    for name, kind in DECIMALS.items():
+        own = [value % 10**kind.precision for value in values]
+        columns[name] = pa.array([Decimal(unit).scaleb(-kind.scale) for unit in own], kind.arrow)
+        units[name] = own, 10**kind.scale
+    engine = Engine(STREAM, RuleSet.of([parse_rule(WHOLE, STREAMS)], 0), batch=True)
+    (result,) = engine.advance(pa.table(columns)).evaluated
+    for at in range(len(values)):
+        for name, (own, scale) in units.items():
+            mean = Fraction(sum(own[: at + 1]), (at + 1) * scale)
+            assert result.values[f"avg_{name}"].values[at] == float(mean)

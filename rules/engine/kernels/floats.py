@@ -2,9 +2,8 @@
 
 A superaccumulator: a fixed-point number wide enough for every double, in limbs of 32 bits with deferred carries
 (Kulisch; the small superaccumulator of R. Neal, "Fast exact summation using small and large superaccumulators", 2015).
-Adding and removing are exact, so a sliding window ends where a fresh one would. What is read is a double and an
-exponent of its own, so that it may leave the doubles' range between its parts: the sum of an average, the squares of a
-standard deviation.
+Adding and removing are exact, so a sliding window ends where a fresh one would. A sum and a mean are rounded once, so
+that the mean of equal values is that value.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
-from rules.engine.kernels.totals import carry
+from rules.engine.kernels.totals import carry, divided, rounded
 
 _LIMBS = 68  # 2046 + 53 bits and room for carries
 _SQUARES = 136  # twice as many bits, and room for carries
@@ -94,39 +93,27 @@ def _magnitude(limbs, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _rounded(limbs, least, beyond, precision):  # type: ignore[no-untyped-def]
-    """(m, place): of m * 2**place with m of so many bits the nearest to the carried limbs, half to even."""
-    if beyond == 0:
-        return np.int64(0), 0
-    bits = 0
-    while limbs[beyond - 1] >> bits:
-        bits += 1
-    lowest = max((beyond - 1) * 32 + bits - precision, 0)  # place of the last bit that is kept
-    j = lowest >> 5
-    shift = lowest & 31
-    m = limbs[j] >> shift
-    taken = 32 - shift
-    for i in range(j + 1, beyond):
-        m |= limbs[i] << taken
-        taken += 32
-    if lowest == 0:
-        return m, 0
-    half = lowest - 1
-    word = limbs[half >> 5]
-    more = (word & ((np.int64(1) << (half & 31)) - 1)) != 0
-    for i in range(least, half >> 5):
-        more = more or limbs[i] != 0
-    if (word >> (half & 31)) & 1 and (more or m & 1):
-        m += 1
-    return m, lowest
-
-
-@njit(cache=True)
 def _read(limbs, scratch):  # type: ignore[no-untyped-def]
     """(x, exponent): the accumulator is x * 2**exponent, correctly rounded where that is a double."""
     least, beyond, sign = _magnitude(limbs, scratch)
-    m, place = _rounded(scratch, least, beyond, 53)
+    m, place = rounded(scratch, least, beyond, 53, 0)
     return np.float64(sign * m), place - _UNIT
+
+
+@njit(cache=True)
+def _mean(limbs, n, scratch, words):  # type: ignore[no-untyped-def]
+    """The accumulator divided by n, rounded once."""
+    least, beyond, sign = _magnitude(limbs, scratch)
+    first = beyond - len(words)  # the quotient's first 65 bits at least are those of the sum's highest limbs
+    for j in range(len(words)):
+        words[j] = scratch[first + j] if first + j >= 0 else 0
+    left = divided(words, n)
+    words[0] |= 1 if left or least < first else 0  # whether there is more, far below the last bit that is kept
+    end = len(words)
+    while end > 0 and words[end - 1] == 0:
+        end -= 1
+    m, place = rounded(words, 0, end, 53, max(-32 * first, 0))
+    return math.ldexp(np.float64(sign * m), place + 32 * first - _UNIT)
 
 
 @njit(cache=True)
@@ -134,6 +121,7 @@ def sums(run_first, fill, begin, ops, marks, bit, values, mean, counts, out):  #
     """out[k]: the sum of the window, correctly rounded, or its mean; infinite where that is beyond the doubles."""
     limbs = np.zeros(_LIMBS, np.int64)
     scratch = np.zeros(_LIMBS, np.int64)
+    words = np.zeros(4, np.int64)
     for r in range(len(run_first) - 1):
         limbs[:] = 0
         n = 0
@@ -149,8 +137,11 @@ def sums(run_first, fill, begin, ops, marks, bit, values, mean, counts, out):  #
                     n += sign
                     _add(limbs, values[p], sign)
             counts[k] = n
-            x, exponent = _read(limbs, scratch)
-            out[k] = math.ldexp(x / n if mean and n > 0 else x, exponent)
+            if mean and n > 0:
+                out[k] = _mean(limbs, n, scratch, words)
+            else:
+                x, exponent = _read(limbs, scratch)
+                out[k] = math.ldexp(x, exponent)
 
 
 @njit(cache=True)
@@ -172,7 +163,7 @@ def _deviation(n, first, second, scratch, total):  # type: ignore[no-untyped-def
     end = len(total)
     while end > 0 and total[end - 1] == 0:
         end -= 1
-    m, place = _rounded(total, 0, end, 53)
+    m, place = rounded(total, 0, end, 53, 0)
     exponent = place - 2 * _UNIT
     variance = np.float64(m) / (np.float64(n) * np.float64(n - 1))
     if exponent & 1:

@@ -8,6 +8,8 @@ calling takes as long as adding up.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -15,6 +17,8 @@ _LOW = np.int64(0xFFFFFFFF)
 # What is asked of a window.
 COUNT, SUM, SPREAD = range(3)
 _SHORT = np.int64(1 << 31)  # the square of what is below it fits 63 bits
+_EXACT = np.int64(1 << 53)  # doubles hold all integers up to here
+_FRACTION = 6  # limbs behind the point that a mean needs: what it is divided by has at most 91 bits
 
 
 @njit(cache=True)
@@ -68,8 +72,75 @@ def _read(n, high, low, scale):  # type: ignore[no-untyped-def]
     rest = low & _LOW
     exact = (carried << 32) + rest
     beyond = (carried + np.int64(1 << 31)) >> 32 != 0
-    whole = carried * 4294967296.0 + rest if beyond else np.float64(exact)
-    return exact, whole / (max(n, 1) * scale), beyond
+    divisor = max(n, 1) * scale
+    if beyond or not -_EXACT <= exact <= _EXACT or divisor > _EXACT:
+        return exact, _mean(max(n, 1), carried, rest, np.int64(scale)), beyond
+    return exact, exact / divisor, beyond  # of what doubles hold exactly, and so rounded once
+
+
+@njit(cache=True)
+def _mean(n, high, low, scale):  # type: ignore[no-untyped-def]
+    """(high * 2**32 + low) / (n * scale), rounded once."""
+    words = np.zeros(_FRACTION + 3, np.int64)
+    words[_FRACTION], words[_FRACTION + 1] = low, high
+    sign = 1
+    if high < 0:
+        sign = -1
+        words[_FRACTION], words[_FRACTION + 1] = -low, -high
+    carry(words)
+    left = divided(words, n)
+    while scale > 1:  # in steps of what `divided` takes
+        step = min(scale, np.int64(1_000_000_000))
+        left |= divided(words, step)
+        scale //= step
+    words[0] |= left  # far below the last bit that is kept
+    end = len(words)
+    while end > 0 and words[end - 1] == 0:
+        end -= 1
+    m, place = rounded(words, 0, end, 53, 0)
+    return math.ldexp(np.float64(sign * m), place - 32 * _FRACTION)
+
+
+@njit(cache=True)
+def divided(limbs, divisor):  # type: ignore[no-untyped-def]
+    """Divide carried limbs, 0 or more, by a number of at most 31 bits; 1 where something is left over, else 0."""
+    left = np.int64(0)
+    for j in range(len(limbs) - 1, -1, -1):
+        whole = (left << 32) | limbs[j]
+        limbs[j] = whole // divisor
+        left = whole - limbs[j] * divisor
+    return np.int64(left != 0)
+
+
+@njit(cache=True)
+def rounded(limbs, least, beyond, precision, lowest_place):  # type: ignore[no-untyped-def]
+    """(m, place): of m * 2**place with m of so many bits the nearest to the carried limbs, half to even.
+
+    least, beyond: the limbs that may be other than 0; lowest_place: no place below it is kept.
+    """
+    if beyond == 0:
+        return np.int64(0), lowest_place
+    bits = 0
+    while limbs[beyond - 1] >> bits:
+        bits += 1
+    lowest = max((beyond - 1) * 32 + bits - precision, lowest_place)  # place of the last bit that is kept
+    j = lowest >> 5
+    shift = lowest & 31
+    m = limbs[j] >> shift
+    taken = 32 - shift
+    for i in range(j + 1, beyond):
+        m |= limbs[i] << taken
+        taken += 32
+    if lowest == 0:
+        return m, 0
+    half = lowest - 1
+    word = limbs[half >> 5]
+    more = (word & ((np.int64(1) << (half & 31)) - 1)) != 0
+    for i in range(least, half >> 5):
+        more = more or limbs[i] != 0
+    if (word >> (half & 31)) & 1 and (more or m & 1):
+        m += 1
+    return m, lowest
 
 
 @njit(cache=True)
