@@ -88,7 +88,7 @@ class Described:
     def text(self) -> pl.Series:
         """The rule's description with {measure} and {field} filled in, MAX_VALUE characters each; other braces stay.
 
-        Doubles have two digits after the point at most, small ones two digits that count; `measures` has all.
+        Doubles have two digits after the point, small ones two digits that count; `measures` has all.
         """
         parts: list[pl.Expr] = []
         columns: dict[str, pa.Array] = {}
@@ -112,12 +112,13 @@ class Described:
 def _for_people(double: pl.Expr) -> pl.Expr:
     """A double with the digits that a person needs; from 1e15 on it has none after the point, and may not be scaled."""
     size = double.abs()
+    hundredths = double.round(2).cast(pl.String).str.replace(r"\.(\d)$", ".${1}0")
     return (
-        pl.when((size == 0) | (size >= 1e15))
-        .then(double)
-        .when(size < 0.01)
-        .then(double.round_sig_figs(2))
-        .otherwise(double.round(2))
+        pl.when(size >= 1e15)
+        .then(double.cast(pl.String))
+        .when((size > 0) & (size < 0.01))
+        .then(double.round_sig_figs(2).cast(pl.String))
+        .otherwise(hundredths)
     )
 
 
