@@ -42,7 +42,7 @@ from nightjar.settings import PREFIX, Settings, load_settings
 from rules.events import Rejection, check_skew, parse_event
 from rules.publication import Answer, judge
 from rules.streams import Stream, load_streams
-from rules.timestamps import parse_timestamp
+from rules.timestamps import iso_text, parse_timestamp
 from rules.versions import RuleSet
 from streaming import rulebook
 from streaming.answering import answer_to
@@ -107,11 +107,11 @@ class Memory:
 
 @dataclass
 class Expected:
-    """What must come of one stream's records: (partition, offset) to a rejection; ids of late events, and of those that
-    `large` finds; how many can be used, and how many of these are duplicates."""
+    """What must come of one stream's records: (partition, offset) to a rejection; ids and times of late events, ids of
+    those that `large` finds; how many can be used, and how many of these are duplicates."""
 
     rejected: dict[tuple[int, int], str] = field(default_factory=dict)
-    late: set[str] = field(default_factory=set)
+    late: set[tuple[str, str]] = field(default_factory=set)
     large: set[str] = field(default_factory=set)
     usable: int = 0
     duplicates: int = 0
@@ -241,7 +241,7 @@ def _json(record: Record) -> dict[str, Any]:
 
 def _expected(settings: Settings, stream: Stream) -> Expected:
     expected = Expected()
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     with Reader(settings, stream.topic) as reader:
         for record in reader.all():
             event = parse_event(record.value, stream)
@@ -252,7 +252,7 @@ def _expected(settings: Settings, stream: Stream) -> Expected:
                 expected.rejected[record.partition, record.offset] = refused.reason.value
                 continue
             assert not isinstance(event, Rejection)
-            identity = event[stream.event_id]
+            identity = event[stream.event_id], iso_text(event[stream.event_time])
             expected.usable += 1
             if identity in seen:
                 expected.duplicates += 1
@@ -261,7 +261,7 @@ def _expected(settings: Settings, stream: Stream) -> Expected:
             if record.arrival - event[stream.event_time] > stream.allowed_lateness:
                 expected.late.add(identity)
             elif (event.get("amount") or 0) > _LIMIT and event["customer_id"] is not None:
-                expected.large.add(identity)
+                expected.large.add(event[stream.event_id])
     return expected
 
 
@@ -276,7 +276,8 @@ def _accounted(
             if told["topic"] == stream.topic
         }
     with Reader(settings, settings.late_events_topic) as reader:
-        late = {told["event_id"] for told in map(_json, reader.all()) if told["stream"] == stream.name}
+        told_late = [told for told in map(_json, reader.all()) if told["stream"] == stream.name]
+        late = {(told["event_id"], told["event_time"]) for told in told_late}
     with Reader(settings, settings.alerts_topic) as reader:
         large = {
             told["event_id"]
