@@ -125,7 +125,8 @@ def _end_after(work: Callable[[], None]) -> NoReturn:
 def _start_processes(folder: Path, listener: socket.socket, alive: int) -> None:
     """The starter: has the process of each number running that is asked for, until no worker is left."""
     running: dict[int, int] = {}
-    signal.signal(signal.SIGHUP, lambda *_: sys.exit())
+    # The daemon's signal to its group is for the others: the folder goes after them, when the pipe says so.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         while alive not in wait([listener, alive]):
             with contextlib.suppress(EOFError, OSError), _accepted(listener) as worker:
@@ -133,8 +134,6 @@ def _start_processes(folder: Path, listener: socket.socket, alive: int) -> None:
                 if number not in running or os.waitpid(running[number], os.WNOHANG)[0]:
                     running[number] = _forked(folder, number, listener, alive)
                 worker.send(number)
-    except SystemExit:
-        pass
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
