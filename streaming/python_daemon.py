@@ -18,7 +18,7 @@ _run = daemon.worker
 
 
 def _worker(connection: socket.socket, authenticated: bool) -> int:
-    """PySpark's own, but for the traceback that it prints where Spark has let go of the worker: at every other end."""
+    """PySpark's own, but for the traceback that it prints where Spark has closed the connection, as when it ends."""
     try:
         return _run(connection, authenticated)
     except BrokenPipeError:
