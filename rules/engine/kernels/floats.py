@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
-from rules.engine.kernels.totals import carry, divided, rounded
+from rules.engine.kernels.totals import carry, divided, rounded, used
 
 _LIMBS = 68  # 2046 + 53 bits and room for carries
 _SQUARES = 136  # twice as many bits, and room for carries
@@ -83,9 +83,7 @@ def _magnitude(limbs, out):  # type: ignore[no-untyped-def]
         for j in range(len(out)):
             out[j] = -out[j]
         carry(out)
-    beyond = len(out)
-    while beyond > 0 and out[beyond - 1] == 0:
-        beyond -= 1
+    beyond = used(out)
     least = 0
     while least < beyond and out[least] == 0:
         least += 1
@@ -93,11 +91,11 @@ def _magnitude(limbs, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _read(limbs, scratch):  # type: ignore[no-untyped-def]
-    """(x, exponent): the accumulator is x * 2**exponent, correctly rounded where that is a double."""
+def _sum(limbs, scratch):  # type: ignore[no-untyped-def]
+    """The accumulator, rounded once."""
     least, beyond, sign = _magnitude(limbs, scratch)
-    m, place = rounded(scratch, least, beyond, 53, 0)
-    return np.float64(sign * m), place - _UNIT
+    m, place = rounded(scratch, least, beyond, 0)
+    return math.ldexp(np.float64(sign * m), place - _UNIT)
 
 
 @njit(cache=True)
@@ -109,10 +107,7 @@ def _mean(limbs, n, scratch, words):  # type: ignore[no-untyped-def]
         words[j] = scratch[first + j] if first + j >= 0 else 0
     left = divided(words, n)
     words[0] |= 1 if left or least < first else 0  # whether there is more, far below the last bit that is kept
-    end = len(words)
-    while end > 0 and words[end - 1] == 0:
-        end -= 1
-    m, place = rounded(words, 0, end, 53, max(-32 * first, 0))
+    m, place = rounded(words, 0, used(words), max(-32 * first, 0))
     return math.ldexp(np.float64(sign * m), place + 32 * first - _UNIT)
 
 
@@ -137,11 +132,7 @@ def sums(run_first, fill, begin, ops, marks, bit, values, mean, counts, out):  #
                     n += sign
                     _add(limbs, values[p], sign)
             counts[k] = n
-            if mean and n > 0:
-                out[k] = _mean(limbs, n, scratch, words)
-            else:
-                x, exponent = _read(limbs, scratch)
-                out[k] = math.ldexp(x, exponent)
+            out[k] = _mean(limbs, n, scratch, words) if mean and n > 0 else _sum(limbs, scratch)
 
 
 @njit(cache=True)
@@ -160,10 +151,7 @@ def _deviation(n, first, second, scratch, total):  # type: ignore[no-untyped-def
             total[i + j] -= np.int64(product & np.uint64(0xFFFFFFFF))
             total[i + j + 1] -= np.int64(product >> np.uint64(32))
     carry(total)
-    end = len(total)
-    while end > 0 and total[end - 1] == 0:
-        end -= 1
-    m, place = rounded(total, 0, end, 53, 0)
+    m, place = rounded(total, 0, used(total), 0)
     exponent = place - 2 * _UNIT
     variance = np.float64(m) / (np.float64(n) * np.float64(n - 1))
     if exponent & 1:

@@ -72,9 +72,10 @@ def _read(n, high, low, scale):  # type: ignore[no-untyped-def]
     rest = low & _LOW
     exact = (carried << 32) + rest
     beyond = (carried + np.int64(1 << 31)) >> 32 != 0
-    divisor = max(n, 1) * scale
+    n = max(n, 1)
+    divisor = n * scale
     if beyond or not -_EXACT <= exact <= _EXACT or divisor > _EXACT:
-        return exact, _mean(max(n, 1), carried, rest, np.int64(scale)), beyond
+        return exact, _mean(n, carried, rest, np.int64(scale)), beyond
     return exact, exact / divisor, beyond  # of what doubles hold exactly, and so rounded once
 
 
@@ -94,10 +95,7 @@ def _mean(n, high, low, scale):  # type: ignore[no-untyped-def]
         left |= divided(words, step)
         scale //= step
     words[0] |= left  # far below the last bit that is kept
-    end = len(words)
-    while end > 0 and words[end - 1] == 0:
-        end -= 1
-    m, place = rounded(words, 0, end, 53, 0)
+    m, place = rounded(words, 0, used(words), 0)
     return math.ldexp(np.float64(sign * m), place - 32 * _FRACTION)
 
 
@@ -113,8 +111,17 @@ def divided(limbs, divisor):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def rounded(limbs, least, beyond, precision, lowest_place):  # type: ignore[no-untyped-def]
-    """(m, place): of m * 2**place with m of so many bits the nearest to the carried limbs, half to even.
+def used(limbs):  # type: ignore[no-untyped-def]
+    """How many of the limbs there are up to the highest that is not 0."""
+    beyond = len(limbs)
+    while beyond > 0 and limbs[beyond - 1] == 0:
+        beyond -= 1
+    return beyond
+
+
+@njit(cache=True)
+def rounded(limbs, least, beyond, lowest_place):  # type: ignore[no-untyped-def]
+    """(m, place): of m * 2**place with m of a double's 53 bits the nearest to the carried limbs, half to even.
 
     least, beyond: the limbs that may be other than 0; lowest_place: no place below it is kept.
     """
@@ -123,7 +130,7 @@ def rounded(limbs, least, beyond, precision, lowest_place):  # type: ignore[no-u
     bits = 0
     while limbs[beyond - 1] >> bits:
         bits += 1
-    lowest = max((beyond - 1) * 32 + bits - precision, lowest_place)  # place of the last bit that is kept
+    lowest = max((beyond - 1) * 32 + bits - 53, lowest_place)  # place of the last bit that is kept
     j = lowest >> 5
     shift = lowest & 31
     m = limbs[j] >> shift
