@@ -132,7 +132,7 @@ class BucketProcessor:
         bucket = cached.bucket
         read = time.perf_counter()
         rules = self._receive(bucket, packed.get(Kind.RULE, []), before, files)
-        bucket.counts.skipped += sum(int(bytes(payload)) for payload in packed.get(Kind.SKIPPED, []))
+        bucket.counts.skipped += sum(int(payload) for payload in packed.get(Kind.SKIPPED, []))
         unread = [files.get(entry) for entry in before.unread]
         # what is unread may be older than a field of the stream
         tables = [stream.completed(from_ipc(payload)) for payload in unread + packed.get(Kind.EVENTS, [])]
@@ -150,7 +150,8 @@ class BucketProcessor:
         _cache[self._plan.checkpoint, self._plan.incarnation, number] = cached
         written = time.perf_counter()
         now = time.time_ns() // 1000
-        yield said(topics.rule_status, map(failure_record, heard.failures))
+        if heard.failures:
+            yield said(topics.rule_status, map(failure_record, heard.failures))
         for alerts in _slices(heard.alerts):
             yield alert_records(topics.alerts, alerts, events, stream.event_id, now)
         for late in _slices(heard.late):
@@ -187,7 +188,7 @@ class BucketProcessor:
 
     def _receive(self, bucket: Bucket, payloads: list[bytes], head: Head, files: BucketFiles) -> str:
         """Take answers, and keep them in the state until the next start; the name of the entry that holds them."""
-        written = (json.loads(bytes(payload)) for payload in payloads)
+        written = (json.loads(payload) for payload in payloads)
         fresh = sorted((m for m in written if m["offset"] >= bucket.book.next_offset), key=lambda m: m["offset"])
         if not fresh:
             return head.rules
@@ -198,7 +199,7 @@ class BucketProcessor:
 
     def _clock(self, stream: Stream, payloads: Iterable[bytes]) -> int | None:
         """The latest clock of this run; one of an earlier run may speak of records that are yet to be read again."""
-        written = (json.loads(bytes(payload)) for payload in payloads)
+        written = (json.loads(payload) for payload in payloads)
         clocks = [w["clocks"].get(stream.name) for w in written if w["incarnation"] == self._plan.incarnation]
         return max((clock for clock in clocks if clock is not None), default=None)
 
