@@ -49,13 +49,14 @@ def turn(name: str, settings: Settings, folder: Path, count: int) -> float:
                 began = time.monotonic(), done
             if done >= count:
                 break
-            _refuse_ended(process, folder / f"{name}.log")
+            refuse_ended(process, folder / f"{name}.log")
             time.sleep(0.05)
     assert began is not None
     return (count - began[1]) / (time.monotonic() - began[0])
 
 
-def _refuse_ended(process: subprocess.Popen[bytes], log: Path) -> None:
+def refuse_ended(process: subprocess.Popen[bytes], log: Path) -> None:
+    """An error where the contestant has ended."""
     if process.poll() is not None:
         raise SystemExit(f"{log} ends: {log.read_text(errors='replace')[-2000:]}")
 
@@ -68,7 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     for hot in (False, True):
         keys = "half on one key" if hot else "uniform keys"
-        found: dict[str, list[float]] = {"job": [], "control": []}
+        found: dict[str, list[float]] = {"job": [], "stateful": []}
         with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:
             folder = Path(scratch)
             own = load_settings(data_dir=folder / "kafka", kafka_port=0, max_offsets_per_trigger=_BATCH)
@@ -78,12 +79,17 @@ def main() -> None:
                 say(f"{keys}: sending {options.events:,} events")
                 fill(settings, options.events, hot=hot)
                 for number in range(options.turns):
-                    for name in ("control", "job"):
+                    for name in ("stateful", "job"):
                         say(f"{keys}, turn {number + 1} of {options.turns}: {name}")
                         found[name].append(turn(name, settings, folder / f"{name}-{number}", options.events))
                 seconds = {name: [1 / rate for rate in rates] for name, rates in found.items()}
                 emit(
-                    f"drain, {keys}", "s/event", seconds["job"], "stateful JVM aggregate", seconds["control"], goal=None
+                    f"drain, {keys}",
+                    "s/event",
+                    seconds["job"],
+                    "stateful JVM aggregate",
+                    seconds["stateful"],
+                    goal=None,
                 )
                 rates = {f"{name} events/s": [round(rate) for rate in found[name]] for name in found}
                 print(json.dumps({"name": f"parts of a micro-batch, {keys}", **rates, **shares(settings)}), flush=True)

@@ -23,6 +23,7 @@ from rules.streams import load_streams
 ROOT = Path(__file__).resolve().parent.parent
 CUSTOMERS = 10_000
 ALERTING = "777.77"  # every 20th event has this amount, and one rule looks for it
+# Half of them group by customer, half by terminal.
 RULES: list[dict[str, object]] = [
     {
         "id": "exact-amount",
@@ -31,18 +32,39 @@ RULES: list[dict[str, object]] = [
         "when": "n >= 1",
     },
     {"id": "count", "measures": {"n": {"count": "*", "over": "10m"}}, "when": "n > 1000000"},
-    {"id": "sum", "measures": {"spent": {"sum": "amount", "over": "1h"}}, "when": "spent > 100000000"},
+    {
+        "id": "sum",
+        "group_by": ["terminal_id"],
+        "measures": {"spent": {"sum": "amount", "over": "1h"}},
+        "when": "spent > 100000000",
+    },
     {
         "id": "avg",
         "measures": {"usual": {"avg": "amount", "over": "1h", "excluding_current": True}},
         "when": "amount > 1000000 * usual",
     },
-    {"id": "min", "measures": {"least": {"min": "amount", "over": "1h"}}, "when": "least > 100000"},
-    {"id": "max", "measures": {"most": {"max": "amount", "over": "1h"}}, "when": "most > 100000"},
+    {
+        "id": "min",
+        "group_by": ["terminal_id"],
+        "measures": {"least": {"min": "amount", "over": "1h"}},
+        "when": "least > 100000",
+    },
+    {
+        "id": "max",
+        "group_by": ["terminal_id"],
+        "measures": {"most": {"max": "amount", "over": "1h"}},
+        "when": "most > 100000",
+    },
     {"id": "stddev", "measures": {"spread": {"stddev": "amount", "over": "1h"}}, "when": "spread > 100000"},
-    {"id": "distinct", "measures": {"t": {"count_distinct": "terminal_id", "over": "10m"}}, "when": "t > 100000"},
+    {
+        "id": "distinct",
+        "group_by": ["terminal_id"],
+        "measures": {"t": {"count_distinct": "customer_id", "over": "10m"}},
+        "when": "t > 100000",
+    },
     {
         "id": "large",
+        "group_by": ["terminal_id"],
         "measures": {"n": {"count": "*", "over": "1h", "where": "amount >= 50"}},
         "when": "n > 1000000",
     },
@@ -90,7 +112,7 @@ def prepare(settings: Settings, *, publishing: bool) -> None:
 
 @contextmanager
 def contestant(name: str, settings: Settings, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The job ("job") or the control ("control") as a process on the settings' broker and topics."""
+    """The job ("job") or a control ("stateful", "stateless") as a process on the settings' broker and topics."""
     folder.mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ,
@@ -105,7 +127,7 @@ def contestant(name: str, settings: Settings, folder: Path) -> Iterator[subproce
             environment[f"NIGHTJAR_{field.upper()}"] = getattr(settings, field)
     if settings.streams is not None:
         environment["NIGHTJAR_STREAMS"] = str(settings.streams)
-    command = ["-m", "nightjar.cli", "stream"] if name == "job" else [str(ROOT / "bench" / "control.py")]
+    command = ["-m", "nightjar.cli", "stream"] if name == "job" else [str(ROOT / "bench" / "control.py"), name]
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, *command], env=environment, stdout=log, stderr=log, cwd=ROOT, start_new_session=True

@@ -1,0 +1,132 @@
+"""How long after its start the job sends the first alert of waiting events, against a query with a Python stage.
+
+    python bench/start.py [--rows 1000000] [--turns 2]
+
+In turns: both without a checkpoint, then both on what they left, the job with state of so many rows. The time runs from
+the start of the process to the receipt of the first record. After that events come at 1,000/s: the slowest batch from
+"the query runs" on is compared with the steady one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from drain import fill, refuse_ended
+from figures import emit, say
+from latency import traffic
+from pipeline import Alerts, committed, contestant, events, message, prepare
+
+from nightjar.kafka_clients import consumer, producer
+from nightjar.local_kafka import LocalKafka
+from nightjar.settings import Settings, load_settings
+
+CONTROL = "plain query with a Python stage"
+_WAITING = 2000
+_STEADY_SECONDS = 40.0
+
+
+def wait_there(settings: Settings, seed: int) -> None:
+    """Put some events into the transactions topic, a hundred of which lead to alerts."""
+    with producer(settings) as client:
+        now = time.time()
+        for event in events(_WAITING, hot=False, seed=seed):
+            client.send(
+                "transactions", key=event[1].encode(), value=message(event, int(now * 1000)),
+                headers=[("sent_at", b"%d" % int(now * 1_000_000))],
+            )  # fmt: skip
+
+
+def first_output(name: str, settings: Settings, folder: Path, seed: int, *, steady: bool = False) -> float:
+    """Seconds from the start of a contestant to its first record; steady: then it gets traffic for a while."""
+    wait_there(settings, seed)
+    alerts = Alerts(settings)
+    began = time.monotonic()
+    with contestant(name, settings, folder) as process:
+        while not alerts.receive(0.05):
+            refuse_ended(process, folder / f"{name}.log")
+        took = time.monotonic() - began
+        if steady:
+            sender = threading.Thread(target=traffic, args=(settings, 1000, _STEADY_SECONDS, seed + 1000))
+            sender.start()
+            sender.join()
+    alerts.close()
+    say(f"  {name}: {took:.1f} s")
+    return took
+
+
+def batches(settings: Settings) -> Iterator[dict[str, float]]:
+    """What the job has told about its micro-batches of each second, oldest first."""
+    with consumer(settings, settings.job_progress_topic, consumer_timeout_ms=5000) as client:
+        told = [json.loads(record.value) for record in client]
+    yield from (each for each in told if each["kind"] == "job" and each["batches"])
+
+
+def slowest_and_steady(settings: Settings) -> tuple[float, float]:
+    """Milliseconds of the slowest batch of all, and of the usual one in the last quarter."""
+    told = list(batches(settings))
+    steady = [each["parts_ms"]["whole"] for each in told[-len(told) // 4 :]]
+    return max(each["slowest_ms"] for each in told), statistics.median(steady)
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[Settings]:
+    """A broker of its own with the topics and the rules."""
+    with LocalKafka(load_settings(data_dir=folder / "kafka", kafka_port=0)) as kafka:
+        prepare(kafka.settings, publishing=True)
+        yield kafka.settings
+
+
+def drained(settings: Settings, folder: Path, rows: int) -> None:
+    """Have both contestants take so many events in."""
+    say(f"sending {rows:,} events")
+    fill(settings, rows, hot=False)
+    for name in ("python", "job"):
+        with contestant(name, settings, folder / name) as process:
+            while committed(folder / name, "transactions") < rows:
+                refuse_ended(process, folder / name / f"{name}.log")
+                time.sleep(0.2)
+
+
+def main() -> None:
+    """Measure in turns and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the state that the job starts on")
+    parser.add_argument("--turns", type=int, default=2)
+    options = parser.parse_args()
+    cold: dict[str, list[float]] = {"python": [], "job": []}
+    warm: dict[str, list[float]] = {"python": [], "job": []}
+    slowest, steady = [], []
+    for number in range(options.turns):
+        for name, found in cold.items():
+            say(f"turn {number + 1} of {options.turns}, cold")
+            with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch, broker(Path(scratch)) as settings:
+                found.append(first_output(name, settings, Path(scratch) / name, number, steady=name == "job"))
+                if name == "job":
+                    most, usual = slowest_and_steady(settings)
+                    slowest.append(most)
+                    steady.append(usual)
+    with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch, broker(Path(scratch)) as settings:
+        drained(settings, Path(scratch), options.rows)
+        for number in range(options.turns):
+            for name, found in warm.items():
+                say(f"turn {number + 1} of {options.turns}, on a checkpoint of {options.rows:,} rows")
+                found.append(first_output(name, settings, Path(scratch) / name, 100 + number))
+    goals = [
+        emit("first alert, cold", "s", cold["job"], CONTROL, cold["python"], goal=2.0),
+        emit(f"first alert, {options.rows:,} rows", "s", warm["job"], CONTROL, warm["python"], goal=2.0),
+        emit("slowest batch after the start", "ms", slowest, "steady batch at 1,000/s", steady, goal=3.0),
+    ]
+    if not all(goals):
+        raise SystemExit("a goal is missed")
+
+
+if __name__ == "__main__":
+    main()
