@@ -54,9 +54,7 @@ def kafka_records(session: SparkSession, config: JobConfig, begins: str = "earli
     """
     begins_of = [begins] * 2 if begins == "earliest" else _begins(config, json.loads(begins))
     events = event_records(session, config, begins_of[0])
-    # Clocks are of no use after a while, and may have been deleted; the driver sees to it that no answer has been.
-    control = _source(session, config, control_topics(config), begins_of[1]).option("failOnDataLoss", "false")
-    return as_packed(events).unionByName(as_packed(control.load()))
+    return as_packed(events).unionByName(as_packed(control_records(session, config, begins_of[1])))
 
 
 def as_packed(records: DataFrame) -> DataFrame:
@@ -69,6 +67,14 @@ def event_records(session: SparkSession, config: JobConfig, begins: str = "earli
     """The records of the event topics as Kafka has them, so many to a batch as the settings allow."""
     source = _source(session, config, event_topics(config), begins)
     return source.option("maxOffsetsPerTrigger", str(config.max_offsets_per_trigger)).load()
+
+
+def control_records(session: SparkSession, config: JobConfig, begins: str) -> DataFrame:
+    """The records of the job's control topics as Kafka has them.
+
+    Clocks are of no use after a while, and may have been deleted; the driver sees to it that no answer has been.
+    """
+    return _source(session, config, control_topics(config), begins).option("failOnDataLoss", "false").load()
 
 
 def _source(session: SparkSession, config: JobConfig, topics: list[str], begins: str) -> DataStreamReader:

@@ -1,7 +1,8 @@
 """A few micro-batches of made-up events before traffic, so that the first real ones do not wait for compilers.
 
-They run through the very same steps, without Kafka and on a checkpoint of their own that is thrown away: the JVM
-compiles what it runs often, the Python workers import their libraries and load the Numba kernels.
+They run through the very same steps, from Kafka to Kafka, on a checkpoint of their own that is thrown away: the JVM
+compiles what it runs often, the Python workers import their libraries and load the Numba kernels. What they write are
+clocks that say nothing, which they read again; made-up events come from a source of Spark's.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from pyspark.sql import types as T  # noqa: N812
 from rules.streams import Stream
 from rules.types import Kind
 from streaming.answering import answer_to
+from streaming.clock import clock_record
 from streaming.config import JobConfig
 from streaming.processor import BucketPlan
 from streaming.rulebook import Record, RuleBook
-from streaming.source import as_packed, evaluated, finish, packer_of
+from streaming.source import as_packed, control_records, evaluated, finish, packer_of, started
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,24 +44,28 @@ def warm_up(session: SparkSession, config: JobConfig) -> None:
     """Run `config.warm_up_batches` micro-batches."""
     if not config.warm_up_batches:
         return
-    started = time.monotonic()
+    began = time.monotonic()
     rules = tuple(_answer(config.streams, stream, offset) for offset, stream in enumerate(config.streams.values()))
     routes = tuple(RuleBook(config.streams).routes)
     name = f"warm-up-{uuid.uuid4().hex}"
-    records = as_packed(_records(session, config))
+    control = control_records(session, config, "latest")
+    records = as_packed(_records(session, config)).unionByName(as_packed(control))
     with tempfile.TemporaryDirectory(prefix="nightjar-warm-up-") as folder:
         state = Path(folder) / "state"
         plan = BucketPlan(name, name, state, config.streams, routes, config.buckets, config.topics, rules)
         rows = evaluated(records, config, packer_of(config, routes), plan)
-        writer = rows.writeStream.format("noop").outputMode("append").option("checkpointLocation", f"{folder}/query")
-        query = writer.start()
-        while query.isActive and time.monotonic() - started < _AT_MOST:
+        clocks = rows.where(F.col("topic") == config.topics.job_progress).select(
+            F.lit(config.topics.clock).alias("topic"), "key", F.lit(clock_record(name, {}).decode()).alias("value"),
+            "headers",
+        )  # fmt: skip
+        query = started(clocks, config, f"{folder}/query", name)
+        while query.isActive and time.monotonic() - began < _AT_MOST:
             progress = query.lastProgress
             if progress is not None and progress["batchId"] + 1 >= config.warm_up_batches:
                 break
             query.awaitTermination(0.1)
         finish(query)
-    _log.info("warm", seconds=round(time.monotonic() - started, 1))
+    _log.info("warm", seconds=round(time.monotonic() - began, 1))
 
 
 def _records(session: SparkSession, config: JobConfig) -> DataFrame:
