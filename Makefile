@@ -1,5 +1,5 @@
 # make setup    everything Python, from the lock, into .venv        make check      lint, format, types, import arrows
-# make jars     the Kafka connector and a Kafka broker, into .jars  make test       all of the above and every test
+# make jars     Spark's further jars and a Kafka broker, into .jars  make test       all of the above and every test
 # make demo     the whole system on this machine, and a table       make test-fast  the tests that need no service
 # make bench    the figures quoted in docs/                         make docs       docs/by-example.md, from the case files
 # make clean    remove caches and local data
@@ -49,6 +49,7 @@ $(STAMP):
 
 jars: need-java setup
 	@$(BIN)/python -m nightjar.jars
+	@$(BIN)/python -m nightjar.class_archive
 
 check: setup
 	$(call say,ruff)

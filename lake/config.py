@@ -20,8 +20,8 @@ class LakeConfig:
     """Where the lake is and what fills it.
 
     root: the folder of all tables. streams: by name. spark_kafka, python_kafka: what every Kafka client is given, under
-    Spark's (`kafka.…`) and kafka-python's names. jars: those that pyspark does not ship. max_offsets_per_batch: most
-    records the archive holds at once.
+    Spark's (`kafka.…`) and kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's
+    JVM. max_offsets_per_batch: most records the archive holds at once.
     """
 
     root: Path
@@ -31,5 +31,6 @@ class LakeConfig:
     topics: Topics = field(default_factory=Topics)
     master: str = "local[*,4]"
     driver_memory: str = "2g"
+    java_options: tuple[str, ...] = ()
     max_offsets_per_batch: int = 2_000_000
     python_kafka: Mapping[str, object] = field(default_factory=dict, repr=False)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from nightjar.class_archive import java_options
 from nightjar.jars import jars
 from nightjar.kafka_clients import python_options, spark_options
 from nightjar.settings import Settings
@@ -27,6 +28,7 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         activation_delay=settings.activation_delay,
         master=settings.spark_master,
         driver_memory=settings.driver_memory,
+        java_options=java_options(),
         shuffle_partitions=settings.shuffle_partitions,
         buckets=settings.buckets,
         max_offsets_per_trigger=settings.max_offsets_per_trigger,

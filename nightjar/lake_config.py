@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from lake.config import LakeConfig
+from nightjar.class_archive import java_options
 from nightjar.jars import jars
 from nightjar.job_config import topics
 from nightjar.kafka_clients import python_options, spark_options
@@ -25,5 +26,6 @@ def lake_config(settings: Settings, streams: Mapping[str, Stream]) -> LakeConfig
         topics=topics(settings),
         master=settings.spark_master,
         driver_memory=settings.driver_memory,
+        java_options=java_options(),
         python_kafka=python_options(settings),
     )

@@ -33,7 +33,8 @@ class JobConfig:
     """The job's settings. Durations are microseconds.
 
     streams: by name. spark_kafka, python_kafka: what every Kafka client is given, under Spark's (`kafka.…`) and
-    kafka-python's names. jars: those that pyspark does not ship. checkpoint: a folder that every Spark process sees.
+    kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's JVM. checkpoint: a
+    folder that every Spark process sees.
     """
 
     streams: Mapping[str, Stream]
@@ -46,6 +47,7 @@ class JobConfig:
     activation_delay: int = 5_000_000
     master: str = "local[*,4]"
     driver_memory: str = "2g"
+    java_options: tuple[str, ...] = ()
     shuffle_partitions: int = 2
     buckets: int = 4
     max_offsets_per_trigger: int = 50_000

@@ -29,6 +29,12 @@ _SECRET_MADE_BY_SPARK = ("local", "yarn", "k8s://")
 _JVM_ENDS_SECONDS = 60.0
 _LOOK_SECONDS = 0.2
 
+# A fork of a JVM copies its page tables.
+_VFORK = "-Djdk.lang.Process.launchMechanism=VFORK"
+
+# Alone: the second compiler would take the cores for minutes, for code of which most runs once a batch.
+_QUICK_COMPILER = ("-XX:TieredStopAtLevel=1",)
+
 # See that module; by name, so that the driver does not import it.
 _PYTHON_DAEMON = "streaming.python_daemon"
 
@@ -88,16 +94,17 @@ def held_by_jvm(session: SparkSession, file: Path) -> Iterator[None]:
         opened.close()
 
 
-def common_settings(master: str, driver_memory: str, jars: Iterable[Path]) -> dict[str, str]:
-    """What every Spark program of ours is given."""
+def common_settings(
+    master: str, driver_memory: str, jars: Iterable[Path], java_options: Iterable[str]
+) -> dict[str, str]:
+    """What every Spark program of ours is given. java_options: for the driver's JVM."""
     paths = [str(jar) for jar in jars]
     settings = {
         "spark.master": master,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": driver_memory,
-        # VFORK: a fork of a JVM copies its page tables.
-        "spark.driver.extraJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK",
+        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in [_VFORK, *java_options]),
         "spark.sql.session.timeZone": "UTC",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.daemon.module": _PYTHON_DAEMON,
@@ -118,7 +125,8 @@ def common_settings(master: str, driver_memory: str, jars: Iterable[Path]) -> di
 
 def spark_settings(config: JobConfig) -> dict[str, str]:
     """Every Spark setting the job depends on."""
-    return common_settings(config.master, config.driver_memory, config.jars) | {
+    java_options = (*_QUICK_COMPILER, *config.java_options)
+    return common_settings(config.master, config.driver_memory, config.jars, java_options) | {
         "spark.sql.shuffle.partitions": str(config.shuffle_partitions),
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",

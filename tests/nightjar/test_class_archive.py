@@ -1,0 +1,41 @@
+"""Spark's classes, prepared: a JVM of ours takes them from the archive that `make jars` wrote."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nightjar import class_archive
+from nightjar.jars import PROJECT
+
+_SESSION = """
+import sys
+from dataclasses import replace
+from lake.session import open_session
+from nightjar.lake_config import lake_config
+from nightjar.settings import load_settings
+from rules.streams import load_streams
+
+config = lake_config(load_settings(), load_streams())
+session = open_session(replace(config, java_options=(*config.java_options, f"-Xlog:class+load:file={sys.argv[1]}")))
+assert session.range(3).count() == 3
+session.stop()
+"""
+
+
+@pytest.mark.spark
+def test_sparks_classes_come_from_the_archive(tmp_path: Path) -> None:
+    log = tmp_path / "classes.log"
+    subprocess.run([sys.executable, "-c", _SESSION, str(log)], cwd=PROJECT, check=True, timeout=120)
+    # each class is told with where it came from; of a lambda that is a class
+    sources = re.findall(r"org\.apache\.spark\.\S+ source: (shared objects file \(top\)|file:)", log.read_text())
+    read = sources.count("file:")
+    assert len(sources) > 1000
+    assert read < 0.1 * len(sources)
+
+
+def test_without_an_archive_nothing_is_asked_of_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_archive, "jar_folder", lambda: tmp_path)
+    assert class_archive.java_options() == ()
