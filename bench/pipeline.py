@@ -120,7 +120,7 @@ def contestant(name: str, settings: Settings, folder: Path) -> Iterator[subproce
         "NIGHTJAR_DATA_DIR": str(folder),
         "PYTHONPATH": str(ROOT),
     }
-    for field in ("partitions", "buckets", "shuffle_partitions", "max_offsets_per_trigger"):
+    for field in ("partitions", "buckets", "shuffle_partitions"):
         environment[f"NIGHTJAR_{field.upper()}"] = str(getattr(settings, field))
     for field in type(settings).model_fields:
         if field.endswith("_topic"):

@@ -156,7 +156,10 @@ class Settings(BaseSettings):
         description="Buckets of keyed state; 1 to 4 a shuffle partition is good. "
         "`nightjar stream rebuild --buckets` changes them.",
     )
-    max_offsets_per_trigger: PositiveInt = Field(50_000, description="Most records one micro-batch reads.")
+    max_offsets_per_trigger: PositiveInt | None = Field(
+        None,
+        description="Most records one micro-batch reads. Empty: what takes the job about two seconds.",
+    )
     slow_batch_warning: Duration = Field("5s", description="A micro-batch that takes longer is logged as a warning.")
     warm_up_batches: NonNegativeInt = Field(
         8, description="Micro-batches of made-up events before traffic, for the compilers. 0: a quicker, colder start."

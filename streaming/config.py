@@ -34,7 +34,7 @@ class JobConfig:
 
     streams: by name. spark_kafka, python_kafka: what every Kafka client is given, under Spark's (`kafka.…`) and
     kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's JVM. checkpoint: a
-    folder that every Spark process sees.
+    folder that every Spark process sees. max_offsets_per_trigger: None where the job is to find it (batch_size.py).
     """
 
     streams: Mapping[str, Stream]
@@ -50,7 +50,7 @@ class JobConfig:
     java_options: tuple[str, ...] = ()
     shuffle_partitions: int = 2
     buckets: int = 4
-    max_offsets_per_trigger: int = 50_000
+    max_offsets_per_trigger: int | None = None
     max_retained_events: int = 50_000_000
     slow_batch_warning: int = 5_000_000
     clock_interval: int = 5_000_000

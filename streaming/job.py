@@ -2,7 +2,8 @@
 
 How it works: one loop. It answers rule messages beside the query (answering.py); a rule that needs a route which the
 query does not have makes it finish the batch, add the route to what the checkpoint keeps, and start the query again on
-the same checkpoint. Once a second it reports how the job is doing, every few seconds how far arrival has come.
+the same checkpoint. So does another size of batches (batch_size.py), with the same plan and the same engines. Once a
+second it reports how the job is doing, every few seconds how far arrival has come.
 
 What it does not do: evaluate anything, or keep any state of its own. All of it is in the checkpoint and in Kafka.
 
@@ -27,6 +28,7 @@ from kafka.errors import KafkaError
 
 from streaming import kafka_clients
 from streaming.answering import Answering
+from streaming.batch_size import BatchSize
 from streaming.checkpoint import committed_offsets, committed_state, query_folder, refuse_unfit, settle
 from streaming.clock import Arrivals, BrokerClock, clock_record, clocks_of_standings, host_clock
 from streaming.config import JobConfig, JobError
@@ -41,7 +43,7 @@ from streaming.warmup import warm_up
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, KafkaProducer
     from kafka.producer.future import FutureRecordMetadata
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 _log = structlog.get_logger(__name__)
@@ -122,6 +124,7 @@ class Driver:
         self._routes: tuple[Route, ...] = ()
         self._began: Mapping[str, Mapping[int, int]] = {}
         self._incarnation = ""
+        self._batch_size = BatchSize(config.max_offsets_per_trigger)
         self._told_batch = -1
         self._next_tell = 0.0
         self._next_clock = 0.0
@@ -129,17 +132,22 @@ class Driver:
     def run(self, stop: threading.Event, ready: Callable[[], None] | None = None) -> None:
         """Until `stop`; plans the query anew as often as rules need it."""
         while not stop.is_set():
-            query = self._start()
-            if ready is not None:
-                ready()
-                ready = None
-            try:
-                while not stop.is_set() and not self._lacks_routes:
-                    self._look(query)
-                    stop.wait(_LOOK_SECONDS)
-            finally:
-                finish(query)
-            self._raise_failure(query)
+            rows = self._plan()
+            while not stop.is_set() and not self._lacks_routes:
+                query = self._start(rows())
+                if ready is not None:
+                    ready()
+                    ready = None
+                try:
+                    while not (stop.is_set() or self._lacks_routes or self._lacks_size):
+                        self._look(query)
+                        stop.wait(_LOOK_SECONDS)
+                finally:
+                    finish(query)
+                self._raise_failure(query)
+                if self._lacks_size:
+                    self._batch_size.change()
+                    _log.info("batches have another size", records=self._batch_size.records)
             if not stop.is_set():
                 with self._without_kafka():
                     self._tell(query, "planning anew")
@@ -148,8 +156,8 @@ class Driver:
             self._tell(query, "stopped")
             self._producer.flush(kafka_clients.WAIT_MS / 1000)
 
-    def _start(self) -> StreamingQuery:
-        """Settle the routes of every rule there is, keep them, and start the query with them."""
+    def _plan(self) -> Callable[[], DataFrame]:
+        """Settle the routes of every rule there is, and keep them; what the query is then, for any size of batches."""
         config, answering = self._config, self._answering
         answering.catch_up()
         identity = settle(config, answering.book.routes, self._arrivals.begins)
@@ -162,11 +170,15 @@ class Driver:
             identity.name, self._incarnation, committed_state(config).resolve(), config.streams, identity.routes,
             config.buckets, config.topics, known,
         )  # fmt: skip
-        records = kafka_records(self._session, config, self._starting_offsets(begins))
-        rows = evaluated(records, config, packer_of(config, identity.routes), plan)
-        query = started(rows, config, str(query_folder(config).resolve()), "nightjar")
+        starting, packer = self._starting_offsets(begins), packer_of(config, identity.routes)
+        return lambda: evaluated(
+            kafka_records(self._session, config, self._batch_size.records, starting), config, packer, plan
+        )
+
+    def _start(self, rows: DataFrame) -> StreamingQuery:
+        query = started(rows, self._config, str(query_folder(self._config).resolve()), "nightjar")
         self._told_batch = -1
-        _log.info("the query runs", routes=len(identity.routes))
+        _log.info("the query runs", routes=len(self._routes), most_records=self._batch_size.records)
         return query
 
     def _first_offsets(self, began: Mapping[str, Mapping[int, int]]) -> dict[str, Mapping[int, int]]:
@@ -189,6 +201,10 @@ class Driver:
     @property
     def _lacks_routes(self) -> bool:
         return len(self._answering.book.routes) > len(self._routes)
+
+    @property
+    def _lacks_size(self) -> bool:
+        return self._batch_size.wanted != self._batch_size.records
 
     def _look(self, query: StreamingQuery) -> None:
         self._raise_failure(query)
@@ -219,6 +235,7 @@ class Driver:
         recent = [batch for batch in query.recentProgress if batch["batchId"] > self._told_batch]
         for batch in recent:
             self._told_batch = max(self._told_batch, batch["batchId"])
+            self._batch_size.take(batch)
             self._warn_if_slow(batch)
         book = self._answering.book
         told: dict[str, Any] = {

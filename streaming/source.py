@@ -41,19 +41,19 @@ def packer_of(config: JobConfig, routes: tuple[Route, ...]) -> Packer:
     )  # fmt: skip
 
 
-def kafka_records(session: SparkSession, config: JobConfig, begins: str = "earliest") -> DataFrame:
+def kafka_records(session: SparkSession, config: JobConfig, most: int, begins: str = "earliest") -> DataFrame:
     """What the packer reads: events and the job's control records, each from where the checkpoint stands.
 
     Columns: topic, partition, offset, timestamp, value and sent_at (bigint, µs, of the header, or NULL).
 
-    begins: where a checkpoint without a batch begins, as Spark writes `startingOffsets`.
+    most: records of a batch. begins: where a checkpoint without a batch begins, as Spark writes `startingOffsets`.
 
     Events and control records are two sources, and events the first: Spark asks each for its end in their order, so
     that an answer which was there before an event is in the same batch at the latest. Control records are never held
     back by the limit on a batch, however far behind the job is.
     """
     begins_of = [begins] * 2 if begins == "earliest" else _begins(config, json.loads(begins))
-    events = event_records(session, config, begins_of[0])
+    events = event_records(session, config, most, begins_of[0])
     return as_packed(events).unionByName(as_packed(control_records(session, config, begins_of[1])))
 
 
@@ -63,10 +63,10 @@ def as_packed(records: DataFrame) -> DataFrame:
     return records.select("topic", "partition", "offset", "timestamp", "value", F.expr(sent_at).alias(SENT_AT))
 
 
-def event_records(session: SparkSession, config: JobConfig, begins: str = "earliest") -> DataFrame:
-    """The records of the event topics as Kafka has them, so many to a batch as the settings allow."""
+def event_records(session: SparkSession, config: JobConfig, most: int, begins: str = "earliest") -> DataFrame:
+    """The records of the event topics as Kafka has them, so many to a batch at most."""
     source = _source(session, config, event_topics(config), begins)
-    return source.option("maxOffsetsPerTrigger", str(config.max_offsets_per_trigger)).load()
+    return source.option("maxOffsetsPerTrigger", str(most)).load()
 
 
 def control_records(session: SparkSession, config: JobConfig, begins: str) -> DataFrame:

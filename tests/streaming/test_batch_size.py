@@ -1,0 +1,84 @@
+"""The size of micro-batches follows what they take, and changing it changes nothing that is said."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nightjar import topics
+from nightjar.cases.model import Message, Step
+from nightjar.local_kafka import LocalKafka
+from nightjar.settings import load_settings
+from rules.streams import load_streams
+from rules.timestamps import iso_text, parse_timestamp
+from streaming import batch_size
+from streaming.batch_size import BatchSize
+from streaming.checkpoint import query_folder
+from tests.streaming.host import CaseRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOON = parse_timestamp("2026-01-05T12:00:00Z", zone_required=True) or 0
+MANY = {
+    "id": "many", "stream": "logins", "group_by": ["customer_id"], "measures": {"n": {"count": "*", "over": "1h"}},
+    "when": "n > 50", "description": "{n}",
+}  # fmt: skip
+
+
+def after(size: BatchSize, *batches: tuple[int, float]) -> int:
+    """What is wanted after batches of so many rows and seconds."""
+    for rows, seconds in batches:
+        size.take({"numInputRows": rows, "durationMs": {"triggerExecution": 1000 * seconds}})
+    return size.wanted
+
+
+def test_it_grows_after_some_quick_batches_that_were_full() -> None:
+    size = BatchSize(None)
+    first = size.records
+    assert after(size, (first, 0.4), (first // 2, 0.1), (first, 0.4)) == first
+    assert after(size, (first, 0.5)) == 5 * first
+    size.change()
+    assert size.records == 5 * first
+    assert after(size, *[(5 * first, 1.9)] * 5) == 5 * first
+
+
+def test_it_shrinks_at_once_after_a_slow_one() -> None:
+    size = BatchSize(None)
+    assert after(size, (size.records, 20.0)) == size.records // 10
+    size.change()
+    assert after(size, (size.records, 10_000.0)) == 500
+
+
+def test_a_fixed_one_stays() -> None:
+    size = BatchSize(1000)
+    assert after(size, (1000, 60.0), (1000, 60.0)) == 1000
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_backlog_is_read_in_larger_batches_and_each_event_counts_once(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_size, "_FIRST", 20)
+    monkeypatch.setattr(batch_size, "_AIM", 60.0)
+    logins = [
+        {"login_id": f"l{number}", "event_time": iso_text(NOON + number), "customer_id": "ann", "ip": "::1",
+         "device": "d", "status": "OK"} for number in range(400)
+    ]  # fmt: skip
+    small = {"arrival": "producer", "activation_delay": "0s", "partitions": 1, "buckets": 2, "warm_up_batches": 0}
+    given = load_settings(data_dir=tmp_path, kafka_port=0, kafka_heap="384m", **small)
+    streams = {"logins": load_streams()["logins"]}
+    with LocalKafka(given, short_lived=True) as broker:
+        topics.ensure(broker.settings, streams.values())
+        with CaseRun(spark, broker.settings, streams) as job:
+            job.take(Step(NOON - 1, crash=False, rules=(json.dumps(MANY).encode(),), events=()))
+            messages = tuple(Message("logins", json.dumps(login).encode()) for login in logins)
+            job.take(Step(NOON, crash=False, rules=(), events=messages))
+            batches = [file for file in (query_folder(job.config) / "commits").iterdir() if file.name.isdigit()]
+            said = [(alert["event_id"], alert["text"]) for alert in job.outcome().alerts]
+    assert sorted(said) == sorted((f"l{number}", str(number + 1)) for number in range(50, 400))
+    assert len(batches) < 400 // 20
