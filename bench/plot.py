@@ -1,0 +1,52 @@
+"""The figures that have a goal, as one picture: docs/figures/performance.svg, of docs/performance.md.
+
+    python bench/plot.py
+
+A bar is the ratio to the control in turns of one run, a line across it the spread, a mark the goal.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+
+FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
+# In the order of docs/performance.md.
+FILES = ("latency", "drain", "start", "night", "engine", "backfill")
+MET, MISSED = "#3b7a57", "#b5462f"
+
+
+def figures() -> list[dict[str, Any]]:
+    """What was measured against a control and has a goal."""
+    files = [FIGURES / f"{name}.jsonl" for name in FILES]
+    lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
+    return [figure for figure in map(json.loads, lines) if figure.get("goal") is not None and "ratio" in figure]
+
+
+def main() -> None:
+    """Draw them."""
+    mpl.rcParams["svg.hashsalt"] = "nightjar"  # the same figures are the same file
+    found = figures()[::-1]
+    picture, axes = plt.subplots(figsize=(9, 0.5 * len(found) + 1.2), layout="constrained")
+    for row, figure in enumerate(found):
+        low, high = figure["spread"]
+        axes.barh(row, figure["ratio"], color=MET if figure["met"] else MISSED, height=0.55)
+        axes.plot([low, high], [row, row], color="black", linewidth=1)
+        axes.plot([figure["goal"]] * 2, [row - 0.4, row + 0.4], color="black", linewidth=2)
+    axes.set_yticks(
+        range(len(found)), [f"{figure['name']}\nagainst {figure['control']}" for figure in found], fontsize=7
+    )
+    axes.axvline(1, color="grey", linewidth=0.8, linestyle=":")
+    axes.set_xlabel(
+        "ratio to the control (median and spread of turns; the mark is the goal; less is better)", fontsize=8
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    picture.savefig(FIGURES / "performance.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
