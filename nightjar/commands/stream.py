@@ -33,8 +33,7 @@ def stream(context: typer.Context) -> None:
     logs.configure(settings.log_level)
     data_dir.prepare(settings.data_dir)
     with sole_job(config.checkpoint):
-        topics.ensure(settings, streams.values())
-        job.run(config)
+        job.run(config, prepare=lambda: topics.ensure(settings, streams.values()))
 
 
 @app.command()
