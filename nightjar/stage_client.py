@@ -21,6 +21,8 @@ from nightjar.submission import FAILED
 
 _log = structlog.get_logger(__name__)
 
+SERVER = "nightjar.stage_server"
+
 # A server listens a second after its start, several on a busy machine.
 START_SECONDS = 90.0
 # It ends by itself when told to, with Spark; after that it is killed.
@@ -126,7 +128,7 @@ def _start(folder: Path, log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as out:
         # A session of its own: the task that starts it ends before it, and takes nobody with it.
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "nightjar.stage_server", str(folder)],
+            [sys.executable, "-P", "-m", SERVER, str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

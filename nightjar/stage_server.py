@@ -30,6 +30,7 @@ import psutil
 
 from nightjar.stage_socket import StageServerError, is_own, messages, send, server_key
 from nightjar.submission import FAILED, STAGES, VERDICT
+from rules.errors import NightjarError
 
 # Between two tasks Airflow takes a few seconds, and a minute and more before it tries one again. After a night's last
 # stage only another night can follow, which Airflow starts within seconds.
@@ -117,7 +118,7 @@ class Server:
         self._environment = environment
         self._output = output
         self._jvm: Any = None
-        self._starting = threading.Thread(target=self._start_session, name="session")
+        self._starting: threading.Thread | None = None
         self._busy = threading.Lock()
 
     def serve(self) -> None:
@@ -152,22 +153,18 @@ class Server:
             self._jvm.wait(_JVM_ENDS_SECONDS)
 
     def _prepare(self) -> None:
-        """Import what the stages take while the JVM starts; what only later ones take, while the first is at work."""
-        from nightjar import backfill_stage  # noqa: F401
-
-        self._starting.start()
-        threading.Thread(target=_import_later_stages, name="imports", daemon=True).start()
-
-    def _start_session(self) -> None:
-        """Start Spark. Where it cannot be started, the stage that needs it tries again, and says why."""
-        from lake.session import open_session
+        """Import what the stages take while the JVM starts; what only the gate takes, while the first is at work."""
+        from nightjar import warm_up
         from nightjar.lake_config import lake_config
         from nightjar.settings import load_settings
         from rules.streams import load_streams
 
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(NightjarError):  # the stage says it where the settings cannot be used
             settings = load_settings()
-            open_session(lake_config(settings, load_streams(settings.streams)))
+            self._starting = warm_up.start_session(lake_config(settings, load_streams(settings.streams)))
+        from nightjar import backfill_stage  # noqa: F401
+
+        warm_up.import_gate()
 
     def _request(self, client: socket.socket) -> list[str] | None:
         """The arguments of the stage that a client asks for; None where it is not to be answered."""
@@ -190,7 +187,8 @@ class Server:
 
     def _stage(self, client: socket.socket, arguments: list[str]) -> int:
         """Do a stage; its exit code."""
-        self._starting.join()
+        if self._starting is not None:
+            self._starting.join()
         self._watch_jvm()
         done = threading.Event()
         with self._busy:
@@ -223,14 +221,6 @@ class Server:
 
     def _jvm_has_ended(self) -> bool:
         return self._jvm is not None and self._jvm.poll() is not None
-
-
-def _import_later_stages() -> None:
-    with contextlib.suppress(Exception):  # whichever stage needs it says why it cannot be imported
-        import great_expectations  # noqa: F401
-
-        import expectations.docs
-        import expectations.rows  # noqa: F401
 
 
 def _exit_code(arguments: list[str]) -> int:
