@@ -164,6 +164,10 @@ class Server:
             self._starting = warm_up.start_session(lake_config(settings, load_streams(settings.streams)))
         from nightjar import backfill_stage  # noqa: F401
 
+        # Not before: a starting JVM takes all the processor that a small machine has.
+        if self._starting is not None:
+            self._starting.join()
+        self._watch_jvm()
         warm_up.import_gate()
 
     def _request(self, client: socket.socket) -> list[str] | None:
@@ -187,9 +191,6 @@ class Server:
 
     def _stage(self, client: socket.socket, arguments: list[str]) -> int:
         """Do a stage; its exit code."""
-        if self._starting is not None:
-            self._starting.join()
-        self._watch_jvm()
         done = threading.Event()
         with self._busy:
             with contextlib.suppress(OSError):

@@ -80,9 +80,9 @@ def backfill(
             from lake.archive import archive
             from lake.session import open_session
 
-            warm_up.import_gate()
             starting.join()
             session = open_session(config.lake)
+            warm_up.import_gate()
         if pending:
             with stages.stage("Archive", STAGES["archive"][1]):
                 archive(session, config.lake)
