@@ -5,88 +5,91 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import polars as pl
-from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+import pyarrow as pa
 
 from backfill.causes import Cause
 from backfill.config import BackfillConfig, Request
 from backfill.scope import group_by_name
-from backfill.staging import CORRECTED, OUTCOMES, REPLACEMENT, TOUCHED_GROUPS, Notes, judged_spans, staged_violations
+from backfill.staging import CORRECTED, EVALUATED, OUTCOMES, REPLACEMENT, TOUCHED_GROUPS, Notes, judged_spans
 from lake import delta
 from lake.events import date_of
 from lake.reading import scan
-from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS
-from rules.timestamps import MAX_TIMESTAMP, iso_text
+from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table
+from rules.timestamps import MAX_TIMESTAMP, from_microseconds, iso_text
 from rules.versions import RuleSet, RuleVersion
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
-
-def in_scope(
-    session: SparkSession, rows: DataFrame, request: Request, config: BackfillConfig, ruleset: RuleSet
-) -> DataFrame:
+def in_scope(rows: pl.LazyFrame, request: Request, config: BackfillConfig, ruleset: RuleSet) -> pl.LazyFrame:
     """Of alerts or violations those that the run has judged: of its rules, in the touched groups and their spans."""
     named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in ruleset.versions]
-    versions = session.createDataFrame(named, "rule_id string, rule_version bigint, group_by string")
-    touched = session.read.parquet(str(request.staged(config.lake) / TOUCHED_GROUPS))
-    event = F.expr("unix_micros(event_time)")
-    judged = rows.join(F.broadcast(versions), ["rule_id", "rule_version"])
-    judged = judged.join(touched, ["stream", "group_by", "group"])
-    return judged.where((event >= F.col("lo")) & (event <= F.col("hi"))).drop("group_by", "lo", "hi")
+    kinds = {"rule_id": pl.String, "rule_version": pl.Int64, "group_by": pl.String}
+    touched = pl.scan_parquet(request.staged(config.lake) / TOUCHED_GROUPS / "*.parquet").drop("bucket")
+    event = pl.col("event_time").dt.epoch("us")
+    judged = rows.join(pl.LazyFrame(named, kinds, orient="row"), on=["rule_id", "rule_version"])
+    judged = judged.join(touched, on=["stream", "group_by", "group"])
+    return judged.filter((event >= pl.col("lo")) & (event <= pl.col("hi"))).drop("group_by", "lo", "hi")
 
 
-def publish_violations(session: SparkSession, config: BackfillConfig, request: Request, ruleset: RuleSet) -> int:
+def publish_violations(config: BackfillConfig, request: Request, ruleset: RuleSet) -> int:
     """Put the staged violations in the place of those that the table has in the run's scope; how many rows changed."""
     root, folder = config.lake.root, request.staged(config.lake)
     spans = judged_spans(folder)
     if not spans:
         return 0
-    dates = ((date_of(lo), date_of(hi)) for lo, hi in spans)
-    # Delta cannot resolve BETWEEN here
+    dates = [(date_of(lo), date_of(hi)) for lo, hi in spans]
     condition = " OR ".join(f"(event_date >= '{first}' AND event_date <= '{last}')" for first, last in dates)
-    staged = staged_violations(session, folder).withColumn("event_date", F.to_date("event_time"))
-    staged = staged.select(*VIOLATIONS.columns)
-    known = delta.read(session, root, VIOLATIONS).where(condition)
-    judged = in_scope(session, known, request, config, ruleset).select(*VIOLATIONS.columns)
-    changed = staged.exceptAll(judged).count() + judged.exceptAll(staged).count()
+    near = pl.any_horizontal(pl.col("event_date").is_between(first, last) for first, last in dates)
+    staged = pl.scan_parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
+    staged = staged.with_columns(pl.col("event_time").dt.date().alias("event_date")).select(*VIOLATIONS.columns)
+    known = scan(root, VIOLATIONS).filter(near)
+    judged = in_scope(known, request, config, ruleset).select(*VIOLATIONS.columns)
+    changed = _lacking(staged, judged) + _lacking(judged, staged)
     if changed:
-        kept = known.join(judged.select("alert_id"), "alert_id", "left_anti").select(*VIOLATIONS.columns)
-        # written first: what replaces part of a table must not be read from it in the same breath
-        replacement = str(folder / REPLACEMENT)
-        kept.unionByName(staged).write.mode("overwrite").parquet(replacement)
-        rows = session.read.schema(VIOLATIONS.schema).parquet(replacement).repartition("event_date")
-        delta.replace(rows, root, VIOLATIONS, condition)
+        kept = known.join(judged.select("alert_id"), on="alert_id", how="anti").select(*VIOLATIONS.columns)
+        delta.replace(root, VIOLATIONS, _replacement(folder, VIOLATIONS, kept, staged), condition)
     return changed
 
 
-def publish_reconciliation(session: SparkSession, config: BackfillConfig, request: Request) -> None:
+def publish_reconciliation(config: BackfillConfig, request: Request) -> None:
     """Put the run's outcomes in the place of the day's; a run of some rules or groups replaces the alerts it judged."""
     root, folder = config.lake.root, request.staged(config.lake)
-    day = F.lit(request.day).cast("date")
-    staged = session.read.parquet(str(folder / OUTCOMES)).withColumn("day", day).select(*RECONCILIATION.columns)
-    known = delta.read(session, root, RECONCILIATION).where(F.col("day") == day).select(*RECONCILIATION.columns)
-    new = staged
+    staged = pl.scan_parquet(folder / OUTCOMES / "*.parquet").with_columns(day=pl.lit(request.day))
+    staged = staged.select(*RECONCILIATION.columns)
+    known = scan(root, RECONCILIATION).filter(pl.col("day") == request.day).select(*RECONCILIATION.columns)
+    kept = known.clear()
     if not request.whole:
-        others = known.join(staged.select("alert_id"), "alert_id", "left_anti")
-        new = others.select(*RECONCILIATION.columns).unionByName(staged)  # a join puts its key first
-    if new.exceptAll(known).union(known.exceptAll(new)).limit(1).count():
-        delta.replace(new, root, RECONCILIATION, f"day = '{request.day.isoformat()}'")
+        kept = known.join(staged.select("alert_id"), on="alert_id", how="anti")
+    new = pl.concat([kept, staged], how="vertical_relaxed")
+    if _lacking(new, known) or _lacking(known, new):
+        rows = _replacement(folder, RECONCILIATION, kept, staged)
+        delta.replace(root, RECONCILIATION, rows, f"day = '{request.day.isoformat()}'")
 
 
-def note_corrections(session: SparkSession, config: BackfillConfig, request: Request) -> None:
+def _lacking(rows: pl.LazyFrame, others: pl.LazyFrame) -> int:
+    """How many of the rows are not among the others."""
+    names = rows.collect_schema().names()
+    found = rows.join(others, on=names, how="anti", nulls_equal=True).select(pl.len())
+    return int(found.collect(engine="streaming").item())
+
+
+def _replacement(folder: Path, table: Table, *parts: pl.LazyFrame) -> Path:
+    """A file of these rows, written first: what replaces a part of a table must not be read from it meanwhile."""
+    file = folder / REPLACEMENT / f"{table.name}.parquet"
+    file.parent.mkdir(exist_ok=True)
+    pl.concat(parts, how="vertical_relaxed").sink_parquet(file)
+    return file
+
+
+def note_corrections(config: BackfillConfig, request: Request) -> None:
     """Put the corrections into their table, before they are published: each alert id and revision stands there once."""
-    from delta.tables import DeltaTable
-
-    folder = request.staged(config.lake)
-    staged = session.read.parquet(str(folder / CORRECTED))
-    staged = staged.withColumn("day", F.lit(request.day).cast("date")).withColumn("run_id", F.lit(request.run_id))
-    table = DeltaTable.forPath(session, delta.folder(config.lake.root, CORRECTIONS)).alias("known")
-    same = "known.alert_id = new.alert_id AND known.revision = new.revision"
-    new = staged.select(*CORRECTIONS.columns).alias("new")
-    table.merge(new, same).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    staged = pl.read_parquet(request.staged(config.lake) / CORRECTED / "*.parquet")
+    staged = staged.with_columns(day=pl.lit(request.day), run_id=pl.lit(request.run_id)).select(*CORRECTIONS.columns)
+    rows = staged.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(CORRECTIONS.arrow)
+    delta.merge(config.lake.root, CORRECTIONS, rows, ("alert_id", "revision"))
 
 
 @dataclass
@@ -99,18 +102,16 @@ class Manifest:
     failure: str | None = None
 
 
-def add_manifest(
-    session: SparkSession, config: BackfillConfig, request: Request, notes: Notes | None, manifest: Manifest, now: int
-) -> None:
+def add_manifest(config: BackfillConfig, request: Request, notes: Notes | None, manifest: Manifest, now: int) -> None:
     """Add the run's manifest. now: µs."""
     ruleset = () if notes is None else notes.ruleset(config, request).versions
     row = {
         "run_id": request.run_id,
-        "day": request.day.isoformat(),
+        "day": request.day,
         "state": manifest.state,
-        "started_at": iso_text(now if notes is None else notes.started_at),
-        "finished_at": iso_text(now),
-        "cut": None if notes is None else iso_text(notes.cut),
+        "started_at": from_microseconds(now if notes is None else notes.started_at),
+        "finished_at": from_microseconds(now),
+        "cut": None if notes is None else from_microseconds(notes.cut),
         "only_rules": json.dumps(request.rules) if request.rules else None,
         "only_groups": json.dumps(dict(request.groups)) if request.groups else None,
         "versions": json.dumps({} if notes is None else notes.versions),
@@ -119,9 +120,7 @@ def add_manifest(
         "seconds": json.dumps(manifest.seconds),
         "failure": manifest.failure,
     }
-    texts = session.createDataFrame([tuple(row.values())], ", ".join(f"`{name}` string" for name in row))
-    typed = texts.select(*(F.col(name).cast(kind).alias(name) for name, kind in RUNS.columns.items()))
-    delta.append(typed, config.lake.root, RUNS, f"run-{request.run_id}", now)
+    delta.add(config.lake.root, RUNS, pa.Table.from_pylist([row], RUNS.arrow), f"run-{request.run_id}", now)
 
 
 def effective_text(version: RuleVersion) -> str | None:

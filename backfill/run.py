@@ -87,7 +87,7 @@ class Run:
     def evaluate(self) -> dict[str, Any]:
         """Stage the truth about the day."""
         config, request = self.config, self.request
-        make_tables(self.session, config.lake)
+        make_tables(config.lake)
         end = settled(request, config.streams.values())
         cut = max(end, results.latest_cut(config))
         if config.arrival == "broker" and not request.dry_run:
@@ -112,7 +112,7 @@ class Run:
 
         The violation of an alert that is held back goes into its table: it is what holds, whatever the stream said.
         """
-        session, config, request = self.session, self.config, self.request
+        config, request = self.config, self.request
         if request.dry_run:
             return {"published": 0}
         notes = self._notes
@@ -120,10 +120,10 @@ class Run:
         published = 0
         if request.publish:
             staged = pl.read_parquet(request.staged(config.lake) / CORRECTED / "*.parquet")
-            note = partial(results.note_corrections, session, config, request)
+            note = partial(results.note_corrections, config, request)
             published = publish(config, staged, self._archived_alerts(), note)
-        changed = results.publish_violations(session, config, request, notes.ruleset(config, request))
-        results.publish_reconciliation(session, config, request)
+        changed = results.publish_violations(config, request, notes.ruleset(config, request))
+        results.publish_reconciliation(config, request)
         return {"published": published, "violations_changed": changed}
 
     def _archived_alerts(self) -> dict[int, int]:
@@ -147,7 +147,7 @@ class Run:
         except BackfillError:
             notes = None
         manifest = results.Manifest(state, progress.counts, progress.seconds, failure)
-        results.add_manifest(self.session, self.config, self.request, notes, manifest, _now())
+        results.add_manifest(self.config, self.request, notes, manifest, _now())
 
 
 # What each stage does, in their order.

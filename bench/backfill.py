@@ -141,7 +141,7 @@ def placed(events: Path, out: Path) -> None:
 
 def fill(session: SparkSession, config: LakeConfig, events: Path, since: date | None = None) -> None:
     """Put the payments (from the day `since` on) and the rules into a new lake, as the archive would have."""
-    make_tables(session, config)
+    make_tables(config)
     table = events_table(config.streams["transactions"])
     made = {
         **dict.fromkeys(["partition"], "0"),

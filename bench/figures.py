@@ -22,18 +22,29 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def emit(
-    name: str, unit: str, values: list[float], control: str, control_values: list[float], *, goal: float | None
+    name: str,
+    unit: str,
+    values: list[float],
+    control: str,
+    control_values: list[float],
+    *,
+    goal: float | None,
+    at_most: float | None = None,
 ) -> bool:
     """Print a figure: medians, the ratio of each turn to the control of the same turn, and whether the goal is met.
 
-    goal: the largest ratio that meets it, None where there is no goal. Returns whether it is met.
+    goal: the largest ratio that meets it, None where there is no goal. at_most: a goal that is a value, in the unit.
+    Returns whether it is met.
     """
     ratios = [v / c for v, c in zip(values, control_values, strict=True)]
     ratio = statistics.median(ratios)
-    met = None if goal is None else ratio <= goal
+    value = statistics.median(values)
+    goals = [ratio <= goal] if goal is not None else []
+    goals += [value <= at_most] if at_most is not None else []
+    met = all(goals) if goals else None
     figure = {
         "name": name,
-        "value": round(statistics.median(values), 6),
+        "value": round(value, 6),
         "unit": unit,
         "control": control,
         "control_value": round(statistics.median(control_values), 6),
@@ -41,6 +52,7 @@ def emit(
         "repeats": len(values),
         "spread": [round(min(ratios), 3), round(max(ratios), 3)],
         "goal": goal,
+        **({} if at_most is None else {"at_most": at_most, "values": [round(min(values), 3), round(max(values), 3)]}),
         "met": met,
     }
     print(json.dumps(figure), flush=True)

@@ -47,13 +47,12 @@ More: docs/airflow.md in the repository.
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TriggerRule, chain
 
 from nightjar import submission
-from nightjar.airflow_pending import PendingDays
 from nightjar.airflow_retries import FinalVerdict
+from nightjar.airflow_stage import PendingDays, Stage
 
 TASKS = {
     "archive": """Brings what is new on every topic to the lake, exactly once, past the end of the day.
@@ -61,7 +60,7 @@ TASKS = {
 **Fails** when Kafka cannot be reached: clear it once Kafka is back. Or when records were deleted before they were
 archived: those are gone. `nightjar archive --leave-out-deleted` goes on with the rest; then clear it.""",
     submission.PENDING: """Runs earlier days that no run has finished, or that rules published since apply to, at most
-`pending_days` back; all of them in one Spark session, none where there is none.
+`pending_days` back; all of them one after the other.
 
 **Fails** when one of these days is refused, which its log says; the others are run, and so is the night's own day. What
 is still pending the next night tries again.""",
@@ -92,7 +91,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     render_template_as_native_obj=True,
-    user_defined_macros={"stage_arguments": submission.stage_arguments, "spark_conf": submission.spark_conf},
+    user_defined_macros={"stage_arguments": submission.stage_arguments},
     default_args={
         "retries": 2,
         "retry_delay": timedelta(minutes=1),
@@ -141,14 +140,9 @@ with DAG(
     tags=["nightjar", "backfill"],
 ) as dag:
     tasks = {
-        name: (PendingDays if name == submission.PENDING else SparkSubmitOperator)(
+        name: (PendingDays if name == submission.PENDING else Stage)(
             task_id=name,
-            application=str(submission.APPLICATION),
-            application_args=f"{{{{ stage_arguments('{name}', dag_run, params) }}}}",
-            conf="{{ spark_conf() }}",
-            name=f"nightjar-{name}",
-            spark_binary=submission.SPARK_SUBMIT,
-            env_vars=submission.SPARK_ENVIRONMENT,
+            arguments=f"{{{{ stage_arguments('{name}', dag_run, params) }}}}",
             retry_policy=FinalVerdict(),
             doc_md=doc,
         )

@@ -3,6 +3,8 @@
 How it works: one Structured Streaming query reads all topics from where its checkpoint stands to their ends and stops.
 Each of its batches is added to each table under the batch's number, which Delta adds only once, so that a batch that is
 repeated after a crash repeats nothing. Only committed records are read: corrections are published in transactions.
+A batch of ordinary size is read and written by this process: Spark's planning and committing of each table would take
+many times as long. A large one, as of a first archive, is left to Spark's tasks.
 
 Before it asks where the topics end, the archive sends a record of its own to the job-progress topic. The time that the
 broker gives that record is how far a completed run has come: every record that arrived earlier is in the lake. The
@@ -27,19 +29,20 @@ from typing import TYPE_CHECKING
 
 import kafka.errors
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 from kafka import KafkaProducer
 
 from lake import delta
 from lake.config import LakeConfig, LakeError
-from lake.events import typed
+from lake.events import EventReader, placed, typed
 from lake.reading import scan
 from lake.records import JsonReader
 from lake.stream_state import refuse_other_fields
 from lake.tables import (
     ALERTS,
     ARCHIVES,
-    COORDINATES,
     CORRECTIONS,
     LATE_EVENTS,
     PROGRESS,
@@ -53,6 +56,7 @@ from lake.tables import (
     events_table,
 )
 from rules.timestamps import from_microseconds, iso_text
+from streaming.wire import SENT_AT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,7 +82,7 @@ class Archived:
     rows: Counter[str] = field(default_factory=Counter)
 
 
-def make_tables(session: SparkSession, config: LakeConfig) -> None:
+def make_tables(config: LakeConfig) -> None:
     """Create the tables that are not there yet, and add the columns that others lack.
 
     Raises:
@@ -88,8 +92,8 @@ def make_tables(session: SparkSession, config: LakeConfig) -> None:
         refuse_other_fields(config.root, stream)
     results = [VIOLATIONS, RECONCILIATION, CORRECTIONS, RUNS, ARCHIVES]
     tables = [*map(events_table, config.streams.values()), *_of_topics(config).values(), *results]
-    with ThreadPoolExecutor(_WRITES_AT_ONCE) as pool:
-        list(pool.map(lambda table: delta.make(session, config.root, table), tables))
+    for table in tables:
+        delta.make(config.root, table)
 
 
 def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: bool = False) -> Archived:
@@ -103,7 +107,7 @@ def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: boo
     from pyspark.errors import PySparkException, StreamingQueryException
 
     began = time.monotonic()
-    make_tables(session, config)
+    make_tables(config)
     until = _sent_mark(config)
     rows: Counter[str] = Counter()
     topics = [*(stream.topic for stream in config.streams.values()), *_of_topics(config)]
@@ -123,7 +127,7 @@ def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: boo
         writer.trigger(availableNow=True).start().awaitTermination()
     except (StreamingQueryException, PySparkException) as failure:
         raise _told(str(failure), config) from failure
-    _note(session, config, until, rows)
+    _note(config, until, rows)
     archived = Archived(round(time.monotonic() - began, 2), until, rows)
     _log.info("archived", seconds=archived.seconds, until=iso_text(until), **rows)
     return archived
@@ -178,10 +182,10 @@ def _sent_mark(config: LakeConfig) -> int:
     return int(sent.timestamp) * 1000 - _MARGIN
 
 
-def _note(session: SparkSession, config: LakeConfig, until: int, rows: Counter[str]) -> None:
-    row = (datetime.now(UTC), from_microseconds(until), json.dumps(rows))
-    noted = session.createDataFrame([row], ARCHIVES.schema)
-    delta.append(noted, config.root, ARCHIVES, f"{_writer(config)}-until", until)
+def _note(config: LakeConfig, until: int, rows: Counter[str]) -> None:
+    row = {"finished_at": datetime.now(UTC), "until": from_microseconds(until), "rows": json.dumps(rows)}
+    noted = pa.Table.from_pylist([row], ARCHIVES.arrow)
+    delta.add(config.root, ARCHIVES, noted, f"{_writer(config)}-until", until)
 
 
 def _told(failure: str, config: LakeConfig) -> LakeError:
@@ -221,18 +225,22 @@ def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) 
 
     batch.persist()
     try:
-        found = {row["topic"]: row["count"] for row in batch.groupBy("topic").count().collect()}
+        counted = batch.groupBy("topic").agg(F.count(F.lit(1)), F.sum(F.coalesce(F.octet_length("value"), F.lit(0))))
+        sizes = [tuple(row) for row in counted.collect()]
+        found = {topic: count for topic, count, _ in sizes}
+        if sum(size for _, _, size in sizes) <= config.max_driver_bytes:
+            _add_here(config, batch, number, rows)
+            return
         writes: list[tuple[DataFrame, Table]] = []
         for stream in config.streams.values():
             if stream.topic in found:
                 records = typed(batch.where(F.col("topic") == stream.topic), stream)
                 writes.append((records, events_table(stream)))
                 rows[events_table(stream).name] += found[stream.topic]
-        placed = batch.withColumnsRenamed({"timestamp": "arrival_time"})
-        placed = placed.withColumn("arrival_date", F.to_date("arrival_time")).select("topic", "value", *COORDINATES)
+        others = placed(batch, "topic").drop(SENT_AT)
         for topic, table in _of_topics(config).items():
             if topic in found:
-                records = placed.where(F.col("topic") == topic).drop("topic")
+                records = others.where(F.col("topic") == topic).drop("topic")
                 read = records if table is RULES else records.mapInArrow(JsonReader(table), table.ddl)
                 writes.append((read, table))
                 rows[table.name] += found[topic]
@@ -241,6 +249,25 @@ def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) 
             list(pool.map(lambda write: _append(write[0], config, write[1], number), writes))
     finally:
         batch.unpersist()
+
+
+def _add_here(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) -> None:
+    """The same for a batch that this process can hold."""
+    records = placed(batch, "topic").toArrow()
+    streams = {stream.topic: stream for stream in config.streams.values()}
+    tables = {topic: events_table(stream) for topic, stream in streams.items()} | _of_topics(config)
+    for topic, table in tables.items():
+        mine = records.filter(pc.equal(records.column("topic"), topic)).drop_columns("topic")
+        if not mine.num_rows:
+            continue
+        if table is RULES:
+            read = mine.to_batches()
+        else:
+            reader = EventReader(streams[topic]) if topic in streams else JsonReader(table)
+            read = reader(iter(mine.combine_chunks().to_batches()))
+        typed_rows = pa.Table.from_batches(read).select(list(table.columns)).cast(table.arrow)
+        delta.add(config.root, table, typed_rows, _writer(config), number)
+        rows[table.name] += mine.num_rows
 
 
 def _append(rows: DataFrame, config: LakeConfig, table: Table, number: int) -> None:

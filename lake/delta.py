@@ -14,7 +14,8 @@ from urllib.parse import unquote
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Field
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 
 from lake.config import LakeError
 from lake.tables import Table
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # What a Delta log may consist of: commits (also compacted), checkpoints, and the pointer to the last checkpoint.
 _COMMITTED = re.compile(r"_last_checkpoint|[0-9]{20}\..*(json|parquet)", re.ASCII)
+# A commit that was being written when its process was killed.
+_UNCOMMITTED = re.compile(r"_commit_[0-9a-f-]+\.json\.tmp.*", re.ASCII)
 
 
 def folder(root: Path, table: Table) -> str:
@@ -37,20 +40,19 @@ def exists(root: Path, table: Table) -> bool:
     return log.is_dir() and any(_COMMITTED.fullmatch(file.name) for file in log.iterdir())
 
 
-def make(session: SparkSession, root: Path, table: Table) -> None:
+def make(root: Path, table: Table) -> None:
     """Create the table where there is none; add the columns that it lacks where there is. Never removes data.
+
+    Not by Spark, which takes half a second for each.
 
     Raises:
         LakeError: there is no table, but its folder holds files.
     """
-    from delta.tables import DeltaTable as SparkDeltaTable
-
     if exists(root, table):
         _add_columns(DeltaTable(folder(root, table)), table)
         return
     _remove_unfinished(root / table.name)
-    builder = SparkDeltaTable.createIfNotExists(session).location(folder(root, table)).addColumns(table.schema)
-    builder.partitionedBy(*table.partitioned_by).execute()
+    DeltaTable.create(folder(root, table), table.arrow, mode="ignore", partition_by=list(table.partitioned_by))
 
 
 def _add_columns(made: DeltaTable, table: Table) -> None:
@@ -65,7 +67,8 @@ def _remove_unfinished(place: Path) -> None:
 
     Delta refuses a log without a commit, so it cannot stay.
     """
-    kept = sorted(file for file in place.rglob("*") if not file.is_dir() and not file.name.startswith("."))
+    files = (file for file in place.rglob("*") if not file.is_dir() and not file.name.startswith("."))
+    kept = sorted(file for file in files if not _UNCOMMITTED.fullmatch(file.name))
     if kept:
         raise LakeError(
             f"the folder holds files, such as {kept[0].relative_to(place)}, but its _delta_log has no commit and no "
@@ -162,7 +165,29 @@ def append(rows: DataFrame, root: Path, table: Table, writer: str, number: int) 
     rows.select(*table.columns).write.format("delta").mode("append").options(**options).save(folder(root, table))
 
 
-def replace(rows: DataFrame, root: Path, table: Table, condition: str) -> None:
-    """Put `rows`, which all meet the condition over partition columns, in the place of those that do, in one commit."""
-    writer = rows.select(*table.columns).write.format("delta").mode("overwrite")
-    writer.option("replaceWhere", condition).save(folder(root, table))
+def add(root: Path, table: Table, rows: pa.Table, writer: str, number: int) -> None:
+    """The same for rows that this process holds. Not by Spark: planning and committing take it seconds."""
+    made = DeltaTable(folder(root, table))
+    added = made.transaction_version(writer)
+    if added is not None and added >= number:
+        return
+    properties = CommitProperties(app_transactions=[Transaction(writer, number)])
+    write_deltalake(made, rows.select(list(table.columns)), mode="append", commit_properties=properties)
+
+
+def replace(root: Path, table: Table, rows: Path, condition: str) -> None:
+    """Put the rows of a Parquet file, which all meet the condition over partition columns, in the place of those that
+    do, in one commit. They are never all in memory."""
+    with pq.ParquetFile(rows) as file:
+        names = list(table.columns)
+        batches = (batch.select(names).cast(table.arrow) for batch in file.iter_batches())
+        reader = pa.RecordBatchReader.from_batches(table.arrow, batches)
+        write_deltalake(DeltaTable(folder(root, table)), reader, mode="overwrite", predicate=condition)
+
+
+def merge(root: Path, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
+    """Put rows in the place of those with the same key, and add the others, in one commit."""
+    made = DeltaTable(folder(root, table))
+    same = " AND ".join(f"known.{name} = new.{name}" for name in key)
+    merger = made.merge(rows, same, source_alias="new", target_alias="known")
+    merger.when_matched_update_all().when_not_matched_insert_all().execute()

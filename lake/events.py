@@ -24,11 +24,15 @@ _MICROSECONDS = pa.timestamp("us", "UTC")
 
 def typed(records: DataFrame, stream: Stream) -> DataFrame:
     """Kafka records (with headers) of the stream's topic as rows of its table."""
+    return placed(records).mapInArrow(EventReader(stream), events_table(stream).ddl)
+
+
+def placed(records: DataFrame, *others: str) -> DataFrame:
+    """Kafka records (with headers) as value, SENT_AT, COORDINATES and the `others` of their columns."""
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
-    placed = as_packed(records).withColumnsRenamed({"timestamp": "arrival_time"})
-    placed = placed.withColumn("arrival_date", F.to_date("arrival_time")).select("value", SENT_AT, *COORDINATES)
-    return placed.mapInArrow(EventReader(stream), events_table(stream).ddl)
+    found = as_packed(records).withColumnsRenamed({"timestamp": "arrival_time"})
+    return found.withColumn("arrival_date", F.to_date("arrival_time")).select("value", SENT_AT, *COORDINATES, *others)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,9 @@
 """Which failures of a task Airflow should not try again: a verdict stays a verdict."""
 
-import re
-
 from airflow.sdk import RetryDecision, RetryPolicy
 
+from nightjar.stage_client import StageFailedError
 from nightjar.submission import VERDICT
-
-# As the Spark provider's hook ends a task.
-_EXIT_CODE = re.compile(r"Error code is: (-?\d+)\b")
 
 
 class FinalVerdict(RetryPolicy):
@@ -15,7 +11,6 @@ class FinalVerdict(RetryPolicy):
 
     def evaluate(self, exception: BaseException, *_: object, **__: object) -> RetryDecision:
         """Fail at once where the program ran to its end and refused."""
-        found = _EXIT_CODE.search(str(exception))
-        if found and int(found[1]) == VERDICT:
+        if isinstance(exception, StageFailedError) and exception.code == VERDICT:
             return RetryDecision.fail("what it checked does not hold, and would not the next time")
         return RetryDecision.default()

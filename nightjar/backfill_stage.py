@@ -1,14 +1,19 @@
-"""One stage of a backfill's run: the program that Airflow hands to spark-submit."""
+"""One stage of a backfill's run: the program of Airflow's tasks, which the stage server runs in its one Spark session.
+
+Also a program by itself, `python -m nightjar.backfill_stage`, which does the same in a session of its own.
+"""
 
 import sys
 import traceback
+from collections.abc import Sequence
+from datetime import date
 from typing import Annotated
 
 import structlog
 import typer
 
 from backfill.config import BackfillConfig, Request
-from backfill.pending import pending_days
+from backfill.pending import PendingDay, pending_days
 from backfill.run import STAGES, Run, run_all
 from expectations.findings import VerdictError
 from lake.session import open_session
@@ -18,13 +23,11 @@ from nightjar.backfill_requests import days_of, request_of
 from nightjar.console import show_error
 from nightjar.settings import load_settings
 from nightjar.sole import sole_writer
-from nightjar.submission import PENDING, VERDICT
+from nightjar.submission import FAILED, PENDING, VERDICT
 from rules.errors import NightjarError, printable, shortened
 from rules.streams import load_streams
 
 _log = structlog.get_logger(__name__)
-
-_FAILED = 2
 
 
 def main(
@@ -55,39 +58,39 @@ def main(
             _pending(config, request) if stage == PENDING else _one(config, request, stage)
     except NightjarError as error:
         show_error(error)
-        sys.exit(VERDICT if isinstance(error, VerdictError) else _FAILED)
+        sys.exit(VERDICT if isinstance(error, VerdictError) else FAILED)
     except Exception as crash:  # noqa: BLE001  whoever is on call reads one line, and the exit code is not 1
         _log.error("the stage has crashed", stage=stage, traceback=traceback.format_exc())
         show_error(NightjarError(_in_a_line(crash)))
-        sys.exit(_FAILED)
+        sys.exit(FAILED)
 
 
 def _one(config: BackfillConfig, request: Request, stage: str) -> None:
-    session = open_session(config.lake)
-    try:
-        Run(session, config, request).do(stage)
-    finally:
-        session.stop()
+    Run(open_session(config.lake), config, request).do(stage)
     if stage == "publish":
-        for day in pending_days(config):
-            _log.warning("a day is pending", day=str(day.day), why=day.why)
+        _named(pending_days(config))
 
 
 def _pending(config: BackfillConfig, before: Request) -> None:
     """Run the pending days before the request's; a verdict about one does not stop the others."""
-    days = [found.day for found in pending_days(config, before=before.day)]
+    days = _named(pending_days(config, before=before.day))
     if not days:
+        _log.info("no earlier day is pending")
         return
     requests = [request_of(day, config.streams, run_id=f"{before.run_id}-{day}") for day in days]
     session = open_session(config.lake)
-    try:
-        verdicts = [ended.verdict for ended in run_all(session, config, requests, archived=True) if ended.verdict]
-    finally:
-        session.stop()
+    verdicts = [ended.verdict for ended in run_all(session, config, requests, archived=True) if ended.verdict]
     if verdicts:
         raise VerdictError(
             "\n".join([f"{len(verdicts)} of {len(days)} pending days need a person", *map(str, verdicts)])
         )
+
+
+def _named(pending: list[PendingDay]) -> list[date]:
+    """The days, which the log is told of with their reasons."""
+    for found in pending:
+        _log.warning("a day is pending", day=str(found.day), why=found.why)
+    return [found.day for found in pending]
 
 
 def _in_a_line(crash: Exception) -> str:
@@ -96,5 +99,12 @@ def _in_a_line(crash: Exception) -> str:
     return f"{type(crash).__name__}: {shortened(printable(said), 1000)}"
 
 
+def program(arguments: Sequence[str]) -> None:
+    """The program with these arguments; it ends as one, with SystemExit."""
+    app = typer.Typer(add_completion=False)
+    app.command()(main)
+    app(list(arguments), prog_name="backfill_stage")
+
+
 if __name__ == "__main__":
-    typer.run(main)
+    program(sys.argv[1:])

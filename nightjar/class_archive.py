@@ -76,7 +76,6 @@ def _file() -> Path:
 
 def _load_and_write(file: Path) -> None:
     """Have one JVM load what the job and the lake need, and write the archive as it ends."""
-    from lake.archive import make_tables
     from lake.session import open_session
     from nightjar import topics
     from nightjar.job_config import job_config
@@ -93,7 +92,8 @@ def _load_and_write(file: Path) -> None:
         session = open_session(replace(lake, java_options=(f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds=off")))
         gateway = session.sparkContext._gateway  # noqa: SLF001  PySpark has no other way to the JVM's process
         warm_up(session, replace(job_config(broker.settings, streams), warm_up_batches=2))
-        make_tables(session, lake)
+        session.range(1).write.format("delta").save("table")
+        session.read.format("delta").load("table").count()
         session.stop()
         gateway.shutdown()
         gateway.proc.stdin.close()  # the JVM ends with it

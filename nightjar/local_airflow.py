@@ -31,6 +31,7 @@ import psutil
 from nightjar.airflow_client import AirflowClient, RunResult
 from nightjar.jars import PROJECT
 from nightjar.settings import Settings
+from nightjar.stage_client import stop_servers
 from nightjar.submission import LAKE_POOL
 from rules.errors import NightjarError
 
@@ -146,6 +147,7 @@ class LocalAirflow:
                 _stop_trees([processes.pop("scheduler")])
         finally:
             _stop_trees(processes.values())
+            stop_servers(str(self.home))
             self._record.unlink(missing_ok=True)
 
     def check(self) -> None:
@@ -216,6 +218,7 @@ class LocalAirflow:
                 remedy="Stop it first, or set data_dir and airflow_port to others",
             )
         _stop_trees(living)
+        stop_servers(str(self.home))
         self._record.unlink(missing_ok=True)
 
     def _write_configuration(self) -> None:
@@ -296,7 +299,6 @@ class LocalAirflow:
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "_AIRFLOW_"))
         }
-        spark = {"conn_type": "spark", "host": self._settings.spark_master}
         direct = ",".join(filter(None, [HOST, "localhost", os.environ.get("NO_PROXY"), os.environ.get("no_proxy")]))
         return {
             **inherited,
@@ -306,7 +308,7 @@ class LocalAirflow:
             "PYTHONUNBUFFERED": "1",
             **self._environment,
             "AIRFLOW_HOME": str(self.home),
-            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
+            "NIGHTJAR_SPARK_MASTER": self._settings.spark_master,
         }
 
     def _await_health(self) -> None:

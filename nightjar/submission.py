@@ -1,18 +1,15 @@
-"""How a stage of the backfill is handed to spark-submit: its arguments, Spark's settings, and where its program is.
+"""How a stage of the backfill is asked for: its arguments, its exit codes, and the times at which it is due.
 
 What a person filled into a form reaches a command line here and nowhere else. It travels as a list of arguments, never
 as a shell string, and every value must match its pattern: the form says so first, this module insists on it.
 
-Nothing heavy is imported before `spark_conf` is called, so that a DAG file may import this module.
+Nothing heavy is imported, so that a DAG file may import this module.
 """
 
 import re
-import sys
 from collections.abc import Collection, Iterable, Mapping
 from datetime import date, datetime, timedelta
 from hashlib import sha256
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Protocol
 
 from rules.errors import NightjarError
@@ -23,15 +20,9 @@ STAGES = ("archive", "evaluate", "gate", "reconcile", "publish")
 # The program's other task: it runs the days before the run's own that still need it.
 PENDING = "pending"
 
-APPLICATION = Path(__file__).with_name("backfill_stage.py")
-
-# The program's exit code where it refuses: 1 is what any crash of Python, and 2 what an error ends with.
+# The program's exit codes where it fails, and where it refuses: 1 is what a crash of Python itself ends with.
+FAILED = 2
 VERDICT = 3
-
-# This environment's own Spark and Python, whatever PATH and SPARK_HOME say.
-SPARK_HOME = str(Path(find_spec("pyspark").origin).parent)
-SPARK_SUBMIT = f"{SPARK_HOME}/bin/spark-submit"
-SPARK_ENVIRONMENT = {"SPARK_HOME": SPARK_HOME, "PYSPARK_PYTHON": sys.executable}
 
 # The lake has one writer: whatever works on it takes the one slot of this pool.
 LAKE_POOL = "nightjar_lake"
@@ -124,40 +115,9 @@ def run_day(dag_run: DagRun, asked: str | None = None) -> date:
         raise SubmissionError("is no day of the calendar", where=f"day {asked!r}", remedy="Write YYYY-MM-DD") from None
 
 
-def pending(dag_run: DagRun, params: Mapping[str, Any]) -> list[str]:
-    """The pending days before a DAG run's own, with the reasons: none where the form asks for anything in particular.
-
-    Raises:
-        NightjarError: a setting, a declaration or the lake cannot be read.
-    """
-    if any(params.get(name) for name in ("day", "rules", "groups", "dry_run")) or not params.get("publish", True):
-        return []
-    from backfill.pending import pending_days
-    from nightjar.backfill_config import backfill_config
-    from nightjar.settings import load_settings
-    from rules.streams import load_streams
-
-    settings = load_settings()
-    config = backfill_config(settings, load_streams(settings.streams))
-    return [str(found) for found in pending_days(config, before=run_day(dag_run))]
-
-
-def spark_conf() -> dict[str, str]:
-    """Every Spark setting of the stages but the master, which is the Spark connection's to say.
-
-    Raises:
-        SettingsError: a setting that cannot be.
-        JarsError: Spark's jars have not been resolved.
-    """
-    from lake.session import spark_settings
-    from nightjar.lake_config import lake_config
-    from nightjar.settings import load_settings
-    from rules.streams import load_streams
-
-    settings = load_settings()
-    conf = spark_settings(lake_config(settings, load_streams(settings.streams)))
-    # spark-submit would begin with hundreds of lines of Spark's own, and a person looks for the last ones of the stage.
-    return {**{name: value for name, value in conf.items() if name != "spark.master"}, "spark.log.level": "WARN"}
+def is_asked(params: Mapping[str, Any]) -> bool:
+    """Whether the form asks for anything in particular; then earlier pending days are not this run's business."""
+    return any(params.get(name) for name in ("day", "rules", "groups", "dry_run")) or not params.get("publish", True)
 
 
 def _matching(name: str, values: Iterable[object] | None, pattern: str) -> list[str]:

@@ -43,11 +43,6 @@ def backfill(
     without a known cause were held back, and everything else is published. Either way the other days are run.
     """
     from backfill.config import BackfillError
-    from backfill.gating import docs_folder
-    from backfill.pending import pending_days
-    from backfill.run import STAGES, run_all
-    from lake.archive import archive
-    from lake.session import open_session
     from nightjar import data_dir, logs
     from nightjar.backfill_config import backfill_config
     from nightjar.backfill_requests import days_of, request_of
@@ -67,13 +62,27 @@ def backfill(
     logs.configure("warning")
     data_dir.prepare(settings.data_dir)
     if pending and dry_run:
+        from backfill.pending import pending_days
+
         _list(pending_days(config), as_json=as_json)
         return
     stages = Stages()
     found: list[Ended] = []
     with sole_writer(config.lake.root):
         with stages.stage("Spark", "starting"):
+            from nightjar import warm_up
+
+            # Its JVM starts while Python imports the rest, most of which the stages need.
+            starting = warm_up.start_session(config.lake)
+            from backfill.gating import docs_folder
+            from backfill.pending import pending_days
+            from backfill.run import STAGES, run_all
+            from lake.archive import archive
+            from lake.session import open_session
+
+            starting.join()
             session = open_session(config.lake)
+            warm_up.import_gate()
         if pending:
             with stages.stage("Archive", STAGES["archive"][1]):
                 archive(session, config.lake)

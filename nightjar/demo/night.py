@@ -68,7 +68,7 @@ def pass_nights(stages: Stages, settings: Settings, streams: Mapping[str, Stream
         ):
             airflow.start()
         with (
-            stages.stage(f"Night of {first}", f"the DAG {DAG}, a spark-submit a task"),
+            stages.stage(f"Night of {first}", f"the DAG {DAG}, its tasks in one Spark"),
             stages.waiting("a minute or two"),
         ):
             _through_airflow(stages, airflow, first)

@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nightjar.jars import PROJECT
+from nightjar.stage_client import stop_servers
 
 DAGS = PROJECT / "dags"
 
@@ -47,7 +49,6 @@ class Airflow:
             "AIRFLOW_HOME": str(self.home),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
-            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         }
         return subprocess.run(
             command,
@@ -60,6 +61,8 @@ class Airflow:
 
 
 @pytest.fixture(scope="session")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     """An Airflow without a database: enough to read DAGs."""
-    return Airflow(tmp_path_factory.mktemp("airflow"))
+    home = tmp_path_factory.mktemp("airflow")
+    yield Airflow(home)
+    stop_servers(str(home))

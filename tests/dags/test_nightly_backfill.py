@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nightjar.submission import APPLICATION, LAKE_POOL, PENDING, STAGES
+from nightjar.submission import LAKE_POOL, PENDING, STAGES
 from tests.dags.conftest import Airflow
 
 # Reads the DAG once; what the parsing alone has imported is taken before anything is rendered.
@@ -31,8 +31,8 @@ def rendered(task, **params):
                           data_interval_end=datetime(2026, 11, 21, 0, 40, tzinfo=UTC))
     context = {"dag_run": run, "params": {**dag.params.dump(), **params}}
     environment = dag.get_template_env()
-    return {name: task.render_template(getattr(task, name), context, environment)
-            for name in ("application", "application_args", "conf", "env_vars") if hasattr(task, name)}
+    if hasattr(task, "arguments"):
+        return task.render_template(task.arguments, context, environment)
 
 tried = {
     "day": [None, "2026-11-20", "2026-11-31", "yesterday", "2026-11-20 --x", 5],
@@ -54,7 +54,7 @@ report({
     "accepted": {name: [accepts(name, value) for value in values] for name, values in tried.items()},
     "rendered": {t.task_id: rendered(t) for t in dag.tasks},
     "asked": rendered(dag.get_task("gate"), rules=["a", "b"], groups=["customer_id=c1"], day="2026-01-05",
-                      dry_run=True, publish=False)["application_args"],
+                      dry_run=True, publish=False),
 })
 """
 
@@ -77,14 +77,14 @@ def test_reading_it_imports_nothing_heavy(seen: dict[str, Any]) -> None:
 
 
 def test_the_stages_follow_one_another(seen: dict[str, Any]) -> None:
-    """Each is a task of spark-submit's, in the lake's pool, with something to read for whoever is on call."""
+    """Each is a task of its own, in the lake's pool, with something to read for whoever is on call."""
     assert {name: task["after"] for name, task in seen["tasks"].items()} == {
         "archive": [], "pending": ["archive"], "evaluate": ["archive", "pending"], "gate": ["evaluate"],
         "reconcile": ["gate"], "publish": ["reconcile"], "night": ["pending", "publish"],
     }  # fmt: skip
     kinds = {"pending": "PendingDays", "night": "EmptyOperator"}
     for name, task in seen["tasks"].items():
-        assert task["type"] == kinds.get(name, "SparkSubmitOperator")
+        assert task["type"] == kinds.get(name, "Stage")
         assert task["pool"] == LAKE_POOL
         assert "**Fails**" in task["doc"]
         assert f"| {name} |" in seen["doc"]
@@ -122,16 +122,10 @@ def test_the_form_refuses_what_cannot_be(seen: dict[str, Any]) -> None:
     }
 
 
-def test_every_task_submits_its_stage_with_sparks_settings(seen: dict[str, Any]) -> None:
-    """The master is the connection's to say."""
+def test_every_task_asks_for_its_stage(seen: dict[str, Any]) -> None:
+    """With the run's folder and its day."""
     for stage in (*STAGES, PENDING):
-        found = seen["rendered"][stage]
-        assert found["application"] == str(APPLICATION)
-        assert found["application_args"] == [stage, "--run-id", "a-run", "--day", "2026-11-20"]
-        assert found["conf"]["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
-        assert "delta-spark" in found["conf"]["spark.driver.extraClassPath"]
-        assert "spark.master" not in found["conf"]
-        assert found["env_vars"]["PYSPARK_PYTHON"].endswith("/python")
+        assert seen["rendered"][stage] == [stage, "--run-id", "a-run", "--day", "2026-11-20"]
 
 
 def test_what_the_form_says_becomes_arguments(seen: dict[str, Any]) -> None:
@@ -146,10 +140,9 @@ def test_only_exit_code_3_is_a_verdict(airflow: Airflow) -> None:
     """A crash (1), or Kafka being away (2), is tried again; so is an error that names no exit code."""
     decided = airflow.run(
         "from nightjar.airflow_retries import FinalVerdict\n"
-        "from airflow.providers.common.compat.sdk import AirflowException\n"
-        "said = ['Error code is: 3.', 'Error code is: 1.', 'Error code is: 2.', 'Error code is: 137.',"
-        " 'Error code is: 13.', 'gone']\n"
-        "report([FinalVerdict().evaluate(exception=AirflowException(f'Cannot execute: x. {text}'), try_number=1,"
-        " max_tries=2, context=None).action.value for text in said])\n"
+        "from nightjar.stage_client import StageFailedError\n"
+        "raised = [*(StageFailedError(code, 'Error code is: 3') for code in (3, 1, 2, 137, 13)), OSError('3')]\n"
+        "report([FinalVerdict().evaluate(exception=each, try_number=1, max_tries=2, context=None).action.value"
+        " for each in raised])\n"
     )
     assert decided == ["fail", "default", "default", "default", "default", "default"]

@@ -1,4 +1,4 @@
-"""A night through Airflow: the DAG's own tasks, real spark-submits, a real Kafka and a real lake."""
+"""A night through Airflow: the DAG's own tasks, a real stage server, a real Kafka and a real lake."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from tests.conftest import TestTopics
 from tests.dags.conftest import Airflow
 from tests.streaming.answers import answered
 
-# Six JVMs one after the other, each half a minute where other things run too.
+# A server with its JVM, and three runs of the DAG.
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DAY = datetime(2026, 1, 5, tzinfo=UTC)

@@ -5,8 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 from kafka import TopicPartition
+from polars.testing import assert_frame_equal
 
 from lake.archive import archive, archived_until
 from lake.config import LakeError
@@ -86,3 +88,29 @@ def test_a_topic_without_the_brokers_time_is_refused(
         client.wait_for_topics([settings.job_progress_topic])
     with pytest.raises(LakeError, match="its time stamps are the producers'"):
         archive(spark, lake_config(settings, kafka_topics.streams))
+
+
+def test_a_large_batch_is_written_by_tasks_and_holds_the_same(
+    spark: "SparkSession", kafka_topics: TestTopics, tmp_path: Path
+) -> None:
+    """Row by row, every table: events good and bad, records of the other topics that can and cannot be read, rules."""
+    topics = kafka_topics.ensure()
+    config = lake_config(topics.settings.model_copy(update={"data_dir": tmp_path}), topics.streams)
+    event = {"login_id": "l1", "event_time": "2026-01-05T09:00:00Z", "customer_id": "ann"}
+    alerts, rules = topics.settings.alerts_topic, topics.settings.rules_topic
+    with producer(topics.settings) as client:
+        for value in (json.dumps(event).encode(), b"{}", b"\xff", None):
+            client.send(topics.streams["logins"].topic, value, key=b"k", headers=[("sent_at", b"17")])
+        for topic in (alerts, topics.settings.late_events_topic, topics.settings.quarantine_topic, rules):
+            client.send(topic, b'{"stream": "logins"}')
+            client.send(topic, b"no JSON")
+        client.flush()
+    small, large = config, replace(config, root=tmp_path / "large", max_driver_bytes=0)
+    counted = [archive(spark, each).rows for each in (small, large)]
+    for rows in counted:
+        rows.pop("job_progress")  # a record of each archive's own
+    assert counted[0] == counted[1]
+    for name in counted[0]:
+        found = [pl.scan_delta(str(each.root / name)).collect().sort("partition", "offset") for each in (small, large)]
+        assert found[0].height == counted[0][name] > 0
+        assert_frame_equal(found[0], found[1])

@@ -46,7 +46,7 @@ def test_data_without_a_log_is_refused_and_kept(spark: "SparkSession", tmp_path:
         folder.mkdir(parents=True, exist_ok=True)
     data.write_bytes(b"data")
     with pytest.raises(LakeError, match="no commit and no checkpoint") as refused:
-        delta.make(spark, tmp_path, RULES)
+        delta.make(tmp_path, RULES)
     assert file in str(refused.value)
     assert str(tmp_path / RULES.name) in str(refused.value)
     assert "Restore _delta_log from a backup" in str(refused.value)
@@ -59,5 +59,5 @@ def test_a_table_is_made_where_a_crash_left_its_folder(spark: "SparkSession", tm
     log = tmp_path / RULES.name / "_delta_log"
     (log / "_staged_commits").mkdir(parents=True)
     (log / f".{0:020}.json.0f7c.tmp").touch()
-    delta.make(spark, tmp_path, RULES)
+    delta.make(tmp_path, RULES)
     assert delta.read(spark, tmp_path, RULES).count() == 0

@@ -38,7 +38,7 @@ def add(spark: "SparkSession", root: Path, table: Table, number: int, **values: 
 def test_a_field_that_is_declared_later_is_null_in_older_rows(spark: "SparkSession", tmp_path: Path) -> None:
     """By every way of reading, before the column is added, after that, and of a version from before."""
     old, new = events_table(STREAM), events_table(WIDER)
-    delta.make(spark, tmp_path, old)
+    delta.make(tmp_path, old)
     add(spark, tmp_path, old, 0, transaction_id="t0")
     before = delta.version(tmp_path, old)
 
@@ -54,9 +54,9 @@ def test_a_field_that_is_declared_later_is_null_in_older_rows(spark: "SparkSessi
 
     assert read() == 3 * [[("t0", None, None, None)]]
     refuse_other_fields(tmp_path, WIDER)
-    delta.make(spark, tmp_path, new)
+    delta.make(tmp_path, new)
     assert delta.version(tmp_path, new) == before + 1
-    delta.make(spark, tmp_path, new)
+    delta.make(tmp_path, new)
     assert delta.version(tmp_path, new) == before + 1, "nothing is left to add"
     assert dict(scan(tmp_path, new).collect_schema()) == dict(columns(new)), "in the columns' own types"
     add(spark, tmp_path, new, 1, transaction_id="t1", device="phone", online=True)
@@ -80,7 +80,7 @@ def test_a_field_that_is_declared_later_is_null_in_older_rows(spark: "SparkSessi
 def test_a_lake_with_other_fields_is_refused(spark: "SparkSession", tmp_path: Path, stream: Stream, said: str) -> None:
     """A plain field that is new, and a changed type: with the field, what the lake has, and what to do."""
     refuse_other_fields(tmp_path, stream)
-    delta.make(spark, tmp_path, events_table(STREAM))
+    delta.make(tmp_path, events_table(STREAM))
     with pytest.raises(LakeError) as refused:
         refuse_other_fields(tmp_path, stream)
     assert said in str(refused.value)
@@ -89,10 +89,10 @@ def test_a_lake_with_other_fields_is_refused(spark: "SparkSession", tmp_path: Pa
 def test_a_table_of_an_older_release_gets_the_columns_it_lacks(spark: "SparkSession", tmp_path: Path) -> None:
     """Any table, with the rows it has."""
     older = replace(RUNS, columns={name: kind for name, kind in RUNS.columns.items() if name not in ("cut", "failure")})
-    delta.make(spark, tmp_path, older)
+    delta.make(tmp_path, older)
     row = tuple("r1" if name == "run_id" else None for name in older.columns)
     delta.append(spark.createDataFrame([row], older.schema), tmp_path, older, "test", 0)
-    delta.make(spark, tmp_path, RUNS)
+    delta.make(tmp_path, RUNS)
     runs = scan(tmp_path, RUNS).select("run_id", "cut", "failure").collect()
     assert runs.rows() == [("r1", None, None)]
     assert runs.schema["cut"] == pl.Datetime("us", "UTC")

@@ -1,0 +1,210 @@
+"""What a night takes: the whole DAG over a day of 30,000 events on the local Airflow, and the same from the command
+line.
+
+    python bench/night.py [--repeats 3] [--ground FOLDER]
+
+A real Kafka is filled with a day of payments and logins that the real job has read, with its alerts, rules and flaws;
+its folder is kept as the ground (in FOLDER, where it is used again). Each turn plays on a copy of it, so that each has
+all of the work: first a DAG of as many tasks that do nothing, which is Airflow's own cost; then the nightly DAG; then
+on another copy `nightjar backfill --day`, against a bare Spark session that counts one row.
+
+Of each task `own` is what it takes beyond the one that does nothing, and `fixed` what it takes beyond that and beyond
+the seconds that its stage itself has noted in the run's manifest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from figures import emit, say, timed
+
+from lake.reading import scan
+from lake.tables import RUNS
+from nightjar import published, topics
+from nightjar.airflow_client import RunResult
+from nightjar.demo.ground import own_settings
+from nightjar.demo.history import plan_history
+from nightjar.demo.run import RULES
+from nightjar.generate import Options
+from nightjar.jars import PROJECT
+from nightjar.job_process import JobProcess
+from nightjar.job_watch import await_consumed, await_running
+from nightjar.local_airflow import LocalAirflow
+from nightjar.local_kafka import LocalKafka
+from nightjar.replay import send_together
+from nightjar.settings import Settings
+from nightjar.stages import terminated_as_interrupt
+from nightjar.submission import PENDING, STAGES
+from rules.model import load_rules, rule_to_mapping
+from rules.publication import Answer
+from rules.streams import load_streams
+
+DAY = datetime(2026, 1, 5, tzinfo=UTC)
+# 20,000 payments and 10,000 logins.
+SIMULATION = Options(events=20_000, days=1, customers=2_000, terminals=400, logins=0.5, fraud=0.015, start=DAY, seed=7)
+SPEED = 2_300.0
+TASKS = (STAGES[0], PENDING, *STAGES[1:])
+
+NIGHT_SECONDS = 75.0
+FIXED_SECONDS = 10.0
+COMMAND_SECONDS = 30.0
+
+NOTHING = f"""
+from datetime import UTC, datetime
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import DAG, chain
+
+def nothing():
+    pass
+
+with DAG("nothing", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), catchup=False) as dag:
+    chain(*(PythonOperator(task_id=name, python_callable=nothing) for name in {TASKS!r}))
+"""
+
+BARE = """
+from pyspark.sql import SparkSession
+session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+assert session.range(1).count() == 1
+"""
+
+
+def prepare(ground: Path) -> None:
+    """Fill a broker with a day that the job has read, and keep its folder."""
+    streams = load_streams()
+    history = plan_history(streams, SIMULATION)
+    with own_settings() as given:
+        with LocalKafka(given) as broker:
+            settings = broker.settings
+            topics.ensure(settings, streams.values())
+            job = JobProcess(given.data_dir / "job.log", {"NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap})
+            with job:
+                await_running(settings, job)
+                messages = [rule_to_mapping(rule) for rule in load_rules(RULES, streams)]
+                with published.Answers(settings) as answers:
+                    published.send(settings, messages, history.begins - 3_600_000_000)
+                    for told in answers.until_settled(messages, 120.0):
+                        assert told.answer is not Answer.REJECTED, told.reasons
+                say(f"sending {history.records:,} records")
+                parts = history.part(history.begins, history.ends)
+                send_together(settings, streams, parts, speed=SPEED, begins=history.begins)
+                await_consumed(settings, history.streams, job, 300.0)
+        ground.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(given.kafka_dir, ground / "kafka")
+
+
+@contextmanager
+def played_on(ground: Path) -> Iterator[Settings]:
+    """A broker on a copy of the ground, and settings that lead there, for this process and those it starts."""
+    with own_settings() as given:
+        shutil.copytree(ground / "kafka", given.kafka_dir, dirs_exist_ok=True)
+        for left in ("broker.json", "port"):
+            (given.kafka_dir / left).unlink(missing_ok=True)
+        with LocalKafka(given) as broker:
+            yield broker.settings
+
+
+def through_airflow(ground: Path) -> tuple[RunResult, RunResult, dict[str, float]]:
+    """The run that does nothing, the night's, and the seconds that its stages have noted."""
+    with played_on(ground) as settings:
+        dags = settings.data_dir / "dags"
+        dags.mkdir()
+        shutil.copy(PROJECT / "dags" / "nightly_backfill.py", dags)
+        (dags / "nothing.py").write_text(NOTHING)
+        environment = {
+            "NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap,
+            "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        }
+        with LocalAirflow(settings, environment=environment, folder=settings.data_dir, schedule=False) as airflow:
+            nothing = airflow.run("nothing")
+            night = airflow.run("nightly_backfill", {"day": DAY.date().isoformat()})
+            for task in night.tasks:
+                if task.state != "success":
+                    say("\n".join(airflow.client.log("nightly_backfill", night.run_id, task.name, task.tries)))
+        assert (nothing.state, night.state) == ("success", "success"), night
+        (run,) = scan(settings.lake, RUNS).collect().to_dicts()
+        assert run["state"] == "finished"
+        say(f"counts: {run['counts']}")
+        return nothing, night, json.loads(run["seconds"])
+
+
+def by_command(ground: Path) -> float:
+    """Seconds of `nightjar backfill --day`."""
+    with played_on(ground) as settings:
+        command = [sys.executable, "-m", "nightjar.cli", "backfill", "--day", DAY.date().isoformat(), "--json"]
+        environment = {**os.environ, "NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap}
+        return timed(lambda: subprocess.run(command, env=environment, check=True))
+
+
+def bare() -> float:
+    """Seconds of a Spark session that counts one row."""
+    return timed(lambda: subprocess.run([sys.executable, "-c", BARE], check=True, stderr=subprocess.DEVNULL))
+
+
+def main() -> None:
+    """Measure, in turns, and print the figures."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--repeats", type=int, default=3)
+    arguments.add_argument("--ground", type=Path)
+    arguments.add_argument("--only", choices=("prepare", "airflow", "command"))
+    options = arguments.parse_args()
+    temporary = tempfile.TemporaryDirectory(prefix="nightjar-bench-") if options.ground is None else nullcontext()
+    with terminated_as_interrupt(), temporary as folder:
+        ground = options.ground or Path(folder)
+        if not (ground / "kafka").is_dir():
+            say("preparing the ground")
+            prepare(ground)
+        met = options.only == "prepare" or measure(ground, options.repeats, options.only)
+    raise SystemExit(0 if met else 1)
+
+
+def measure(ground: Path, repeats: int, only: str | None) -> bool:
+    """Print every figure; whether all goals are met."""
+    whole, idle, own, fixed, empty = [], [], defaultdict(list), defaultdict(list), defaultdict(list)
+    command, control = [], []
+    for turn in range(repeats):
+        say(f"turn {turn + 1} of {repeats}")
+        if only != "command":
+            nothing, night, noted = through_airflow(ground)
+            whole.append(night.seconds)
+            idle.append(nothing.seconds)
+            nothings = {task.name: task.seconds for task in nothing.tasks}
+            for task in night.tasks:
+                if task.name in nothings:
+                    empty[task.name].append(nothings[task.name])
+                    own[task.name].append(task.seconds)
+                    fixed[task.name].append(task.seconds - nothings[task.name] - noted.get(task.name, 0.0))
+            say(f"night {night.seconds:.1f} s, nothing {nothing.seconds:.1f} s, stages {noted}")
+            say(", ".join(f"{task.name} {task.seconds:.1f}" for task in night.tasks))
+        if only != "airflow":
+            control.append(bare())
+            command.append(by_command(ground))
+            say(f"command {command[-1]:.1f} s, bare Spark {control[-1]:.1f} s")
+    met = True
+    if whole:
+        name = "the nightly DAG over 30,000 events"
+        met &= emit(name, "s", whole, "as many tasks that do nothing", idle, goal=None, at_most=NIGHT_SECONDS)
+    for task in own:
+        emit(f"task {task}", "s", own[task], "a task that does nothing", empty[task], goal=None)
+        name = f"task {task}, beyond its work and Airflow's"
+        met &= emit(name, "s", fixed[task], "a task that does nothing", empty[task], goal=None, at_most=FIXED_SECONDS)
+    if command:
+        name = "nightjar backfill --day over 30,000 events"
+        met &= emit(name, "s", command, "a bare Spark session", control, goal=None, at_most=COMMAND_SECONDS)
+    return met
+
+
+if __name__ == "__main__":
+    main()
