@@ -2,7 +2,7 @@
 
     python bench/plot.py
 
-A bar is the ratio to the control in turns of one run, a line across it the spread, a mark the goal.
+A bar is the ratio to the control in turns of one run, as a share of the goal; the line across it is the spread.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ def main() -> None:
     found = figures()[::-1]
     picture, axes = plt.subplots(figsize=(9, 0.5 * len(found) + 1.2), layout="constrained")
     for row, figure in enumerate(found):
-        low, high = figure["spread"]
-        axes.barh(row, figure["ratio"], color=MET if figure["met"] else MISSED, height=0.55)
+        goal = figure["goal"]
+        share, (low, high) = figure["ratio"] / goal, (each / goal for each in figure["spread"])
+        axes.barh(row, share, color=MET if figure["met"] else MISSED, height=0.55)
         axes.plot([low, high], [row, row], color="black", linewidth=1)
-        axes.plot([figure["goal"]] * 2, [row - 0.4, row + 0.4], color="black", linewidth=2)
-    axes.set_yticks(
-        range(len(found)), [f"{figure['name']}\nagainst {figure['control']}" for figure in found], fontsize=7
-    )
-    axes.axvline(1, color="grey", linewidth=0.8, linestyle=":")
-    axes.set_xlabel(
-        "ratio to the control (median and spread of turns; the mark is the goal; less is better)", fontsize=8
-    )
+        axes.annotate(f" {figure['ratio']:.2f} x, goal {goal:.4g} x", (max(share, high, 1.0), row), va="center", fontsize=7)
+    names = [f"{figure['name']}\nagainst {figure['control']}" for figure in found]
+    axes.set_yticks(range(len(found)), names, fontsize=7)
+    axes.set_ylim(-0.6, len(found) - 0.4)
+    axes.axvline(1, color="black", linewidth=1.5)
+    said = "ratio to the control as a share of the goal (the line): less is better; medians and spread of the turns"
+    axes.set_xlabel(said, fontsize=8)
+    axes.set_xlim(0, min(6.5, 1.3 * max(figure["ratio"] / figure["goal"] for figure in found)))
     axes.spines[["top", "right"]].set_visible(False)
     picture.savefig(FIGURES / "performance.svg", metadata={"Date": None})
 
