@@ -61,7 +61,8 @@ class Run:
         began = time.monotonic()
         try:
             counts = STAGES[stage][0](self)
-        except Exception as failure:
+        # A library that ends the program, as PySpark does where it lacks another, has not done the stage.
+        except (Exception, SystemExit) as failure:
             try:
                 self._conclude("failed", f"{stage}: {failure}"[:_LONGEST_FAILURE])
             except Exception:  # noqa: BLE001  a full disk or a lost JVM fails here too; what failed first is raised

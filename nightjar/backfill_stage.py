@@ -59,7 +59,8 @@ def main(
     except NightjarError as error:
         show_error(error)
         sys.exit(VERDICT if isinstance(error, VerdictError) else FAILED)
-    except Exception as crash:  # noqa: BLE001  whoever is on call reads one line, and the exit code is not 1
+    # A library that exits, as PySpark does where it lacks another, must not pass for a stage that is done.
+    except (Exception, SystemExit) as crash:  # noqa: BLE001  whoever is on call reads one line, and the code is not 1
         _log.error("the stage has crashed", stage=stage, traceback=traceback.format_exc())
         show_error(NightjarError(_in_a_line(crash)))
         sys.exit(FAILED)

@@ -20,12 +20,13 @@ from rules.errors import NightjarError
         ),
         (ValueError("a\x1b[2K"), 2, "error: ValueError: a\\x1b[2K"),
         (MemoryError(), 2, "error: MemoryError: "),
+        (SystemExit(0), 2, "error: SystemExit: 0"),
         (NightjarError("is away", where="Kafka", remedy="Wait"), 2, "error: Kafka: is away. Wait"),
         (VerdictError("does not hold", remedy="Look"), 3, "error: does not hold. Look"),
     ],
 )
 def test_only_a_verdict_ends_with_3_and_the_last_line_says_why(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: Exception, code: int, line: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: BaseException, code: int, line: str
 ) -> None:
     """A crash ends with 2, whatever it was, so that it is tried again."""
 
