@@ -37,7 +37,8 @@ def main() -> None:
         share, (low, high) = figure["ratio"] / goal, (each / goal for each in figure["spread"])
         axes.barh(row, share, color=MET if figure["met"] else MISSED, height=0.55)
         axes.plot([low, high], [row, row], color="black", linewidth=1)
-        axes.annotate(f" {figure['ratio']:.2f} x, goal {goal:.4g} x", (max(share, high, 1.0), row), va="center", fontsize=7)
+        said = f" {figure['ratio']:.2f} x, goal {goal:.4g} x"
+        axes.annotate(said, (max(share, high, 1.0), row), va="center", fontsize=7)
     names = [f"{figure['name']}\nagainst {figure['control']}" for figure in found]
     axes.set_yticks(range(len(found)), names, fontsize=7)
     axes.set_ylim(-0.6, len(found) - 0.4)
