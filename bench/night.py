@@ -27,8 +27,6 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from figures import emit, say, timed
 
 from lake.reading import scan
@@ -145,7 +143,7 @@ def by_command(ground: Path) -> float:
     with played_on(ground) as settings:
         command = [sys.executable, "-m", "nightjar.cli", "backfill", "--day", DAY.date().isoformat(), "--json"]
         environment = {**os.environ, "NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap}
-        return timed(lambda: subprocess.run(command, env=environment, check=True))
+        return timed(lambda: subprocess.run(command, env=environment, check=True, stdout=sys.stderr))
 
 
 def bare() -> float:

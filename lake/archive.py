@@ -36,7 +36,7 @@ from kafka import KafkaProducer
 
 from lake import delta
 from lake.config import LakeConfig, LakeError
-from lake.events import EventReader, placed, typed
+from lake.events import EventReader, placed
 from lake.reading import scan
 from lake.records import JsonReader
 from lake.stream_state import refuse_other_fields
@@ -56,7 +56,6 @@ from lake.tables import (
     events_table,
 )
 from rules.timestamps import from_microseconds, iso_text
-from streaming.wire import SENT_AT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -219,6 +218,13 @@ def _of_topics(config: LakeConfig) -> dict[str, Table]:
     }
 
 
+def _readers(config: LakeConfig) -> dict[str, tuple[Table, EventReader | JsonReader | None]]:
+    """By topic the table of its records, and what reads them into its rows; None where they are rows as they come."""
+    streams = {stream.topic: (events_table(stream), EventReader(stream)) for stream in config.streams.values()}
+    others = _of_topics(config).items()
+    return {**streams, **{topic: (table, None if table is RULES else JsonReader(table)) for topic, table in others}}
+
+
 def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) -> None:
     """Add one batch's records to every table."""
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
@@ -227,23 +233,17 @@ def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) 
     try:
         counted = batch.groupBy("topic").agg(F.count(F.lit(1)), F.sum(F.coalesce(F.octet_length("value"), F.lit(0))))
         sizes = [tuple(row) for row in counted.collect()]
-        found = {topic: count for topic, count, _ in sizes}
+        records = placed(batch, "topic")
         if sum(size for _, _, size in sizes) <= config.max_driver_bytes:
-            _add_here(config, batch, number, rows)
+            _add_here(config, records.toArrow(), number, rows)
             return
         writes: list[tuple[DataFrame, Table]] = []
-        for stream in config.streams.values():
-            if stream.topic in found:
-                records = typed(batch.where(F.col("topic") == stream.topic), stream)
-                writes.append((records, events_table(stream)))
-                rows[events_table(stream).name] += found[stream.topic]
-        others = placed(batch, "topic").drop(SENT_AT)
-        for topic, table in _of_topics(config).items():
-            if topic in found:
-                records = others.where(F.col("topic") == topic).drop("topic")
-                read = records if table is RULES else records.mapInArrow(JsonReader(table), table.ddl)
-                writes.append((read, table))
-                rows[table.name] += found[topic]
+        readers = _readers(config)
+        for topic, count, _ in sizes:
+            table, reader = readers[topic]
+            mine = records.where(F.col("topic") == topic).drop("topic")
+            writes.append((mine if reader is None else mine.mapInArrow(reader, table.ddl), table))
+            rows[table.name] += count
         # Most of a small write is planning and committing, which leaves the processors to others.
         with ThreadPoolExecutor(_WRITES_AT_ONCE) as pool:
             list(pool.map(lambda write: _append(write[0], config, write[1], number), writes))
@@ -251,22 +251,15 @@ def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) 
         batch.unpersist()
 
 
-def _add_here(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) -> None:
-    """The same for a batch that this process can hold."""
-    records = placed(batch, "topic").toArrow()
-    streams = {stream.topic: stream for stream in config.streams.values()}
-    tables = {topic: events_table(stream) for topic, stream in streams.items()} | _of_topics(config)
-    for topic, table in tables.items():
+def _add_here(config: LakeConfig, records: pa.Table, number: int, rows: Counter[str]) -> None:
+    """The same for records that this process holds."""
+    for topic, (table, reader) in _readers(config).items():
         mine = records.filter(pc.equal(records.column("topic"), topic)).drop_columns("topic")
         if not mine.num_rows:
             continue
-        if table is RULES:
-            read = mine.to_batches()
-        else:
-            reader = EventReader(streams[topic]) if topic in streams else JsonReader(table)
-            read = reader(iter(mine.combine_chunks().to_batches()))
-        typed_rows = pa.Table.from_batches(read).select(list(table.columns)).cast(table.arrow)
-        delta.add(config.root, table, typed_rows, _writer(config), number)
+        batches = mine.combine_chunks().to_batches()
+        read = pa.Table.from_batches(batches if reader is None else reader(iter(batches)))
+        delta.add(config.root, table, read.select(list(table.columns)).cast(table.arrow), _writer(config), number)
         rows[table.name] += mine.num_rows
 
 

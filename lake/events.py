@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 _MICROSECONDS = pa.timestamp("us", "UTC")
 
 
-def typed(records: DataFrame, stream: Stream) -> DataFrame:
-    """Kafka records (with headers) of the stream's topic as rows of its table."""
-    return placed(records).mapInArrow(EventReader(stream), events_table(stream).ddl)
-
-
 def placed(records: DataFrame, *others: str) -> DataFrame:
     """Kafka records (with headers) as value, SENT_AT, COORDINATES and the `others` of their columns."""
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses

@@ -23,7 +23,7 @@ def open_session(config: LakeConfig, name: str = "nightjar-lake") -> SparkSessio
 
 
 def spark_settings(config: LakeConfig) -> dict[str, str]:
-    """Every Spark setting the lake's jobs depend on; what spark-submit is given too."""
+    """Every Spark setting the lake's jobs depend on."""
     settings = common_settings(config.master, config.driver_memory, config.jars, config.java_options) | {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

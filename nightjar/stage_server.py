@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections import deque
+from concurrent.futures import wait
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -118,7 +119,6 @@ class Server:
         self._environment = environment
         self._output = output
         self._jvm: Any = None
-        self._starting: threading.Thread | None = None
         self._busy = threading.Lock()
 
     def serve(self) -> None:
@@ -154,21 +154,21 @@ class Server:
 
     def _prepare(self) -> None:
         """Import what the stages take while the JVM starts; what only the gate takes, while the first is at work."""
-        from nightjar import warm_up
+        from nightjar import preload
         from nightjar.lake_config import lake_config
         from nightjar.settings import load_settings
         from rules.streams import load_streams
 
+        starting = []
         with contextlib.suppress(NightjarError):  # the stage says it where the settings cannot be used
             settings = load_settings()
-            self._starting = warm_up.start_session(lake_config(settings, load_streams(settings.streams)))
+            starting.append(preload.start_session(lake_config(settings, load_streams(settings.streams))))
         from nightjar import backfill_stage  # noqa: F401
 
         # Not before: a starting JVM takes all the processor that a small machine has.
-        if self._starting is not None:
-            self._starting.join()
+        wait(starting)
         self._watch_jvm()
-        warm_up.import_gate()
+        preload.import_gate()
 
     def _request(self, client: socket.socket) -> list[str] | None:
         """The arguments of the stage that a client asks for; None where it is not to be answered."""

@@ -7,6 +7,7 @@ another size is wanted; the driver then starts the query again with it, which ta
 from __future__ import annotations
 
 import statistics
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +28,7 @@ class BatchSize:
     def __init__(self, fixed: int | None) -> None:
         self._fixed = fixed is not None
         self.records = _FIRST if fixed is None else fixed
-        self._took: list[float] = []
+        self._took: deque[float] = deque(maxlen=_QUICK_BATCHES)
 
     def take(self, batch: Mapping[str, Any]) -> None:
         """Note a batch, as Spark tells of its progress."""
@@ -39,9 +40,9 @@ class BatchSize:
         """The size that the batches speak for: the one in force where it is near enough."""
         if self._fixed or not self._took:
             return self.records
-        took = statistics.median(self._took[-_QUICK_BATCHES:])
+        took = statistics.median(self._took)
         fitting = min(max(int(self.records * _AIM / max(took, 0.001)), _FEWEST), _MOST)
-        if self.records > _FAR * fitting or (fitting > _FAR * self.records and len(self._took) >= _QUICK_BATCHES):
+        if self.records > _FAR * fitting or (fitting > _FAR * self.records and len(self._took) == _QUICK_BATCHES):
             return fitting
         return self.records
 

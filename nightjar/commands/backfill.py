@@ -70,19 +70,17 @@ def backfill(
     found: list[Ended] = []
     with sole_writer(config.lake.root):
         with stages.stage("Spark", "starting"):
-            from nightjar import warm_up
+            from nightjar import preload
 
             # Its JVM starts while Python imports the rest, most of which the stages need.
-            starting = warm_up.start_session(config.lake)
+            starting = preload.start_session(config.lake)
             from backfill.gating import docs_folder
             from backfill.pending import pending_days
             from backfill.run import STAGES, run_all
             from lake.archive import archive
-            from lake.session import open_session
 
-            starting.join()
-            session = open_session(config.lake)
-            warm_up.import_gate()
+            session = starting.result()
+            preload.import_gate()
         if pending:
             with stages.stage("Archive", STAGES["archive"][1]):
                 archive(session, config.lake)

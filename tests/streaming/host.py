@@ -9,17 +9,20 @@ import faulthandler
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from nightjar import topics
 from nightjar.cases import Outcome, Step
 from nightjar.job_config import job_config
 from nightjar.kafka_clients import producer
+from nightjar.local_kafka import LocalKafka
 from nightjar.reading import Reader
-from nightjar.settings import Settings
-from rules.streams import Stream
+from nightjar.settings import Settings, load_settings
+from rules.streams import Stream, load_streams
 from streaming import job
 from streaming.checkpoint import committed_offsets
 from streaming.clock import host_clock
@@ -169,6 +172,18 @@ class CaseRun:
         """What was said, in order. A record that Kafka has twice is the same but for the time it was emitted."""
         with Reader(self.settings, topic) as reader:
             return [json.loads(record.value) for record in reader.all()]
+
+
+@contextmanager
+def logins_job(session: "SparkSession", folder: Path) -> Iterator[tuple[LocalKafka, CaseRun]]:
+    """A broker of its own, and a small job on the stream of logins, whose events arrive when their producer says."""
+    small = {"arrival": "producer", "activation_delay": "0s", "partitions": 1, "buckets": 2, "warm_up_batches": 0}
+    given = load_settings(data_dir=folder, kafka_port=0, kafka_heap="384m", **small)
+    streams = {"logins": load_streams()["logins"]}
+    with LocalKafka(given, short_lived=True) as broker:
+        topics.ensure(broker.settings, streams.values())
+        with CaseRun(session, broker.settings, streams) as job:
+            yield broker, job
 
 
 def _once(answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

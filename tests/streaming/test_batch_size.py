@@ -6,16 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nightjar import topics
 from nightjar.cases.model import Message, Step
-from nightjar.local_kafka import LocalKafka
-from nightjar.settings import load_settings
-from rules.streams import load_streams
 from rules.timestamps import iso_text, parse_timestamp
 from streaming import batch_size
 from streaming.batch_size import BatchSize
 from streaming.checkpoint import query_folder
-from tests.streaming.host import CaseRun
+from tests.streaming.host import logins_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,16 +65,11 @@ def test_a_backlog_is_read_in_larger_batches_and_each_event_counts_once(
         {"login_id": f"l{number}", "event_time": iso_text(NOON + number), "customer_id": "ann", "ip": "::1",
          "device": "d", "status": "OK"} for number in range(400)
     ]  # fmt: skip
-    small = {"arrival": "producer", "activation_delay": "0s", "partitions": 1, "buckets": 2, "warm_up_batches": 0}
-    given = load_settings(data_dir=tmp_path, kafka_port=0, kafka_heap="384m", **small)
-    streams = {"logins": load_streams()["logins"]}
-    with LocalKafka(given, short_lived=True) as broker:
-        topics.ensure(broker.settings, streams.values())
-        with CaseRun(spark, broker.settings, streams) as job:
-            job.take(Step(NOON - 1, crash=False, rules=(json.dumps(MANY).encode(),), events=()))
-            messages = tuple(Message("logins", json.dumps(login).encode()) for login in logins)
-            job.take(Step(NOON, crash=False, rules=(), events=messages))
-            batches = [file for file in (query_folder(job.config) / "commits").iterdir() if file.name.isdigit()]
-            said = [(alert["event_id"], alert["text"]) for alert in job.outcome().alerts]
+    with logins_job(spark, tmp_path) as (_, job):
+        job.take(Step(NOON - 1, crash=False, rules=(json.dumps(MANY).encode(),), events=()))
+        messages = tuple(Message("logins", json.dumps(login).encode()) for login in logins)
+        job.take(Step(NOON, crash=False, rules=(), events=messages))
+        batches = [file for file in (query_folder(job.config) / "commits").iterdir() if file.name.isdigit()]
+        said = [(alert["event_id"], alert["text"]) for alert in job.outcome().alerts]
     assert sorted(said) == sorted((f"l{number}", str(number + 1)) for number in range(50, 400))
     assert len(batches) < 400 // 20

@@ -9,13 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nightjar import topics
 from nightjar.cases.model import Message, Step
-from nightjar.local_kafka import LocalKafka
-from nightjar.settings import load_settings
-from rules.streams import load_streams
 from rules.timestamps import iso_text, parse_timestamp
-from tests.streaming.host import CaseRun
+from tests.streaming.host import logins_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,20 +35,15 @@ def step(number: int, *rules: dict[str, object]) -> Step:
 
 def test_the_job_lives_on_and_tells_again(spark: "SparkSession", tmp_path: Path) -> None:
     """A broker that is killed and comes back costs time: the same run of the job takes rules and events after it."""
-    small = {"arrival": "producer", "activation_delay": "0s", "partitions": 1, "buckets": 2, "warm_up_batches": 0}
-    given = load_settings(data_dir=tmp_path, kafka_port=0, kafka_heap="384m", **small)
-    streams = {"logins": load_streams()["logins"]}
-    with LocalKafka(given, short_lived=True) as broker:
-        topics.ensure(broker.settings, streams.values())
-        with CaseRun(spark, broker.settings, streams) as job:
-            job.take(step(0, RULE))
-            job.await_told()
-            assert broker.pid is not None
-            os.kill(broker.pid, signal.SIGKILL)
-            time.sleep(AWAY_SECONDS)
-            broker.start()
-            job.take(step(1))
-            job.take(step(2, {**RULE, "id": "failed-too"}))
-            job.await_told()
-            said = {(alert["rule_id"], alert["event_id"]) for alert in job.outcome().alerts}
+    with logins_job(spark, tmp_path) as (broker, job):
+        job.take(step(0, RULE))
+        job.await_told()
+        assert broker.pid is not None
+        os.kill(broker.pid, signal.SIGKILL)
+        time.sleep(AWAY_SECONDS)
+        broker.start()
+        job.take(step(1))
+        job.take(step(2, {**RULE, "id": "failed-too"}))
+        job.await_told()
+        said = {(alert["rule_id"], alert["event_id"]) for alert in job.outcome().alerts}
     assert said == {("failed", "l0"), ("failed", "l1"), ("failed", "l2"), ("failed-too", "l2")}

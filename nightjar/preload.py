@@ -6,26 +6,24 @@ of a slow core, and only the gate needs it.
 
 import contextlib
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pyspark.sql  # noqa: F401  before any thread, so that no two of them import it at once
 
 from lake.config import LakeConfig
 from lake.session import open_session
 
-
-def start_session(config: LakeConfig) -> threading.Thread:
-    """Start Spark in a thread that ends once it runs. Where it cannot be started, who opens the session is told."""
-
-    def start() -> None:
-        with contextlib.suppress(Exception):
-            open_session(config)
-
-    thread = threading.Thread(target=start, name="session", daemon=True)
-    thread.start()
-    return thread
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
-def import_gate() -> threading.Thread:
+def start_session(config: LakeConfig) -> "Future[SparkSession]":
+    """The session, or why it could not be started, once that is known."""
+    return ThreadPoolExecutor(1, "session").submit(open_session, config)
+
+
+def import_gate() -> None:
     """Import what the gate takes, in a thread. Where it cannot be imported, the gate says why."""
 
     def fetch() -> None:
@@ -35,6 +33,5 @@ def import_gate() -> threading.Thread:
             import expectations.docs
             import expectations.rows  # noqa: F401
 
-    thread = threading.Thread(target=fetch, name="imports", daemon=True)
-    thread.start()
-    return thread
+    # a daemon: a program that ends early does not wait for it
+    threading.Thread(target=fetch, name="imports", daemon=True).start()
