@@ -56,6 +56,7 @@ from lake.tables import (
     events_table,
 )
 from rules.timestamps import from_microseconds, iso_text
+from streaming.source import SOURCE_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,12 +112,10 @@ def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: boo
     rows: Counter[str] = Counter()
     topics = [*(stream.topic for stream in config.streams.values()), *_of_topics(config)]
     try:
-        reader = session.readStream.format("kafka").options(**config.spark_kafka)
+        reader = session.readStream.format("kafka").options(**{**config.spark_kafka, **SOURCE_OPTIONS})
         records = (
             reader.option("subscribe", ",".join(topics))
             .option("startingOffsets", "earliest")
-            .option("includeHeaders", "true")
-            .option("kafka.isolation.level", "read_committed")
             .option("maxOffsetsPerTrigger", str(config.max_offsets_per_batch))
             .option("failOnDataLoss", str(not leave_out_deleted).lower())
             .load()

@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -36,7 +36,7 @@ from streaming.config import JobConfig, JobError
 from streaming.processor import BucketPlan
 from streaming.progress import batches_told, lag_told
 from streaming.rulebook import Route
-from streaming.session import held_by_jvm, open_session
+from streaming.session import held_by_jvm
 from streaming.source import control_topics, evaluated, event_topics, finish, kafka_records, packer_of, started
 from streaming.state_files import STATE_LOST
 from streaming.warmup import warm_up
@@ -73,8 +73,8 @@ _EARLIEST = -2
 
 def run(
     config: JobConfig,
+    session: SparkSession | Future[SparkSession],
     *,
-    session: SparkSession | None = None,
     prepare: Callable[[], object] = lambda: None,
     stop: threading.Event | None = None,
     ready: Callable[[], None] | None = None,
@@ -82,9 +82,10 @@ def run(
 ) -> None:
     """Run the job until SIGTERM, SIGINT or `stop`; the running batch is finished first.
 
-    session: one that `open_session` made, and that outlives this run; None: one of its own. prepare: what is to be done
-    first, beside the start of Spark. ready: called once the query runs. host: the host's wall clock (µs), which is
-    reported and decides nothing. Signals are heeded only in a program's main thread.
+    session: of `open_session`; one that is still to come (`session.starting`) is the job's own, and its JVM holds the
+    checkpoint's lock. prepare: what is to be done first, beside the start of Spark. ready: called once the query runs.
+    host: the host's wall clock (µs), which is reported and decides nothing. Signals are heeded only in a program's main
+    thread.
 
     Raises:
         JobError: it cannot start (a topic is missing, the checkpoint does not fit), or the query or Spark failed.
@@ -92,29 +93,16 @@ def run(
     stop = stop or threading.Event()
     with lost_jvm_told(str(config.checkpoint)), _lost_kafka_told(config), contextlib.ExitStack() as cleanup:
         refuse_unfit(config)
-        starting = cleanup.enter_context(_started_beside(config)) if session is None else None
         prepare()
         consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(3)]
         _refuse_missing_topics(config, consumers[0])
         producer = cleanup.enter_context(kafka_clients.producer(config))
-        if starting is not None:
-            session = starting.result()
+        if isinstance(session, Future):
+            session = session.result()
             cleanup.enter_context(held_by_jvm(session, config.checkpoint.with_name(f".{config.checkpoint.name}.jvm")))
         cleanup.enter_context(_heeding_signals(stop))
         warm_up(session, config)
         Driver(config, session, consumers, producer, host).run(stop, ready)
-
-
-@contextlib.contextmanager
-def _started_beside(config: JobConfig) -> Iterator[Future[SparkSession]]:
-    """A session of its own, which takes seconds to start while the caller goes on."""
-    with ThreadPoolExecutor(1) as pool:
-        starting = pool.submit(open_session, config)
-        try:
-            yield starting
-        finally:
-            if starting.exception() is None:
-                starting.result().stop()
 
 
 class Driver:

@@ -6,7 +6,8 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from rules.errors import NightjarError
 from streaming.config import JobConfig, JobError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -69,6 +71,32 @@ def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) 
         ) from failure
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def starting(config: JobConfig) -> Iterator[Future[SparkSession]]:
+    """The session while it starts, which takes seconds that the caller has for other things; stopped at the end."""
+    from py4j.protocol import Py4JError
+
+    with ThreadPoolExecutor(1) as pool:
+        session = pool.submit(open_session, config)
+        pool.submit(lambda: _start_python(session.result()))
+        try:
+            yield session
+        finally:
+            if session.exception() is None:
+                with suppress(Py4JError, OSError):  # a JVM that has ended cannot be asked
+                    session.result().stop()
+
+
+def _start_python(session: SparkSession) -> None:
+    """Have a Python worker started, and with it the process that all are forked from, which imports for seconds."""
+    rows = session.range(1, numPartitions=1).mapInArrow(_unchanged, "id bigint")
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
 
 
 @contextmanager

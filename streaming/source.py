@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 # How long a clean stop waits for the running batch (seconds); after that Spark interrupts it, and repeats it later.
 _FINISH_SECONDS = 120.0
 
+# Of every reader of Kafka. What a producer took back is not there. What a batch reads is there: with Kafka's own half a
+# second, the fetch that a consumer sends ahead at a partition's end would hold up the question for its offsets, which
+# Spark has with every read, since a broker answers a connection's requests in turn.
+SOURCE_OPTIONS = {
+    "includeHeaders": "true",
+    "kafka.isolation.level": "read_committed",
+    "kafka.fetch.max.wait.ms": "1",
+}
+
 
 def event_topics(config: JobConfig) -> list[str]:
     """The topics of events."""
@@ -78,10 +87,8 @@ def control_records(session: SparkSession, config: JobConfig, begins: str) -> Da
 
 
 def _source(session: SparkSession, config: JobConfig, topics: list[str], begins: str) -> DataStreamReader:
-    reader = session.readStream.format("kafka").options(**config.spark_kafka)
-    reader = reader.option("subscribe", ",".join(topics)).option("startingOffsets", begins)
-    # what a producer took back is not there
-    return reader.option("includeHeaders", "true").option("kafka.isolation.level", "read_committed")
+    reader = session.readStream.format("kafka").options(**{**config.spark_kafka, **SOURCE_OPTIONS})
+    return reader.option("subscribe", ",".join(topics)).option("startingOffsets", begins)
 
 
 def _begins(config: JobConfig, of_topic: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ def warm_up(session: SparkSession, config: JobConfig) -> None:
     if not config.warm_up_batches:
         return
     began = time.monotonic()
+    config = replace(config, buckets=1)  # what runs is the same for each
     rules = tuple(_answer(config.streams, stream, offset) for offset, stream in enumerate(config.streams.values()))
     routes = tuple(RuleBook(config.streams).routes)
     name = f"warm-up-{uuid.uuid4().hex}"
@@ -61,9 +63,9 @@ def warm_up(session: SparkSession, config: JobConfig) -> None:
         query = started(clocks, config, f"{folder}/query", name)
         while query.isActive and time.monotonic() - began < _AT_MOST:
             progress = query.lastProgress
-            if progress is not None and progress["batchId"] + 1 >= config.warm_up_batches:
-                break
-            query.awaitTermination(0.1)
+            if progress is not None and progress["batchId"] + 2 >= config.warm_up_batches:
+                break  # the one that runs now is the last
+            query.awaitTermination(0.02)
         finish(query)
     _log.info("warm", seconds=round(time.monotonic() - began, 1))
 

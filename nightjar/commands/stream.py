@@ -25,15 +25,17 @@ def stream(context: typer.Context) -> None:
     from nightjar.settings import load_settings
     from nightjar.sole import sole_job
     from rules.streams import load_streams
-    from streaming import job
+    from streaming.session import starting
 
     settings = load_settings()
     streams = load_streams(settings.streams)
     config = job_config(settings, streams)
     logs.configure(settings.log_level)
     data_dir.prepare(settings.data_dir)
-    with sole_job(config.checkpoint):
-        job.run(config, prepare=lambda: topics.ensure(settings, streams.values()))
+    with sole_job(config.checkpoint), starting(config) as session:
+        from streaming import job  # the engine's imports take a second, while the JVM starts
+
+        job.run(config, session, prepare=lambda: topics.ensure(settings, streams.values()))
 
 
 @app.command()

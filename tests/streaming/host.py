@@ -256,6 +256,6 @@ class _Job:
 
     def _run(self, ready: threading.Event) -> None:
         try:
-            job.run(self._config, session=self._session, stop=self._stop, ready=ready.set, host=self._clock)
+            job.run(self._config, self._session, stop=self._stop, ready=ready.set, host=self._clock)
         except BaseException as failure:  # noqa: BLE001  raised again where the test waits
             self._failure = failure
