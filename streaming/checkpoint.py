@@ -17,9 +17,9 @@ from streaming.rulebook import Route
 from streaming.state_files import revert
 
 # Raised by whatever changes what older code wrote: this file, the numbering of buckets (hashing.py), their state
-# (state_files.py, statelog.py, the engine's Delta), or the query's sources. 4: buckets keep their state in files.
-FORMAT = 4
-_READ = (4,)
+# (state_files.py, statelog.py, the engine's Delta), or the query's sources. 5: heads hold small entries.
+FORMAT = 5
+_READ = (5,)
 _FILE = "nightjar.json"
 _REBUILD = "nightjar stream rebuild"
 _REBUILT = "rebuilt-"

@@ -16,6 +16,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from streaming.statelog import Head
 
 # Begins what is said of a file that is not there or not what was written.
@@ -61,7 +63,12 @@ class BucketFiles:
     def before(self, version: int) -> Head:
         """The newest head before this version."""
         found = max((number for number in self._heads() if number < version), default=None)
-        return Head() if found is None else Head.from_bytes(self.get(f"{_HEAD}{found}"))
+        if found is None:
+            return Head()
+        try:
+            return Head.from_bytes(self.get(f"{_HEAD}{found}"))
+        except msgspec.DecodeError as failure:
+            raise RuntimeError(f"{STATE_LOST}: {self._folder / _HEAD}{found}: {failure}") from failure
 
     def forget(self, head: Head) -> None:
         """Remove what came before this head, which is committed."""

@@ -5,7 +5,8 @@ without the events that no rule can need any more; an entry all of whose events 
 entry above LARGEST_MERGED bytes is merged no more, so nothing is ever rewritten whole; what merges around it is older
 and newer than it, so that the order of entries says nothing of what is newest (see Ledger.restore). The head says which
 entries there are and which versions each holds, so that an engine that has seen some of them reads only the others.
-An entry is never changed once it is written, and its name is drawn by the attempt at a batch that writes it.
+An entry is never changed once it is written, and its name is drawn by the attempt at a batch that writes it. A small
+one is in the head itself: most batches of a bucket write one file.
 
 What it does not do: keep anything; `Entries` is all it asks of who does (state_files.py).
 """
@@ -13,13 +14,13 @@ What it does not do: keep anything; `Entries` is all it asks of who does (state_
 from __future__ import annotations
 
 import itertools
-import json
 import struct
 import uuid
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +30,8 @@ from rules.engine import Delta
 FAN_OUT = 8
 # Merging costs reading and writing the entries: beyond this a batch would wait for it.
 LARGEST_MERGED = 512 << 10
+# Bytes of an entry that the head holds: it is written anew with each batch.
+LARGEST_IN_HEAD = 8 << 10
 # An engine further behind than this many batches is made anew.
 REMEMBERED = 64
 _SETTLED = 1 << 30  # the level of entries that take part in no merge
@@ -49,13 +52,17 @@ class Entries(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the log: its name, level, last version, size in bytes, and the latest event time in µs."""
+    """One entry of the log: its name, level, last version, size in bytes, and the latest event time in µs.
+
+    value: the entry itself, where it is no file of its own.
+    """
 
     name: str
     level: int
     last: int
     size: int
     latest: int
+    value: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -86,21 +93,17 @@ class Head:
 
     def to_bytes(self) -> bytes:
         """The head as it is kept."""
-        return json.dumps(asdict(self)).encode()
+        return msgspec.msgpack.encode(self)
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Head:
-        """The head that `to_bytes` wrote."""
-        read = json.loads(value)
-        read["tokens"] = {int(version): token for version, token in read["tokens"].items()}
-        read["entries"] = tuple(Entry(**entry) for entry in read["entries"])
-        read["failed"] = tuple((rule_id, version, measure) for rule_id, version, measure in read["failed"])
-        return cls(**{**read, "stale": tuple(read["stale"]), "unread": tuple(read["unread"])})
+        """The head that `to_bytes` wrote. Raises msgspec.DecodeError where it is none."""
+        return msgspec.msgpack.decode(value, type=cls)
 
     @property
     def names(self) -> set[str]:
-        """The entries that are needed."""
-        return {*(entry.name for entry in self.entries), *self.unread, *([self.rules] if self.rules else [])}
+        """The entries that are needed and are files."""
+        return {*_files(self.entries), *self.unread, *([self.rules] if self.rules else [])}
 
     def holds(self, version: int, token: str) -> bool:
         """Whether an engine that is at this version by this token has seen a beginning of this log."""
@@ -109,6 +112,10 @@ class Head:
     def missing(self, version: int) -> list[Entry]:
         """The entries that hold what an engine at `version` has not seen, oldest first."""
         return [entry for entry in self.entries if entry.last > version]
+
+
+def _files(entries: Iterable[Entry]) -> set[str]:
+    return {entry.name for entry in entries if not entry.value}
 
 
 class StateLog:
@@ -120,7 +127,7 @@ class StateLog:
 
     def read(self, entry: Entry) -> Delta:
         """What an entry holds."""
-        return read(self._entries.get(entry.name))
+        return read(entry.value or self._entries.get(entry.name))
 
     def append(
         self,
@@ -141,7 +148,7 @@ class StateLog:
         token = uuid.uuid4().hex[:12]
         names = (f"{version}-{token}-{number}" for number in itertools.count())
         log = [entry for entry in head.entries if entry.latest >= horizon]
-        held = {entry.name for entry in head.entries}
+        held = _files(head.entries)
         if delta.events.num_rows or delta.announcements.num_rows:
             log.append(self._write(next(names), 0, version, delta))
         level = 0
@@ -149,10 +156,10 @@ class StateLog:
             merged = concat([self.read(entry) for entry in due], self._event_time, horizon, settled)
             log[log.index(due[0])] = self._write(next(names), level + 1, due[-1].last, merged)
             log = [entry for entry in log if entry not in due]
-            held |= {entry.name for entry in due}
+            held |= _files(due)
             level += 1
         tokens = dict(itertools.islice(sorted({**head.tokens, version: token}.items(), reverse=True), REMEMBERED))
-        stale = held - {entry.name for entry in log}
+        stale = held - _files(log)
         return replace(
             head, version=version, tokens=tokens, entries=tuple(log), stale=tuple(sorted(stale)),
             clock=max(head.clock, clock), settled=max(head.settled, settled), horizon=max(head.horizon, horizon),
@@ -161,10 +168,13 @@ class StateLog:
 
     def _write(self, name: str, level: int, last: int, delta: Delta) -> Entry:
         value = write(delta)
-        self._entries.put(name, value)
+        inside = len(value) <= LARGEST_IN_HEAD
+        if not inside:
+            self._entries.put(name, value)
         times = [delta.events.column(self._event_time), delta.announcements.column("event_time")]
         latest = max((pc.max(column).cast(pa.int64()).as_py() for column in times if len(column)), default=0)
-        return Entry(name, _SETTLED if len(value) > LARGEST_MERGED else level, last, len(value), latest)
+        level = _SETTLED if len(value) > LARGEST_MERGED else level
+        return Entry(name, level, last, len(value), latest, value if inside else b"")
 
 
 def concat(deltas: list[Delta], event_time: str, horizon: int, settled: int) -> Delta:

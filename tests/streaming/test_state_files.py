@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming.state_files import files_of, revert
+from streaming.state_files import STATE_LOST, files_of, revert
 from streaming.statelog import NOTHING, Entry, Head
 
 
@@ -26,6 +26,14 @@ def test_a_batch_starts_from_the_newest_head_before_it(tmp_path: Path) -> None:
     for version in (3, 9, 10):
         files.keep(head(version))
     assert [files.before(version).version for version in (3, 4, 10, 11)] == [NOTHING, 3, 9, 10]
+
+
+def test_a_head_that_is_none_is_named(tmp_path: Path) -> None:
+    """Half a file, as after a disk has lost its end."""
+    files = files_of(tmp_path, 7)
+    files.put("head-1", head(1, "1-a-0").to_bytes()[:-3])
+    with pytest.raises(RuntimeError, match=f"{STATE_LOST}: .*7/head-1"):
+        files.before(2)
 
 
 def test_what_is_read_is_what_was_written_last(tmp_path: Path) -> None:

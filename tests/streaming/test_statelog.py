@@ -57,8 +57,10 @@ def held(log: StateLog, head: Head) -> list[str]:
     return [i for entry in head.entries for i in log.read(entry).events.column("id").to_pylist()]
 
 
-def test_entries_merge_in_levels_and_none_is_lost() -> None:
-    """After any number of appends the log holds every event once, in order, in few entries."""
+@pytest.mark.parametrize("in_head", [0, 1900, statelog.LARGEST_IN_HEAD])
+def test_entries_merge_in_levels_and_none_is_lost(in_head: int, monkeypatch: Any) -> None:
+    """After any number of appends the log holds every event once, in order, in few entries, small ones in the head."""
+    monkeypatch.setattr(statelog, "LARGEST_IN_HEAD", in_head)
     entries = Memory()
     log, head = StateLog(entries, "at"), Head()
     for n in range(3 * FAN_OUT * FAN_OUT + 5):
@@ -67,7 +69,7 @@ def test_entries_merge_in_levels_and_none_is_lost() -> None:
             del entries[name]
     assert held(log, head) == [f"e{n}" for n in range(3 * FAN_OUT * FAN_OUT + 5)]
     assert len(head.entries) <= 3 + FAN_OUT + FAN_OUT
-    assert {entry.name for entry in head.entries} == set(entries)
+    assert {entry.name for entry in head.entries if entry.size > in_head} == set(entries) == head.names
     assert Head.from_bytes(head.to_bytes()) == head
 
 
@@ -161,15 +163,17 @@ def test_large_entries_are_merged_no_more(monkeypatch: Any) -> None:
     st.lists(st.integers(0, 40), max_size=30),
     st.sampled_from((2, FAN_OUT)),
     st.sampled_from((0, statelog.LARGEST_MERGED)) | st.integers(4200, 6000),
+    st.sampled_from((0, statelog.LARGEST_IN_HEAD)),
 )
 def test_an_engine_restored_from_the_log_goes_on_like_one_that_was_never_lost(
-    rule_set: Any, events: Any, cuts: list[int], fan_out: int, largest: int
+    rule_set: Any, events: Any, cuts: list[int], fan_out: int, largest: int, in_head: int
 ) -> None:
     """Laws 9 and 11 through the durable form: merged or too large to be, filtered by the horizon, written and read."""
     ruleset, _ = rule_set
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statelog, "FAN_OUT", fan_out)
         patch.setattr(statelog, "LARGEST_MERGED", largest)
+        patch.setattr(statelog, "LARGEST_IN_HEAD", in_head)
         restored_like_whole(ruleset, events, cuts)
 
 
@@ -189,3 +193,4 @@ def restored_like_whole(ruleset: RuleSet, events: Any, cuts: list[int]) -> None:
         expected, got = whole.advance(batch, clock), lost.advance(batch, clock)
         assert got.alerts.equals(expected.alerts)
         head = log.append(head, got.delta, whole.horizon, whole.clock, settled=whole.settled)
+        head = Head.from_bytes(head.to_bytes())
