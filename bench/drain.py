@@ -1,11 +1,11 @@
 """How fast a backlog is worked off: ten rules over a million events, against the JVM's own aggregate.
 
-    python bench/drain.py [--events 1000000] [--turns 2]
+    python bench/drain.py [--events 1000000] [--turns 2] [--backlogs uniform half one]
 
 The backlog is in Kafka before the contestants start, and each reads it from the beginning; the time runs from the first
 committed batch to the last, so that no start is measured. The job finds the size of its batches; the control has about
-the one that the job comes to. In turns with bench/control.py, once with uniform keys and once with half of all events
-on one key.
+the one that the job comes to. In turns with bench/control.py: uniform keys; half of all events on one key; and all on
+one key with one rule, whose window holds 20,000 of them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,47 @@ import json
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from figures import emit, say
-from pipeline import await_line, committed, contestant, events, message, prepare, shares
+from pipeline import RULES, await_line, committed, contestant, events, message, prepare, shares
 
 from nightjar.kafka_clients import producer
 from nightjar.local_kafka import LocalKafka
 from nightjar.settings import Settings, load_settings
 
 CONTROL = "stateful JVM aggregate"
-# The largest time per event, as a multiple of the control's: 0.7 and 0.6 of its pace.
-GOALS = {"uniform keys": 1 / 0.7, "half on one key": 1 / 0.6}
 # Less than the allowed lateness: a backlog that is sent in a minute has no late events.
 _SPREAD_MS = 300_000
+_HELD = 20_000
 
 
-def fill(settings: Settings, count: int, *, hot: bool) -> None:
+@dataclass(frozen=True)
+class Backlog:
+    """hot: the share of its events that is on one key. goal: the largest time per event, in the control's."""
+
+    name: str
+    hot: float
+    goal: float | None
+
+    def rules(self, count: int) -> list[dict[str, object]]:
+        """The rules it is drained with, where it has so many events."""
+        if self.hot < 1:
+            return RULES
+        window = f"{_SPREAD_MS * _HELD // count}ms"
+        measures = {"spent": {"sum": "amount", "over": window}}
+        return [{"id": "sum", "measures": measures, "when": "spent > 100000000"}]
+
+
+BACKLOGS = {
+    "uniform": Backlog("uniform keys", 0, 1 / 0.7),
+    "half": Backlog("half on one key", 0.5, 1 / 0.6),
+    "one": Backlog(f"one key, one rule, {_HELD:,} events held", 1, None),
+}
+
+
+def fill(settings: Settings, count: int, *, hot: float) -> None:
     """Put the backlog into the transactions topic, in the order of event time: all of it is within the windows."""
     began = int(time.time() * 1000) - _SPREAD_MS
     with producer(settings, linger_ms=50, batch_size=256 * 1024) as client:
@@ -68,27 +92,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--backlogs", nargs="+", choices=BACKLOGS, default=list(BACKLOGS))
     options = parser.parse_args()
-    met = True
-    for hot, keys in enumerate(GOALS):
-        found: dict[str, list[float]] = {"job": [], "stateful": []}
-        with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:
-            folder = Path(scratch)
-            with LocalKafka(load_settings(data_dir=folder / "kafka", kafka_port=0)) as broker:
-                settings = broker.settings
-                prepare(settings, publishing=True)
-                say(f"{keys}: sending {options.events:,} events")
-                fill(settings, options.events, hot=bool(hot))
-                for number in range(options.turns):
-                    for name in ("stateful", "job"):
-                        say(f"{keys}, turn {number + 1} of {options.turns}: {name}")
-                        found[name].append(turn(name, settings, folder / f"{name}-{number}", options.events))
-                seconds = {name: [1 / rate for rate in rates] for name, rates in found.items()}
-                met &= emit(f"drain, {keys}", "s/event", seconds["job"], CONTROL, seconds["stateful"], goal=GOALS[keys])
-                rates = {f"{name} events/s": [round(rate) for rate in found[name]] for name in found}
-                print(json.dumps({"name": f"parts of a micro-batch, {keys}", **rates, **shares(settings)}), flush=True)
-    if not met:
+    met = [measured(BACKLOGS[name], options.events, options.turns) for name in options.backlogs]
+    if not all(met):
         raise SystemExit("a goal is missed")
+
+
+def measured(backlog: Backlog, count: int, turns: int) -> bool:
+    """Print the figures of a backlog; whether its goal is met."""
+    found: dict[str, list[float]] = {"job": [], "stateful": []}
+    with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:
+        folder = Path(scratch)
+        with LocalKafka(load_settings(data_dir=folder / "kafka", kafka_port=0)) as broker:
+            settings = broker.settings
+            prepare(settings, publishing=True, rules=backlog.rules(count))
+            say(f"{backlog.name}: sending {count:,} events")
+            fill(settings, count, hot=backlog.hot)
+            for number in range(turns):
+                for name in ("stateful", "job"):
+                    say(f"{backlog.name}, turn {number + 1} of {turns}: {name}")
+                    found[name].append(turn(name, settings, folder / f"{name}-{number}", count))
+            seconds = {name: [1_000_000 / rate for rate in rates] for name, rates in found.items()}
+            title = f"drain of {count:,}, {backlog.name}"
+            met = emit(title, "us/event", seconds["job"], CONTROL, seconds["stateful"], goal=backlog.goal)
+            rates = {f"{name} events/s": [round(rate) for rate in found[name]] for name in found}
+            print(
+                json.dumps({"name": f"parts of a micro-batch, {backlog.name}", **rates, **shares(settings)}), flush=True
+            )
+    return met
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ class Watching:
 
 def send(settings: Settings, part: Part, seed: int) -> tuple[float, float, int]:
     """Send a part; when it began and ended, and how many events it was."""
-    made = events(int(part.rate * part.seconds), hot=part.hot, seed=seed)
+    made = events(int(part.rate * part.seconds), hot=0.5 if part.hot else 0, seed=seed)
     began, sent = time.time(), 0
     with producer(settings, linger_ms=2, batch_size=64 * 1024) as client:
         while sent < int(part.rate * part.seconds):

@@ -32,7 +32,7 @@ GOALS = {(100, 99): 1.4, (1000, 50): 1.2, (1000, 99): 1.3, (5000, 99): 1.4}
 
 def traffic(settings: Settings, rate: int, seconds: float, seed: int) -> None:
     """Send events at an even rate, each with the wall clock of its sending."""
-    made = events(int(rate * seconds), hot=False, seed=seed)
+    made = events(int(rate * seconds), hot=0, seed=seed)
     began = time.time()
     sent = 0
     with producer(settings, linger_ms=0) as client:

@@ -29,10 +29,9 @@ BATCHES = 20
 FULL = 60 * BATCH
 
 
-def ruleset(count: int, *, shared: bool) -> RuleSet:
-    """So many rules by customer."""
-    streams = load_streams()
-    rules = []
+def mappings(count: int, *, shared: bool) -> list[dict[str, object]]:
+    """So many rules by customer, as they are written."""
+    rules: list[dict[str, object]] = []
     for number in range(count):
         measures: dict[str, object] = {"n": {"count": "*", "over": "10m"}, "spent": {"sum": "amount", "over": "10m"}}
         if not shared:
@@ -44,7 +43,13 @@ def ruleset(count: int, *, shared: bool) -> RuleSet:
                 "when": f"n > {100_000 + number}" + (f" AND spent > {1_000_000 + number}" if shared else ""),
             }
         )  # fmt: skip
-    return RuleSet.of([parse_rule(rule, streams) for rule in rules], 0)
+    return rules
+
+
+def ruleset(count: int, *, shared: bool) -> RuleSet:
+    """The same, parsed."""
+    streams = load_streams()
+    return RuleSet.of([parse_rule(rule, streams) for rule in mappings(count, shared=shared)], 0)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -72,12 +72,12 @@ RULES: list[dict[str, object]] = [
 ]
 
 
-def events(count: int, *, hot: bool, seed: int) -> Iterator[tuple[bytes, str, str, str]]:
-    """(id, customer, terminal, amount) of random payments; hot: half of them are one customer's."""
+def events(count: int, *, hot: float, seed: int) -> Iterator[tuple[bytes, str, str, str]]:
+    """(id, customer, terminal, amount) of random payments; hot: the share of them that is one customer's."""
     rng = np.random.default_rng(seed)
     customers = rng.integers(1, CUSTOMERS, count)
     if hot:
-        customers[rng.random(count) < 0.5] = 0
+        customers[rng.random(count) < hot] = 0
     terminals, cents = rng.integers(0, 1000, count), rng.integers(100, 20_000, count)
     for i in range(count):
         amount = ALERTING if i % 20 == 0 else f"{cents[i] / 100:.2f}"
@@ -93,13 +93,13 @@ def message(event: tuple[bytes, str, str, str], now_ms: int) -> bytes:
     )  # fmt: skip
 
 
-def prepare(settings: Settings, *, publishing: bool) -> None:
-    """Make the topics and publish the ten rules, effective long ago."""
+def prepare(settings: Settings, *, publishing: bool, rules: Sequence[dict[str, object]] = RULES) -> None:
+    """Make the topics and publish the rules, effective long ago."""
     topics.ensure(settings, load_streams().values())
     if not publishing:
         return
     with producer(settings) as client:
-        for rule in RULES:
+        for rule in rules:
             whole = {
                 "stream": "transactions",
                 "group_by": ["customer_id"],

@@ -37,7 +37,7 @@ def wait_there(settings: Settings, seed: int) -> None:
     """Put some events into the transactions topic, a hundred of which lead to alerts."""
     with producer(settings) as client:
         now = time.time()
-        for event in events(_WAITING, hot=False, seed=seed):
+        for event in events(_WAITING, hot=0, seed=seed):
             client.send(
                 "transactions", key=event[1].encode(), value=message(event, int(now * 1000)),
                 headers=[("sent_at", b"%d" % int(now * 1_000_000))],
@@ -87,7 +87,7 @@ def broker(folder: Path) -> Iterator[Settings]:
 def drained(settings: Settings, folder: Path, rows: int) -> None:
     """Have both contestants take so many events in."""
     say(f"sending {rows:,} events")
-    fill(settings, rows, hot=False)
+    fill(settings, rows, hot=0)
     for name in ("python", "job"):
         with contestant(name, settings, folder / name) as process:
             while committed(folder / name, "transactions") < rows:
