@@ -28,7 +28,7 @@ from streaming.config import Topics
 from streaming.hashing import bucket_numbers
 from streaming.processor import BucketPlan, BucketProcessor
 from streaming.rulebook import Record, Route, RuleBook
-from streaming.state_files import revert
+from streaming.state_files import begin
 from streaming.wire import PRIMARY, SENT_AT, Kind, events_schema, to_ipc
 
 _TOPICS = Topics()
@@ -60,7 +60,7 @@ class StreamHost:
         """Start the job, again if it runs."""
         processor._cache.clear()
         self._starts += 1
-        revert(self._state, self._version)
+        begin(self._state, self._version, f"run-{self._starts}")
         streams = self._run.streams(restart)
         self._stream, self._delay = streams[self._stream.name], restart.activation_delay
         self.book = RuleBook(streams)

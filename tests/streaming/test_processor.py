@@ -19,7 +19,7 @@ from streaming.config import JobConfig, Topics
 from streaming.initial import ROUTED_BY, share_of, write_share
 from streaming.processor import BucketPlan, BucketProcessor
 from streaming.rulebook import Record, Route
-from streaming.state_files import files_of
+from streaming.state_files import begin, files_of
 from streaming.wire import PRIMARY, SENT_AT, Kind, events_schema, from_ipc, to_ipc
 from tests.streaming.answers import answered
 
@@ -42,11 +42,12 @@ class Row(NamedTuple):
 
 
 class Store:
-    """The state of one bucket, and the last batch that was committed."""
+    """The state of one bucket, the last batch that was committed, and the run that goes on from it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.version = 0
+        self.run = ""
 
     def undo(self) -> None:
         """The last batch was not committed after all: Spark does it again."""
@@ -113,9 +114,13 @@ def batch(store: Store, *rows: Row, of: BucketPlan | None = None) -> dict[str, l
     packed: dict[str, list[bytes]] = {}
     for row in rows:
         packed.setdefault(row.kind, []).append(row.payload)
+    of = replace(of or plan(), state=store.folder)
+    if store.run != of.incarnation:
+        begin(store.folder, store.version, of.incarnation)
+        store.run = of.incarnation
     store.version += 1
     said: dict[str, list[dict[str, Any]]] = {}
-    for table in BucketProcessor(replace(of or plan(), state=store.folder)).process(0, store.version, packed):
+    for table in BucketProcessor(of).process(0, store.version, packed):
         for record in table.to_pylist():
             said.setdefault(record["topic"], []).append(json.loads(record["value"]))
     return said
