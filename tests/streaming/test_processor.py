@@ -195,6 +195,35 @@ def test_an_engine_whose_task_fails_half_way_is_never_met_again(
     assert len(made) == 2
 
 
+def test_executors_that_take_turns_read_what_the_others_took_in(
+    store: Store, made: list[Bucket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each makes its engine once, and goes on from what it has; announcements and rules come with the log."""
+    batch(store, rule(0))
+    executors: list[dict[Any, Any]] = [processor._cache, {}, {}]
+    said = []
+    for minute in range(1, 13):
+        monkeypatch.setattr(processor, "_cache", executors[minute * minute % 7 % 3])
+        said += counted(batch(store, payment(f"t{minute}", minute)))
+    assert said == [(f"t{minute}", 1, minute) for minute in range(2, 13)]
+    assert len(made) == 3
+
+
+def test_an_engine_whose_attempt_another_executor_repeated_is_not_used(
+    store: Store, made: list[Bucket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head of the batch is the other's: this one's announcements may lack what that one announced."""
+    batch(store, rule(0), payment("t1", 1))
+    lost = processor._cache
+    batch(store, payment("t2", 2))
+    store.undo()
+    monkeypatch.setattr(processor, "_cache", {})
+    assert counted(batch(store, payment("t2", 2))) == [("t2", 1, 2)]
+    monkeypatch.setattr(processor, "_cache", lost)
+    assert counted(batch(store, payment("t3", 3))) == [("t3", 1, 3)]
+    assert len(made) == 3
+
+
 def test_a_restart_rebuilds_all_of_it_from_the_state(store: Store, made: list[Bucket]) -> None:
     """Events, revisions, counts, and the rules received since; those before come with the plan of the new run."""
     batch(store, rule(0), payment("t1", 1), payment("t3", 3))
