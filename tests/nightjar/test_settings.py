@@ -70,7 +70,7 @@ def test_named_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("NIGHTJAR_CHECKPOINT_DIR", "hdfs://name:8020/x", "Only a local folder, or one that is mounted"),
         ("NIGHTJAR_DATA_DIR", "file:///srv/nightjar", "it is a URL"),
         ("NIGHTJAR_STREAMS", "https://example.org/streams.toml", "it is a URL"),
-        ("NIGHTJAR_KAFKA", "{", "takes one JSON object"),
+        ("NIGHTJAR_KAFKA", "{", "NIGHTJAR_SPARK_CONF take one JSON object each"),
         ("NIGHTJAR_KAFKA", '{"linger.ms": "5"}', "'linger.ms' is no security setting"),
         ("NIGHTJAR_SPARK_CONF", '{"executor.memory": "2g"}', "'executor.memory' is no setting of Spark"),
         ("NIGHTJAR_SPARK_CONF", '{"spark.master": "yarn"}', "decided by the setting spark_master"),
