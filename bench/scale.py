@@ -42,6 +42,9 @@ from rules.streams import load_streams
 from streaming.session import open_session
 
 _A_BATCH = 10_000
+# Two cores take 18 us an event to work off a backlog in large batches (docs/figures/drain.jsonl).
+_CORE_US = 36.0
+_CORES = 4  # of an executor, where clusters are extrapolated
 
 
 @dataclass
@@ -141,6 +144,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=80_000)
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--bytes-an-event", type=int, default=400, help="of an engine, a group-by; see bench/memory.py")
+    parser.add_argument("--core-us-an-event", type=float, default=_CORE_US, help="of the whole job; see bench/drain.py")
     options = parser.parse_args()
     found = clusters(options.executors, options.events, options.turns)
     met, one = True, found[options.executors[0]]
@@ -158,10 +162,10 @@ def main() -> None:
             session.stop()
     # where executors do not take the driver's processors
     driver = sum(one[-1].parts.get(name, 0.0) for name in ("offsets", "plan", "log", "commit")) / 1000
-    costs = Costs(local, scheduling, driver)
+    costs = Costs(local, scheduling, driver, options.core_us_an_event / 1e6)
     print(json.dumps(as_json(costs)), flush=True)
     for executors, zipf in itertools.product((10, 100, 1000), (0.0, 0.8, 1.1)):
-        print(json.dumps(most(costs, executors, 4, zipf)), flush=True)
+        print(json.dumps(most(costs, executors * _CORES, zipf) | {"executors": executors}), flush=True)
     for retained in (10_000_000, 100_000_000, 1_000_000_000):
         gigabytes = retained * options.bytes_an_event / 2**30
         line = {"bytes an event": options.bytes_an_event, "value": round(gigabytes, 1), "unit": "GiB"}

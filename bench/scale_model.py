@@ -15,30 +15,21 @@ from scale_costs import Line, Local, Scheduling
 
 _LONGEST = 2.0  # seconds of a batch, beyond which it is behind
 _ROUTES = 2  # each event goes to a bucket of each
+_BUCKETS = 2  # of a route, in each partition
 _KEYS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Costs:
-    """local, scheduling: see scale_costs.py. driver: s a batch that the driver needs besides its tasks."""
+    """local, scheduling: see scale_costs.py. driver: s a batch that the driver needs besides its tasks.
+
+    an_event: s of a core that the whole job needs for one more event; most of it goes between the parts that are ours.
+    """
 
     local: Local
     scheduling: Scheduling
     driver: float
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Seconds of a batch by part. skew: of them, what the fullest partition takes beyond a mean one's."""
-
-    events: int
-    parts: dict[str, float]
-    skew: float
-
-    @property
-    def seconds(self) -> float:
-        """The whole."""
-        return sum(self.parts.values())
+    an_event: float
 
 
 def shares(partitions: int, zipf: float, seed: int = 1) -> float:
@@ -49,45 +40,42 @@ def shares(partitions: int, zipf: float, seed: int = 1) -> float:
     return float(of.max() / of.mean())
 
 
-def batch(costs: Costs, executors: int, cores: int, events: int, fullest: float) -> Batch:
-    """A batch of so many events. fullest: see `shares`."""
-    slots = executors * cores
-    packers = partitions = slots
-    buckets = 2 * partitions
-    rows = _ROUTES * min(packers * buckets, events)
-    a_bucket = _ROUTES * buckets / partitions
-    bucket_s = costs.local.processing.fixed * a_bucket + costs.local.processing.each * events / partitions
-    parts = {
-        "driver": costs.driver + costs.scheduling.job,
-        "launching tasks": costs.scheduling.task * (packers + partitions),
-        "packing": costs.local.packing.fixed + costs.local.packing.each * events / packers,
-        "shuffle": costs.scheduling.block * min(packers * partitions, rows),
-        "buckets": bucket_s,
-        "skew": costs.local.processing.each * events / partitions * (fullest - 1),
-    }
-    return Batch(events, parts, parts["skew"])
-
-
-def most(costs: Costs, executors: int, cores: int, zipf: float) -> dict[str, Any]:
-    """The most events a second that batches of two seconds keep up with, and where their time goes."""
-    fullest = shares(executors * cores, zipf)
-    low, high = 0, 1_000_000_000
-    while high - low > 1000:
-        middle = (low + high) // 2
-        taken = batch(costs, executors, cores, middle, fullest)
-        low, high = (middle, high) if taken.seconds <= _LONGEST else (low, middle)
-    at = batch(costs, executors, cores, low, fullest)
-    volume = costs.local.shuffled.each * low + costs.local.shuffled.fixed * _ROUTES * min(
-        (executors * cores) ** 2 * 2, low
-    )
+def batch(costs: Costs, partitions: int, events: int, fullest: float) -> dict[str, float]:
+    """Seconds of a batch by part, where each partition has a core. fullest: see `shares`."""
+    local, mean = costs.local, events / partitions
+    spark = max(0.0, costs.an_event - local.packing.each - local.processing.each)
     return {
-        "name": f"extrapolated: {executors} executors of {cores} cores, Zipf {zipf}",
-        "value": round(low / _LONGEST), "unit": "events/s", "limit": max(at.parts, key=at.parts.__getitem__),
-        "seconds": {name: round(took, 3) for name, took in at.parts.items()},
-        "shuffled MB a batch": round(volume / 1e6, 1), "blocks a batch": (executors * cores) ** 2,
-        "fullest over mean partition": round(fullest, 2),
-        "ms of an empty batch": round(1000 * batch(costs, executors, cores, 0, fullest).seconds),
-    }  # fmt: skip
+        "driver": costs.driver + costs.scheduling.job,
+        "launching tasks": costs.scheduling.task * 2 * partitions,
+        "packing": local.packing.fixed + local.packing.each * mean,
+        "fetching blocks": costs.scheduling.block * partitions,  # a task's, one from each packer
+        "Kafka, Arrow, JVM": spark * mean,
+        "buckets": local.processing.fixed * _ROUTES * _BUCKETS + local.processing.each * mean,
+        "skew": local.processing.each * mean * (fullest - 1),
+    }
+
+
+def most(costs: Costs, cores: int, zipf: float) -> dict[str, Any]:
+    """The most events a second that batches of two seconds keep up with, with the best number of partitions that the
+    cores can take at once; and where the time of such a batch goes."""
+    best: dict[str, Any] = {"value": -1}
+    for halvings in range(cores.bit_length()):
+        partitions = max(2, cores >> halvings)
+        fullest = shares(partitions, zipf)
+        empty, one = (sum(batch(costs, partitions, events, fullest).values()) for events in (0, 1_000_000))
+        events = int(max(0.0, (_LONGEST - empty) / (one - empty) * 1_000_000))
+        if events / _LONGEST > best["value"]:
+            parts = batch(costs, partitions, events, fullest)
+            rows = _ROUTES * _BUCKETS * partitions * partitions
+            shuffled = costs.local.shuffled.each * events + costs.local.shuffled.fixed * min(rows, _ROUTES * events)
+            best = {
+                "value": round(events / _LONGEST), "unit": "events/s", "shuffle_partitions": partitions,
+                "limit": max(parts, key=parts.__getitem__),
+                "seconds": {name: round(took, 3) for name, took in parts.items()},
+                "shuffled MB": round(shuffled / 1e6, 1), "blocks": partitions * partitions,
+                "fullest over mean partition": round(fullest, 2), "ms of an empty batch": round(1000 * empty),
+            }  # fmt: skip
+    return {"name": f"extrapolated: {cores} cores, Zipf {zipf}", **best}
 
 
 def as_json(costs: Costs) -> dict[str, Any]:
@@ -103,4 +91,5 @@ def as_json(costs: Costs) -> dict[str, Any]:
         "shuffled a row, bytes": line(costs.local.shuffled, 1.0),
         "scheduling, ms": {name: round(1000 * of, 3) for name, of in asdict(costs.scheduling).items()},
         "driver a batch, ms": round(1000 * costs.driver, 1),
+        "the whole job an event, us of a core": round(costs.an_event * 1e6, 1),
     }
