@@ -214,8 +214,6 @@ def common_settings(
     if master.startswith("local"):
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
     else:
-        # What the map side has written lies on every machine alike; places.py says where tasks belong.
-        settings["spark.shuffle.reduceLocality.enabled"] = "false"
         settings["spark.executor.extraClassPath"] = os.pathsep.join(paths)
         settings["spark.executor.extraJavaOptions"] = _VFORK
         found = [str(_CODE), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -231,6 +229,8 @@ def spark_settings(config: JobConfig) -> dict[str, str]:
         | {
             "spark.sql.shuffle.partitions": str(config.shuffle_partitions),
             "spark.sql.adaptive.enabled": "false",
+        # A task does not belong where what it reads was written: places.py says where.
+        "spark.shuffle.reduceLocality.enabled": "false",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
             "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTING,
             "spark.sql.streaming.minBatchesToRetain": "20",
