@@ -38,6 +38,7 @@ from nightjar.job_config import job_config
 from nightjar.kafka_clients import consumer
 from nightjar.local_kafka import LocalKafka
 from nightjar.settings import Settings, load_settings
+from nightjar.stages import terminated_as_interrupt
 from rules.streams import load_streams
 from streaming.session import open_session
 
@@ -138,7 +139,7 @@ def clusters(sizes: list[int], count: int, turns: int) -> dict[int, list[Drained
 
 
 def main() -> None:
-    """Measure, fit, extrapolate, and print the figures."""
+    """Measure, fit, extrapolate, and print the figures; exits with 1 where buckets wander."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--executors", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--events", type=int, default=80_000)
@@ -146,6 +147,12 @@ def main() -> None:
     parser.add_argument("--bytes-an-event", type=int, default=400, help="of an engine, a group-by; see bench/memory.py")
     parser.add_argument("--core-us-an-event", type=float, default=_CORE_US, help="of the whole job; see bench/drain.py")
     options = parser.parse_args()
+    with terminated_as_interrupt():
+        measure(options)
+
+
+def measure(options: argparse.Namespace) -> None:
+    """All of it."""
     found = clusters(options.executors, options.events, options.turns)
     met, one = True, found[options.executors[0]]
     control = f"{options.executors[0]} executor, as many cores of this machine ({os.cpu_count()})"

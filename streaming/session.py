@@ -229,8 +229,8 @@ def spark_settings(config: JobConfig) -> dict[str, str]:
         | {
             "spark.sql.shuffle.partitions": str(config.shuffle_partitions),
             "spark.sql.adaptive.enabled": "false",
-        # A task does not belong where what it reads was written: places.py says where.
-        "spark.shuffle.reduceLocality.enabled": "false",
+            # A task does not belong where what it reads was written: places.py says where.
+            "spark.shuffle.reduceLocality.enabled": "false",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
             "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTING,
             "spark.sql.streaming.minBatchesToRetain": "20",
