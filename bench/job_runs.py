@@ -1,10 +1,11 @@
 """Whether random runs on the real job, over Kafka with several partitions, end in the truth once a night has passed.
 
-    python bench/job_runs.py [--runs 300] [--at-once 100] [--seed 1]
+    python bench/job_runs.py [--runs 300] [--at-once 100] [--seed 1] [--cluster]
 
 So many of the runs that bench/truth.py plays on the bare operator are played together on one job, archived and
 backfilled (see tests/runs_on_job.py). The same seed draws the same runs; what the job makes of which batch is its own
-affair. A line of JSON for each round, and one before for each complaint; then the exit code is 1.
+affair; so is, on a cluster (`--cluster`: two workers of a core), which executor a bucket comes to. A line of JSON for
+each round, and one before for each complaint; then the exit code is 1.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import sys
 import tempfile
 import time
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -25,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this f
 from figures import say
 from runs_on_job import RunsOnJob, drawn, with_topics_of_its_own
 from sessions import session_of
+from spark_cluster import SparkCluster
 
 from nightjar.local_kafka import LocalKafka
 from nightjar.settings import load_settings
@@ -36,10 +40,16 @@ def main() -> None:
     arguments.add_argument("--runs", type=int, default=300)
     arguments.add_argument("--at-once", type=int, default=100)
     arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--cluster", action="store_true")
     options = arguments.parse_args()
     complaints = 0
-    with tempfile.TemporaryDirectory(prefix="nightjar-runs-") as folder:
-        own = load_settings(data_dir=Path(folder) / "kafka", kafka_port=0, spark_master="local[2]", driver_memory="1g")
+    with tempfile.TemporaryDirectory(prefix="nightjar-runs-") as folder, ExitStack() as running:
+        master: dict[str, Any] = {"spark_master": "local[2]"}
+        if options.cluster:
+            cluster = running.enter_context(SparkCluster(Path(folder) / "cluster"))
+            os.environ.update(cluster.own_environment)
+            master = cluster.settings
+        own = load_settings(data_dir=Path(folder) / "kafka", kafka_port=0, driver_memory="1g", **master)
         with LocalKafka(own, short_lived=True) as broker:
             session = session_of(broker.settings, "runs")
             for number, done in enumerate(range(0, options.runs, options.at_once)):

@@ -94,7 +94,7 @@ class Checkpoint:
         batch = max(self._batches("offsets"), default=-1)
         if batch < 0 or (self._query / "commits" / str(batch)).exists():
             return False
-        of_batch = re.compile(rf"{batch + 1}-|head-{batch + 1}$")  # a bucket's version is one more than the batch
+        of_batch = re.compile(rf"{batch + 1}-|head-{batch + 1}-")  # a bucket's version is one more than the batch
         return any(of_batch.match(name) for _, _, names in os.walk(self._state) for name in names)
 
     def _batches(self, log: str) -> Iterator[int]:

@@ -21,8 +21,8 @@ class LakeConfig:
 
     root: the folder of all tables. streams: by name. spark_kafka, python_kafka: what every Kafka client is given, under
     Spark's (`kafka.…`) and kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's
-    JVM. max_offsets_per_batch: most records the archive holds at once. max_driver_bytes: batches of more than that are
-    written by Spark's tasks.
+    JVM. spark_conf: Spark's own settings, which win over the lake's. max_offsets_per_batch: most records the archive
+    holds at once. max_driver_bytes: batches of more than that are written by Spark's tasks.
     """
 
     root: Path
@@ -31,6 +31,7 @@ class LakeConfig:
     jars: tuple[Path, ...]
     topics: Topics = field(default_factory=Topics)
     master: str = "local[*,4]"
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
     driver_memory: str = "2g"
     java_options: tuple[str, ...] = ()
     max_offsets_per_batch: int = 2_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +12,6 @@ from pathlib import Path
 def whole(file: Path) -> Iterator[Path]:
     """Where to write the file, which then takes its place at once: it is there whole, or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(f".{os.getpid()}")
+    partial = file.with_suffix(f".{uuid.uuid4().hex}")  # process ids repeat on other machines
     yield partial
     partial.replace(file)

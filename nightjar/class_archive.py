@@ -83,6 +83,7 @@ def _load_and_write(file: Path) -> None:
     from nightjar.local_kafka import LocalKafka
     from nightjar.settings import load_settings
     from rules.streams import load_streams
+    from streaming.places import Places
     from streaming.warmup import warm_up
 
     streams = load_streams()
@@ -91,7 +92,8 @@ def _load_and_write(file: Path) -> None:
         lake = lake_config(broker.settings, streams)
         session = open_session(replace(lake, java_options=(f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds=off")))
         gateway = session.sparkContext._gateway  # noqa: SLF001  PySpark has no other way to the JVM's process
-        warm_up(session, replace(job_config(broker.settings, streams), warm_up_batches=2))
+        config = replace(job_config(broker.settings, streams), warm_up_batches=2)
+        warm_up(session, config, Places(session, config.shuffle_partitions))
         session.range(1).write.format("delta").save("table")
         session.read.format("delta").load("table").count()
         session.stop()

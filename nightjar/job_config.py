@@ -27,6 +27,7 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         arrival=settings.arrival,
         activation_delay=settings.activation_delay,
         master=settings.spark_master,
+        spark_conf=settings.spark_conf,
         driver_memory=settings.driver_memory,
         java_options=java_options(),
         shuffle_partitions=settings.shuffle_partitions,

@@ -25,6 +25,7 @@ def lake_config(settings: Settings, streams: Mapping[str, Stream]) -> LakeConfig
         jars=tuple(jars("spark")),
         topics=topics(settings),
         master=settings.spark_master,
+        spark_conf=settings.spark_conf,
         driver_memory=settings.driver_memory,
         java_options=java_options(),
         python_kafka=python_options(settings),

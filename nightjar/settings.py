@@ -31,6 +31,9 @@ PREFIX = "NIGHTJAR_"
 FILE_VARIABLE = "NIGHTJAR_SETTINGS"
 DEFAULT_FILE = "nightjar.toml"
 
+# What settings of ours say; Spark's own names for it are refused in `spark_conf`.
+_SPARK_SETTINGS = {"spark.master": "spark_master", "spark.driver.memory": "driver_memory"}
+
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path has made one slash of two
 
 
@@ -42,6 +45,24 @@ def _kafka_names(value: Any) -> Any:
     for name in flat:
         if not name.startswith(("security.", "sasl.", "ssl.")):
             raise ValueError(f"{name!r} is no security setting of Kafka: names begin with security., sasl. or ssl.")
+    return flat
+
+
+def _spark_names(value: Any) -> Any:
+    """Spark's dotted names; TOML makes nested tables of them where they are not quoted."""
+    if not isinstance(value, Mapping):
+        return value
+    flat = {name: str(of).lower() if isinstance(of, bool) else str(of) for name, of in _flattened(value).items()}
+    for name in flat:
+        if not name.startswith("spark."):
+            raise ValueError(f"{name!r} is no setting of Spark: names begin with spark.")
+        if name in _SPARK_SETTINGS:
+            raise ValueError(f"{name} is decided by the setting {_SPARK_SETTINGS[name]}")
+        if "secret" in name.lower() or "password" in name.lower():
+            raise ValueError(
+                f"{name} would be on the command line of Spark's JVM, which everybody can read. Put it into "
+                "spark-defaults.conf, in the folder that SPARK_CONF_DIR names"
+            )
     return flat
 
 
@@ -64,6 +85,7 @@ def _no_url(value: Any) -> Any:
 Port = Annotated[int, Field(ge=0, le=65535)]
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 LocalPath = Annotated[Path, BeforeValidator(_no_url)]
+SparkConf = Annotated[dict[str, str], BeforeValidator(_spark_names)]
 KafkaSecurity = Annotated[dict[str, SecretStr], BeforeValidator(_kafka_names)]
 
 
@@ -143,7 +165,14 @@ class Settings(BaseSettings):
     )
     # Spark on one machine gives up at a task's first failure unless it is told how often it may fail, as a cluster is.
     spark_master: str = Field(
-        "local[*,4]", description="Spark master of the job; `local[N,4]`: N cores, and a task may be tried four times."
+        "local[*,4]",
+        description="Spark master of the job and of the nights; `local[N,4]`: N cores, and a task may be tried four "
+        "times; `spark://host:port`: a cluster.",
+    )
+    spark_conf: SparkConf = Field(
+        {},
+        description="Further settings of Spark in its own names (`spark.executor.memory`, `spark.cores.max`, ...). In "
+        "the environment as one JSON object.",
     )
     driver_memory: Annotated[str, Field(pattern=r"^[1-9][0-9]*[mg]$")] = Field(
         "2g", description="Heap of the Spark driver, as Java writes it."
@@ -231,7 +260,7 @@ def load_settings(**overrides: Any) -> Settings:
         raise SettingsError(
             f"cannot be read: {error.__cause__ or error}",
             where="environment",
-            remedy="NIGHTJAR_KAFKA takes one JSON object",
+            remedy="NIGHTJAR_KAFKA and NIGHTJAR_SPARK_CONF take one JSON object each",
         ) from None
 
 

@@ -14,12 +14,12 @@ from typing import Any
 from rules.streams import Stream, optional_field
 from streaming.config import JobConfig, JobError
 from streaming.rulebook import Route
-from streaming.state_files import revert
+from streaming.state_files import begin
 
 # Raised by whatever changes what older code wrote: this file, the numbering of buckets (hashing.py), their state
-# (state_files.py, statelog.py, the engine's Delta), or the query's sources. 5: heads hold small entries.
-FORMAT = 5
-_READ = (5,)
+# (state_files.py, statelog.py, the engine's Delta), or the query's sources. 6: heads bear the name of their run.
+FORMAT = 6
+_READ = (5, 6)
 _FILE = "nightjar.json"
 _REBUILD = "nightjar stream rebuild"
 _REBUILT = "rebuilt-"
@@ -44,10 +44,10 @@ def query_folder(config: JobConfig) -> Path:
     return _folder(config) / "query"
 
 
-def committed_state(config: JobConfig) -> Path:
-    """The folder of the buckets' state (see state_files.py), as it was after the last batch that was committed."""
+def committed_state(config: JobConfig, run: str) -> Path:
+    """The folder of the buckets' state (see state_files.py), where this run begins with the last committed batch."""
     folder, last = _folder(config) / "state", _committed(config)
-    revert(folder, None if last is None else last + 1)
+    begin(folder, None if last is None else last + 1, run)
     return folder
 
 

@@ -33,8 +33,9 @@ class JobConfig:
     """The job's settings. Durations are microseconds.
 
     streams: by name. spark_kafka, python_kafka: what every Kafka client is given, under Spark's (`kafka.…`) and
-    kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's JVM. checkpoint: a
-    folder that every Spark process sees. max_offsets_per_trigger: None where the job is to find it (batch_size.py).
+    kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's JVM. spark_conf:
+    Spark's own settings, which win over the job's. checkpoint: a folder that every Spark process sees.
+    max_offsets_per_trigger: None where the job is to find it (batch_size.py).
     """
 
     streams: Mapping[str, Stream]
@@ -46,6 +47,7 @@ class JobConfig:
     arrival: Literal["broker", "producer"] = "broker"
     activation_delay: int = 5_000_000
     master: str = "local[*,4]"
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
     driver_memory: str = "2g"
     java_options: tuple[str, ...] = ()
     shuffle_partitions: int = 2

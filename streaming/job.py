@@ -33,6 +33,7 @@ from streaming.batch_size import BatchSize
 from streaming.checkpoint import committed_offsets, committed_state, query_folder, refuse_unfit, settle
 from streaming.clock import Arrivals, BrokerClock, clock_record, clocks_of_standings, host_clock
 from streaming.config import JobConfig, JobError
+from streaming.places import Places
 from streaming.processor import BucketPlan
 from streaming.progress import batches_told, lag_told
 from streaming.rulebook import Route
@@ -101,8 +102,12 @@ def run(
             session = session.result()
             cleanup.enter_context(held_by_jvm(session, config.checkpoint.with_name(f".{config.checkpoint.name}.jvm")))
         cleanup.enter_context(_heeding_signals(stop))
-        warm_up(session, config)
-        Driver(config, session, consumers, producer, host).run(stop, ready)
+        places = Places(session, config.shuffle_partitions)
+        cleanup.callback(places.release)
+        if places.outdated:
+            places.settle()
+        warm_up(session, config, places)
+        Driver(config, session, consumers, producer, host=host, places=places).run(stop, ready)
 
 
 class Driver:
@@ -114,9 +119,12 @@ class Driver:
         session: SparkSession,
         consumers: list[KafkaConsumer],
         producer: KafkaProducer,
+        *,
         host: Callable[[], int],
+        places: Places,
     ) -> None:
         self._config = config
+        self._places = places
         self._session = session
         self._producer = producer
         self._consumer = consumers[0]
@@ -128,6 +136,7 @@ class Driver:
         self._began: Mapping[str, Mapping[int, int]] = {}
         self._incarnation = ""
         self._batch_size = BatchSize(config.max_offsets_per_trigger)
+        self._lacks_places = places.outdated
         self._told_batch = -1
         self._next_tell = 0.0
         self._next_clock = 0.0
@@ -137,12 +146,16 @@ class Driver:
         while not stop.is_set():
             rows = self._plan()
             while not stop.is_set() and not self._lacks_routes:
+                if self._lacks_places:
+                    self._places.settle()
+                    self._lacks_places = False
+                    _log.info("buckets are spread over the executors")
                 query = self._start(rows())
                 if ready is not None:
                     ready()
                     ready = None
                 try:
-                    while not (stop.is_set() or self._lacks_routes or self._lacks_size):
+                    while not (stop.is_set() or self._lacks_routes or self._lacks_size or self._lacks_places):
                         self._look(query)
                         stop.wait(_LOOK_SECONDS)
                 finally:
@@ -170,12 +183,16 @@ class Driver:
         begins = committed_offsets(config) or self._first_offsets(identity.began)
         known = answering.before(begins.get(config.topics.rule_status, {}).get(0, 0))
         plan = BucketPlan(
-            identity.name, self._incarnation, committed_state(config).resolve(), config.streams, identity.routes,
-            config.buckets, config.topics, known,
+            identity.name, self._incarnation, committed_state(config, self._incarnation).resolve(), config.streams,
+            identity.routes, config.buckets, config.topics, known,
         )  # fmt: skip
         starting, packer = self._starting_offsets(begins), packer_of(config, identity.routes)
         return lambda: evaluated(
-            kafka_records(self._session, config, self._batch_size.records, starting), config, packer, plan
+            kafka_records(self._session, config, self._batch_size.records, starting),
+            config,
+            packer,
+            plan,
+            self._places,
         )
 
     def _start(self, rows: DataFrame) -> StreamingQuery:
@@ -232,6 +249,7 @@ class Driver:
 
     def _tell(self, query: StreamingQuery, state: str) -> None:
         """A record of progress, a warning of slow batches, and the clock when it is time."""
+        self._lacks_places = self._places.outdated
         # looked up after the brokers have stamped the last clock: what arrived before it is in these standings
         stamped, committed = self._brokers.stamped, committed_offsets(self._config)
         standings = self._arrivals.standings(committed)

@@ -11,6 +11,8 @@ What it does not do: commit. Spark does, once all tasks of a batch are done and 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -67,10 +69,13 @@ class BucketPlan:
 
 @dataclass
 class _Cached:
+    """restored: entries of the log that were read since the bucket last told."""
+
     version: int
     token: str
     bucket: Bucket
     told_at: float = 0.0
+    restored: int = 0
 
 
 _cache: dict[tuple[str, str, int], _Cached] = {}
@@ -124,7 +129,7 @@ class BucketProcessor:
         topics, started = self._plan.topics, time.perf_counter()
         route = self._plan.route_of(number)
         stream = self._plan.streams[route.stream]
-        files = files_of(self._plan.state, number)
+        files = files_of(self._plan.state, number, self._plan.incarnation)
         log = StateLog(files, stream.event_time)
         before = files.before(version)
         files.forget(before)
@@ -165,7 +170,9 @@ class BucketProcessor:
                 "stored": sum(entry.size for entry in head.entries), "counts": asdict(bucket.counts),
                 "retained": {",".join(group_by): rows for group_by, rows in bucket.engine.retained.items()},
                 "parts_ms": {name: round(1000 * seconds, 2) for name, seconds in parts.items()},
+                "engine": f"{socket.gethostname()}:{os.getpid()}", "restored": cached.restored,
             }  # fmt: skip
+            cached.restored = 0
             yield said(topics.job_progress, [(f"bucket-{number}", told)])
 
     def _cached(self, number: int, head: Head, files: BucketFiles) -> _Cached:
@@ -180,7 +187,9 @@ class BucketProcessor:
         if cached.version < head.version:
             bucket, log = cached.bucket, StateLog(files, cached.bucket.stream.event_time)
             bucket.receive(_record(written) for written in _received(head, files))
-            bucket.restore(log.read(entry) for entry in head.missing(cached.version))
+            missing = head.missing(cached.version)
+            bucket.restore(log.read(entry) for entry in missing)
+            cached.restored += len(missing)
             bucket.engine.resume(head.clock, head.settled, head.horizon)
             bucket.counts = Counts(**head.counts)
             bucket.failed = set(head.failed)

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name every Spark progr
 
 from streaming.config import JobConfig
 from streaming.pack import Packer
+from streaming.places import Places
 from streaming.processor import BucketPlan, BucketTasks
 from streaming.records import OUTPUT_SCHEMA
 from streaming.rulebook import Route
@@ -98,11 +99,10 @@ def _begins(config: JobConfig, of_topic: dict[str, Any]) -> list[str]:
     ]
 
 
-def evaluated(records: DataFrame, config: JobConfig, packer: Packer, plan: BucketPlan) -> DataFrame:
+def evaluated(records: DataFrame, config: JobConfig, packer: Packer, plan: BucketPlan, places: Places) -> DataFrame:
     """Kafka records to sink rows: topic, key, value, headers."""
     packed = records.coalesce(config.shuffle_partitions).mapInArrow(packer.pack, PACKED_SCHEMA)
-    of_buckets = packed.repartition(config.shuffle_partitions, "bucket")
-    return of_buckets.mapInArrow(BucketTasks.of(plan).run, OUTPUT_SCHEMA)
+    return places.of(packed).mapInArrow(BucketTasks.of(plan).run, OUTPUT_SCHEMA)
 
 
 def started(rows: DataFrame, config: JobConfig, folder: str, name: str) -> StreamingQuery:

@@ -8,6 +8,7 @@ clocks that say nothing, which they read again; made-up events come from a sourc
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import time
 import uuid
@@ -25,6 +26,7 @@ from rules.types import Kind
 from streaming.answering import answer_to
 from streaming.clock import clock_record
 from streaming.config import JobConfig
+from streaming.places import Places
 from streaming.processor import BucketPlan
 from streaming.rulebook import Record, RuleBook
 from streaming.source import as_packed, control_records, evaluated, finish, packer_of, started
@@ -41,7 +43,7 @@ _HEADERS = "array<struct<key string, value binary>>"
 _AT_MOST = 60.0
 
 
-def warm_up(session: SparkSession, config: JobConfig) -> None:
+def warm_up(session: SparkSession, config: JobConfig, places: Places) -> None:
     """Run `config.warm_up_batches` micro-batches."""
     if not config.warm_up_batches:
         return
@@ -52,10 +54,15 @@ def warm_up(session: SparkSession, config: JobConfig) -> None:
     name = f"warm-up-{uuid.uuid4().hex}"
     control = control_records(session, config, "latest")
     records = as_packed(_records(session, config)).unionByName(as_packed(control))
-    with tempfile.TemporaryDirectory(prefix="nightjar-warm-up-") as folder:
+    # beside the checkpoint, which every machine sees
+    prefix = f".{config.checkpoint.name}.warm-up-"
+    config.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    for killed in config.checkpoint.parent.glob(f"{prefix}*"):
+        shutil.rmtree(killed, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=config.checkpoint.parent) as folder:
         state = Path(folder) / "state"
         plan = BucketPlan(name, name, state, config.streams, routes, config.buckets, config.topics, rules)
-        rows = evaluated(records, config, packer_of(config, routes), plan)
+        rows = evaluated(records, config, packer_of(config, routes), plan, places)
         clocks = rows.where(F.col("topic") == config.topics.job_progress).select(
             F.lit(config.topics.clock).alias("topic"), "key", F.lit(clock_record(name, {}).decode()).alias("value"),
             "headers",

@@ -1,5 +1,6 @@
 """What many tests share: one real broker and one Spark session for all of them, and topics of a test's own."""
 
+import json
 import os
 import sys
 import uuid
@@ -19,6 +20,9 @@ from rules.streams import Stream, load_streams
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+# Settings of a cluster, as JSON, for the session that tests share: tests/cluster runs other tests so.
+CLUSTER = "TESTS_ON_CLUSTER"
 
 # The laws are tried on many histories; the inner loop (`make test-fast`) tries a fifth of them.
 hypothesis.settings.register_profile("full", max_examples=100, deadline=None)
@@ -65,7 +69,8 @@ def spark() -> Iterator["SparkSession"]:
     # As with the broker: most of what a short life would spend is the second compiler's.
     os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"  # 48m would fill up
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = session_of(load_settings(spark_master="local[2]", driver_memory="1g"), "tests")
+    master = json.loads(os.environ.get(CLUSTER, '{"spark_master": "local[2]"}'))
+    session = session_of(load_settings(driver_memory="1g", **master), "tests")
     yield session
     session.stop()
 

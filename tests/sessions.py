@@ -15,7 +15,7 @@ def session_of(settings: Settings, name: str) -> SparkSession:
     declared = load_streams()
     every = lake.spark_settings(lake_config(settings, declared))
     every |= streaming.spark_settings(job_config(settings, declared))
-    builder = SparkSession.builder.appName(name).master("local[2]")
+    builder = SparkSession.builder.appName(name)
     for setting, value in every.items():
         builder = builder.config(setting, value)
     session = builder.getOrCreate()

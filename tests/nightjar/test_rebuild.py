@@ -23,7 +23,7 @@ from streaming.config import JobConfig
 from tests.conftest import TestTopics
 from tests.nightjar.command import run
 from tests.streaming.host import CaseRun
-from tests.streaming.test_job import MINUTE, NOON, RULES, Place, concluded, history, truth
+from tests.streaming.places import MINUTE, NOON, RULES, Place, final, history, truth
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,12 +102,7 @@ def test_a_crashed_job_goes_on_from_the_lake_with_other_buckets(place: Place, sp
     read = ends_of_batches(config)[0][topic]
     assert total(begins) < total(read) <= total(begins) + _BATCH, "it did not begin from nothing"
 
-    said: dict[tuple[str, int], dict[str, Any]] = {}
-    for record in place.alerts():
-        assert said.setdefault((record["alert_id"], record["revision"]), record) == record
-    last = {alert_id: said[alert_id, revision] for alert_id, revision in sorted(said)}
-    final = {key: concluded(r, r["measures"]) for key, r in last.items() if r["kind"] == "alert"}
-    assert final == truth(place, events)
+    assert final(place) == truth(place, events)
 
 
 @pytest.mark.kafka

@@ -41,6 +41,14 @@ def test_environment_wins_over_file_wins_over_default(monkeypatch: pytest.Monkey
     assert (settings.buckets, settings.activation_delay, settings.partitions) == (9, 90_000_000, 2)
 
 
+def test_spark_s_own_settings_are_texts_under_dotted_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quoted or not, in a file or in the environment."""
+    Path("nightjar.toml").write_text('[spark_conf]\nspark.executor.cores = 4\n"spark.speculation" = false\n')
+    assert load_settings().spark_conf == {"spark.executor.cores": "4", "spark.speculation": "false"}
+    monkeypatch.setenv("NIGHTJAR_SPARK_CONF", '{"spark.executor.memory": "2g"}')
+    assert load_settings().spark_conf["spark.executor.memory"] == "2g"
+
+
 def test_named_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NIGHTJAR_SETTINGS names the file to read instead of nightjar.toml."""
     Path("nightjar.toml").write_text("buckets = 7\n")
@@ -62,8 +70,11 @@ def test_named_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("NIGHTJAR_CHECKPOINT_DIR", "hdfs://name:8020/x", "Only a local folder, or one that is mounted"),
         ("NIGHTJAR_DATA_DIR", "file:///srv/nightjar", "it is a URL"),
         ("NIGHTJAR_STREAMS", "https://example.org/streams.toml", "it is a URL"),
-        ("NIGHTJAR_KAFKA", "{", "takes one JSON object"),
+        ("NIGHTJAR_KAFKA", "{", "NIGHTJAR_SPARK_CONF take one JSON object each"),
         ("NIGHTJAR_KAFKA", '{"linger.ms": "5"}', "'linger.ms' is no security setting"),
+        ("NIGHTJAR_SPARK_CONF", '{"executor.memory": "2g"}', "'executor.memory' is no setting of Spark"),
+        ("NIGHTJAR_SPARK_CONF", '{"spark.master": "yarn"}', "decided by the setting spark_master"),
+        ("NIGHTJAR_SPARK_CONF", '{"spark.authenticate.secret": "x"}', "Put it into spark-defaults.conf"),
     ],
 )
 def test_refusal_says_where_and_what_would_be_right(

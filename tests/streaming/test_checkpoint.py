@@ -21,7 +21,7 @@ from streaming.checkpoint import (
 )
 from streaming.config import JobConfig, JobError
 from streaming.rulebook import WHOLE_STREAM, Route, RuleBook
-from streaming.state_files import files_of
+from streaming.state_files import FIRST, files_of
 from streaming.statelog import Head
 
 STREAMS = load_streams()
@@ -134,7 +134,7 @@ def test_optional_fields_may_be_added_and_a_field_may_become_optional(config: Jo
         (None, "nightjar.json is missing"),
         ("{", "nightjar.json is not what nightjar wrote"),
         ("[]", "nightjar.json is not what nightjar wrote"),
-        ('{"format": 9}', r"its format is 9, this release reads 5. `nightjar stream rebuild` writes a new one"),
+        ('{"format": 9}', r"its format is 9, this release reads 5 and 6. `nightjar stream rebuild` writes a new one"),
         ('{"format": 5, "name": "x", "routes": []}', "nightjar.json lacks buckets, streams"),
     ],
 )
@@ -164,8 +164,9 @@ def batch(config: JobConfig, number: int, offsets: dict[str, dict[str, int]]) ->
 
 def state_of(config: JobConfig, head: Head, folder: Path | None = None) -> Path:
     """The state of a bucket after a batch, as a task writes it."""
-    folder = folder or committed_state(config)
-    files_of(folder, 3).keep(head)
+    run = FIRST if folder else "old"
+    folder = folder or committed_state(config, run)
+    files_of(folder, 3, run).keep(head)
     return folder
 
 
@@ -183,14 +184,15 @@ def test_a_checkpoint_made_anew_begins_where_it_was_told_and_with_its_state(conf
     with pytest.raises(JobError, match="made with buckets = 8"):
         refuse_unfit(config)
     assert settle(wider, ROUTES) == identity
-    assert (committed_offsets(wider), committed_state(wider)) == (begins, state)
+    assert (committed_offsets(wider), committed_state(wider, "first")) == (begins, state)
     assert not old.exists()
-    state_of(wider, Head(1, clock=2), state)
-    assert files_of(committed_state(wider), 3).before(2).clock == 1, "the batch was not committed"
-    state_of(wider, Head(1, clock=2), state)
+    files_of(state, 3, "first").keep(Head(1, clock=2))
+    second = files_of(committed_state(wider, "second"), 3, "second")
+    assert second.before(2).clock == 1, "the batch was not committed"
+    second.keep(Head(1, clock=2))
     batch(wider, 0, {"logins": {"0": 4, "1": 0}})
-    assert (committed_offsets(wider), committed_state(wider)) == ({"logins": {0: 4, 1: 0}}, state)
-    assert files_of(state, 3).before(2).clock == 2
+    assert (committed_offsets(wider), committed_state(wider, "third")) == ({"logins": {0: 4, 1: 0}}, state)
+    assert files_of(state, 3, "third").before(2).clock == 2
     assert settle(wider, ROUTES) == identity
     with rebuilding(wider, ROUTES, begins) as (again, _):
         pass

@@ -19,7 +19,7 @@ from streaming.config import JobConfig, Topics
 from streaming.initial import ROUTED_BY, share_of, write_share
 from streaming.processor import BucketPlan, BucketProcessor
 from streaming.rulebook import Record, Route
-from streaming.state_files import files_of
+from streaming.state_files import begin, files_of
 from streaming.wire import PRIMARY, SENT_AT, Kind, events_schema, from_ipc, to_ipc
 from tests.streaming.answers import answered
 
@@ -42,11 +42,12 @@ class Row(NamedTuple):
 
 
 class Store:
-    """The state of one bucket, and the last batch that was committed."""
+    """The state of one bucket, the last batch that was committed, and the run that goes on from it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.version = 0
+        self.run = ""
 
     def undo(self) -> None:
         """The last batch was not committed after all: Spark does it again."""
@@ -113,9 +114,13 @@ def batch(store: Store, *rows: Row, of: BucketPlan | None = None) -> dict[str, l
     packed: dict[str, list[bytes]] = {}
     for row in rows:
         packed.setdefault(row.kind, []).append(row.payload)
+    of = replace(of or plan(), state=store.folder)
+    if store.run != of.incarnation:
+        begin(store.folder, store.version, of.incarnation)
+        store.run = of.incarnation
     store.version += 1
     said: dict[str, list[dict[str, Any]]] = {}
-    for table in BucketProcessor(replace(of or plan(), state=store.folder)).process(0, store.version, packed):
+    for table in BucketProcessor(of).process(0, store.version, packed):
         for record in table.to_pylist():
             said.setdefault(record["topic"], []).append(json.loads(record["value"]))
     return said
@@ -188,6 +193,35 @@ def test_an_engine_whose_task_fails_half_way_is_never_met_again(
     store.undo()
     assert counted(batch(store, payment("t2", 2))) == [("t2", 1, 2)]
     assert len(made) == 2
+
+
+def test_executors_that_take_turns_read_what_the_others_took_in(
+    store: Store, made: list[Bucket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each makes its engine once, and goes on from what it has; announcements and rules come with the log."""
+    batch(store, rule(0))
+    executors: list[dict[Any, Any]] = [processor._cache, {}, {}]
+    said = []
+    for minute in range(1, 13):
+        monkeypatch.setattr(processor, "_cache", executors[minute * minute % 7 % 3])
+        said += counted(batch(store, payment(f"t{minute}", minute)))
+    assert said == [(f"t{minute}", 1, minute) for minute in range(2, 13)]
+    assert len(made) == 3
+
+
+def test_an_engine_whose_attempt_another_executor_repeated_is_not_used(
+    store: Store, made: list[Bucket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head of the batch is the other's: this one's announcements may lack what that one announced."""
+    batch(store, rule(0), payment("t1", 1))
+    lost = processor._cache
+    batch(store, payment("t2", 2))
+    store.undo()
+    monkeypatch.setattr(processor, "_cache", {})
+    assert counted(batch(store, payment("t2", 2))) == [("t2", 1, 2)]
+    monkeypatch.setattr(processor, "_cache", lost)
+    assert counted(batch(store, payment("t3", 3))) == [("t3", 1, 3)]
+    assert len(made) == 3
 
 
 def test_a_restart_rebuilds_all_of_it_from_the_state(store: Store, made: list[Bucket]) -> None:

@@ -1,10 +1,11 @@
 """The files of a bucket's state: a batch starts from what was committed, whatever attempts have left."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from streaming.state_files import STATE_LOST, files_of, revert
+from streaming.state_files import STATE_LOST, begin, files_of
 from streaming.statelog import NOTHING, Entry, Head
 
 
@@ -62,23 +63,64 @@ def test_what_a_committed_head_has_no_more_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("committed", "left"), [(2, {"head-2", "2-a-0", "rules", "unread"}), (1, {"head-1"}), (None, set())]
+    ("committed", "left"),
+    [(2, {"head-2-later", "2-a-0", "rules", "unread"}), (1, {"head-1-later"}), (None, set())],
 )
 def test_a_start_goes_back_to_what_was_committed(tmp_path: Path, committed: int | None, left: set[str]) -> None:
     """What attempts wrote that failed, half or whole, is not there afterwards."""
-    files = files_of(tmp_path, 7)
+    begin(tmp_path, None, "earlier")
+    files = files_of(tmp_path, 7, "earlier")
     for name in ("2-a-0", "2-b-0", "3-a-0", "rules", "unread", ".partial-12-3-a-1"):
         files.put(name, b"")
     files.keep(head(1))
     files.keep(Head(2, entries=head(2, "2-a-0").entries, rules="rules", unread=("unread",)))
     files.keep(head(3, "3-a-0"))
-    revert(tmp_path, committed)
-    assert names(tmp_path) >= left
-    assert not {name for name in names(tmp_path) if name.startswith((".", "3", "head-3"))}
-    assert names(tmp_path) - {"head-1"} == left - {"head-1"}
+    begin(tmp_path, committed, "later")
+    assert names(tmp_path) == left
 
 
-def test_there_is_nothing_to_go_back_to(tmp_path: Path) -> None:
-    """A checkpoint that has not begun has no folder."""
-    revert(tmp_path / "state", None)
-    assert not (tmp_path / "state").exists()
+def test_what_a_task_of_an_earlier_run_still_writes_is_nothing_to_a_run(tmp_path: Path) -> None:
+    """Nor to those after it, whose committed batches may have its number."""
+    begin(tmp_path, None, "first")
+    lost = files_of(tmp_path, 7, "first")
+    lost.keep(head(1))
+    begin(tmp_path, 1, "second")
+    lost.put("2-lost-0", b"")
+    lost.keep(head(2, "2-lost-0"))
+    assert files_of(tmp_path, 7, "second").before(9) == head(1)
+    begin(tmp_path, 5, "third")
+    lost.forget(head(2))
+    assert files_of(tmp_path, 7, "third").before(9) == head(1)
+    assert names(tmp_path) == {"head-1-third"}
+
+
+def test_a_start_that_is_killed_half_way_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one finds what that one had found."""
+    begin(tmp_path, None, "first")
+    files_of(tmp_path, 7, "first").keep(head(1))
+    files_of(tmp_path, 7, "first").keep(head(2))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", killed_at("run"))
+        with pytest.raises(KeyboardInterrupt):
+            begin(tmp_path, 1, "second")
+    begin(tmp_path, 2, "third")
+    assert files_of(tmp_path, 7, "third").before(9) == head(2)
+
+
+def killed_at(name: str) -> Callable[[Path, Path], Path]:
+    """Renaming, until a file is to get this name."""
+    replace = Path.replace
+
+    def stopped(file: Path, target: Path) -> Path:
+        if Path(target).name == name:
+            raise KeyboardInterrupt
+        return replace(file, target)
+
+    return stopped
+
+
+def test_a_checkpoint_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
+    """Its heads bear no name of a run."""
+    files_of(tmp_path, 7).keep(head(4))
+    begin(tmp_path, 4, "run")
+    assert files_of(tmp_path, 7, "run").before(9) == head(4)
