@@ -85,9 +85,10 @@ def version(root: Path, table: Table) -> int:
     return DeltaTable(folder(root, table)).version()
 
 
-def schema(root: Path, table: Table) -> pa.Schema:
-    """The columns that the table has, which a newer declaration or release may have more of."""
-    return pa.schema(DeltaTable(folder(root, table)).schema().to_arrow())
+def schema(root: Path, table: Table, at: int | None = None) -> pa.Schema:
+    """The columns that the table has in the version `at` (None: the newest), which a newer declaration or release may
+    have more of."""
+    return pa.schema(DeltaTable(folder(root, table), version=at).schema().to_arrow())
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,19 @@ def files_within(
         wanted &= pl.col("partition.arrival_date") >= arrived
     rows = found.filter(wanted).sort("path").select("path", pl.col("num_records").fill_null(0)).iter_rows()
     return [File(f"{place}/{unquote(path)}", count) for path, count in rows]
+
+
+def files_arrived(root: Path, table: Table, at: int, day: date) -> list[File]:
+    """The files of the version `at` with records that arrived on the day."""
+    place = folder(root, table)
+    found = pl.DataFrame(pa.table(DeltaTable(place, version=at).get_add_actions(flatten=True)))
+    if not found.height:
+        return []
+    rows = found.filter(pl.col("partition.arrival_date") == day).sort("path")
+    return [
+        File(f"{place}/{unquote(path)}", count)
+        for path, count in rows.select("path", pl.col("num_records").fill_null(0)).iter_rows()
+    ]
 
 
 def _microseconds(log: pl.DataFrame, name: str) -> pl.Expr:
