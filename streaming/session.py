@@ -35,7 +35,7 @@ _LOOK_SECONDS = 0.2
 _VFORK = "-Djdk.lang.Process.launchMechanism=VFORK"
 
 # Alone: the second compiler would take the cores for minutes, for code of which most runs once a batch.
-_QUICK_COMPILER = ("-XX:TieredStopAtLevel=1",)
+QUICK_COMPILER = ("-XX:TieredStopAtLevel=1",)
 
 # See that module; by name, so that the driver does not import it.
 _PYTHON_DAEMON = "streaming.python_daemon"
@@ -155,7 +155,7 @@ def common_settings(
 
 def spark_settings(config: JobConfig) -> dict[str, str]:
     """Every Spark setting the job depends on."""
-    java_options = (*_QUICK_COMPILER, *config.java_options)
+    java_options = (*QUICK_COMPILER, *config.java_options)
     return common_settings(config.master, config.driver_memory, config.jars, java_options) | {
         "spark.sql.shuffle.partitions": str(config.shuffle_partitions),
         "spark.sql.adaptive.enabled": "false",
