@@ -7,8 +7,7 @@ comes back are counts.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from backfill.reading import shares, usable
 from backfill.scope import BUCKET, microseconds_of, within
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
 
 _HEAP = "run.heap"
 _NO_VIOLATIONS = pl.DataFrame(VIOLATION_SCHEMA.empty_table()).lazy()
-# Rows that one task compares: a table of keys, some hundred megabytes at most.
-_ROWS_A_HEAP = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -196,23 +192,11 @@ def _violations(file: str) -> pl.LazyFrame:
     return pl.scan_parquet(file).filter(pl.col("failed").is_null()).select(VIOLATION_SCHEMA.names)
 
 
-def staged_files(folder: Path) -> list[delta.File]:
-    """The files in a folder that have rows, in the order of their names."""
-    files = (delta.File(str(file), pq.read_metadata(file).num_rows) for file in sorted(folder.glob("*.parquet")))
-    return [file for file in files if file.rows]
-
-
 def parts_of(suite: int, files: Sequence[delta.File], parallelism: int, day: date | None = None) -> list[Part]:
     """The files in shares for tasks; one at least, which may have none."""
     return [Part(suite, tuple(share), day) for share in shares(files, parallelism)]
 
 
-def heaps_of(parts: Iterable[Part], parallelism: int) -> int:
-    """Into how many tasks comparisons are divided."""
-    rows = sum(file.rows for part in parts for file in part.files)
-    return max(parallelism, math.ceil(rows / _ROWS_A_HEAP))
-
-
 def counts(session: SparkSession, checks: Checks, folder: Path) -> pa.Table:
     """COUNTS of all suites. folder: where tasks leave what others take, meanwhile."""
-    return exchange(session, checks, measured.COUNTS_DDL, folder).cast(measured.COUNTS)
+    return exchange(session, checks, measured.COUNTS, folder)

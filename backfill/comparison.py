@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-_COUNTED = "what string, name string, found bigint"
+_COUNTED = pa.schema([("what", pa.string()), ("name", pa.string()), ("found", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _late_files(config: BackfillConfig, notes: Notes, reading: Reading) -> list[
 
 
 def _table(counts: Iterable[Count]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(("what", "name", "found"), row, strict=True)) for row in counts])
+    return pa.Table.from_pylist([dict(zip(_COUNTED.names, row, strict=True)) for row in counts], _COUNTED)
 
 
 @dataclass(frozen=True)

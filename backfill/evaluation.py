@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _GROUP_BYS_A_RECEIVER = 4
-_COUNTED = "violations bigint, failures bigint"
+_COUNTED = pa.schema([("violations", pa.int64()), ("failures", pa.int64())])
 # What holds at target events, and (`failed`) which measures have no value there.
 EVALUATED_SCHEMA = VIOLATION_SCHEMA.append(pa.field("failed", pa.string()))
 

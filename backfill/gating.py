@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from backfill.checking import Checks, EvaluationChecks, counts, heaps_of, parts_of, staged_files
+from backfill.checking import Checks, EvaluationChecks, counts, parts_of
 from backfill.config import BackfillConfig, Request
-from backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, Notes, judged_spans, staged_violations
+from backfill.staging import (
+    EVALUATED,
+    EXCHANGED,
+    OUTCOMES,
+    Notes,
+    heaps_of,
+    judged_spans,
+    staged_files,
+    staged_violations,
+)
 from expectations import docs
 from expectations.findings import Checked
 from expectations.gate import check, refuse
@@ -67,7 +76,7 @@ def _evaluation_checks(
     parts = []
     for number, stream in enumerate(streams):
         table, version = events_table(stream), notes.versions[events_table(stream).name]
-        arrived = delta.files_arrived(root, table, version, request.day)
+        arrived = delta.files_of(root, table, version, "arrival_date", [(request.day, request.day)])
         near = delta.files_within(root, table, version, instant=stream.event_time, spans=spans)
         parts += parts_of(number, arrived, parallelism, request.day)
         if others := [file for file in near if file not in arrived]:

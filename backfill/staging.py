@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 import pyarrow as pa
@@ -35,9 +36,21 @@ EXCHANGED = "exchanged"
 PENDING, JUDGED, DIFFERING = "pending", "judged", "differing"
 # Parquet: outcomes of alerts, the corrections to publish, and those that are held back.
 OUTCOMES, CORRECTED, HELD_BACK = "outcomes", "corrections", "held_back"
-# Parquet: the violations of the event dates that publishing replaces.
+# By table, Parquet: what publishing puts into its folders.
 REPLACEMENT = "replacement"
 _NOTES, _PROGRESS = "run.json", "progress.json"
+
+
+# A task that compares rows holds them: some hundred megabytes at most.
+_ROWS_A_HEAP = 1_000_000
+
+
+class Files(Protocol):
+    """Files that one task reads."""
+
+    @property
+    def files(self) -> Sequence[delta.File]:
+        """They."""
 
 
 def groups_folder(folder: Path, stream: Stream, number: int) -> Path:
@@ -54,6 +67,18 @@ def stage(rows: pa.Table, file: Path) -> None:
     """Write Parquet, whole or not at all, whoever else tries the same task."""
     with whole(file) as partial:
         pq.write_table(rows, partial)
+
+
+def staged_files(folder: Path) -> list[delta.File]:
+    """The files in a folder that have rows, in the order of their names."""
+    files = (delta.File(str(file), pq.read_metadata(file).num_rows) for file in sorted(folder.glob("*.parquet")))
+    return [file for file in files if file.rows]
+
+
+def heaps_of(parts: Iterable[Files], parallelism: int) -> int:
+    """Into how many tasks the rows of some files are divided to be compared."""
+    rows = sum(file.rows for part in parts for file in part.files)
+    return max(parallelism, math.ceil(rows / _ROWS_A_HEAP))
 
 
 def staged_violations(folder: Path) -> int:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 REPEATS = "run.repeats"
 _CONTENT = "run.content"
 _BUCKET = "run.heap"
-_COUNTED = "groups bigint"
+_COUNTED = pa.schema([("groups", pa.int64())])
 _TOUCHED = {
     "stream": pl.String, "group_by": pl.String, "group": pl.String, "lo": pl.Int64, "hi": pl.Int64, "bucket": pl.Int64,
 }  # fmt: skip

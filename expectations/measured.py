@@ -37,7 +37,6 @@ COUNTS = pa.schema(
         ("problem", pa.string()),
     ]
 )
-COUNTS_DDL = "suite string, expectation string, rows bigint, breaking bigint, examples string, problem string"
 
 _TYPES = {
     "string": "string", "large_string": "string", "string_view": "string", "int64": "bigint", "int32": "int",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -124,17 +124,15 @@ def files_within(
     return [File(f"{place}/{unquote(path)}", count) for path, count in rows]
 
 
-def files_arrived(root: Path, table: Table, at: int, day: date) -> list[File]:
-    """The files of the version `at` with records that arrived on the day."""
+def files_of(root: Path, table: Table, at: int, column: str, dates: Sequence[tuple[date, date]]) -> list[File]:
+    """The files of the version `at` in the folders of some dates (both ends included), which `column` names."""
     place = folder(root, table)
     found = pl.DataFrame(pa.table(DeltaTable(place, version=at).get_add_actions(flatten=True)))
     if not found.height:
         return []
-    rows = found.filter(pl.col("partition.arrival_date") == day).sort("path")
-    return [
-        File(f"{place}/{unquote(path)}", count)
-        for path, count in rows.select("path", pl.col("num_records").fill_null(0)).iter_rows()
-    ]
+    wanted = pl.any_horizontal(pl.col(f"partition.{column}").is_between(first, last) for first, last in dates)
+    rows = found.filter(wanted).sort("path").select("path", pl.col("num_records").fill_null(0)).iter_rows()
+    return [File(f"{place}/{unquote(path)}", count) for path, count in rows]
 
 
 def _microseconds(log: pl.DataFrame, name: str) -> pl.Expr:
@@ -189,14 +187,18 @@ def add(root: Path, table: Table, rows: pa.Table, writer: str, number: int) -> N
     write_deltalake(made, rows.select(list(table.columns)), mode="append", commit_properties=properties)
 
 
-def replace(root: Path, table: Table, rows: Path, condition: str) -> None:
-    """Put the rows of a Parquet file, which all meet the condition over partition columns, in the place of those that
+def replace(root: Path, table: Table, rows: Sequence[Path], condition: str) -> None:
+    """Put the rows of Parquet files, which all meet the condition over partition columns, in the place of those that
     do, in one commit. They are never all in memory."""
-    with pq.ParquetFile(rows) as file:
-        names = list(table.columns)
-        batches = (batch.select(names).cast(table.arrow) for batch in file.iter_batches())
-        reader = pa.RecordBatchReader.from_batches(table.arrow, batches)
-        write_deltalake(DeltaTable(folder(root, table)), reader, mode="overwrite", predicate=condition)
+    names = list(table.columns)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for path in rows:
+            with pq.ParquetFile(path) as file:
+                yield from (batch.select(names).cast(table.arrow) for batch in file.iter_batches())
+
+    reader = pa.RecordBatchReader.from_batches(table.arrow, batches())
+    write_deltalake(DeltaTable(folder(root, table)), reader, mode="overwrite", predicate=condition)
 
 
 def merge(root: Path, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
