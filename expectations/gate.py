@@ -17,6 +17,7 @@ from typing import Any
 
 import structlog
 
+from expectations import library
 from expectations.findings import Checked, Finding, GateError, refuse
 from expectations.measured import Measured
 from expectations.suites import Suite
@@ -28,6 +29,7 @@ _log = structlog.get_logger(__name__)
 
 def check(suites: Iterable[tuple[Suite, list[Measured]]]) -> list[Checked]:
     """What Great Expectations says of each suite, and of what was measured of it."""
+    library.bring()
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
