@@ -62,6 +62,11 @@ class Checks:
         return len(self.parts)
 
     @property
+    def rows(self) -> int:
+        """Of all files."""
+        return sum(file.rows for part in self.parts for file in part.files)
+
+    @property
     def receivers(self) -> int:
         """One a heap of each comparison."""
         return self.heaps
@@ -197,6 +202,6 @@ def parts_of(suite: int, files: Sequence[delta.File], parallelism: int, day: dat
     return [Part(suite, tuple(share), day) for share in shares(files, parallelism)]
 
 
-def counts(session: SparkSession, checks: Checks, folder: Path) -> pa.Table:
-    """COUNTS of all suites. folder: where tasks leave what others take, meanwhile."""
-    return exchange(session, checks, measured.COUNTS, folder)
+def counts(session: SparkSession, checks: Checks, folder: Path, most_here: int) -> pa.Table:
+    """COUNTS of all suites. folder, most_here: as `exchange` has them."""
+    return exchange(session, checks, measured.COUNTS, folder, most_here)

@@ -50,7 +50,7 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
     ruleset = notes.rule_book(config).ruleset
     streams = [stream for stream in config.streams.values() if ruleset.of_stream(stream.name).versions]
     checks = _evaluation_checks(session, config, request, notes, streams)
-    found = counts(session, checks, folder / EXCHANGED)
+    found = counts(session, checks, folder / EXCHANGED, config.lake.max_driver_rows)
     suites = []
     for suite, stream in zip(checks.suites, streams, strict=False):
         table, version = events_table(stream), notes.versions[events_table(stream).name]
@@ -100,7 +100,8 @@ def gate_reconciliation(
     folder, parallelism = request.staged(config.lake), session.sparkContext.defaultParallelism
     suite = reconciliation_suite(staged_violations(folder), standing)
     parts = parts_of(0, staged_files(folder / OUTCOMES), parallelism)
-    found = counts(session, Checks([suite], parts, heaps_of(parts, parallelism)), folder / EXCHANGED)
+    checks = Checks([suite], parts, heaps_of(parts, parallelism))
+    found = counts(session, checks, folder / EXCHANGED, config.lake.max_driver_rows)
     columns = kinds(pq.read_schema(folder / OUTCOMES / "none.parquet"))
     checked = [*_kept(folder), *check([(suite, summed(suite, columns, found))])]
     publish_docs(config, request, checked)

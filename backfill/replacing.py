@@ -59,6 +59,11 @@ class Replacing:
         return len(self.parts)
 
     @property
+    def rows(self) -> int:
+        """Of all files."""
+        return sum(file.rows for part in self.parts for file in part.files)
+
+    @property
     def receivers(self) -> int:
         """One a heap of alert ids."""
         return self.heaps

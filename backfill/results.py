@@ -80,7 +80,12 @@ def _replace(
     folder = emptied(staged / REPLACEMENT / table.name)
     heaps = heaps_of(parts, parallelism)
     work = Replacing(table, parts, request, staged, ruleset.versions, all_judged, folder, heaps)
-    changed = pc.sum(exchange(session, work, CHANGED, staged / EXCHANGED).column("changed")).as_py() or 0
+    changed = (
+        pc.sum(
+            exchange(session, work, CHANGED, staged / EXCHANGED, config.lake.max_driver_rows).column("changed")
+        ).as_py()
+        or 0
+    )
     if changed:
         condition = " OR ".join(f"({column} >= '{first}' AND {column} <= '{last}')" for first, last in dates)
         delta.replace(root, table, sorted(folder.glob("*.parquet")), condition)

@@ -52,7 +52,7 @@ def gate(session: SparkSession, config: LakeConfig, folder: Path) -> None:
     cut = int((datetime.combine(DAY, datetime.min.time(), UTC) + timedelta(days=2)).timestamp() * 1e6)
     heaps = heaps_of(parts, parallelism)
     checks = EvaluationChecks(suites, parts, heaps, [STREAM], RuleSet(()), cut, [(0, cut)], [])
-    found = counts(session, checks, folder / "exchanged")
+    found = counts(session, checks, folder / "exchanged", config.max_driver_rows)
     missing = gaps(scan(config.root, TABLE, version), partial(delta.read, session, config.root, TABLE), STREAM, DAY, {})
     offsets = offsets_suite(STREAM.name)
     checked = check([(suites[0], summed(suites[0], TABLE.columns, found)), (offsets, measured(offsets, missing))])

@@ -3,9 +3,8 @@
 How it works: one Structured Streaming query reads all topics from where its checkpoint stands to their ends and stops.
 Each of its batches is added to each table under the batch's number, which Delta adds only once, so that a batch that is
 repeated after a crash repeats nothing. Only committed records are read: corrections are published in transactions.
-Spark's tasks lay a batch down as Arrow files, so that its size is known. One of ordinary size is read and written by
-this process: Spark's planning and committing of each table would take many times as long. A large one, as of a first
-archive, is left to Spark's tasks.
+A batch of ordinary size is read and written by this process: Spark's planning and committing of each table would take
+many times as long. A large one, as of a first archive, is left to Spark's tasks.
 
 Before it asks where the topics end, the archive sends a record of its own to the job-progress topic. The time that the
 broker gives that record is how far a completed run has come: every record that arrived earlier is in the lake. The
@@ -21,25 +20,23 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kafka.errors
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 from kafka import KafkaProducer
 
 from lake import delta
 from lake.config import LakeConfig, LakeError
 from lake.events import EventReader, placed
-from lake.laid import LAID_DDL, Laying, ReadBack, read_back
 from lake.reading import scan
 from lake.records import JsonReader
 from lake.stream_state import refuse_other_fields
@@ -67,8 +64,6 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _CHECKPOINT = "_archive"
-# Where a batch lies while it is added.
-_BATCH = "_archive_batch"
 _WRITES_AT_ONCE = 3
 # Brokers stamp records each by its own clock, and a record is stamped a moment before it can be read.
 _MARGIN = 2_000_000
@@ -231,34 +226,40 @@ def _readers(config: LakeConfig) -> dict[str, tuple[Table, EventReader | JsonRea
 
 def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) -> None:
     """Add one batch's records to every table."""
-    folder = config.root / _BATCH
-    shutil.rmtree(folder, ignore_errors=True)  # of an attempt before
-    folder.mkdir(parents=True)
+    from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+
+    batch.persist()
     try:
-        laid = placed(batch, "topic").mapInArrow(Laying(folder), LAID_DDL).toArrow().to_pylist()
-        readers = _readers(config)
-        files: dict[str, list[Path]] = {}
-        for each in laid:
-            files.setdefault(each["topic"], []).append(Path(each["file"]))
-            rows[readers[each["topic"]][0].name] += each["rows"]
-        if sum(each["bytes"] for each in laid) <= config.max_driver_bytes:
-            for topic, some in files.items():
-                table, reader = readers[topic]
-                read = pa.Table.from_batches(read_back(some, list(table.columns), reader))
-                delta.add(config.root, table, read.cast(table.arrow), _writer(config), number)
+        counted = batch.groupBy("topic").agg(F.count(F.lit(1)), F.sum(F.coalesce(F.octet_length("value"), F.lit(0))))
+        sizes = [tuple(row) for row in counted.collect()]
+        records = placed(batch, "topic")
+        if sum(size for _, _, size in sizes) <= config.max_driver_bytes:
+            _add_here(config, records.toArrow(), number, rows)
             return
-
-        def append(topic: str) -> None:
+        writes: list[tuple[DataFrame, Table]] = []
+        readers = _readers(config)
+        for topic, count, _ in sizes:
             table, reader = readers[topic]
-            some = files[topic]
-            tasks = batch.sparkSession.range(0, len(some), 1, len(some))
-            _append(tasks.mapInArrow(ReadBack(some, list(table.columns), reader), table.ddl), config, table, number)
-
+            mine = records.where(F.col("topic") == topic).drop("topic")
+            writes.append((mine if reader is None else mine.mapInArrow(reader, table.ddl), table))
+            rows[table.name] += count
         # Most of a small write is planning and committing, which leaves the processors to others.
         with ThreadPoolExecutor(_WRITES_AT_ONCE) as pool:
-            list(pool.map(append, files))
+            list(pool.map(lambda write: _append(write[0], config, write[1], number), writes))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        batch.unpersist()
+
+
+def _add_here(config: LakeConfig, records: pa.Table, number: int, rows: Counter[str]) -> None:
+    """The same for records that this process holds."""
+    for topic, (table, reader) in _readers(config).items():
+        mine = records.filter(pc.equal(records.column("topic"), topic)).drop_columns("topic")
+        if not mine.num_rows:
+            continue
+        batches = mine.combine_chunks().to_batches()
+        read = pa.Table.from_batches(batches if reader is None else reader(iter(batches)))
+        delta.add(config.root, table, read.select(list(table.columns)).cast(table.arrow), _writer(config), number)
+        rows[table.name] += mine.num_rows
 
 
 def _append(rows: DataFrame, config: LakeConfig, table: Table, number: int) -> None:

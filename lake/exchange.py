@@ -31,6 +31,10 @@ class Work(Protocol):
         """How many tasks send."""
 
     @property
+    def rows(self) -> int:
+        """How many rows the tasks read, all together."""
+
+    @property
     def receivers(self) -> int:
         """How many tasks receive: a bucket is received by that of its number, modulo this one."""
 
@@ -41,11 +45,14 @@ class Work(Protocol):
         """What is made of all that came for a bucket; a bucket for which nothing came is not received."""
 
 
-def exchange(session: SparkSession, work: Work, schema: pa.Schema, folder: Path) -> pa.Table:
-    """What is received, of this schema. folder: where tables lie until then; what is there is removed.
+def exchange(session: SparkSession, work: Work, schema: pa.Schema, folder: Path, most_here: int) -> pa.Table:
+    """What is received, of this schema. folder: where tables lie until then; what is there is removed. most_here: work
+    on so few rows is done by this process, which takes less time than starting tasks.
 
     By Spark's older interface: its SQL plans each query and compiles code for it, which takes longer than these tasks.
     """
+    if work.rows <= most_here:
+        return _here(work, schema)
     shutil.rmtree(folder, ignore_errors=True)  # of an attempt before
     folder.mkdir(parents=True)
     try:
@@ -54,6 +61,15 @@ def exchange(session: SparkSession, work: Work, schema: pa.Schema, folder: Path)
         return pa.concat_tables([schema.empty_table(), *(pa.ipc.open_stream(each).read_all() for each in received)])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _here(work: Work, schema: pa.Schema) -> pa.Table:
+    sent: dict[int, list[pa.Table]] = {}
+    for task in range(work.tasks):
+        for bucket, table in work.send(task):
+            sent.setdefault(bucket, []).append(table)
+    received = (work.receive(bucket, pa.concat_tables(sent[bucket])) for bucket in sorted(sent))
+    return pa.concat_tables([schema.empty_table(), *received])
 
 
 def _in_tasks(session: SparkSession, tasks: int, do: Callable[[int], Iterable[_T]]) -> list[_T]:
