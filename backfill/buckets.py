@@ -16,7 +16,17 @@ import pyarrow as pa
 from backfill.causes import Cause, Witness
 from backfill.left_over import staged_pending
 from backfill.reconciliation import Outcome, corrections, last_words, reconcile, well_formed, with_withdrawn
-from backfill.staging import CORRECTED, DIFFERING, EVALUATED, HELD_BACK, JUDGED, OUTCOMES, TOUCHED_GROUPS, stage
+from backfill.staging import (
+    CORRECTED,
+    DIFFERING,
+    EVALUATED,
+    HELD_BACK,
+    JUDGED,
+    OUTCOMES,
+    TOUCHED_GROUPS,
+    stage,
+    staged_files,
+)
 from rules.engine.records import ALERT_SCHEMA
 from rules.truth import VIOLATION_SCHEMA
 
@@ -49,6 +59,12 @@ class Buckets:
         return sorted(
             int(file.stem) for file in (self.folder / TOUCHED_GROUPS).glob("*.parquet") if file.stem != "none"
         )
+
+    @property
+    def rows(self) -> int:
+        """How many violations and touched groups there are."""
+        folders = (self.folder / name for name in (EVALUATED, TOUCHED_GROUPS))
+        return sum(file.rows for folder in folders for file in staged_files(folder))
 
     def groups(self) -> pl.LazyFrame:
         """TOUCHED_GROUPS of all buckets."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-_COUNTED = "what string, name string, found bigint"
+_COUNTED = pa.schema([("what", pa.string()), ("name", pa.string()), ("found", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Compared:
 
 def compare(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> Compared:
     """Stage OUTCOMES, CORRECTED and HELD_BACK."""
-    folder, root = request.staged(config.lake), config.lake.root
+    folder, root, here = request.staged(config.lake), config.lake.root, config.lake.max_driver_rows
     buckets = Buckets(folder)
     buckets.clear()
     parallelism = session.sparkContext.defaultParallelism
@@ -77,7 +77,7 @@ def compare(session: SparkSession, config: BackfillConfig, request: Request, not
     named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in notes.ruleset(config, request).versions]
     files = delta.files_within(root, ALERTS, notes.versions[ALERTS.name], instant="event_time", spans=spans)
     judge = Judge(buckets, shares(files, parallelism), spans, named, parallelism)
-    counted = _counts(exchange(session, judge, _COUNTED, folder / EXCHANGED))
+    counted = _counts(exchange(session, judge, _COUNTED, folder / EXCHANGED, here))
     differing = sorted(int(name) for what, name in counted if what == "differing")
     if differing:
         readings = readings_of(config, request, notes, staged_pending(folder))
@@ -92,7 +92,7 @@ def compare(session: SparkSession, config: BackfillConfig, request: Request, not
             stream_state.consumed(root, version),
             stream_state.began(root, version),
         )
-        counted += _counts(exchange(session, inquiry, _COUNTED, folder / EXCHANGED))
+        counted += _counts(exchange(session, inquiry, _COUNTED, folder / EXCHANGED, here))
     compared = _compared(counted)
     if compared.unusable:
         _log.warning("records of the alerts topic are no alerts, and were skipped", records=compared.unusable)
@@ -120,7 +120,7 @@ def _late_files(config: BackfillConfig, notes: Notes, reading: Reading) -> list[
 
 
 def _table(counts: Iterable[Count]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(("what", "name", "found"), row, strict=True)) for row in counts])
+    return pa.Table.from_pylist([dict(zip(_COUNTED.names, row, strict=True)) for row in counts], _COUNTED)
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,11 @@ class Judge:
     def tasks(self) -> int:
         """One a portion."""
         return len(self.portions)
+
+    @property
+    def rows(self) -> int:
+        """Of all files, and what they are held against."""
+        return sum(file.rows for files in self.portions for file in files) + self.buckets.rows
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
         """The records about judged alerts in a portion of the files. The first task sends to each bucket: all are
@@ -186,6 +191,11 @@ class Inquiry:
     def tasks(self) -> int:
         """One a portion."""
         return len(self.portions)
+
+    @property
+    def rows(self) -> int:
+        """Of all files."""
+        return sum(file.rows for part in self.portions for file in part.files)
 
     @property
     def receivers(self) -> int:

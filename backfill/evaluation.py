@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _GROUP_BYS_A_RECEIVER = 4
-_COUNTED = "violations bigint, failures bigint"
+_COUNTED = pa.schema([("violations", pa.int64()), ("failures", pa.int64())])
 # What holds at target events, and (`failed`) which measures have no value there.
 EVALUATED_SCHEMA = VIOLATION_SCHEMA.append(pa.field("failed", pa.string()))
 
@@ -58,6 +58,11 @@ class Evaluator:
     def tasks(self) -> int:
         """One a portion."""
         return len(self.portions)
+
+    @property
+    def rows(self) -> int:
+        """Of all files."""
+        return sum(file.rows for part in self.portions for file in part.files)
 
     @property
     def receivers(self) -> int:
@@ -105,11 +110,11 @@ def evaluate(
     readings = readings_of(config, request, notes, again)
     parallelism = session.sparkContext.defaultParallelism
     shares, cut = portions(readings, parallelism), buckets_of(readings, parallelism)
-    groups = survey(session, readings, shares, folder, cut, again)
+    groups = survey(session, readings, shares, folder, cut, again, config.lake.max_driver_rows)
     evaluator = Evaluator(readings, shares, folder, cut)
     shutil.rmtree(folder / EVALUATED, ignore_errors=True)  # of an attempt before
     stage(EVALUATED_SCHEMA.empty_table(), folder / EVALUATED / "none.parquet")  # where there is nothing else to read
-    counted = exchange(session, evaluator, _COUNTED, folder / EXCHANGED)
+    counted = exchange(session, evaluator, _COUNTED, folder / EXCHANGED, config.lake.max_driver_rows)
     return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names} | {"groups": groups}
 
 

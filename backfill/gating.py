@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from functools import reduce
-from operator import or_
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+import pyarrow.parquet as pq
 
+from backfill.checking import Checks, EvaluationChecks, counts, parts_of
 from backfill.config import BackfillConfig, Request
-from backfill.staging import OUTCOMES, Notes, judged_spans, staged_violations
+from backfill.staging import (
+    EVALUATED,
+    EXCHANGED,
+    OUTCOMES,
+    Notes,
+    heaps_of,
+    judged_spans,
+    staged_files,
+    staged_violations,
+)
 from expectations import docs
 from expectations.findings import Checked
-from expectations.gate import check_events, check_reconciliation, check_violations, refuse
+from expectations.gate import check, refuse
+from expectations.measured import kinds, measured, summed
 from expectations.offsets import gaps
-from expectations.rechecked import rechecked
+from expectations.suites import VIOLATIONS, events_suite, offsets_suite, reconciliation_suite, violations_suite
 from lake import delta
+from lake.reading import scan
 from lake.tables import events_table
 from rules.streams import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
 _CHECKED = "checked.json"
 _DOCS = "data_docs"
@@ -35,22 +46,21 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
     Raises:
         GateError: a critical expectation does not hold.
     """
-    folder, checked = request.staged(config.lake), []
+    folder, root = request.staged(config.lake), config.lake.root
     ruleset = notes.rule_book(config).ruleset
-    spans = judged_spans(folder)
-    events = {}
-    for stream in config.streams.values():
-        if not ruleset.of_stream(stream.name).versions:
-            continue
-        table = events_table(stream)
-        records = delta.read(session, config.lake.root, table, notes.versions[table.name])
-        day = records.where(F.col("arrival_date") == F.lit(request.day))
-        missing = gaps(records, stream, request.day, config.python_kafka)
-        checked += check_events(stream, table.columns, day, missing)
-        events[stream.name] = records.where(F.col("rejected").isNull() & _within(stream, spans))
-    streams = {name: config.streams[name] for name in events}
-    violations = staged_violations(session, folder)
-    checked.append(check_violations(rechecked(violations, events, streams, ruleset)))
+    streams = [stream for stream in config.streams.values() if ruleset.of_stream(stream.name).versions]
+    checks = _evaluation_checks(session, config, request, notes, streams)
+    found = counts(session, checks, folder / EXCHANGED, config.lake.max_driver_rows)
+    suites = []
+    for suite, stream in zip(checks.suites, streams, strict=False):
+        table, version = events_table(stream), notes.versions[events_table(stream).name]
+        held = kinds(delta.schema(root, table, version))
+        suites.append((suite, summed(suite, {**table.columns, **held}, found)))
+        records = partial(delta.read, session, root, table, version)
+        missing = gaps(scan(root, table, version), records, stream, request.day, config.python_kafka)
+        suites.append((offsets_suite(stream.name), measured(offsets_suite(stream.name), missing)))
+    suites.append((checks.suites[-1], summed(checks.suites[-1], VIOLATIONS, found)))
+    checked = check(suites)
     _keep(folder, checked)
     if any(not each.success for each in checked):
         publish_docs(config, request, checked)
@@ -58,11 +68,25 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
     return {"expectations": _counted(checked)}
 
 
-def _within(stream: Stream, spans: Iterable[tuple[int, int]]) -> Column:
-    """Whether an event's time is in one of the spans (µs, both ends included)."""
-    event = F.col(f"`{stream.event_time}`")
-    instants = ((F.timestamp_micros(F.lit(lo)), F.timestamp_micros(F.lit(hi))) for lo, hi in spans)
-    return reduce(or_, ((event >= lo) & (event <= hi) for lo, hi in instants), F.lit(False))  # noqa: FBT003
+def _evaluation_checks(
+    session: SparkSession, config: BackfillConfig, request: Request, notes: Notes, streams: list[Stream]
+) -> EvaluationChecks:
+    folder, root, parallelism = request.staged(config.lake), config.lake.root, session.sparkContext.defaultParallelism
+    spans, staged = judged_spans(folder), staged_files(folder / EVALUATED)
+    parts = []
+    for number, stream in enumerate(streams):
+        table, version = events_table(stream), notes.versions[events_table(stream).name]
+        arrived = delta.files_of(root, table, version, "arrival_date", [(request.day, request.day)])
+        near = delta.files_within(root, table, version, instant=stream.event_time, spans=spans)
+        parts += parts_of(number, arrived, parallelism, request.day)
+        if others := [file for file in near if file not in arrived]:
+            parts += parts_of(number, others, parallelism)
+    parts += parts_of(len(streams), staged, parallelism)
+    suites = [*(events_suite(stream, events_table(stream).columns) for stream in streams), violations_suite()]
+    ruleset = notes.rule_book(config).ruleset
+    violations = [file.path for file in staged]
+    heaps = heaps_of(parts, parallelism)
+    return EvaluationChecks(suites, parts, heaps, streams, ruleset, notes.cut, spans, violations)
 
 
 def gate_reconciliation(
@@ -73,10 +97,13 @@ def gate_reconciliation(
     Raises:
         GateError: a critical expectation does not hold.
     """
-    folder = request.staged(config.lake)
-    violations = staged_violations(session, folder).count()
-    outcomes = session.read.parquet(str(folder / OUTCOMES))
-    checked = [*_kept(folder), check_reconciliation(outcomes, violations, standing)]
+    folder, parallelism = request.staged(config.lake), session.sparkContext.defaultParallelism
+    suite = reconciliation_suite(staged_violations(folder), standing)
+    parts = parts_of(0, staged_files(folder / OUTCOMES), parallelism)
+    checks = Checks([suite], parts, heaps_of(parts, parallelism))
+    found = counts(session, checks, folder / EXCHANGED, config.lake.max_driver_rows)
+    columns = kinds(pq.read_schema(folder / OUTCOMES / "none.parquet"))
+    checked = [*_kept(folder), *check([(suite, summed(suite, columns, found))])]
     publish_docs(config, request, checked)
     refuse(checked, remedy=f"Nothing was published; the staged rows are in {folder}")
     return {"expectations": _counted(checked)}

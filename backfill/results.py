@@ -5,83 +5,91 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import date
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill.causes import Cause
 from backfill.config import BackfillConfig, Request
-from backfill.scope import group_by_name
-from backfill.staging import CORRECTED, EVALUATED, OUTCOMES, REPLACEMENT, TOUCHED_GROUPS, Notes, judged_spans
+from backfill.reading import shares
+from backfill.replacing import CHANGED, Part, Replacing, emptied
+from backfill.staging import (
+    CORRECTED,
+    EVALUATED,
+    EXCHANGED,
+    OUTCOMES,
+    REPLACEMENT,
+    Notes,
+    heaps_of,
+    judged_spans,
+    staged_files,
+)
 from lake import delta
 from lake.events import date_of
+from lake.exchange import exchange
 from lake.reading import scan
 from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table
 from rules.timestamps import MAX_TIMESTAMP, from_microseconds, iso_text
 from rules.versions import RuleSet, RuleVersion
 
-
-def in_scope(rows: pl.LazyFrame, request: Request, config: BackfillConfig, ruleset: RuleSet) -> pl.LazyFrame:
-    """Of alerts or violations those that the run has judged: of its rules, in the touched groups and their spans."""
-    named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in ruleset.versions]
-    kinds = {"rule_id": pl.String, "rule_version": pl.Int64, "group_by": pl.String}
-    touched = pl.scan_parquet(request.staged(config.lake) / TOUCHED_GROUPS / "*.parquet").drop("bucket")
-    event = pl.col("event_time").dt.epoch("us")
-    judged = rows.join(pl.LazyFrame(named, kinds, orient="row"), on=["rule_id", "rule_version"])
-    judged = judged.join(touched, on=["stream", "group_by", "group"])
-    return judged.filter((event >= pl.col("lo")) & (event <= pl.col("hi"))).drop("group_by", "lo", "hi")
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
-def publish_violations(config: BackfillConfig, request: Request, ruleset: RuleSet) -> int:
+def publish_violations(session: SparkSession, config: BackfillConfig, request: Request, ruleset: RuleSet) -> int:
     """Put the staged violations in the place of those that the table has in the run's scope; how many rows changed."""
-    root, folder = config.lake.root, request.staged(config.lake)
-    spans = judged_spans(folder)
-    if not spans:
+    dates = [(date_of(lo), date_of(hi)) for lo, hi in judged_spans(request.staged(config.lake))]
+    return _replace(session, config, request, ruleset, VIOLATIONS, EVALUATED, dates, all_judged=False)
+
+
+def publish_reconciliation(session: SparkSession, config: BackfillConfig, request: Request, ruleset: RuleSet) -> int:
+    """Put the run's outcomes in the place of the day's; a run of some rules or groups replaces the alerts it judged.
+    How many rows changed."""
+    dates = [(request.day, request.day)]
+    return _replace(session, config, request, ruleset, RECONCILIATION, OUTCOMES, dates, all_judged=request.whole)
+
+
+def _replace(
+    session: SparkSession,
+    config: BackfillConfig,
+    request: Request,
+    ruleset: RuleSet,
+    table: Table,
+    name: str,
+    dates: list[tuple[date, date]],
+    *,
+    all_judged: bool,
+) -> int:
+    """Put what is staged under the name into the table's folders of these dates; how many rows changed."""
+    if not dates:
         return 0
-    dates = [(date_of(lo), date_of(hi)) for lo, hi in spans]
-    condition = " OR ".join(f"(event_date >= '{first}' AND event_date <= '{last}')" for first, last in dates)
-    near = pl.any_horizontal(pl.col("event_date").is_between(first, last) for first, last in dates)
-    staged = pl.scan_parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
-    staged = staged.with_columns(pl.col("event_time").dt.date().alias("event_date")).select(*VIOLATIONS.columns)
-    known = scan(root, VIOLATIONS).filter(near)
-    judged = in_scope(known, request, config, ruleset).select(*VIOLATIONS.columns)
-    changed = _lacking(staged, judged) + _lacking(judged, staged)
+    root, staged = config.lake.root, request.staged(config.lake)
+    parallelism = session.sparkContext.defaultParallelism
+    (column,) = table.partitioned_by
+    known = delta.files_of(root, table, delta.version(root, table), column, dates)
+    parts = [
+        Part(tuple(share), new)
+        for files, new in ((known, False), (staged_files(staged / name), True))
+        if files
+        for share in shares(files, parallelism)
+    ]
+    if not parts:
+        return 0
+    folder = emptied(staged / REPLACEMENT / table.name)
+    heaps = heaps_of(parts, parallelism)
+    work = Replacing(table, parts, request, staged, ruleset.versions, all_judged, folder, heaps)
+    changed = (
+        pc.sum(
+            exchange(session, work, CHANGED, staged / EXCHANGED, config.lake.max_driver_rows).column("changed")
+        ).as_py()
+        or 0
+    )
     if changed:
-        kept = known.join(judged.select("alert_id"), on="alert_id", how="anti").select(*VIOLATIONS.columns)
-        delta.replace(root, VIOLATIONS, _replacement(folder, VIOLATIONS, kept, staged), condition)
-    return changed
-
-
-def publish_reconciliation(config: BackfillConfig, request: Request) -> None:
-    """Put the run's outcomes in the place of the day's; a run of some rules or groups replaces the alerts it judged."""
-    root, folder = config.lake.root, request.staged(config.lake)
-    staged = pl.scan_parquet(folder / OUTCOMES / "*.parquet").with_columns(day=pl.lit(request.day))
-    staged = staged.select(*RECONCILIATION.columns)
-    known = scan(root, RECONCILIATION).filter(pl.col("day") == request.day).select(*RECONCILIATION.columns)
-    kept = known.clear()
-    if not request.whole:
-        kept = known.join(staged.select("alert_id"), on="alert_id", how="anti")
-    new = pl.concat([kept, staged], how="vertical_relaxed")
-    if _lacking(new, known) or _lacking(known, new):
-        rows = _replacement(folder, RECONCILIATION, kept, staged)
-        delta.replace(root, RECONCILIATION, rows, f"day = '{request.day.isoformat()}'")
-
-
-def _lacking(rows: pl.LazyFrame, others: pl.LazyFrame) -> int:
-    """How many of the rows are not among the others."""
-    names = rows.collect_schema().names()
-    found = rows.join(others, on=names, how="anti", nulls_equal=True).select(pl.len())
-    return int(found.collect(engine="streaming").item())
-
-
-def _replacement(folder: Path, table: Table, *parts: pl.LazyFrame) -> Path:
-    """A file of these rows, written first: what replaces a part of a table must not be read from it meanwhile."""
-    file = folder / REPLACEMENT / f"{table.name}.parquet"
-    file.parent.mkdir(exist_ok=True)
-    pl.concat(parts, how="vertical_relaxed").sink_parquet(file)
-    return file
+        condition = " OR ".join(f"({column} >= '{first}' AND {column} <= '{last}')" for first, last in dates)
+        delta.replace(root, table, sorted(folder.glob("*.parquet")), condition)
+    return int(changed)
 
 
 def note_corrections(config: BackfillConfig, request: Request) -> None:

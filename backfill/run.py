@@ -123,8 +123,9 @@ class Run:
             staged = pl.read_parquet(request.staged(config.lake) / CORRECTED / "*.parquet")
             note = partial(results.note_corrections, config, request)
             published = publish(config, staged, self._archived_alerts(), note)
-        changed = results.publish_violations(config, request, notes.ruleset(config, request))
-        results.publish_reconciliation(config, request)
+        ruleset = notes.ruleset(config, request)
+        changed = results.publish_violations(self.session, config, request, ruleset)
+        results.publish_reconciliation(self.session, config, request, ruleset)
         return {"published": published, "violations_changed": changed}
 
     def _archived_alerts(self) -> dict[int, int]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import polars as pl
 import pyarrow as pa
@@ -25,9 +26,6 @@ from rules.timestamps import MIN_TIMESTAMP
 from rules.versions import RuleSet, RuleVersion
 from streaming.rulebook import Record, Route, RuleBook
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 # Parquet: the violations (and, with `failed`, the measures without a value), and the groups touched: a row for each
 # span to judge, whose spans of one group do not overlap, with the bucket that it is evaluated in.
 EVALUATED, TOUCHED_GROUPS = "violations", "touched"
@@ -38,9 +36,21 @@ EXCHANGED = "exchanged"
 PENDING, JUDGED, DIFFERING = "pending", "judged", "differing"
 # Parquet: outcomes of alerts, the corrections to publish, and those that are held back.
 OUTCOMES, CORRECTED, HELD_BACK = "outcomes", "corrections", "held_back"
-# Parquet: the violations of the event dates that publishing replaces.
+# By table, Parquet: what publishing puts into its folders.
 REPLACEMENT = "replacement"
 _NOTES, _PROGRESS = "run.json", "progress.json"
+
+
+# A task that compares rows holds them: some hundred megabytes at most.
+_ROWS_A_HEAP = 1_000_000
+
+
+class Files(Protocol):
+    """Files that one task reads."""
+
+    @property
+    def files(self) -> Sequence[delta.File]:
+        """They."""
 
 
 def groups_folder(folder: Path, stream: Stream, number: int) -> Path:
@@ -59,9 +69,22 @@ def stage(rows: pa.Table, file: Path) -> None:
         pq.write_table(rows, partial)
 
 
-def staged_violations(session: SparkSession, folder: Path) -> DataFrame:
-    """The violations that a run has found: the columns of VIOLATIONS without event_date."""
-    return session.read.parquet(str(folder / EVALUATED)).where("failed IS NULL").drop("failed")
+def staged_files(folder: Path) -> list[delta.File]:
+    """The files in a folder that have rows, in the order of their names."""
+    files = (delta.File(str(file), pq.read_metadata(file).num_rows) for file in sorted(folder.glob("*.parquet")))
+    return [file for file in files if file.rows]
+
+
+def heaps_of(parts: Iterable[Files], parallelism: int) -> int:
+    """Into how many tasks the rows of some files are divided to be compared."""
+    rows = sum(file.rows for part in parts for file in part.files)
+    return max(parallelism, math.ceil(rows / _ROWS_A_HEAP))
+
+
+def staged_violations(folder: Path) -> int:
+    """How many violations a run has found."""
+    found = pl.scan_parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
+    return int(found.select(pl.len()).collect(engine="streaming").item())
 
 
 def judged_spans(folder: Path) -> list[tuple[int, int]]:

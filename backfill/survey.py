@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 REPEATS = "run.repeats"
 _CONTENT = "run.content"
 _BUCKET = "run.heap"
-_COUNTED = "groups bigint"
+_COUNTED = pa.schema([("groups", pa.int64())])
 _TOUCHED = {
     "stream": pl.String, "group_by": pl.String, "group": pl.String, "lo": pl.Int64, "hi": pl.Int64, "bucket": pl.Int64,
 }  # fmt: skip
@@ -72,6 +72,11 @@ class Surveyor:
     def tasks(self) -> int:
         """One a portion."""
         return len(self.portions)
+
+    @property
+    def rows(self) -> int:
+        """Of all files."""
+        return sum(file.rows for part in self.portions for file in part.files)
 
     @property
     def receivers(self) -> int:
@@ -128,6 +133,7 @@ def survey(
     folder: Path,
     cut: int,
     pending: pl.DataFrame,
+    most_here: int,
 ) -> int:
     """Stage the records that repeat an id, the touched groups of each group-by, and all of these as TOUCHED_GROUPS;
     how many groups there are."""
@@ -135,7 +141,7 @@ def survey(
     for place in (folder / TOUCHED_GROUPS, *(heap.place(folder) for heap in surveyor.heaps)):
         shutil.rmtree(place, ignore_errors=True)  # of an attempt before
     _stage(pl.DataFrame(schema=_TOUCHED), folder / TOUCHED_GROUPS / "none.parquet")
-    counted = exchange(session, surveyor, _COUNTED, folder / EXCHANGED)
+    counted = exchange(session, surveyor, _COUNTED, folder / EXCHANGED, most_here)
     return pc.sum(counted.column("groups")).as_py() or 0
 
 

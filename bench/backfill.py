@@ -1,10 +1,12 @@
 """What a backfill costs: against the same rules as Spark SQL, as history grows, and when it is done again.
 
-    python bench/backfill.py [EVENTS] [--repeats 3]
+    python bench/backfill.py [EVENTS] [--repeats 3] [--rules 100] [--hot] [--memory 1g] [--generated 10000000]
 
 EVENTS is a Parquet file of card payments (see agree.py); without it payments are simulated. Ten rules with windows of
 an hour to 30 days are evaluated over all of them in the lake: by the backfill, and on the same session by window
-functions in Spark SQL. Results are compared row by row, measures too. Then one day is run with ever longer histories.
+functions in Spark SQL. Results are compared row by row, measures too. Then one day is run with ever longer histories,
+and one on which a record arrived that is dated years back. Spark has both of its compilers here, as it would without
+nightjar. rules: these ten, with ever shorter windows. hot: one customer has half of all payments. memory: of the JVM.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ import json
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Timer
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, whose backfill.py this is
 
@@ -28,6 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from agree import MICROSECONDS, generated, hashes
 from figures import emit, say, timed
+from lakes import publish_rules
 from pyspark.sql import functions as F  # noqa: N812
 
 from backfill.config import BackfillConfig, Request
@@ -36,13 +40,10 @@ from backfill.staging import EVALUATED
 from lake import delta
 from lake.archive import make_tables
 from lake.config import LakeConfig
-from lake.records import JsonReader
 from lake.session import open_session
-from lake.tables import RULE_STATUS, RULES, events_table
+from lake.tables import events_table
 from nightjar.jars import jars
 from rules.streams import Stream, load_streams
-from streaming.answering import answer_to
-from streaming.rulebook import Record, RuleBook
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,6 +112,21 @@ CASES: list[tuple[str, str, dict[str, Measure], str]] = [
 ]  # fmt: skip
 
 
+def cases_of(count: int) -> list[tuple[str, str, dict[str, Measure], str]]:
+    """So many rules: the ten, and the same with windows shorter by a hundredth each time."""
+    found = []
+    for number in range(count):
+        name, group, measures, when = CASES[number % len(CASES)]
+        share = 100 - number // len(CASES)
+        shorter = {key: replace(m, over=f"{_minutes(m.over) * share // 100}m") for key, m in measures.items()}
+        found.append((f"{name}-{share}", group, shorter, when))
+    return found
+
+
+def _minutes(over: str) -> int:
+    return MICROSECONDS[over[-1]] * int(over[:-1]) // MICROSECONDS["m"]
+
+
 def stream_of(topic: str = "transactions") -> Stream:
     """The payments, amounts in cents as in the file."""
     with tempfile.TemporaryDirectory() as folder:
@@ -123,10 +139,14 @@ def stream_of(topic: str = "transactions") -> Stream:
         return load_streams(file)["transactions"]
 
 
-def placed(events: Path, out: Path) -> None:
-    """The payments as both sides read them, with `place`: event time, then law 1's order among equal times."""
+def placed(events: Path, out: Path, *, hot: bool = False) -> None:
+    """The payments as both sides read them, with `place`: event time, then law 1's order among equal times. hot: each
+    second one is of one customer."""
     table = pq.read_table(events)
     columns = {name: table[name].cast(pa.string()) for name in ("transaction_id", "customer_id", "terminal_id")}
+    if hot:
+        others = pa.array(np.arange(table.num_rows) % 2 == 0)
+        columns["customer_id"] = pc.if_else(others, columns["customer_id"], "hot")
     columns["event_time"] = table["event_time"].cast(pa.timestamp("us", "UTC"))
     whole = "amount_cents" in table.column_names
     columns["amount_cents"] = (table["amount_cents"] if whole else pc.multiply(table["amount"], 100)).cast(pa.int64())
@@ -139,7 +159,7 @@ def placed(events: Path, out: Path) -> None:
     pq.write_table(pa.table(columns), out)
 
 
-def fill(session: SparkSession, config: LakeConfig, events: Path, since: date | None = None) -> None:
+def fill(session: SparkSession, config: LakeConfig, events: Path, cases: list[Any], since: date | None = None) -> None:
     """Put the payments (from the day `since` on) and the rules into a new lake, as the archive would have."""
     make_tables(config)
     table = events_table(config.streams["transactions"])
@@ -154,23 +174,17 @@ def fill(session: SparkSession, config: LakeConfig, events: Path, since: date | 
     read = read if since is None else read.where(F.col("event_time") >= F.lit(since))
     rows = read.selectExpr(*(f"CAST({made.get(n, 'NULL')} AS {kind}) AS `{n}`" for n, kind in table.columns.items()))
     delta.append(rows.repartition("arrival_date"), config.root, table, "bench", 0)
-    messages = [
+    messages = (
         {
             "id": name, "stream": "transactions", "group_by": [group], "when": when,
-            "measures": {key: measure.rule for key, measure in measures.items()}, "effective": "2000-01-01T00:00:00Z",
+            "measures": {key: measure.rule for key, measure in measures.items()},
         }
-        for name, group, measures, when in CASES
-    ]  # fmt: skip
-    start, book, values = datetime(2000, 1, 1, tzinfo=UTC), RuleBook(config.streams), []
-    for number, message in enumerate(messages):
-        _, said = answer_to(Record(number, 0, json.dumps(message).encode()), f"rules-0-{number}", book, book.routes, 0)
-        values.append((json.dumps(said).encode(), 0, number, start, start.date()))
-        book.receive(Record(number, 0, values[-1][0]))
-    records = session.createDataFrame(values, RULES.ddl).mapInArrow(JsonReader(RULE_STATUS), RULE_STATUS.ddl)
-    delta.append(records, config.root, RULE_STATUS, "bench", 0)
+        for name, group, measures, when in cases
+    )  # fmt: skip
+    publish_rules(config, messages)
 
 
-def by_sql(session: SparkSession, config: LakeConfig, out: Path) -> None:
+def by_sql(session: SparkSession, config: LakeConfig, out: Path, cases: list[Any]) -> None:
     """The control: the same rows of the same table, cleaned once for all rules, and every rule's violations by window
     functions, written to a file."""
     table = events_table(config.streams["transactions"])
@@ -182,7 +196,7 @@ def by_sql(session: SparkSession, config: LakeConfig, out: Path) -> None:
     read = first.select("transaction_id", "customer_id", "terminal_id", "amount_cents", F.expr(place).alias("place"))
     read.cache()
     found = []
-    for name, group, measures, when in CASES:
+    for name, group, measures, when in cases:
         measured = read.selectExpr("*", *(f"{measure.sql(group)} AS {key}" for key, measure in measures.items()))
         values = ", ".join(f"'{key}', CAST({key} AS string)" for key in measures)
         found.append(
@@ -213,10 +227,34 @@ def _same(ours: str | None, theirs: str | None) -> bool:
     return left.keys() == right.keys() and all(float(left[key]) == float(right[key]) for key in left)
 
 
-def config_of(root: Path, stream: Stream) -> BackfillConfig:
+def config_of(root: Path, stream: Stream, memory: str) -> BackfillConfig:
     """A lake of this bench's own; nothing is published."""
-    lake = LakeConfig(root, {"transactions": stream}, {}, tuple(jars("spark")), master="local[2]", driver_memory="3g")
+    lake = LakeConfig(
+        root, {"transactions": stream}, {}, tuple(jars("spark")), master="local[2]", driver_memory=memory,
+        java_options=("-XX:TieredStopAtLevel=4",),
+    )  # fmt: skip
     return BackfillConfig(lake, {}, arrival="producer")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all parts share. place: a folder with the payments."""
+
+    session: SparkSession
+    stream: Stream
+    place: Path
+    cases: list[Any]
+    memory: str
+    repeats: int
+    first: date
+    last: date
+
+    def lake(self, name: str, since: date | None = None) -> BackfillConfig:
+        """A lake, filled."""
+        say(f"filling the lake {name}")
+        config = config_of(self.place / name, self.stream, self.memory)
+        fill(self.session, config.lake, self.place / "placed.parquet", self.cases, since)
+        return config
 
 
 def main() -> None:
@@ -225,19 +263,28 @@ def main() -> None:
     arguments.add_argument("events", type=Path, nargs="?")
     arguments.add_argument("--generated", type=int, default=100_000)
     arguments.add_argument("--repeats", type=int, default=3)
+    arguments.add_argument("--rules", type=int, default=10)
+    arguments.add_argument("--hot", action="store_true")
+    arguments.add_argument("--memory", default="3g")
+    arguments.add_argument("--control-seconds", type=float, default=200, help="Spark SQL is stopped after as long")
+    arguments.add_argument("--only", choices=("all-days", "history", "misdated"))
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as folder:
-        place = Path(folder)
-        placed(options.events or generated(place, options.generated), place / "placed.parquet")
+        place, stream = Path(folder), stream_of()
+        placed(options.events or generated(place, options.generated), place / "placed.parquet", hot=options.hot)
         times = pq.read_table(place / "placed.parquet", columns=["event_time"])["event_time"]
         first, last = pc.min(times).as_py().date(), pc.max(times).as_py().date()
-        stream = stream_of()
-        config = config_of(place / "lake", stream)
-        session = open_session(config.lake)
-        say("filling the lake")
-        fill(session, config.lake, place / "placed.parquet")
-        met = against_sql(session, config, place, first, last, options.repeats)
-        met &= as_history_grows(session, stream, place, last, options.repeats)
+        session = open_session(config_of(place / "lake", stream, options.memory).lake)
+        rules = cases_of(options.rules) if options.rules != len(CASES) else CASES
+        bench = Bench(session, stream, place, rules, options.memory, options.repeats, first, last)
+        met = True
+        if options.only in (None, "all-days"):
+            name = f"{len(rules)} rules over {len(times):,} events" + (", half of one customer" if options.hot else "")
+            met &= against_sql(bench, name, options.control_seconds)
+        if options.only in (None, "history"):
+            met &= as_history_grows(bench)
+        if options.only in (None, "misdated"):
+            met &= beside_a_misdated_record(bench)
     raise SystemExit(0 if met else 1)
 
 
@@ -246,49 +293,79 @@ def collect_garbage(session: SparkSession) -> None:
     session.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]  # noqa: SLF001  no other way
 
 
-def against_sql(
-    session: SparkSession, config: BackfillConfig, place: Path, first: date, last: date, repeats: int
-) -> bool:
+def against_sql(bench: Bench, name: str, control_seconds: float) -> bool:
     """All days at once, by the backfill and by Spark SQL, and whether they agree."""
-    ours, control = [], []
-    request = Request("all-days", first, days=(last - first).days + 1)
+    session, config, control_file = bench.session, bench.lake("lake"), bench.place / "control"
+    request = Request("all-days", bench.first, days=(bench.last - bench.first).days + 1)
     say("warming up")
-    for _ in range(3):
-        Run(session, config, request).do("evaluate")
-    for turn in range(repeats + 1):
-        say(f"turn {turn} of {repeats}" if turn else "a first turn for the compilers")
+    Run(session, config, request).do("evaluate")
+    ours, control, stopped = [], [], False
+    for turn in range(bench.repeats + 1):
+        say(f"turn {turn} of {bench.repeats}" if turn else "a first turn for the compilers")
         collect_garbage(session)
         took = timed(lambda: Run(session, config, request).do("evaluate"))
         collect_garbage(session)
-        sql = timed(lambda: by_sql(session, config.lake, place / "control"))
-        if turn:
+        if not stopped:
+            timer = Timer(control_seconds, session.sparkContext.cancelAllJobs)
+            timer.start()
+            try:
+                sql = timed(lambda: by_sql(session, config.lake, control_file, bench.cases))
+            except Exception:
+                if timer.is_alive():  # not by us
+                    raise
+                sql, stopped = control_seconds, True
+            timer.cancel()
+        say(f"{took:.2f} s, Spark SQL {sql:.1f} s{', stopped' if stopped else ''}")
+        if turn or stopped:
             ours.append(took)
             control.append(sql)
-    violations, wrong = differences(request.staged(config.lake) / EVALUATED, place / "control")
-    print(json.dumps({"name": "violations of ten rules", "value": violations, "differences": wrong}), flush=True)
-    met = emit("ten rules over all days", "s", ours, "Spark SQL window functions", control, goal=0.1)
-    return met and not wrong
+    wrong = 0
+    if not stopped:
+        violations, wrong = differences(request.staged(config.lake) / EVALUATED, control_file)
+        print(json.dumps({"name": f"violations, {name}", "value": violations, "differences": wrong}), flush=True)
+    against = "Spark SQL window functions" + (", stopped unfinished" if stopped else "")
+    return emit(name, "s", ours, against, control, goal=0.1) and not wrong
 
 
-def as_history_grows(session: SparkSession, stream: Stream, place: Path, last: date, repeats: int) -> bool:
+_STAGES = ("evaluate", "reconcile", "publish")
+
+
+def as_history_grows(bench: Bench) -> bool:
     """The last whole day, evaluated, reconciled and its results written, with 10, 40 and 90 days of history."""
-    day, took, again = last - timedelta(days=1), {}, {}
-    configs = {days: config_of(place / f"lake-{days}", stream) for days in (10, 40, 90)}
-    for days, config in configs.items():
-        say(f"filling a lake of {days} days")
-        fill(session, config.lake, place / "placed.parquet", day - timedelta(days=days))
-    for turn in range(repeats):
-        say(f"turn {turn + 1} of {repeats}")
+    day, took, again = bench.last - timedelta(days=1), {}, {}
+    configs = {days: bench.lake(f"lake-{days}", day - timedelta(days=days)) for days in (10, 40, 90)}
+    for turn in range(bench.repeats):
+        say(f"turn {turn + 1} of {bench.repeats}")
         for days, config in configs.items():
             shutil.rmtree(config.lake.root / "staging", ignore_errors=True)
             for seconds, name in ((took, "first"), (again, "again")):
-                run = Run(session, config, Request(f"{name}-{turn}", day, publish=False))
-                stages = ("evaluate", "reconcile", "publish")
-                seconds.setdefault(days, []).append(timed(lambda run=run, stages=stages: [run.do(s) for s in stages]))
+                run = Run(bench.session, config, Request(f"{name}-{turn}", day, publish=False))
+                seconds.setdefault(days, []).append(timed(lambda run=run: [run.do(stage) for stage in _STAGES]))
     met = emit("a day's run, 90 days of history", "s", took[90], "40 days of history", took[40], goal=1.25)
     emit("a day's run, 40 days of history", "s", took[40], "10 days of history", took[10], goal=None)
     emit("the same day again", "s", again[90], "the run before it", took[90], goal=None)
     return met
+
+
+def beside_a_misdated_record(bench: Bench) -> bool:
+    """The same day, where a record has arrived that is dated eight years before: it is evaluated, and little else."""
+    day, took = bench.last - timedelta(days=1), {}
+    plain, misdated = bench.lake("plain"), bench.lake("with-a-misdated-record")
+    table = events_table(bench.stream)
+    noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+    row = {
+        "transaction_id": "misdated", "event_time": noon.replace(year=day.year - 8), "customer_id": "0",
+        "terminal_id": "0", "amount_cents": 100, "partition": 0, "offset": 1 << 40, "arrival_time": noon,
+        "arrival_date": day,
+    }  # fmt: skip
+    delta.add(misdated.lake.root, table, pa.Table.from_pylist([row], table.arrow), "misdated", 0)
+    for turn in range(bench.repeats + 1):
+        say(f"turn {turn} of {bench.repeats}")
+        for config in (plain, misdated):
+            run = Run(bench.session, config, Request(f"turn-{turn}", day, publish=False))
+            took.setdefault(config.lake.root, []).append(timed(lambda run=run: [run.do(stage) for stage in _STAGES]))
+    ours, control = took[misdated.lake.root][1:], took[plain.lake.root][1:]
+    return emit("a day's run with a record dated years back", "s", ours, "the same without it", control, goal=1.25)
 
 
 if __name__ == "__main__":

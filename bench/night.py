@@ -27,6 +27,8 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, whose backfill.py is another
+
 from figures import emit, say, timed
 
 from lake.reading import scan

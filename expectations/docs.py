@@ -20,6 +20,7 @@ from typing import Any
 
 import structlog
 
+from expectations import library
 from expectations.findings import Checked
 from expectations.offline import bring_assets, localise
 
@@ -56,6 +57,7 @@ def build(
 
 
 def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, keep: int) -> Path:
+    library.bring()
     import great_expectations as gx
     from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
     from great_expectations.core.run_identifier import RunIdentifier
@@ -65,8 +67,6 @@ def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, ke
         ValidationResultIdentifier,
     )
     from great_expectations.render.renderer.site_builder import SiteBuilder
-
-    import expectations.rows  # noqa: F401  how our expectations are shown
 
     site = folder / _SITE
     context = gx.get_context(mode="ephemeral")

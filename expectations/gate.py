@@ -1,9 +1,10 @@
-"""The gate: a suite run by Great Expectations over a frame of Spark's.
+"""The gate: what was measured of each suite, judged by Great Expectations.
 
-How it works: an ephemeral context, a data source and an asset of its own each time; nothing of Great Expectations stays
-on disk but what docs.py keeps. Nothing is sent anywhere: this version has no usage statistics, and no cloud is named.
+How it works: an ephemeral context for all suites, and an asset of its own each time; nothing of Great Expectations
+stays on disk but what docs.py keeps. Nothing is sent anywhere: this version has no usage statistics, and no cloud is
+named.
 
-What it does not do: read or write a table; whoever calls it brings the frames.
+What it does not do: look at rows; whoever calls it brings what measured.py has counted.
 """
 
 from __future__ import annotations
@@ -11,61 +12,28 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import structlog
 
+from expectations import library
 from expectations.findings import Checked, Finding, GateError, refuse
-from expectations.suites import Suite, events_suite, offsets_suite, reconciliation_suite, violations_suite
-from rules.streams import Stream
+from expectations.measured import Measured
+from expectations.suites import Suite
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-__all__ = ["GateError", "check", "check_events", "check_reconciliation", "check_violations", "refuse"]
+__all__ = ["GateError", "check", "refuse"]
 
 _log = structlog.get_logger(__name__)
 
 
-def check_events(stream: Stream, columns: Mapping[str, str], day: DataFrame, gaps: DataFrame) -> list[Checked]:
-    """A day's records of a stream by arrival, and the gaps in their offsets (suites.GAPS).
-
-    columns: the table's, name to Spark's type.
-    """
-    return [check(events_suite(stream, columns), day), check(offsets_suite(stream.name), gaps)]
-
-
-def check_violations(violations: DataFrame) -> Checked:
-    """A run's violations as `rechecked.rechecked` returns them."""
-    return check(violations_suite(), violations)
-
-
-def check_reconciliation(outcomes: DataFrame, violations: int, standing: int) -> Checked:
-    """The outcomes of a run that found so many violations, where the stream had so many alerts standing in scope."""
-    return check(reconciliation_suite(violations, standing), outcomes)
-
-
-def check(suite: Suite, frame: DataFrame) -> Checked:
-    """Run a suite over a frame, in a pass over it for all that looks at single rows, and one for each other query."""
-    began = time.monotonic()
-    validation: dict[str, Any] = _validated(suite, frame).to_json_dict()
-    findings = tuple(_finding(suite, each) for each in validation["results"])
-    _log.info(
-        "checked",
-        suite=suite.name,
-        expectations=len(findings),
-        broken=[finding.expectation for finding in findings if not finding.success],
-        seconds=round(time.monotonic() - began, 2),
-    )
-    return Checked(suite.name, findings, validation)
-
-
-def _validated(suite: Suite, frame: DataFrame) -> Any:
+def check(suites: Iterable[tuple[Suite, list[Measured]]]) -> list[Checked]:
+    """What Great Expectations says of each suite, and of what was measured of it."""
+    library.bring()
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
-    from expectations.rows import suite_of
+    from expectations.rows import batch_of, suite_of
 
     # It says a line a metric that fails; what failed is in the result.
     logging.getLogger("great_expectations").setLevel(logging.ERROR)
@@ -73,10 +41,23 @@ def _validated(suite: Suite, frame: DataFrame) -> Any:
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        source = context.data_sources.add_spark("lake", persist=False)
-    asset = source.add_dataframe_asset(suite.name)
-    batch = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": frame})
-    return batch.validate(suite_of(suite))
+        source = context.data_sources.add_pandas("measured")
+    checked = []
+    for suite, measured in suites:
+        began = time.monotonic()
+        asset = source.add_dataframe_asset(suite.name)
+        batch = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": batch_of(measured)})
+        validation: dict[str, Any] = batch.validate(suite_of(suite)).to_json_dict()
+        findings = tuple(_finding(suite, each) for each in validation["results"])
+        _log.info(
+            "checked",
+            suite=suite.name,
+            expectations=len(findings),
+            broken=[finding.expectation for finding in findings if not finding.success],
+            seconds=round(time.monotonic() - began, 2),
+        )
+        checked.append(Checked(suite.name, findings, validation))
+    return checked
 
 
 def _finding(suite: Suite, result: Mapping[str, Any]) -> Finding:

@@ -1,74 +1,90 @@
 """Which offsets of a stream's topic the lake does not have: the proof that nothing was lost.
 
 How it works: a partition's records of a day, and the last one before them, have consecutive offsets. That is one
-aggregate of two days; only a partition for which it does not hold is put in order, and only what is missing there is
-looked for among the other days' records (where producers stamp arrivals, a day's records need not be neighbours). What
-is missing then is asked of Kafka itself: see topic.py.
+aggregate of two days; only a partition for which it does not hold is put in order, by Spark, and only what is missing
+there is looked for among the other days' records (where producers stamp arrivals, a day's records need not be
+neighbours). What is missing then is asked of Kafka itself: see topic.py.
 
 What it does not do: ask about what came before the first record that was ever archived.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import astuple
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from expectations.suites import GAPS
 from expectations.topic import Gap, ask
 from rules.streams import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 # Days to look back for the record before the day's first, where the day before has none, before all days are read.
 _LOOKS_BACK = 31
 # More gaps than this are not told apart: the first are.
 MOST_GAPS = 10_000
 
+_KINDS = {"string": pl.String, "int": pl.Int32, "bigint": pl.Int64, "boolean": pl.Boolean}
+
 
 def gaps(
-    records: DataFrame, stream: Stream, day: date, kafka: Mapping[str, Any], *, most_asked: int = 500
-) -> DataFrame:
+    lately: pl.LazyFrame,
+    records: Callable[[], DataFrame],
+    stream: Stream,
+    day: date,
+    kafka: Mapping[str, Any],
+    *,
+    most_asked: int = 500,
+) -> pl.DataFrame:
     """What is missing among the day's records and just before them, as GAPS.
 
-    records: all of the stream's table. kafka: what kafka-python's clients are given. most_asked: gaps that Kafka is
-    asked about, the longest first; each takes some milliseconds.
+    lately, records: see `missing`. kafka: what kafka-python's clients are given. most_asked: gaps that Kafka is asked
+    about, the longest first; each takes some milliseconds.
     """
-    return frame(records.sparkSession, ask(missing(records, stream.name, day), stream.topic, kafka, most_asked))
+    return frame(ask(missing(lately, records, stream.name, day), stream.topic, kafka, most_asked))
 
 
-def frame(session: SparkSession, found: list[Gap]) -> DataFrame:
+def frame(found: list[Gap]) -> pl.DataFrame:
     """The gaps as GAPS."""
-    return session.createDataFrame(
-        [astuple(gap) for gap in found], ", ".join(f"{name} {kind}" for name, kind in GAPS.items())
-    )
+    return pl.DataFrame([asdict(gap) for gap in found], {name: _KINDS[kind] for name, kind in GAPS.items()})
 
 
-def missing(records: DataFrame, stream: str, day: date) -> list[Gap]:
-    """The gaps of a day in order, at most MOST_GAPS. records: all of the stream's; partition, offset, arrival_date."""
+def missing(lately: pl.LazyFrame, records: Callable[[], DataFrame], stream: str, day: date) -> list[Gap]:
+    """The gaps of a day in order, at most MOST_GAPS.
+
+    lately: partition, offset and arrival_date of the stream's records of this day and the one before. records: the same
+    of all of its records, for Spark; only asked for where something is missing there.
+    """
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
-    lately = records.where(F.col("arrival_date").between(day - timedelta(1), day))
-    counted = lately.groupBy("partition", "arrival_date").agg(
-        F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("rows")
+    near = lately.filter(pl.col("arrival_date").is_between(day - timedelta(1), day))
+    offset = pl.col("offset")
+    counted = near.group_by("partition", "arrival_date").agg(
+        offset.min().alias("first"), offset.max().alias("last"), pl.len().alias("rows")
     )
-    rows = counted.collect()
+    rows = counted.collect(engine="streaming").to_dicts()
     spans = {row["partition"]: row for row in rows if row["arrival_date"] == day}
     yesterday = {row["partition"]: row["last"] for row in rows if row["arrival_date"] != day}
     unclear = {p: row["first"] for p, row in spans.items() if yesterday.get(p, -1) + 1 != row["first"]}
+    broken = [p for p, row in spans.items() if row["rows"] != row["last"] - row["first"] + 1]
+    if not unclear and not broken:
+        return []
+    whole = records()
     found = [
         Gap(stream, partition, last + 1, unclear[partition] - 1)
-        for partition, last in _last_before(records, day, unclear).items()
+        for partition, last in _last_before(whole, day, unclear).items()
         if last + 1 < unclear[partition]
     ]
-    broken = [p for p, row in spans.items() if row["rows"] != row["last"] - row["first"] + 1]
     if broken:
-        today = lately.where((F.col("arrival_date") == F.lit(day)) & F.col("partition").isin(broken))
+        today = whole.where((F.col("arrival_date") == F.lit(day)) & F.col("partition").isin(broken))
         found += _between(today.select("partition", "offset").distinct(), stream, [])
     if found:
-        found = _of_other_days(records.where(F.col("arrival_date") != F.lit(day)), stream, found)
+        found = _of_other_days(whole.where(F.col("arrival_date") != F.lit(day)), stream, found)
     return sorted(found, key=lambda gap: (gap.partition, gap.first_missing))
 
 

@@ -22,7 +22,8 @@ class LakeConfig:
     root: the folder of all tables. streams: by name. spark_kafka, python_kafka: what every Kafka client is given, under
     Spark's (`kafka.…`) and kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's
     JVM. spark_conf: Spark's own settings, which win over the lake's. max_offsets_per_batch: most records the archive
-    holds at once. max_driver_bytes: batches of more than that are written by Spark's tasks.
+    holds at once. max_driver_bytes: batches of more than that are written by Spark's tasks. max_driver_rows: a run's
+    work on more rows than that is done by Spark's tasks.
     """
 
     root: Path
@@ -36,4 +37,5 @@ class LakeConfig:
     java_options: tuple[str, ...] = ()
     max_offsets_per_batch: int = 2_000_000
     max_driver_bytes: int = 64 << 20
+    max_driver_rows: int = 200_000
     python_kafka: Mapping[str, object] = field(default_factory=dict, repr=False)

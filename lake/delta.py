@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -85,9 +85,10 @@ def version(root: Path, table: Table) -> int:
     return DeltaTable(folder(root, table)).version()
 
 
-def schema(root: Path, table: Table) -> pa.Schema:
-    """The columns that the table has, which a newer declaration or release may have more of."""
-    return pa.schema(DeltaTable(folder(root, table)).schema().to_arrow())
+def schema(root: Path, table: Table, at: int | None = None) -> pa.Schema:
+    """The columns that the table has in the version `at` (None: the newest), which a newer declaration or release may
+    have more of."""
+    return pa.schema(DeltaTable(folder(root, table), version=at).schema().to_arrow())
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,17 @@ def files_within(
     wanted = pl.any_horizontal(pl.lit(value=False), *near).fill_null(value=True)
     if arrived is not None:
         wanted &= pl.col("partition.arrival_date") >= arrived
+    rows = found.filter(wanted).sort("path").select("path", pl.col("num_records").fill_null(0)).iter_rows()
+    return [File(f"{place}/{unquote(path)}", count) for path, count in rows]
+
+
+def files_of(root: Path, table: Table, at: int, column: str, dates: Sequence[tuple[date, date]]) -> list[File]:
+    """The files of the version `at` in the folders of some dates (both ends included), which `column` names."""
+    place = folder(root, table)
+    found = pl.DataFrame(pa.table(DeltaTable(place, version=at).get_add_actions(flatten=True)))
+    if not found.height:
+        return []
+    wanted = pl.any_horizontal(pl.col(f"partition.{column}").is_between(first, last) for first, last in dates)
     rows = found.filter(wanted).sort("path").select("path", pl.col("num_records").fill_null(0)).iter_rows()
     return [File(f"{place}/{unquote(path)}", count) for path, count in rows]
 
@@ -175,14 +187,18 @@ def add(root: Path, table: Table, rows: pa.Table, writer: str, number: int) -> N
     write_deltalake(made, rows.select(list(table.columns)), mode="append", commit_properties=properties)
 
 
-def replace(root: Path, table: Table, rows: Path, condition: str) -> None:
-    """Put the rows of a Parquet file, which all meet the condition over partition columns, in the place of those that
+def replace(root: Path, table: Table, rows: Sequence[Path], condition: str) -> None:
+    """Put the rows of Parquet files, which all meet the condition over partition columns, in the place of those that
     do, in one commit. They are never all in memory."""
-    with pq.ParquetFile(rows) as file:
-        names = list(table.columns)
-        batches = (batch.select(names).cast(table.arrow) for batch in file.iter_batches())
-        reader = pa.RecordBatchReader.from_batches(table.arrow, batches)
-        write_deltalake(DeltaTable(folder(root, table)), reader, mode="overwrite", predicate=condition)
+    names = list(table.columns)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for path in rows:
+            with pq.ParquetFile(path) as file:
+                yield from (batch.select(names).cast(table.arrow) for batch in file.iter_batches())
+
+    reader = pa.RecordBatchReader.from_batches(table.arrow, batches())
+    write_deltalake(DeltaTable(folder(root, table)), reader, mode="overwrite", predicate=condition)
 
 
 def merge(root: Path, table: Table, rows: pa.Table, key: Sequence[str]) -> None:

@@ -8,19 +8,19 @@ that all of them see, as the lake itself does. Spark plans, spreads, and does ag
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
 
 from lake.files import whole
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-_SENT = "bucket int"
+_T = TypeVar("_T")
 
 
 class Work(Protocol):
@@ -29,6 +29,10 @@ class Work(Protocol):
     @property
     def tasks(self) -> int:
         """How many tasks send."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows the tasks read, all together."""
 
     @property
     def receivers(self) -> int:
@@ -41,22 +45,36 @@ class Work(Protocol):
         """What is made of all that came for a bucket; a bucket for which nothing came is not received."""
 
 
-def exchange(session: SparkSession, work: Work, ddl: str, folder: Path) -> pa.Table:
-    """What is received: rows of `ddl`. folder: where tables lie until then; what is there is removed."""
+def exchange(session: SparkSession, work: Work, schema: pa.Schema, folder: Path, most_here: int) -> pa.Table:
+    """What is received, of this schema. folder: where tables lie until then; what is there is removed. most_here: work
+    on so few rows is done by this process, which takes less time than starting tasks.
+
+    By Spark's older interface: its SQL plans each query and compiles code for it, which takes longer than these tasks.
+    """
+    if work.rows <= most_here:
+        return _here(work, schema)
     shutil.rmtree(folder, ignore_errors=True)  # of an attempt before
     folder.mkdir(parents=True)
     try:
-        sent = _in_tasks(session, work.tasks).mapInArrow(_Sender(work, folder), _SENT).toArrow()
-        buckets = sorted(set(sent.column("bucket").to_pylist()))
-        receiver = _Receiver(work, folder, buckets)
-        return _in_tasks(session, work.receivers).mapInArrow(receiver, ddl).toArrow()
+        buckets = sorted(set(_in_tasks(session, work.tasks, _Sender(work, folder))))
+        received = _in_tasks(session, work.receivers, _Receiver(work, folder, buckets))
+        return pa.concat_tables([schema.empty_table(), *(pa.ipc.open_stream(each).read_all() for each in received)])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _in_tasks(session: SparkSession, tasks: int) -> DataFrame:
-    """The numbers from 0 on, each in a task of its own."""
-    return session.range(0, tasks, 1, max(tasks, 1))
+def _here(work: Work, schema: pa.Schema) -> pa.Table:
+    sent: dict[int, list[pa.Table]] = {}
+    for task in range(work.tasks):
+        for bucket, table in work.send(task):
+            sent.setdefault(bucket, []).append(table)
+    received = (work.receive(bucket, pa.concat_tables(sent[bucket])) for bucket in sorted(sent))
+    return pa.concat_tables([schema.empty_table(), *received])
+
+
+def _in_tasks(session: SparkSession, tasks: int, do: Callable[[int], Iterable[_T]]) -> list[_T]:
+    """What is done to the numbers from 0 on, each in a task of its own."""
+    return session.sparkContext.parallelize(range(tasks), max(tasks, 1)).flatMap(do).collect()
 
 
 @dataclass(frozen=True)
@@ -64,14 +82,10 @@ class _Sender:
     work: Work
     folder: Path
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for task in batch.column("id").to_pylist():
-                buckets = []
-                for bucket, table in self.work.send(task):
-                    _write(table, self.folder / str(bucket) / f"{task}.arrow")
-                    buckets.append(bucket)
-                yield pa.RecordBatch.from_arrays([pa.array(buckets, pa.int32())], ["bucket"])
+    def __call__(self, task: int) -> Iterator[int]:
+        for bucket, table in self.work.send(task):
+            _write(table, self.folder / str(bucket) / f"{task}.arrow")
+            yield bucket
 
 
 @dataclass(frozen=True)
@@ -80,13 +94,18 @@ class _Receiver:
     folder: Path
     buckets: list[int]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for task in batch.column("id").to_pylist():
-                for bucket in self.buckets:
-                    if bucket % self.work.receivers == task:
-                        received = [_read(file) for file in sorted((self.folder / str(bucket)).glob("*.arrow"))]
-                        yield from self.work.receive(bucket, pa.concat_tables(received)).combine_chunks().to_batches()
+    def __call__(self, task: int) -> Iterator[bytes]:
+        for bucket in self.buckets:
+            if bucket % self.work.receivers == task:
+                received = [_read(file) for file in sorted((self.folder / str(bucket)).glob("*.arrow"))]
+                yield _as_bytes(self.work.receive(bucket, pa.concat_tables(received)))
+
+
+def _as_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
 
 
 def _write(table: pa.Table, file: Path) -> None:

@@ -7,10 +7,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from lake.config import LakeConfig, LakeError
-from streaming.session import common_settings, started
+from streaming.session import QUICK_COMPILER, common_settings, started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Alone: most that a night has Spark do runs once; rows are worked on by Python workers. With one compiler Java reserves
+# too little room for what the JVM's planning and Delta compile to.
+_COMPILER = (*QUICK_COMPILER, "-XX:ReservedCodeCacheSize=256m")
 
 
 def open_session(config: LakeConfig, name: str = "nightjar-lake") -> SparkSession:
@@ -24,7 +28,7 @@ def open_session(config: LakeConfig, name: str = "nightjar-lake") -> SparkSessio
 
 def spark_settings(config: LakeConfig) -> dict[str, str]:
     """Every Spark setting the lake's jobs depend on."""
-    settings = common_settings(config.master, config.driver_memory, config.jars, config.java_options) | {
+    settings = common_settings(config.master, config.driver_memory, config.jars, (*_COMPILER, *config.java_options)) | {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # A table's log is small: fifty tasks, Delta's default, would take longer than reading it.

@@ -1,6 +1,6 @@
 """What a backfill needs and waits for: Spark's JVM, and Great Expectations. Both are fetched beside other work.
 
-A JVM takes five seconds to start, in which Python has nothing to do; importing Great Expectations takes eight seconds
+A JVM takes five seconds to start, in which Python has nothing to do; importing Great Expectations takes five seconds
 of a slow core, and only the gate needs it.
 """
 
@@ -28,10 +28,9 @@ def import_gate() -> None:
 
     def fetch() -> None:
         with contextlib.suppress(Exception):
-            import great_expectations  # noqa: F401
+            from expectations import library
 
-            import expectations.docs
-            import expectations.rows  # noqa: F401
+            library.bring()
 
     # a daemon: a program that ends early does not wait for it
     threading.Thread(target=fetch, name="imports", daemon=True).start()

@@ -41,7 +41,7 @@ _EXECUTOR_SECONDS = 60.0
 _VFORK = "-Djdk.lang.Process.launchMechanism=VFORK"
 
 # Alone: the second compiler would take the cores for minutes, for code of which most runs once a batch.
-_QUICK_COMPILER = ("-XX:TieredStopAtLevel=1",)
+QUICK_COMPILER = ("-XX:TieredStopAtLevel=1",)
 
 # The folder of this and all other packages of ours, which executors import them from.
 _CODE = Path(__file__).resolve().parent.parent
@@ -223,7 +223,7 @@ def common_settings(
 
 def spark_settings(config: JobConfig) -> dict[str, str]:
     """Every Spark setting the job depends on."""
-    java_options = (*_QUICK_COMPILER, *config.java_options)
+    java_options = (*QUICK_COMPILER, *config.java_options)
     return (
         common_settings(config.master, config.driver_memory, config.jars, java_options)
         | {

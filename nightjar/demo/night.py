@@ -28,9 +28,6 @@ from rules.timestamps import from_microseconds
 
 DAG = "nightly_backfill"
 
-# Most of what a short life would spend is the second compiler's; the first alone has little room for code by default.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-
 # Where the data docs stay when everything else of the demo is removed.
 DOCS = Path(".nightjar") / "demo" / "data_docs"
 
@@ -59,7 +56,7 @@ def pass_nights(stages: Stages, settings: Settings, streams: Mapping[str, Stream
         NightjarError: a run failed; its log is shown.
     """
     first, last = (from_microseconds(instant).date() for instant in (history.begins, history.ends))
-    environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap, "SPARK_SUBMIT_OPTS": _SHORT_LIVED}
+    environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap}
     airflow = LocalAirflow(settings, environment=environment, folder=settings.data_dir, schedule=False)
     try:
         with (

@@ -29,7 +29,7 @@ RULE = json.dumps(
 SESSION = cast("Any", SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=3)))
 
 
-def exchanged(_: Any, work: Work, __: str, ___: Path) -> pa.Table:
+def exchanged(_: Any, work: Work, __: pa.Schema, ___: Path, ____: int) -> pa.Table:
     """As Spark's tasks do it."""
     sent: dict[int, list[pa.Table]] = {}
     for task in range(work.tasks):

@@ -1,20 +1,17 @@
-"""Frames that every expectation holds of, small enough to see what one changed value breaks."""
+"""Tables that every expectation holds of, small enough to see what one changed value breaks."""
 
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import polars as pl
 import pyarrow as pa
 
-from lake.tables import RECONCILIATION, VIOLATIONS, events_table
+from lake.tables import RECONCILIATION, events_table
 from rules.model import parse_rule
 from rules.streams import load_streams
-from rules.truth import Truth
+from rules.truth import VIOLATION_SCHEMA, Truth
 from rules.versions import RuleSet
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 DAY = date(2026, 1, 5)
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -51,42 +48,34 @@ def event(number: int, **changed: Any) -> dict[str, Any]:
     return row | changed
 
 
-@dataclass(frozen=True)
-class Frames:
-    """Clean rows as Spark frames; `changed` maps the number of a row to new values of some columns."""
+def events(changed: dict[int, dict[str, Any]] | None = None, *, wider: bool = False) -> pl.DataFrame:
+    """40 records of one day; changed: the number of a row to new values of some columns. wider: an amount may have four
+    digits after the point."""
+    rows = [event(number, **(changed or {}).get(number, {})) for number in range(40)]
+    schema = EVENTS.arrow
+    if wider:
+        schema = schema.set(schema.get_field_index("amount"), pa.field("amount", pa.decimal128(20, 4)))
+    return pl.DataFrame(pa.Table.from_pylist(rows, schema))
 
-    session: "SparkSession"
 
-    def events(self, changed: dict[int, dict[str, Any]] | None = None, ddl: str = EVENTS.ddl) -> "DataFrame":
-        """40 records of one day."""
-        rows = [event(number, **(changed or {}).get(number, {})) for number in range(40)]
-        return self.of(rows, ddl)
+def violations(changed: dict[int, dict[str, Any]] | None = None) -> pa.Table:
+    """What the rule concludes about the clean events."""
+    rows = [{**row, **(changed or {}).get(i, {})} for i, row in enumerate(truth().to_pylist())]
+    return pa.Table.from_pylist(rows, VIOLATION_SCHEMA)
 
-    def of(self, rows: list[dict[str, Any]], ddl: str) -> "DataFrame":
-        """Rows as a frame, of one partition: a task costs more than these rows."""
-        from pyspark.sql.types import StructType
 
-        schema = StructType.fromDDL(ddl)
-        made = self.session.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], schema)
-        return made.coalesce(1)
-
-    def violations(self, changed: dict[int, dict[str, Any]] | None = None) -> "DataFrame":
-        """What the rule concludes about the clean events."""
-        rows = [{**row, **(changed or {}).get(i, {})} for i, row in enumerate(truth().to_pylist())]
-        return self.of(rows, VIOLATIONS.ddl).drop("event_date")
-
-    def outcomes(self, changed: dict[int, dict[str, Any]] | None = None) -> "DataFrame":
-        """Three matched, two missed, two retracted and a revised one: 6 violations, 6 alerts."""
-        outcomes = ["matched"] * 3 + ["missed"] * 2 + ["retracted"] * 2 + ["revised"]
-        rows = [
-            {
-                "day": DAY, "alert_id": f"a{i}", "rule_id": "r", "rule_version": 1, "stream": "transactions",
-                "group": "{}", "event_id": f"t{i}", "event_time": NOON, "outcome": outcome,
-                "cause": None if outcome == "matched" else "late_event", **(changed or {}).get(i, {}),
-            }
-            for i, outcome in enumerate(outcomes)
-        ]  # fmt: skip
-        return self.of(rows, RECONCILIATION.ddl)
+def outcomes(changed: dict[int, dict[str, Any]] | None = None) -> pl.DataFrame:
+    """Three matched, two missed, two retracted and a revised one: 6 violations, 6 alerts."""
+    said = ["matched"] * 3 + ["missed"] * 2 + ["retracted"] * 2 + ["revised"]
+    rows = [
+        {
+            "day": DAY, "alert_id": f"a{i}", "rule_id": "r", "rule_version": 1, "stream": "transactions",
+            "group": "{}", "event_id": f"t{i}", "event_time": NOON, "outcome": outcome,
+            "cause": None if outcome == "matched" else "late_event", **(changed or {}).get(i, {}),
+        }
+        for i, outcome in enumerate(said)
+    ]  # fmt: skip
+    return pl.DataFrame(pa.Table.from_pylist(rows, RECONCILIATION.arrow))
 
 
 def truth() -> pa.Table:

@@ -3,23 +3,26 @@
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from expectations import gate
 from expectations.findings import Checked, Finding, GateError, refuse
+from expectations.measured import compared_or_why, counted, measured, summed
 from expectations.offsets import frame
 from expectations.rechecked import rechecked
+from expectations.suites import Suite, events_suite, offsets_suite, reconciliation_suite, violations_suite
 from expectations.topic import Gap
 from rules.alert_ids import alert_id
 from rules.timestamps import microseconds
-from tests.expectations.frames import DAY, EVENTS, NOON, RULES, STREAM, Frames, truth
+from tests.expectations.frames import DAY, EVENTS, NOON, RULES, STREAM, event, events, outcomes, truth, violations
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+pytestmark = pytest.mark.slow  # Great Expectations takes seconds to import
 
-pytestmark = pytest.mark.spark
+EVENTS_SUITE = events_suite(STREAM, EVENTS.columns)
 
 
 def broken(checked: Checked) -> dict[str, int | None]:
@@ -33,40 +36,53 @@ def finding(checked: Checked, name: str) -> Finding:
     return found
 
 
-def held_against_events(frames: Frames, violations: "DataFrame") -> "DataFrame":
+def checked_of(suite: Suite, rows: pl.DataFrame) -> Checked:
+    """What the gate says of the rows."""
+    (checked,) = gate.check([(suite, measured(suite, rows))])
+    return checked
+
+
+def held_against_events(violations: pa.Table) -> pl.DataFrame:
     """The violations, rechecked on the clean events, of which one arrived twice."""
-    again = frames.events({0: {"transaction_id": "t4", "amount": Decimal(999), "offset": 900}}).where("offset = 900")
-    events = frames.events().unionByName(again.selectExpr(*late(again))).where("rejected IS NULL")
-    return rechecked(violations, {STREAM.name: events}, {STREAM.name: STREAM}, RULES)
+    again = event(4, amount=Decimal(999), offset=900, arrival_time=NOON + timedelta(days=1))
+    rows = [*(row for row in map(event, range(40)) if row["rejected"] is None), again]
+    arrived = pa.Table.from_pylist(rows, EVENTS.arrow)
+    return pl.DataFrame(rechecked(violations, {STREAM.name: arrived}, {STREAM.name: STREAM}, RULES))
 
 
-def late(events: "DataFrame") -> list[str]:
-    """The columns, with an arrival a day later."""
-    return [f"arrival_time + INTERVAL 1 DAY AS {n}" if n == "arrival_time" else f"`{n}`" for n in events.columns]
-
-
-def test_what_is_right_passes(frames: Frames) -> None:
+def test_what_is_right_passes() -> None:
     """Clean events, offsets, violations and outcomes: every expectation holds, and nothing is refused."""
     checked = [
-        *gate.check_events(STREAM, EVENTS.columns, frames.events(), frame(frames.session, [])),
-        gate.check_violations(held_against_events(frames, frames.violations())),
-        gate.check_reconciliation(frames.outcomes(), violations=6, standing=6),
+        checked_of(EVENTS_SUITE, events()),
+        checked_of(offsets_suite(STREAM.name), frame([])),
+        checked_of(violations_suite(), held_against_events(violations())),
+        checked_of(reconciliation_suite(6, 6), outcomes()),
     ]
     assert [broken(each) for each in checked] == [{}] * 4
     assert [found.problem for each in checked for found in each.findings if found.problem] == []
     refuse(checked)
 
 
-def test_nothing_passes_too(frames: Frames) -> None:
+def test_nothing_passes_too() -> None:
     """A day without records, violations and alerts is no failure."""
-    nothing = frames.session.createDataFrame([], EVENTS.schema)
-    assert [broken(each) for each in gate.check_events(STREAM, EVENTS.columns, nothing, frame(frames.session, []))] == [
-        {}, {},
-    ]  # fmt: skip
-    assert broken(gate.check_reconciliation(frames.outcomes().limit(0), violations=0, standing=0)) == {}
+    assert broken(checked_of(EVENTS_SUITE, events().clear())) == {}
+    assert broken(checked_of(violations_suite(), held_against_events(violations().slice(0, 0)))) == {}
+    assert broken(checked_of(reconciliation_suite(0, 0), outcomes().clear())) == {}
 
 
-def test_each_expectation_on_events_can_break(frames: Frames) -> None:
+def test_parts_are_as_good_as_the_whole() -> None:
+    """Counted in parts, what single rows break is the same; only what is compared must come together."""
+    spoiled = events({3: {"event_time": None}, 5: {"offset": -1}, 30: {"event_time": None}})
+    whole = measured(EVENTS_SUITE, spoiled)
+    parts = [counted(EVENTS_SUITE, spoiled.slice(start, 7)) for start in range(0, 40, 7)]
+    compared = [compared_or_why(EVENTS_SUITE, each, spoiled) for each in EVENTS_SUITE.expectations if each.key]
+    assert summed(EVENTS_SUITE, EVENTS.columns, pa.concat_tables([*parts, *compared])) == whole
+    assert {found.expectation: found.observed for found in whole if found.observed} == {
+        "event_time_given": 2, "arrival_known": 1,
+    }  # fmt: skip
+
+
+def test_each_expectation_on_events_can_break() -> None:
     """One spoiled record each; the amount's needs a column that is wider than declared."""
     spoiled = {
         1: {"transaction_id": ""},
@@ -80,41 +96,40 @@ def test_each_expectation_on_events_can_break(frames: Frames) -> None:
         19: {"detail": None},
         21: {"rejected": "not_json", "detail": "no JSON", "original": b"{"},
     }
-    wider = EVENTS.ddl.replace("decimal(12,2)", "decimal(20,4)")
     gaps = frame(
-        frames.session,
         [
             Gap("transactions", 0, 5, 6, known=True, why="markers"),
             Gap("transactions", 0, 8, 9, known=False, why="a record"),
             Gap("transactions", 1, 1, 1),
         ],
     )
-    events, offsets = gate.check_events(STREAM, EVENTS.columns, frames.events(spoiled, wider), gaps)
-    assert broken(events) == {
+    checked = checked_of(EVENTS_SUITE, events(spoiled, wider=True))
+    offsets = checked_of(offsets_suite(STREAM.name), gaps)
+    assert broken(checked) == {
         "columns": 1, "event_id_given": 1, "event_time_given": 1, "event_time_within_skew": 1, "event_time_sane": 1,
         "rejected_explained": 1, "arrival_known": 1, "amount_in_precision": 1, "few_rejected": 3,
         "coordinates_unique": 1, "event_id_names_one_event": 1,
     }  # fmt: skip
-    assert broken(events).keys() == {found.expectation for found in events.findings}
-    assert finding(events, "event_time_within_skew").examples == (
+    assert broken(checked).keys() == {found.expectation for found in checked.findings}
+    assert finding(checked, "event_time_within_skew").examples == (
         {
             "partition": "1", "offset": "102", "arrival_time": "2026-01-05 12:05:00", "rejected": None, "detail": None,
             "transaction_id": "t5", "event_time": "2026-01-05 12:06:00.000001", "customer_id": "c2",
             "terminal_id": "m", "amount": "5.0000",
         },
     )  # fmt: skip
-    assert finding(events, "columns").examples == (
+    assert finding(checked, "columns").examples == (
         {"column": "amount", "declared": "decimal(12,2)", "found": "decimal(20,4)"},
     )
-    assert finding(events, "coordinates_unique").examples == ({"partition": "1", "offset": "105", "rows": "2"},)
-    assert finding(events, "event_id_names_one_event").examples == ({"transaction_id": "t17", "$records": "2"},)
-    warned = {found.expectation for found in events.findings if found.severity == "warning"}
+    assert finding(checked, "coordinates_unique").examples == ({"partition": "1", "offset": "105", "$rows": "2"},)
+    assert finding(checked, "event_id_names_one_event").examples == ({"transaction_id": "t17", "$rows": "2"},)
+    warned = {found.expectation for found in checked.findings if found.severity == "warning"}
     assert warned == {"event_time_sane", "few_rejected", "event_id_names_one_event"}
     assert broken(offsets) == {"nothing_lost": 1, "gaps_looked_into": 1}
     assert finding(offsets, "nothing_lost").examples[0]["first_missing"] == "8"
 
 
-def test_each_expectation_on_violations_can_break(frames: Frames) -> None:
+def test_each_expectation_on_violations_can_break() -> None:
     """One spoiled violation each; what is no JSON can be no true group or condition either."""
     rows = truth().to_pylist()
 
@@ -139,16 +154,16 @@ def test_each_expectation_on_violations_can_break(frames: Frames) -> None:
         7: rows[8],
         9: {"stream": "unheard-of"},
     }
-    checked = gate.check_violations(held_against_events(frames, frames.violations(spoiled)))
+    checked = checked_of(violations_suite(), held_against_events(violations(spoiled)))
     assert broken(checked) == {
         "alert_id_true": 2, "event_exists": 2, "group_true": 3, "version_effective": 2, "condition_true": 2,
         "group_json": 1, "measures_json": 1, "alert_id_unique": 1,
     }  # fmt: skip
     assert broken(checked).keys() | {"columns"} == {found.expectation for found in checked.findings}
-    assert finding(checked, "alert_id_unique").examples == ({"alert_id": rows[8]["alert_id"], "rows": "2"},)
+    assert finding(checked, "alert_id_unique").examples == ({"alert_id": rows[8]["alert_id"], "$rows": "2"},)
 
 
-def test_each_expectation_on_outcomes_can_break(frames: Frames) -> None:
+def test_each_expectation_on_outcomes_can_break() -> None:
     """One spoiled outcome each; an outcome that is none adds up to nothing."""
     spoiled: dict[int, dict[str, Any]] = {
         0: {"cause": "late_event"},
@@ -157,7 +172,7 @@ def test_each_expectation_on_outcomes_can_break(frames: Frames) -> None:
         5: {"cause": "unexplained"},
         6: {"alert_id": "a7"},
     }
-    checked = gate.check_reconciliation(frames.outcomes(spoiled).drop("event_time"), violations=6, standing=6)
+    checked = checked_of(reconciliation_suite(6, 6), outcomes(spoiled).drop("event_time"))
     assert broken(checked) == {
         "columns": 1, "outcome_known": 1, "cause_where_differing": 1, "cause_known": 1, "explained": 1,
         "violations_add_up": 1, "alerts_add_up": 1, "alert_id_unique": 1,
@@ -167,10 +182,9 @@ def test_each_expectation_on_outcomes_can_break(frames: Frames) -> None:
     assert example["alert_id"] == "a5"
 
 
-def test_what_cannot_be_checked_is_not_taken_for_right(frames: Frames) -> None:
+def test_what_cannot_be_checked_is_not_taken_for_right() -> None:
     """Without a column that expectations look at, they are broken, and the first finding says which it is."""
-    events = frames.events().drop("arrival_time")
-    checked, _ = gate.check_events(STREAM, EVENTS.columns, events, frame(frames.session, []))
+    checked = checked_of(EVENTS_SUITE, events().drop("arrival_time"))
     assert finding(checked, "columns").examples == ({"column": "arrival_time", "declared": "timestamp", "found": None},)
     skew = finding(checked, "event_time_within_skew")
     assert (skew.success, skew.observed) == (False, None)
@@ -179,9 +193,9 @@ def test_what_cannot_be_checked_is_not_taken_for_right(frames: Frames) -> None:
         refuse([checked])
 
 
-def test_findings_outlive_the_process(frames: Frames) -> None:
+def test_findings_outlive_the_process() -> None:
     """What was checked is JSON and back, and refuses in the same words."""
-    checked = gate.check_reconciliation(frames.outcomes({5: {"cause": "bad luck"}}), violations=6, standing=7)
+    checked = checked_of(reconciliation_suite(6, 7), outcomes({5: {"cause": "bad luck"}}))
     again = Checked.from_json(json.loads(json.dumps(checked.as_json())))
     assert again == checked
     with pytest.raises(GateError) as refusal:
@@ -220,10 +234,10 @@ def test_an_event_cannot_forge_lines_of_a_log() -> None:
     )
 
 
-def test_an_unexplained_difference_is_a_warning_and_a_withdrawn_alert_adds_up(frames: Frames) -> None:
+def test_an_unexplained_difference_is_a_warning_and_a_withdrawn_alert_adds_up() -> None:
     """The gate does not stop a day for either; corrections of unexplained ones are held back elsewhere."""
-    checked = gate.check_reconciliation(frames.outcomes({5: {"cause": "unexplained"}}), violations=6, standing=6)
+    checked = checked_of(reconciliation_suite(6, 6), outcomes({5: {"cause": "unexplained"}}))
     assert broken(checked) == {"explained": 1}
     refuse([checked])
-    gone = frames.outcomes({5: {"outcome": "withdrawn", "cause": None}})
-    assert broken(gate.check_reconciliation(gone, violations=6, standing=5)) == {}
+    gone = outcomes({5: {"outcome": "withdrawn", "cause": None}})
+    assert broken(checked_of(reconciliation_suite(6, 5), gone)) == {}

@@ -1,0 +1,97 @@
+"""What a night holds in memory as its day grows: of Spark's driver, the process in Python and the JVM.
+
+    python bench/night_memory.py [EVENTS ...]
+
+EVENTS (1,000,000 and 10,000,000) are payments of one day, over which two rules find an alert for every hundred or so.
+The stages from the evaluation to the tables of results are run over each, by a process of its own; nothing is
+published to Kafka. Its JVM is given 1 GiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, whose backfill.py is another
+
+from figures import emit, say
+from lakes import DAY, STREAM, fill_day, publish_rules
+
+from backfill.config import BackfillConfig, Request
+from backfill.run import STAGES, Run
+from lake.config import LakeConfig
+from lake.session import open_session
+from nightjar.jars import jars
+
+GOAL = 2.0
+RULES = [
+    {
+        "id": "busy", "stream": STREAM.name, "group_by": ["customer_id"], "when": "n >= 5 AND spent > 1000",
+        "measures": {"n": {"count": "*", "over": "1h"}, "spent": {"sum": "amount", "over": "1h"}},
+    },
+    {
+        "id": "twice", "stream": STREAM.name, "group_by": ["customer_id"], "when": "n >= 4",
+        "measures": {"n": {"count": "*", "over": "20m", "per": ["terminal_id"]}},
+    },
+]  # fmt: skip
+
+
+def config_of(root: Path) -> LakeConfig:
+    """A lake of the bench's own."""
+    return LakeConfig(root, {STREAM.name: STREAM}, {}, tuple(jars("spark")), master="local[2]", driver_memory="1g")
+
+
+def night(root: Path) -> None:
+    """The stages; prints what they took, and what the driver held at most, MiB."""
+    config = BackfillConfig(config_of(root), {}, arrival="producer")
+    session = open_session(config.lake)
+    run, began = Run(session, config, Request("night", DAY, publish=False)), time.perf_counter()
+    for stage in STAGES:
+        if stage != "archive":
+            run.do(stage)
+    jvm = session.sparkContext._gateway.proc.pid  # noqa: SLF001  PySpark has no other way to it
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{jvm}/status").read_text().splitlines())
+    figures = {
+        "seconds": time.perf_counter() - began,
+        "python": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "jvm": int(status["VmHWM"].split()[0]) / 1024,
+        "violations": run.counts["violations"],
+    }
+    print(json.dumps(figures), flush=True)
+
+
+def main() -> None:
+    """Measure, and print the figures."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("events", type=int, nargs="*", default=[1_000_000, 10_000_000])
+    arguments.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    options = arguments.parse_args()
+    if options.child:
+        night(options.child)
+        return
+    found = []
+    for events in options.events:
+        with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as folder:
+            say(f"a day of {events:,} events")
+            fill_day(config_of(Path(folder)), events)
+            publish_rules(config_of(Path(folder)), RULES)
+            command = [sys.executable, __file__, "--child", folder]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+        say(json.dumps(found[-1]))
+    met, (few, many) = True, (f"{events:,} events" for events in (options.events[0], options.events[-1]))
+    for what, goal in (("python", GOAL), ("jvm", GOAL), ("seconds", None), ("violations", None)):
+        name = {"python": "the driver's memory", "jvm": "its JVM's memory", "seconds": "a night"}.get(what, what)
+        unit = {"seconds": "s", "violations": ""}.get(what, "MiB")
+        met &= emit(f"{name}, {many}", unit, [found[-1][what]], few, [found[0][what]], goal=goal)
+    raise SystemExit(0 if met else 1)
+
+
+if __name__ == "__main__":
+    main()
