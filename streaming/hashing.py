@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
-from rules.engine.strings import hash_bytes
+from rules.engine.texts import hash_bytes
 from streaming.rulebook import WHOLE_STREAM, Route
 
 _NOTHING = np.zeros(1, np.uint8)

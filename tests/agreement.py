@@ -10,18 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
-from unittest.mock import patch
 
 import duckdb
 import pyarrow as pa
 import rules_in_sql
+from evicting import evicting_early
 from histories import result_kind, setting, table
 from random_cases import History
 from reference import LONG_AGO, OVERFLOW, Measure, evaluations, in_order, lateness, retained, violations
 
 from nightjar.cases import Outcome
 from nightjar.simulate import simulate
-from rules.engine import Engine, engine
+from rules.engine import Engine
 from rules.publication import publish
 from rules.streams import Stream
 from rules.timestamps import parse_timestamp
@@ -219,7 +219,7 @@ class Agreement:
         edges = [0, *sorted(cut % (len(history.events) + 1) for cut in history.cuts), len(history.events)]
         running, deltas, alerts = Engine(stream, self._ruleset), [], []
         # histories are small: look for what can go as soon as a few events are held
-        with patch.object(engine, "_EVICTION_FLOOR", 2):
+        with evicting_early():
             for number, (begin, end) in enumerate(itertools.pairwise(edges)):
                 if number in history.crashes:
                     deltas = [running.snapshot()] if number % 2 else deltas

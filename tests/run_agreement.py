@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 from agreement import Key, Measured, differing, final, plain
+from evicting import evicting_early
 from histories import setting
 from oracle import Oracle
 from random_runs import Answer, Answers, Restart, Run
@@ -19,7 +19,6 @@ from reference import violations
 from stream_host import Emitted, StreamHost, lake_table
 
 from nightjar.night import corrections_of
-from rules.engine import engine
 from rules.engine.store import LATE
 
 
@@ -32,7 +31,7 @@ class RunAgreement:
         self._published: dict[tuple[str, int], tuple[int, int]] = {}  # arrival of the message, and the horizon then
         self.counts: Counter[str] = Counter(events=len(run.events))
         # histories are small: look for what can go as soon as a few events are held
-        with patch.object(engine, "_EVICTION_FLOOR", 2), TemporaryDirectory(prefix="nightjar-run-") as folder:
+        with evicting_early(), TemporaryDirectory(prefix="nightjar-run-") as folder:
             self.complaints = [*self._streamed(Path(folder)), *self._corrected()]
 
     def _streamed(self, folder: Path) -> Iterator[str]:

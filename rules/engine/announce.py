@@ -32,7 +32,7 @@ class Said(NamedTuple):
 def announce(
     store: EventStore, ledger: Ledger, plan: GroupPlan, results: list[Evaluated], rows: Int64Array, base: int
 ) -> list[Said]:
-    """What to announce after evaluating the store rows `rows`.
+    """What to announce after evaluating the store rows `rows`; results: the rule versions that are violated at some.
 
     base: of the rows from there on nothing has been announced. Nothing is announced about what stands announced in the
     same words. Order: retractions, then rule by rule.
@@ -40,7 +40,7 @@ def announce(
     old = rows[rows < base]
     old = old[ledger.announced(old)] if len(old) else old
     said = [_withdrawn(ledger, plan, results, old)] if len(old) else []
-    return said + [_alerts(store, ledger, result, base) for result in results if len(result.violated)]
+    return said + [_alerts(store, ledger, result, base) for result in results]
 
 
 def remember(ledger: Ledger, said: list[Said]) -> Said:

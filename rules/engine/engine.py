@@ -11,35 +11,26 @@ an engine concludes follows from the batches, clocks and rules it was given, and
 What it does not do: parse, talk to Kafka or Spark, keep anything durable. Its host stores each advance's delta, and
 clock, settled and horizon after it; a new engine takes them back through `restore` and `resume`.
 
-Known limitation: rows before the horizon are evicted when they are more than the others, so up to half of the memory
-may be theirs.
+Known limitation: rows before the horizon are evicted when a block of them is full (see store), or when they are more
+than the others: an event far ahead of those that came with it keeps its block.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
 from rules.engine import evaluation
 from rules.engine.announce import Said, alerts_table, announce, remember
-from rules.engine.evaluation import Evaluated
+from rules.engine.columns import Mask, as_declared, one_batch, physical
+from rules.engine.evaluation import Evaluated, Evaluations
 from rules.engine.ledger import Ledger
 from rules.engine.masks import Masks
 from rules.engine.plan import GroupPlan, Plan, compile_plan
-from rules.engine.store import (
-    ARRIVAL,
-    LATE,
-    LONG_AGO,
-    SEQ,
-    EventStore,
-    Mask,
-    as_declared,
-    in_arrival_order,
-    one_batch,
-    physical,
-)  # fmt: skip
+from rules.engine.store import ARRIVAL, LATE, LONG_AGO, SEQ, EventStore, in_arrival_order
 from rules.engine.strings import Int64Array
 from rules.engine.timeline import Needed, Timeline
 from rules.streams import Stream
@@ -48,6 +39,8 @@ from rules.versions import RuleSet
 
 # Below this many rows it is not worth looking whether half of them could go.
 _EVICTION_FLOOR = 4096
+# Rows whose memory has been given back still have numbers: once there are so many times those above, all go anew.
+_MOST_GONE = 2
 _NEVER = 1 << 62
 _EVERYTHING = Needed(LONG_AGO, LONG_AGO, 0)
 
@@ -90,7 +83,12 @@ class Advance:
     duplicates: int
     failures: list[Failure]
     delta: Delta
-    evaluated: list[Evaluated] = field(repr=False)
+    results: list[Evaluations] = field(repr=False)
+
+    @property
+    def evaluated(self) -> list[Evaluated]:
+        """Every rule version at the rows that were evaluated."""
+        return [*chain.from_iterable(self.results)]
 
 
 class Engine:
@@ -148,7 +146,7 @@ class Engine:
         self._timelines = {}
         for group_by, plan in groups.items():
             timeline = known.get(group_by) or Timeline(self.store, self._masks, group_by)
-            timeline.use([*sorted({self._masks[key].word for key in plan.marks}), *sorted(plan.fields)], changed)
+            timeline.use(sorted({self._masks[key].word for key in plan.marks}), sorted(plan.fields), changed)
             if group_by not in known:
                 timeline.insert(0, replace(_EVERYTHING, horizon=self.horizon))
             self._timelines[group_by] = timeline
@@ -169,7 +167,7 @@ class Engine:
     @property
     def rows(self) -> int:
         """How many events are held, needed or not."""
-        return self.store.rows
+        return self.store.resident
 
     def advance(self, events: pa.Table, clock: int | None = None) -> Advance:
         """Take a batch in and return what it led to.
@@ -203,7 +201,7 @@ class Engine:
             alerts_table(self.store, said),
             as_declared(batch.take(pa.array(reported)) if len(reported) else batch.slice(0, 0)),
             batch.num_rows - rows - len(dead),
-            [failure for result in evaluated if result.overflows for failure in self._failures(result)],
+            [failure for each in evaluated for result in each.overflown for failure in self._failures(result)],
             delta,
             evaluated,
         )
@@ -262,8 +260,7 @@ class Engine:
 
     def snapshot(self) -> Delta:
         """All that is still needed, as one delta."""
-        needed = np.flatnonzero(self.store.times[: self.store.rows] >= self.horizon)
-        return Delta(self.store.table(needed), self._ledger.entries(self.settled))
+        return Delta(self.store.table(self.store.since(self.horizon)), self._ledger.entries(self.settled))
 
     def _admit(self, batch: pa.RecordBatch, dead: Int64Array) -> Int64Array:
         """The indices of the first arrivals of their ids among all but the dead events, as EventStore.unseen."""
@@ -284,19 +281,20 @@ class Engine:
         came[came < 0] = np.where(self.store.times[known] >= self.horizon, -1, batch.num_rows)
         return dead[came > dead]
 
-    def _evaluate(self, base: int, unannounced: int) -> tuple[list[Evaluated], Said]:
+    def _evaluate(self, base: int, unannounced: int) -> tuple[list[Evaluations], Said]:
         """Evaluate what the rows from `base` on touch. Of the rows from `unannounced` on nothing has been said."""
-        results: list[Evaluated] = []
+        results: list[Evaluations] = []
         said: list[Said] = []
         for plan in self._plan.groups:
             timeline = self._timelines[plan.group_by]
             runs = timeline.insert(base, self._needed(plan))
             if not runs.rows:
                 continue
-            found = list(evaluation.evaluate(timeline, self._masks, plan, runs))
+            found = evaluation.evaluate(timeline, self._masks, plan, runs)
             if not self._batch:
-                said += announce(self.store, self._ledger, plan, found, timeline.rows[runs.at], unannounced)
-            results += found
+                rows = timeline.rows[runs.at].astype(np.int64)
+                said += announce(self.store, self._ledger, plan, found.violated, rows, unannounced)
+            results.append(found)
         return results, remember(self._ledger, said)
 
     def _failures(self, result: Evaluated) -> list[Failure]:
@@ -309,19 +307,22 @@ class Engine:
         ]
 
     def _evict(self) -> None:
-        """Evict events before the horizon, once they are more than half of what is held."""
-        held = self.store.rows
-        if held < self._look_again_at:
+        """Evict events before the horizon: block by block, and all once they are more than half of what is held."""
+        for released in self.store.release(self.horizon):
+            self._masks.release(released)
+            self._ledger.release(released)
+        held = self.store.resident
+        if held < self._look_again_at and self.store.rows < _MOST_GONE * self._look_again_at:
             return
-        needed = self.store.times[:held] >= self.horizon
-        rows = np.flatnonzero(needed)
+        rows = self.store.since(self.horizon)
         self._look_again_at = max(_EVICTION_FLOOR, 2 * len(rows))
-        if 2 * len(rows) > held:
+        if 2 * len(rows) > held and self.store.rows < _MOST_GONE * self._look_again_at:
             return
         if self.store.codes_given > 4 * len(rows) + _EVICTION_FLOOR:
             self._start_anew()
             return
-        new_row = np.where(needed, np.cumsum(needed) - 1, -1)
+        new_row = np.full(self.store.rows, -1)
+        new_row[rows] = np.arange(len(rows))
         self._ledger.renumber(new_row, self.settled)
         self.store.keep(rows)
         self._masks.keep(rows)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import pyarrow as pa
 
 from rules.engine import measures
+from rules.engine.columns import Mask
 from rules.engine.frames import LazyColumns, number_array, physical_array, physical_numbers
-from rules.engine.masks import Masks
+from rules.engine.masks import Marks, Masks
 from rules.engine.measures import Values
-from rules.engine.plan import Aggregate, CompiledRule, GroupPlan
-from rules.engine.store import Mask
+from rules.engine.plan import Aggregate, CompiledRule, GroupPlan, Program
 from rules.engine.strings import Int64Array
 from rules.engine.timeline import Runs, Timeline
 from rules.predicates import Numbers, truths
@@ -49,32 +50,80 @@ class Evaluated:
         return np.flatnonzero(self.sees)
 
 
-def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> Iterator[Evaluated]:
+class Evaluations(Sequence[Evaluated]):
+    """Every version that applies to some of the rows, evaluated there; most are of interest to nobody, so each is made
+    when it is asked for.
+
+    where: of each version that not all rows see, which do. conditions: of each version whose condition may hold
+    anywhere, where it does. Versions are numbered as in the program.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        rows: Int64Array,
+        where: dict[int, Mask],
+        values: dict[Aggregate, Values],
+        conditions: dict[int, Mask],
+        marks: Marks,
+    ) -> None:
+        self._program, self._rows, self._where = program, rows, where
+        self._values, self._conditions, self._marks = values, conditions, marks
+        self._overflown = any(len(found.overflow) for found in values.values())
+
+    def __len__(self) -> int:
+        return len(self._program.rules)
+
+    @overload
+    def __getitem__(self, at: int) -> Evaluated: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Evaluated]: ...
+    def __getitem__(self, at: int | slice) -> Evaluated | list[Evaluated]:
+        """The versions in the order of the program."""
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
+        compiled = self._program.rules[at]
+        seen = self._marks[compiled.seen]
+        if at in self._where:
+            seen = seen & self._where[at]
+        values = {name: self._values[aggregate] for name, aggregate in compiled.measures.items()}
+        overflows = []
+        if self._overflown:
+            overflows = [Overflow(name, int(row)) for name, v in values.items() for row in v.overflow if seen[row]]
+        violated = self._conditions[at] & seen if at in self._conditions else np.zeros(len(seen), np.uint8)
+        violated[[overflow.at for overflow in overflows]] = 0
+        return Evaluated(compiled, self._rows, seen, violated.nonzero()[0], values, overflows)
+
+    @property
+    def violated(self) -> list[Evaluated]:
+        """Those that are violated somewhere."""
+        some = (self[at] for at, condition in self._conditions.items() if condition.any())
+        return [result for result in some if len(result.violated)]
+
+    @property
+    def overflown(self) -> list[Evaluated]:
+        """Those whose measures leave their range somewhere."""
+        return [result for result in self if result.overflows] if self._overflown else []
+
+
+def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> Evaluations:
     """Every version that applies to some row of the runs, evaluated where it applies."""
-    rows = timeline.rows[runs.at]
-    applicable = _applicable(plan, timeline.store.times[rows])
-    wanted = [plan.compiled[key] for key in applicable if key in plan.compiled]
-    if not wanted:
-        return
-    values = measures.evaluate(timeline, masks, runs, (a for c in wanted for a in c.measures.values()))
-    conditions = _conditions(timeline, plan, wanted, values, rows)
-    sees = {key: masks.at(key, rows) for key in {compiled.seen for compiled in wanted}}
-    for compiled, condition in zip(wanted, conditions, strict=True):
-        seen = sees[compiled.seen]
-        where = applicable[compiled.version.rule.id, compiled.version.version]
-        if where is not None:
-            seen = seen & where
-        of_rule = {name: values[aggregate] for name, aggregate in compiled.measures.items()}
-        overflows = [Overflow(name, int(at)) for name, found in of_rule.items() for at in found.overflow if seen[at]]
-        violated = condition & seen
-        if overflows:
-            violated[[overflow.at for overflow in overflows]] = 0
-        yield Evaluated(compiled, rows, seen, violated.nonzero()[0], of_rule, overflows)
+    rows = timeline.rows[runs.at].astype(np.int64)
+    times = timeline.store.times[rows]
+    where: dict[int, Mask] = {}
+    if int(times.min()) >= plan.newest_since:
+        program = plan.newest
+    else:
+        applicable = {key: seen for key, seen in _applicable(plan, times).items() if key in plan.compiled}
+        program = plan.program(tuple(applicable))
+        where = {at: seen for at, seen in enumerate(applicable.values()) if seen is not None}
+    values = measures.evaluate(timeline, masks, runs, program.aggregates)
+    return Evaluations(program, rows, where, values, _conditions(timeline, plan, program, values, rows), masks.of(rows))
 
 
-def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], np.ndarray | None]:
+def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], Mask | None]:
     """For each version that some row sees: uint8 a row, or None where all rows see it (law 5)."""
-    found: dict[tuple[str, int], np.ndarray | None] = {}
+    found: dict[tuple[str, int], Mask | None] = {}
     first, last = int(times.min()), int(times.max())
     for rule_id, versions in plan.versions.items():
         newest = versions[-1]
@@ -93,9 +142,9 @@ def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], np.
 
 
 def _conditions(
-    timeline: Timeline, plan: GroupPlan, wanted: list[CompiledRule], values: dict[Aggregate, Values], rows: Int64Array
-) -> list[Mask]:
-    """Each rule's `when` at every row."""
+    timeline: Timeline, plan: GroupPlan, program: Program, values: dict[Aggregate, Values], rows: Int64Array
+) -> dict[int, Mask]:
+    """`when` at every row, of the rules whose condition may hold at some."""
 
     def column(name: str) -> pa.Array:
         if name not in plan.measured:
@@ -115,4 +164,6 @@ def _conditions(
         found = values[plan.measured[name][0]]
         return found.values, None if found.valid is None else found.valid.view(np.bool_)
 
-    return truths([compiled.when for compiled in wanted], LazyColumns(column, numbers), len(rows))
+    columns = LazyColumns(column, numbers)
+    possible = np.flatnonzero(program.screen.possible(columns)).tolist()
+    return dict(zip(possible, truths([program.rules[at].when for at in possible], columns, len(rows)), strict=True))

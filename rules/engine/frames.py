@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from rules.engine.store import EventStore, Mask, bitmap_of
+from rules.engine.columns import Mask, bitmap_of
+from rules.engine.store import EventStore
 from rules.engine.strings import Int64Array
 from rules.predicates import Columns, Numbers
 from rules.types import Kind
@@ -22,6 +23,7 @@ class LazyColumns(Columns):
     def __init__(self, make: Callable[[str], pa.Array], numbers: Callable[[str], Numbers]) -> None:
         super().__init__()
         self._make, self._numbers = make, numbers
+        self._made: dict[str, Numbers] = {}
 
     def __missing__(self, name: str) -> pl.Series:
         self[name] = column = pl.Series(name, self._make(name))
@@ -29,7 +31,9 @@ class LazyColumns(Columns):
 
     def numbers(self, name: str) -> Numbers:
         """A column of numbers, of the engine's own memory."""
-        return self._numbers(name)
+        if name not in self._made:
+            self._made[name] = self._numbers(name)
+        return self._made[name]
 
 
 def number_array(values: np.ndarray, valid: Mask | None) -> pa.Array:
@@ -40,19 +44,19 @@ def number_array(values: np.ndarray, valid: Mask | None) -> pa.Array:
 
 def physical_array(store: EventStore, name: str, rows: Int64Array | slice) -> pa.Array:
     """A field of the store's rows as predicates see it: decimals and timestamps as int64, strings as strings."""
-    column, kind = store.columns[name], store.stream.fields[name].kind
-    values, valid = column.values[rows], column.valid[rows]
+    kind = store.stream.fields[name].kind
     if kind is Kind.STRING:
-        return store.strings(name, values)  # type: ignore[arg-type]
+        return store.array(name, np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)
+    values, valid = store.physical(name, rows), store.valid(name, rows)
     if kind is Kind.BOOLEAN:
-        return pa.array(values.astype(np.bool_), mask=valid == 0)
+        return pa.array(values.astype(np.bool_), mask=None if valid is None else valid == 0)
     return number_array(values, valid)
 
 
 def physical_numbers(store: EventStore, name: str, rows: Int64Array | slice) -> Numbers:
     """A field of numbers of the store's rows."""
-    column = store.columns[name]
-    return column.values[rows], column.valid[rows].view(np.bool_)
+    valid = store.valid(name, rows)
+    return store.physical(name, rows), None if valid is None else valid.view(np.bool_)
 
 
 def frame(columns: dict[str, pa.Array]) -> pl.DataFrame:

@@ -12,12 +12,14 @@ from bisect import bisect_right
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
+from rules.engine.memory import RowArray
 from rules.engine.store import EventStore
-from rules.engine.strings import Int64Array, grown
+from rules.engine.strings import Int64Array
 from rules.timestamps import microseconds
 
 LEDGER_SCHEMA = pa.schema(
@@ -82,6 +84,15 @@ def _known(rows, subjects, newest, previous, subject_of):  # type: ignore[no-unt
     return found
 
 
+def grown(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
+    """The array itself, or a copy with at least `needed` and at least twice the places (amortised O(1) an append)."""
+    if needed <= len(array):
+        return array
+    bigger = np.zeros(max(needed, 2 * len(array)), array.dtype)
+    bigger[: len(array)] = array
+    return bigger
+
+
 class Ledger:
     """The last announcement of every alert whose event may still be evaluated again."""
 
@@ -97,7 +108,7 @@ class Ledger:
         self._tables: list[pa.Table] = []
         self._starts: list[int] = []  # the first entry of each table
         # of each store row its newest entry + 1, 0 for none
-        self._newest: Int64Array = np.zeros(64, np.int64)
+        self._newest = RowArray(np.int32)
         # of each entry
         self._row: Int64Array = np.zeros(64, np.int64)
         self._subject: Int64Array = np.zeros(64, np.int64)
@@ -105,23 +116,31 @@ class Ledger:
         self._retracted: Int64Array = np.zeros(64, np.int64)
         self._previous: Int64Array = np.zeros(64, np.int64)
 
+    def _reach(self) -> None:
+        """Have a place for each row of the store."""
+        self._newest.reserve(self._store.rows, self._store.live if self.count else ())
+
+    def release(self, rows: slice) -> None:
+        """Follow the store in giving back the memory of these rows."""
+        self._newest.release(rows)
+
     def announced(self, rows: Int64Array) -> np.ndarray:
         """Which of the store rows have an entry: bool, one place a row."""
-        self._newest = grown(self._newest, self._store.rows)
-        announced: np.ndarray = self._newest[rows] != 0
+        self._reach()
+        announced: np.ndarray = self._newest.all[rows] != 0
         return announced
 
     def get(self, rows: Int64Array, subject: Subject) -> list[Last | None]:
         """The last announcement about the subject at each of the rows' events."""
         code = self._subjects.get(subject, -1)
-        found = _known(rows, np.full(len(rows), code), self._newest, self._previous, self._subject)
+        found = _known(rows, np.full(len(rows), code), self._newest.all, self._previous, self._subject)
         return [None if entry < 0 else self._last(entry) for entry in found.tolist()]
 
     def standing(self, row: int) -> dict[Subject, Last]:
         """The alerts at this row's event that are not retracted, by rule id and version."""
         subjects = list(self._subjects)
         found: dict[Subject, Last] = {}
-        entry = int(self._newest[row]) - 1
+        entry = int(self._newest.all[row]) - 1
         while entry >= 0:
             found.setdefault(subjects[self._subject[entry]], self._last(entry))
             entry = int(self._previous[entry])
@@ -152,7 +171,7 @@ class Ledger:
         if not len(rows):
             return
         old, new = self.count, self.count + len(rows)
-        self._newest = grown(self._newest, self._store.rows)
+        self._reach()
         self._row, self._subject, self._revision, self._retracted, self._previous = (
             grown(each, new) for each in (self._row, self._subject, self._revision, self._retracted, self._previous)
         )
@@ -160,7 +179,7 @@ class Ledger:
         self._subject[old:new] = self._coded(table)
         self._revision[old:new] = table.column("revision").to_numpy()
         self._retracted[old:new] = table.column("retracted").to_numpy()
-        _chain(rows, old, self._newest, self._previous)
+        _chain(rows, old, self._newest.all, self._previous)
         self._tables.append(table)
         self._starts.append(old)
         self.count = new
@@ -197,7 +216,8 @@ class Ledger:
         count = self.count
         alert = self._row[:count] * (len(self._subjects) + 1) + self._subject[:count]
         last = count - 1 - np.unique(alert[::-1], return_index=True)[1]
-        needed: Int64Array = np.sort(last[self._store.times[self._row[last]] >= settled])
+        rows = self._row[last]
+        needed: Int64Array = np.sort(last[self._store.holds(rows) & (self._store.times[rows] >= settled)])
         return needed
 
     def _keep(self, entries: Int64Array, rows: Int64Array) -> None:
@@ -205,7 +225,6 @@ class Ledger:
         entries = entries[rows[entries] >= 0]
         table, rows = self.read(entries).combine_chunks(), rows[entries]
         self._clear()
-        self._newest = np.zeros(max(64, self._store.rows), np.int64)
         self.append(rows, table)
         self._look_again_at = max(_FLOOR, 2 * len(entries))
 
@@ -253,8 +272,8 @@ class Ledger:
         """Remember those of the entries at store rows that are newer than what is known."""
         order = pc.sort_indices(table, sort_keys=[("revision", "ascending")])
         rows, table = rows[order.to_numpy()], table.take(order)
-        self._newest = grown(self._newest, self._store.rows)
-        known = _known(rows, self._coded(table), self._newest, self._previous, self._subject)
+        self._reach()
+        known = _known(rows, self._coded(table), self._newest.all, self._previous, self._subject)
         revisions = table.column("revision").to_numpy()
         newer = (known < 0) | (self._revision[known] < revisions)
         self.append(rows[newer], table.filter(pa.array(newer)))

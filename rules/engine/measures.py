@@ -9,15 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rules.engine.columns import Mask
 from rules.engine.kernels import floats, order, totals, windows
 from rules.engine.masks import Masks
 from rules.engine.plan import Aggregate, MaskKey, Window
-from rules.engine.store import Mask
-from rules.engine.strings import Int64Array
+from rules.engine.strings import Int32Array, Int64Array
 from rules.engine.timeline import Runs, Timeline
 from rules.model import Function
 from rules.types import Kind
 
+# Of a timeline's arena: marks, narrow values, wide values.
+Facts = tuple[Mask, Int32Array, Int64Array]
 _NONE: Int64Array = np.empty(0, np.int64)
 _TOTALS = {
     Function.COUNT: totals.COUNT,
@@ -64,7 +66,7 @@ class _Walk:
     """
 
     def __init__(
-        self, first: Int64Array, rows: Int64Array, facts: Int64Array, at: Int64Array, order: Int64Array | None
+        self, first: Int64Array, rows: Int32Array, facts: Facts, at: Int64Array, order: Int64Array | None
     ) -> None:
         self.first, self.rows, self.facts, self.at, self.order = first, rows, facts, at, order
 
@@ -83,7 +85,8 @@ class _Evaluation:
     def __init__(self, timeline: Timeline, masks: Masks, runs: Runs, questions: dict[Window, _Question]) -> None:
         self._timeline, self._store, self._masks = timeline, timeline.store, masks
         self._rows, self._start, self._horizon = runs.rows, runs.start, runs.horizon
-        self._walk = _Walk(runs.first, timeline.rows, timeline.facts, runs.at, None)
+        facts = timeline.marks.all, timeline.narrow.all, timeline.wide.all
+        self._walk = _Walk(runs.first, timeline.rows, facts, runs.at, None)
         self._lows: dict[tuple[int, MaskKey | None], Int64Array] = {}
         self._splits: dict[tuple[int, MaskKey | None, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
         self._changes: dict[Window, tuple[_Walk, tuple[npt.NDArray[Any], ...]]] = {}
@@ -111,7 +114,8 @@ class _Evaluation:
             first, origin, at, low, order = windows.split_by_value(
                 walk.first, walk.rows, walk.at, low, self._store.codes(per), self._store.scratch(per)
             )
-            self._splits[key] = _Walk(first, walk.rows[origin], walk.facts[origin], at, order), low
+            marks, narrow, wide = (facts[origin] for facts in walk.facts)
+            self._splits[key] = _Walk(first, walk.rows[origin], (marks, narrow, wide), at, order), low
         return self._splits[key]
 
     def changes(self, window: Window) -> tuple[_Walk, tuple[npt.NDArray[Any], ...]]:
@@ -125,9 +129,9 @@ class _Evaluation:
             self._changes[window] = walk, (walk.first, *made)
         return self._changes[window]
 
-    def _marks(self, walk: _Walk, key: MaskKey) -> tuple[Int64Array, int]:
+    def _marks(self, walk: _Walk, key: MaskKey) -> tuple[Mask, int, int]:
         word, bit = self._masks[key]
-        return walk.facts[:, self._timeline.fact(word)], bit
+        return walk.facts[0], self._timeline.marks[word], bit
 
     def values(self, aggregate: Aggregate) -> Values:
         """One aggregate at every row."""
@@ -141,10 +145,13 @@ class _Evaluation:
         walk, changes = self.changes(aggregate.window)
         counted = (*changes, *self._marks(walk, aggregate.mask))
         n = len(walk.at)
-        kind, values = self._store.stream.fields[field], walk.facts[:, self._timeline.fact(field)]
+        kind = self._store.stream.fields[field]
+        is_wide = field in self._timeline.wide
+        values: npt.NDArray[Any] = walk.facts[2 if is_wide else 1]
+        column = (self._timeline.wide if is_wide else self._timeline.narrow)[field]
         if function is Function.COUNT_DISTINCT:
             counts = np.empty(n, np.int64)
-            order.distincts(*counted, values, counts)
+            order.distincts(*counted, values, column, counts)
             return Values(walk.placed(counts, rows), None, _NONE)
         if kind.kind is Kind.DOUBLE:
             values = values.view(np.float64)
@@ -152,17 +159,17 @@ class _Evaluation:
             ends = np.empty(n, np.int64)
             order.ends(*counted, function is Function.LAST, ends)
             found = (ends >= 0).view(np.uint8)
-            at_ends = values[ends] if len(values) else np.zeros(n, values.dtype)
-            return Values(walk.placed(at_ends, rows), walk.placed(found, rows), _NONE)
+            at_ends = values[ends, column] if len(values) else np.zeros(n, values.dtype)
+            return Values(walk.placed(_physical(at_ends), rows), walk.placed(found, rows), _NONE)
         if function in (Function.MIN, Function.MAX):
-            found, out = np.empty(n, np.uint8), np.zeros(n, values.dtype)
-            order.extremes(*counted, values, function is Function.MAX, found, out)
+            found, out = np.empty(n, np.uint8), np.zeros(n, np.float64 if kind.kind is Kind.DOUBLE else np.int64)
+            order.extremes(*counted, values, column, function is Function.MAX, found, out)
             return Values(walk.placed(out, rows), walk.placed(found, rows), _NONE)
         counts, results = np.empty(n, np.int64), np.zeros(n)
         if function is Function.STDDEV:
-            floats.stddevs(*counted, values, counts, results)
+            floats.stddevs(*counted, values, column, counts, results)
         else:
-            floats.sums(*counted, values, function is Function.AVG, counts, results)
+            floats.sums(*counted, values, column, function is Function.AVG, counts, results)
         return _of_doubles(function, walk.placed(counts, rows), walk.placed(results, rows))
 
     def _total(self, aggregate: Aggregate, question: _Question, place: int) -> Values:
@@ -174,7 +181,7 @@ class _Evaluation:
                 np.empty((len(question.scales), n), np.int64), np.empty(sums, np.int64), np.empty(sums),
                 np.empty(sums, np.uint8), np.empty((question.spreads, n)),
             )  # fmt: skip
-            totals.totals(*changes, walk.facts, question.specification, question.scales, *results)
+            totals.totals(*changes, *walk.facts, question.specification, question.scales, *results)
             self._totals[aggregate.window] = results
         counts, exact, means, beyond, deviations = self._totals[aggregate.window]
         rows = self._rows
@@ -208,7 +215,9 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: Iterable[Aggregate]) ->
         for field, mask in keys:
             what = of_window[field, mask]
             word, bit = masks[mask]
-            specification.append((what, timeline.fact(word), bit, -1 if field is None else timeline.fact(field)))
+            is_wide = field is not None and field in timeline.wide
+            column = -1 if field is None else (timeline.wide if is_wide else timeline.narrow)[field]
+            specification.append((what, timeline.marks[word], bit, is_wide, column))
             scales.append(1.0 if field is None else 10.0 ** fields[field].scale)
         spreads, counts = kinds.count(totals.SPREAD), kinds.count(totals.COUNT)
         places = {key: at for at, key in enumerate(keys)}
@@ -221,15 +230,22 @@ def _summed(aggregate: Aggregate) -> tuple[str | None, MaskKey]:
     return None if aggregate.function is Function.COUNT else aggregate.field, aggregate.mask
 
 
-def evaluate(timeline: Timeline, masks: Masks, runs: Runs, aggregates: Iterable[Aggregate]) -> dict[Aggregate, Values]:
-    """Every aggregate at every row of the runs."""
-    wanted = tuple(dict.fromkeys(aggregates))
-    if not wanted:
+def evaluate(
+    timeline: Timeline, masks: Masks, runs: Runs, aggregates: tuple[Aggregate, ...]
+) -> dict[Aggregate, Values]:
+    """Every one of the aggregates at every row of the runs."""
+    if not aggregates:
         return {}
-    if wanted not in timeline.asked:
-        timeline.asked[wanted] = _asked(timeline, masks, wanted)
-    evaluation = _Evaluation(timeline, masks, runs, timeline.asked[wanted])
-    return {aggregate: evaluation.values(aggregate) for aggregate in wanted}
+    known, questions = timeline.asked or ((), {})
+    if known is not aggregates:
+        questions = _asked(timeline, masks, aggregates)
+        timeline.asked = aggregates, questions
+    evaluation = _Evaluation(timeline, masks, runs, questions)
+    return {aggregate: evaluation.values(aggregate) for aggregate in aggregates}
+
+
+def _physical(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return values.astype(np.int64) if values.dtype == np.int32 else values
 
 
 def _of_doubles(function: Function, counts: Int64Array, result: npt.NDArray[Any]) -> Values:

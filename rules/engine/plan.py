@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from rules.errors import Problem, RuleError
 from rules.measures import accepted_kinds
 from rules.model import Function, Measure, Rule, State, result_type
-from rules.predicates import Predicate, compile_predicate
+from rules.predicates import Predicate, Screen, compile_predicate
 from rules.streams import Stream
 from rules.types import FieldType
 from rules.versions import RuleSet, RuleVersion
@@ -75,6 +76,15 @@ class CompiledRule:
         return {self.seen, *(aggregate.mask for aggregate in self.measures.values()), *windows}  # type: ignore[arg-type]
 
 
+class Program:
+    """Rule versions that are evaluated together, and their aggregates, each once."""
+
+    def __init__(self, rules: Iterable[CompiledRule]) -> None:
+        self.rules = tuple(rules)
+        self.aggregates = tuple(dict.fromkeys(a for rule in self.rules for a in rule.measures.values()))
+        self.screen = Screen([rule.when.bounds for rule in self.rules])
+
+
 @dataclass(frozen=True)
 class GroupPlan:
     """All that is evaluated over one group-by.
@@ -88,11 +98,29 @@ class GroupPlan:
     compiled: dict[tuple[str, int], CompiledRule]
     measured: dict[str, tuple[Aggregate, FieldType]]
     reach: int
+    _programs: dict[tuple[tuple[str, int], ...], Program] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def marks(self) -> set[MaskKey]:
         """The marks that its rules look at."""
         return set[MaskKey]().union(*(compiled.marks for compiled in self.compiled.values()))
+
+    @cached_property
+    def newest_since(self) -> int:
+        """Event time (µs) from which on every rule has its newest version."""
+        return max(versions[-1].effective for versions in self.versions.values())
+
+    @cached_property
+    def newest(self) -> Program:
+        """The newest versions."""
+        newest = ((rule_id, versions[-1].version) for rule_id, versions in self.versions.items())
+        return self.program(tuple(key for key in newest if key in self.compiled))
+
+    def program(self, keys: tuple[tuple[str, int], ...]) -> Program:
+        """These of the compiled versions."""
+        if keys not in self._programs:
+            self._programs[keys] = Program(self.compiled[key] for key in keys)
+        return self._programs[keys]
 
     @property
     def fields(self) -> set[str]:

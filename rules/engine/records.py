@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rules.canonical import rewritten
+from rules.engine.columns import logical
 from rules.engine.measures import Values
 from rules.engine.plan import CompiledRule
-from rules.engine.store import EventStore, logical
+from rules.engine.store import EventStore
 from rules.engine.strings import Int64Array
 from rules.model import PLACEHOLDER
 from rules.types import FieldType, Kind

@@ -1,15 +1,18 @@
 """The retained events of one stream, as columns of plain arrays: what timelines order and kernels read.
 
 Rows stand in the order they were taken in and row numbers are the codes of the event ids in their table, which is also
-the check for duplicates. Physical columns are int64 (numbers; decimals as scaled integers; timestamps and booleans as
-integers; strings as codes of the field's table) or float64 (doubles), each beside a uint8 column, 0 for NULL. Row
-numbers change when rows are forgotten, what timelines and keys have read off columns may not: an event id's physical
-value is therefore the row's serial number, which no other row is ever given.
+the check for duplicates. Physical values are int64 (numbers; decimals as scaled integers; timestamps and booleans as
+integers; strings as codes of the field's table) or float64 (doubles). They are kept as int32 as long as all of a column
+fit, and whether they are NULL once one is.
+
+Rows go in two ways. A block of them goes once all its events are over: its memory is given back, the others keep their
+numbers. And all that are over go at once, which numbers the others anew. What timelines and keys have read off columns
+may not change then: an event id's physical value is therefore a serial number, which no other row is ever given.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
 from typing import Any
 
 import numpy as np
@@ -17,138 +20,82 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rules.engine import memory
+from rules.engine.columns import Column, Mask, as_declared, logical, narrow, physical, validity
 from rules.engine.keys import KeyTable
-from rules.engine.strings import Int64Array, StringTable, grown
+from rules.engine.memory import RowArray, stretches
+from rules.engine.strings import Int32Array, Int64Array, StringTable
 from rules.streams import Stream
-from rules.types import FieldType, Kind
+from rules.types import Kind
 
 ARRIVAL = "arrival_time"
 SEQ = "arrival_seq"
 LATE = "late"
 LONG_AGO = -(1 << 62)  # event time (µs) before any event
 MICROSECONDS = pa.timestamp("us", "UTC")
-Mask = npt.NDArray[np.uint8]
 
-
-# Bytes that Arrow can hold in one array of strings; beyond it takes an array of large_string.
-_LARGEST_TEXT = (1 << 31) - 1
-_WIDE = pa.large_string().id
-
-
-def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """The table as one contiguous batch; columns of strings that are too large for that become large_string."""
-    # asked first, as it takes no time: what the columns are slices of
-    large = table.get_total_buffer_size() > _LARGEST_TEXT
-    for at, column in enumerate(table.columns if large else ()):
-        if column.type == pa.string() and column.nbytes > _LARGEST_TEXT:
-            table = table.set_column(at, table.field(at).with_type(pa.large_string()), column.cast(pa.large_string()))
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
-
-
-def as_declared(batch: pa.RecordBatch) -> pa.Table:
-    """What `one_batch` made one batch, with its strings as string again, in as many chunks as they need."""
-    table = pa.Table.from_batches([batch])
-    wide = [at for at, kind in enumerate(batch.schema.types) if kind.id == _WIDE]
-    if not wide:
-        return table
-    if batch.num_rows > 1 and any(batch.column(at).nbytes > _LARGEST_TEXT for at in wide):
-        middle = batch.num_rows // 2
-        return pa.concat_tables([as_declared(batch.slice(0, middle)), as_declared(batch.slice(middle))])
-    for at in wide:
-        # Arrow refuses to cast what lies far behind in a large array: copied, it begins one
-        column = batch.column(at).take(pa.array(np.arange(batch.num_rows))).cast(pa.string())
-        table = table.set_column(at, batch.schema.field(at).with_type(pa.string()), column)
-    return table
-
-
-def validity(array: pa.Array) -> Mask:
-    """uint8, 0 where NULL."""
-    if not array.null_count:
-        return np.ones(len(array), np.uint8)
-    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
-    return valid
-
-
-def _words(array: pa.Array, dtype: type[np.generic], width: int = 1) -> npt.NDArray[Any]:
-    size = np.dtype(dtype).itemsize * width
-    return np.frombuffer(array.buffers()[1], dtype, len(array) * width, array.offset * size)
-
-
-def physical(array: pa.Array, kind: Kind) -> npt.NDArray[Any]:
-    """The column's numbers without its NULLs' meaning; strings are not for this function."""
-    if kind is Kind.DECIMAL:  # at most 18 digits: the low word of the 128 bits is the scaled integer
-        return np.ascontiguousarray(_words(array, np.int64, 2)[::2])
-    if kind is Kind.BOOLEAN:
-        filled = pc.fill_null(array, pa.scalar(value=False)) if array.null_count else array
-        return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
-    if kind is Kind.DOUBLE:
-        return _words(array, np.float64) + 0.0  # -0.0 becomes 0.0: they are one value
-    return _words(array, np.int64)
-
-
-def bitmap_of(valid: Mask | None) -> pa.Buffer | None:
-    """Arrow's validity bitmap; None where nothing is NULL."""
-    return None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-
-
-def logical(values: npt.NDArray[np.generic], valid: Mask | None, kind: FieldType) -> pa.Array:
-    """A pyarrow array of the field's declared type from its physical form; strings are not for this function."""
-    bitmap = bitmap_of(valid)
-    if kind.kind is Kind.DECIMAL:
-        words = np.empty((len(values), 2), np.int64)
-        words[:, 0] = values
-        words[:, 1] = values >> 63  # type: ignore[operator]
-        # the widest precision the same bits may have: sums of 18 digits fit 19
-        return pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(values), [bitmap, pa.py_buffer(words)])
-    if kind.kind is Kind.BOOLEAN:
-        return pa.array(values.astype(np.bool_), mask=None if valid is None else valid == 0)
-    values = np.ascontiguousarray(values)
-    return pa.Array.from_buffers(kind.arrow, len(values), [bitmap, pa.py_buffer(values)])
-
-
-@dataclass
-class Column:
-    """One field's physical values and validity, one place a store row (with room to grow)."""
-
-    values: npt.NDArray[np.generic]
-    valid: Mask
+# What row numbers and codes have to fit.
+_MOST_ROWS = (1 << 31) - 1
+_OVER = 1 << 62  # event time (µs) after any event
 
 
 class EventStore:
-    """Append-only columns of one stream's events, with their ids interned."""
+    """Columns of one stream's events, with their ids interned."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.rows = 0
         self.ids = StringTable()
-        self._serials = 0
+        # stretches of rows that are held, the last of which grows
+        self.live: list[slice] = [slice(0, 0)]
+        # how often a column has changed its type
+        self.casts = 0
         self._tables: dict[str, StringTable] = {
             name: StringTable()
             for name, kind in stream.fields.items()
             if kind.kind is Kind.STRING and name != stream.event_id
         }
-        self.columns: dict[str, Column] = {
-            name: Column(np.zeros(64, np.float64 if kind.kind is Kind.DOUBLE else np.int64), np.zeros(64, np.uint8))
-            for name, kind in stream.fields.items()
-        }
-        self.arrival: Int64Array = np.zeros(64, np.int64)
-        self.seq: Int64Array = np.zeros(64, np.int64)
-        self.late: Mask = np.zeros(64, np.uint8)
-        # A row's place among all arrivals: seq, unless a batch brings what had arrived before what is here, as it
-        # may where partitions are not read evenly.
-        self.order: Int64Array = np.zeros(64, np.int64)
+        self._columns = {name: Column(kind.kind) for name, kind in stream.fields.items() if name != stream.event_id}
+        self._room = 0
+        # the serial numbers of rows, once somebody wants to know them; no block of them is ever given back
+        self._serials: RowArray | None = None
+        self._next_serial = 0
+        self._lateness = RowArray(np.int32)  # µs
+        # a row's place among all arrivals as it was taken in, counted from _first_seq
+        self._seq = RowArray(np.int32)
+        self._first_seq = 0
+        # where those differ: a batch may bring what had arrived before what is here, if partitions are read unevenly
+        self._order: RowArray | None = None
+        self._late = RowArray(np.uint8)
         self.last_late = -1  # the greatest order of a late row
         self.newest = -1  # the greatest order of the rows behind which the last append has put others
-        # of each row the latest arrival up to it, so that not all rows are searched for late arrivals
-        self._latest: Int64Array = np.zeros(64, np.int64)
+        # of each block the latest arrival up to its end, so that not all rows are searched for late arrivals,
+        # and the latest event time, _OVER once it has been given back
+        self._arrived: list[int] = []
+        self._latest: list[int] = []
+        self._look_again_at = LONG_AGO  # event time (µs) before which no block is over
         self._scratch: dict[tuple[str, ...], Int64Array] = {}
-        self._keys: dict[tuple[str, ...], tuple[KeyTable, Int64Array]] = {}
+        self._keys: dict[tuple[str, ...], tuple[KeyTable, RowArray]] = {}
 
     @property
     def times(self) -> Int64Array:
         """Event time in microseconds, int64 (rows and room)."""
-        return self.columns[self.stream.event_time].values  # type: ignore[return-value]
+        return self._columns[self.stream.event_time].values
+
+    @property
+    def late(self) -> Mask:
+        """Which rows came late: uint8 (rows and room)."""
+        return self._late.all
+
+    @property
+    def order(self) -> npt.NDArray[Any]:
+        """Each row's place among all arrivals: int32, or int64 (rows and room)."""
+        return (self._order or self._seq).all
+
+    def arrival(self, rows: Int64Array | slice) -> Int64Array:
+        """When the rows arrived, in µs."""
+        arrived: Int64Array = self.times[rows] + self._lateness.all[rows]
+        return arrived
 
     def unseen(self, ids: pa.Array, since: Int64Array | int) -> Int64Array:
         """Indices of the first arrivals among ids, in order; they take the rows from `self.rows` on.
@@ -170,59 +117,162 @@ class EventStore:
     def append(self, events: pa.RecordBatch, arrival: Int64Array, seq: Int64Array, late: Mask) -> None:
         """Store rows whose ids `unseen` has just admitted, in the same order."""
         old, new = self.rows, self.rows + events.num_rows
-        self.arrival = grown(self.arrival, new)
-        self.seq = grown(self.seq, new)
-        self.late = grown(self.late, new)
-        self.arrival[old:new], self.seq[old:new], self.late[old:new] = arrival, seq, late
-        self._place(old, new)
-        for name, kind in self.stream.fields.items():
-            array, column = events.column(name), self.columns[name]
-            column.values, column.valid = grown(column.values, new), grown(column.valid, new)
-            if name == self.stream.event_id:
-                column.values[old:new] = np.arange(self._serials, self._serials + new - old)
-            elif kind.kind is Kind.STRING:
-                column.values[old:new] = self._tables[name].intern(array)
-            else:
-                column.values[old:new] = physical(array, kind.kind)
-            column.valid[old:new] = validity(array)
+        if new > _MOST_ROWS:
+            raise OverflowError(f"an engine holds at most {_MOST_ROWS:,} events")
+        if new > self._room:
+            for array in self._arrays:
+                array.reserve(new, self.live)
+            self._room = min(len(array.all) for array in self._arrays)
+        rows = slice(old, new)
+        self.live[-1] = slice(self.live[-1].start, new)
+        for name, column in self._columns.items():
+            array = events.column(name)
+            values = self._tables[name].intern(array) if column.kind is Kind.STRING else physical(array, column.kind)
+            self.casts += column.put(rows, values, validity(array) if array.null_count else None, self.live)
+        if self._serials is not None:
+            self._serials.all[rows] = np.arange(self._next_serial, self._next_serial + new - old)
+            self._next_serial += new - old
+        self._late.all[rows] = late
+        narrow(self._lateness, rows, arrival - self.times[rows], self.live)
         self.rows = new
-        self._serials += new - old
+        if new > old:
+            self._number(rows, seq)
+            self._place(old, new, arrival)
         for fields, (table, codes) in self._keys.items():
-            longer = grown(codes, new)
-            longer[old:new] = self._encode(fields, table, old, new)
-            self._keys[fields] = (table, longer)
+            codes.all[rows] = self._encode(fields, table, rows)
 
-    def _place(self, old: int, new: int) -> None:
+    @property
+    def _arrays(self) -> list[RowArray]:
+        """All that has a place a row, but for the table of ids."""
+        some = [array for array in (self._order, self._serials) if array is not None]
+        of_columns = [array for column in self._columns.values() for array in column.arrays]
+        return [*of_columns, *some, self._lateness, self._seq, self._late, *(codes for _, codes in self._keys.values())]
+
+    def _number(self, rows: slice, seq: Int64Array) -> None:
+        least = int(seq.min())
+        if rows.start == 0:
+            self._first_seq = least
+        elif least < self._first_seq:
+            self._count_from(least)
+        relative = seq - self._first_seq
+        narrow(self._seq, rows, relative, self.live)
+        if self._order is not None:
+            narrow(self._order, rows, relative, self.live)
+
+    def _count_from(self, first: int) -> None:
+        """Have another first place among the arrivals."""
+        shift = self._first_seq - first
+        for array in filter(None, (self._seq, self._order)):
+            shifted = [array.all[rows].astype(np.int64) + shift for rows in self.live]
+            array.cast(np.int32, ())
+            for rows, values in zip(self.live, shifted, strict=True):
+                narrow(array, rows, values, self.live)
+        self.last_late = self.last_late + shift if self.last_late >= 0 else -1
+        self._first_seq = first
+
+    def _place(self, old: int, new: int, arrival: Int64Array) -> None:
         """Give the new rows their places among all arrivals; what arrived after one of them moves behind it."""
-        self.order = grown(self.order, new)
-        self.order[old:new] = self.seq[old:new]
-        if new == old:
-            return
-        placed, arrival = np.arange(old, new), self.arrival[old:new]
-        first, last = int(arrival.min()), int(self._latest[old - 1]) if old else LONG_AGO
-        self._latest = grown(self._latest, new)
-        self._latest[old:new] = np.maximum(np.maximum.accumulate(arrival), last)
+        first, last = int(arrival.min()), self._arrived[-1] if self._arrived else LONG_AGO
+        placed = np.arange(old, new)
         self.newest = -1
         if first < last or (arrival[1:] < arrival[:-1]).any():
-            since = int(np.searchsorted(self._latest[:old], first, side="right"))
-            behind = since + np.flatnonzero(self.arrival[since:old] > first)
+            if self._order is None:
+                self._order = RowArray(self._seq.all.dtype)
+                self._order.reserve(self._room, ())
+                for rows in self.live:
+                    self._order.all[rows] = self._seq.all[rows]
+            behind = self.held(bisect_right(self._arrived, first) * memory.BLOCK, old)
+            behind = behind[self.arrival(behind) > first]
             placed = np.append(behind, placed)
-            in_order = placed[np.lexsort((self.seq[placed], self.arrival[placed]))]
-            self.order[in_order] = np.sort(self.order[placed])
-            self.newest = int(self.order[behind].max(initial=-1))
+            in_order = placed[np.lexsort((self._seq.all[placed], self.arrival(placed)))]
+            self._order.all[in_order] = np.sort(self._order.all[placed])
+            self.newest = int(self._order.all[behind].max(initial=-1))
+        self._note_blocks(old, arrival)
         late = placed[self.late[placed] != 0]
         if len(late):
             self.last_late = max(self.last_late, int(self.order[late].max()))
 
+    def _note_blocks(self, old: int, arrival: Int64Array) -> None:
+        """Note how far the blocks of the rows from `old` on reach."""
+        times, last = self.times[old : self.rows], self._arrived[-1] if self._arrived else LONG_AGO
+        for block in range(old // memory.BLOCK, (self.rows - 1) // memory.BLOCK + 1):
+            part = slice(max(block * memory.BLOCK, old) - old, (block + 1) * memory.BLOCK - old)
+            last, latest = max(last, int(arrival[part].max())), int(times[part].max())
+            if block == len(self._arrived):
+                self._arrived.append(last)
+                self._latest.append(latest)
+            else:
+                self._arrived[block], self._latest[block] = last, max(self._latest[block], latest)
+
+    def held(self, first: int, last: int) -> Int64Array:
+        """Those of the rows from `first` to below `last` that have not been given back."""
+        parts = [np.arange(max(rows.start, first), min(rows.stop, last)) for rows in self.live if rows.stop > first]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def holds(self, rows: Int64Array) -> npt.NDArray[np.bool_]:
+        """Which of the rows have not been given back."""
+        held: npt.NDArray[np.bool_] = np.zeros(len(rows), np.bool_)
+        for live in self.live:
+            held |= (rows >= live.start) & (rows < live.stop)
+        return held
+
+    def since(self, time: int) -> Int64Array:
+        """The rows from this event time (µs) on."""
+        rows = self.held(0, self.rows)
+        return rows[self.times[rows] >= time]
+
+    def gone(self, first: int, horizon: int) -> npt.NDArray[np.bool_] | None:
+        """Which of the rows from `first` on are before this event time (µs) or given back; None where none is."""
+        gone: npt.NDArray[np.bool_] = self.times[first : self.rows] < horizon
+        if first < self.live[-1].start:
+            gone[:] = True
+            rows = self.held(first, self.rows)
+            gone[rows - first] = self.times[rows] < horizon
+        return gone if gone.any() else None
+
+    def release(self, horizon: int) -> list[slice]:
+        """Give back the memory of full blocks of rows before this event time (µs); returns what others may give back.
+
+        Nobody may ask for anything of these rows afterwards.
+        """
+        full = self.rows // memory.BLOCK
+        if horizon <= self._look_again_at:
+            return []
+        over = [block for block in range(full) if self._latest[block] < horizon]
+        for block in over:
+            self._latest[block] = _OVER
+        self._look_again_at = min(self._latest[:full], default=LONG_AGO)
+        if not over:
+            return []
+        held = [block for block in range(full) if self._latest[block] < _OVER]
+        self.live = [*stretches(held), slice(full * memory.BLOCK, self.rows)]
+        if len(self.live) > 1 and self.live[-2].stop == full * memory.BLOCK:
+            self.live[-2:] = [slice(self.live[-2].start, self.rows)]
+        released = stretches(over)
+        for rows in released:
+            self.ids.release(rows, self.live)
+            for array in self._arrays:
+                if array is not self._serials:
+                    array.release(rows)
+        return released
+
+    @property
+    def resident(self) -> int:
+        """How many rows have not been given back."""
+        return sum(rows.stop - rows.start for rows in self.live)
+
     def keep(self, rows: Int64Array) -> None:
-        """Forget all but these rows (ascending); they become 0, 1, … Codes of fields stay as they are."""
-        for column in self.columns.values():
-            column.values, column.valid = column.values[rows], column.valid[rows]
-        self.arrival, self.seq, self.late = self.arrival[rows], self.seq[rows], self.late[rows]
-        self.order, self._latest = self.order[rows], self._latest[rows]
+        """Drop all but these rows (ascending); they become 0, 1, … Codes of fields stay as they are."""
+        for array in self._arrays:
+            array.keep(rows)
         self.ids.keep(rows)
-        self._keys = {fields: (table, codes[rows]) for fields, (table, codes) in self._keys.items()}
-        self.rows = len(rows)
+        self.rows, self.live = len(rows), [slice(0, len(rows))]
+        self._room = min(len(array.all) for array in self._arrays)
+        self._arrived, self._latest, self._look_again_at = [], [], LONG_AGO
+        if self.rows:
+            self._note_blocks(0, self.arrival(self.live[0]))
+            least = min(int(array.all[: self.rows].min()) for array in (self._seq, self._order) if array is not None)
+            self._count_from(self._first_seq + least)
 
     @property
     def codes_given(self) -> int:
@@ -230,16 +280,17 @@ class EventStore:
         tables = [table.count for table in self._tables.values()]
         return max(tables + [table.count for table, _ in self._keys.values()], default=0)
 
-    def codes(self, fields: tuple[str, ...]) -> Int64Array:
+    def codes(self, fields: tuple[str, ...]) -> Int32Array:
         """A dense code a row for the tuple of the fields' values, -1 where one is NULL; () is one code for all."""
         if len(fields) == 1 and fields[0] in self._tables:
-            return self.columns[fields[0]].values  # type: ignore[return-value]
+            return self._columns[fields[0]].values
         if fields not in self._keys:
-            table = KeyTable(len(fields))
-            codes = np.zeros(max(64, self.rows), np.int64)
-            codes[: self.rows] = self._encode(fields, table, 0, self.rows)
-            self._keys[fields] = (table, codes)
-        return self._keys[fields][1]
+            table, codes = KeyTable(len(fields)), RowArray(np.int32)
+            codes.reserve(len(self._late.all), ())
+            for rows in self.live:
+                codes.all[rows] = self._encode(fields, table, rows)
+            self._keys[fields] = table, codes
+        return self._keys[fields][1].all
 
     def code_count(self, fields: tuple[str, ...]) -> int:
         """How many codes `codes` has given."""
@@ -255,28 +306,49 @@ class EventStore:
             held = self._scratch[fields] = np.full(max(64, 2 * count), -1, np.int64)
         return held
 
-    def _encode(self, fields: tuple[str, ...], table: KeyTable, old: int, new: int) -> Int64Array:
+    def _encode(self, fields: tuple[str, ...], table: KeyTable, rows: slice) -> Int64Array:
         if not fields:
             table.count = 1
-            return np.zeros(new - old, np.int64)
-        values = [self.columns[f].values[old:new].view(np.int64) for f in fields]
-        valid = np.logical_and.reduce([self.columns[f].valid[old:new] for f in fields])
-        return table.encode(np.stack(values, axis=1), valid)
+            return np.zeros(rows.stop - rows.start, np.int64)
+        values = np.stack([self.physical(field, rows).view(np.int64) for field in fields], axis=1)
+        valid = [valid for field in fields if (valid := self.valid(field, rows)) is not None]
+        return table.encode(values, np.logical_and.reduce(valid) if valid else np.ones(len(values), np.bool_))
+
+    def source(self, name: str) -> npt.NDArray[Any]:
+        """The field's physical values as they are kept: int32, int64 or float64 (rows and room)."""
+        if name != self.stream.event_id:
+            return self._columns[name].values
+        if self._serials is None:
+            self._serials = RowArray(np.int64)
+            self._serials.reserve(len(self._late.all), ())
+            self._serials.all[: self.rows] = np.arange(self.rows)
+            self._next_serial = self.rows
+        return self._serials.all
+
+    def physical(self, name: str, rows: Int64Array | slice) -> npt.NDArray[Any]:
+        """Physical values: int64 or float64."""
+        values = self.source(name)[rows]
+        return values.astype(np.int64) if values.dtype == np.int32 else values
+
+    def valid(self, name: str, rows: Int64Array | slice) -> Mask | None:
+        """uint8, 0 where the field is NULL; None where that is nowhere."""
+        return None if name == self.stream.event_id else self._columns[name].valid(rows)
 
     def array(self, name: str, rows: Int64Array) -> pa.Array:
         """The field's values of the rows, in the declared type."""
-        kind, column = self.stream.fields[name], self.columns[name]
+        kind = self.stream.fields[name]
         if name == self.stream.event_id:
             return self.ids.strings(rows)
+        values = self.physical(name, rows)
         if kind.kind is Kind.STRING:
-            return self.strings(name, column.values[rows])  # type: ignore[arg-type]
-        return logical(column.values[rows], column.valid[rows], kind)
+            return self.strings(name, values)
+        return logical(values, self.valid(name, rows), kind)
 
     def strings(self, name: str, values: Int64Array) -> pa.Array:
         """large_string of physical values of a field of strings, -1 for NULL. An event id's row must be held."""
         if name != self.stream.event_id:
             return self._tables[name].strings(values)
-        rows = np.searchsorted(self.columns[name].values[: self.rows], values)
+        rows = np.searchsorted(self.source(name)[: self.rows], values)
         return self.ids.strings(np.where(values < 0, -1, rows))
 
     def table(self, rows: Int64Array) -> pa.Table:
@@ -286,8 +358,8 @@ class EventStore:
             for name, kind in self.stream.fields.items()
             for array in (self.array(name, rows),)
         }
-        columns[ARRIVAL] = pa.array(self.arrival[rows]).cast(MICROSECONDS)
-        columns[SEQ] = pa.array(self.seq[rows])
+        columns[ARRIVAL] = pa.array(self.arrival(rows)).cast(MICROSECONDS)
+        columns[SEQ] = pa.array(self._seq.all[rows].astype(np.int64) + self._first_seq)
         columns[LATE] = pa.array(self.late[rows].astype(np.bool_))
         return as_declared(pa.record_batch(columns))
 

@@ -1,11 +1,14 @@
 """Exact interning of strings: every distinct string gets a dense code, so that kernels compare integers.
 
 A table is open addressing over a 64-bit hash with the bytes compared on every hit: two strings that collide in the
-hash are still two strings. Codes are given in order of first sight and never reused.
+hash are still two strings. Codes are given in order of first sight and never reused. A place of the table takes five
+bytes: a code, and a tag of seven bits of the hash, so that most other strings are told apart by the tags alone. Hashes
+are not kept: they are calculated again where a table grows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,150 +16,153 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
+from rules.engine.memory import RowArray, allocate
+from rules.engine.texts import byte, hash_bytes, hash_text, length, put, same
+
+Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
-UInt64Array = npt.NDArray[np.uint64]
 ByteArray = npt.NDArray[np.uint8]
 
 _STRETCH = 1 << 15
 _AT_ONCE = 1 << 28  # bytes of strings that are copied to be looked up
 _BLOCK = 512
-_CODE = np.int64(0xFFFFFFFF)
 _NO_BYTES: ByteArray = np.empty(0, np.uint8)
+_FARTHEST = (1 << 31) - 1  # what an int32 can say of the heap
+# Tags of places: nothing was ever here; a code was; else a tag is _TAKEN and seven bits.
+_EMPTY, _LEFT, _TAKEN = np.uint8(0), np.uint8(1), np.uint8(128)
+# Of the places at most so many are taken; a new table has so many for each string.
+_FULL, _ROOMY = 0.8, 1.8
 
 
 @njit(cache=True)
-def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
-    """64-bit FNV-1a of data[start:end], finished with MurmurHash3's fmix64 so that short ids spread over all bits.
-
-    Source: Fowler, Noll and Vo's FNV-1a; Appleby's MurmurHash3. Part of the order of events (law 1), hence
-    never to be changed for a live checkpoint.
-    """
-    h = np.uint64(0xCBF29CE484222325)
-    for i in range(start, end):
-        h = (h ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
-    h ^= h >> np.uint64(33)
-    h *= np.uint64(0xFF51AFD7ED558CCD)
-    h ^= h >> np.uint64(33)
-    h *= np.uint64(0xC4CEB9FE1A85EC53)
-    h ^= h >> np.uint64(33)
-    return h
+def _home(h, size):  # type: ignore[no-untyped-def]
+    """Where a string with this hash is looked for first, among any number of places below 2**32."""
+    return np.int64(((h >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
 
 
 @njit(cache=True)
-def _slot(h, code):  # type: ignore[no-untyped-def]
-    """A code beside the upper half of its hash, so that most other strings are told apart within the slot."""
-    return (np.int64(h >> np.uint64(33)) << 32) | code
+def _tag(h):  # type: ignore[no-untyped-def]
+    return np.uint8(h & np.uint64(127)) | _TAKEN
 
 
 @njit(cache=True)
-def _rehash(slots, hashes, count):  # type: ignore[no-untyped-def]
-    slots[:] = -1
-    last = np.uint64(len(slots) - 1)
-    for code in range(count):
-        at = hashes[code] & last
-        while slots[at] >= 0:
-            at = (at + np.uint64(1)) & last
-        slots[at] = _slot(hashes[code], code)
+def _fill(first, last, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
+    """Enter the codes first, first + 1, … below last, none of whose strings is in the table."""
+    for code in range(first, last):
+        h = hash_text(heap, np.int64(ends[code]), np.int64(ends[code + 1]))
+        at = _home(h, len(slots))
+        while tags[at] != _EMPTY:
+            at = at + 1 if at + 1 < len(slots) else 0
+        tags[at] = _tag(h)
+        slots[at] = code
 
 
 @njit(cache=True)
-def _forget(codes, slots, hashes):  # type: ignore[no-untyped-def]
-    """Make the codes' strings unknown: each code stays, under a hash that its string does not have."""
-    last = np.uint64(len(slots) - 1)
-    for i in range(len(codes)):
+def _leave(first, last, codes, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
+    """Take codes[first:last] out of the table. Those that are not in it are passed over."""
+    for i in range(first, last):
         code = codes[i]
-        at = hashes[code] & last
-        while slots[at] != _slot(hashes[code], code):
-            at = (at + np.uint64(1)) & last
-        hashes[code] ^= np.uint64(1 << 33)
-        slots[at] = _slot(hashes[code], code)
+        h = hash_text(heap, np.int64(ends[code]), np.int64(ends[code + 1]))
+        at = _home(h, len(slots))
+        while tags[at] != _EMPTY and (slots[at] != code or tags[at] == _LEFT):
+            at = at + 1 if at + 1 < len(slots) else 0
+        if tags[at] != _EMPTY:
+            tags[at] = _LEFT
 
 
 @njit(cache=True)
 def _intern_block(  # type: ignore[no-untyped-def]
-    in_offsets, in_data, valid, slots, hashes, ends, heap, count, codes, adding, sought, starts
+    in_offsets, in_data, valid, slots, tags, ends, heap, count, taken, codes, adding, sought
 ):
     """The codes of the strings, in passes: places that are far apart in memory are looked up side by side, not in turn.
 
-    The first three passes only look at what the last will most likely need, so that it finds it in the cache.
+    The first passes only look at what the last will most likely need, so that it finds it in the cache.
     """
     n = len(codes)
-    last = np.uint64(len(slots) - 1)
+    size = len(slots)
     for i in range(n):
         sought[i] = hash_bytes(in_data, in_offsets[i], in_offsets[i + 1])
     for i in range(n):
-        codes[i] = slots[sought[i] & last]
+        at = _home(sought[i], size)
+        codes[i] = slots[at] if tags[at] == _tag(sought[i]) else -1
     for i in range(n):
-        starts[i] = ends[max(codes[i], 0) & _CODE]
+        if codes[i] >= 0:
+            codes[i] = ends[codes[i]]
     for i in range(n):
-        codes[i] = heap[min(starts[i], len(heap) - 1)]
+        if codes[i] >= 0:
+            codes[i] = heap[min(codes[i], len(heap) - 1)]
     for i in range(n):
         if len(valid) and not valid[i]:
             codes[i] = -1
             continue
         start, end = in_offsets[i], in_offsets[i + 1]
         h = sought[i]
-        wanted = _slot(h, 0)
-        at = h & last
-        slot = slots[at]
-        while slot >= 0:
-            code = slot & _CODE
-            if slot - code == wanted and ends[code + 1] - ends[code] == end - start:
-                base = ends[code] - start
-                j = start
-                while j < end and heap[base + j] == in_data[j]:
-                    j += 1
-                if j == end:
+        wanted = _tag(h)
+        at = _home(h, size)
+        free = -1
+        found = -1
+        while tags[at] != _EMPTY:
+            if tags[at] == wanted:
+                code = slots[at]
+                if same(heap, np.int64(ends[code]), np.int64(ends[code + 1]), in_data, start, end):
+                    found = code
                     break
-            at = (at + np.uint64(1)) & last
-            slot = slots[at]
-        if slot >= 0:
-            codes[i] = slot & _CODE
-        elif adding:
-            slots[at] = wanted | count
-            hashes[count] = h
-            base = ends[count] - start
-            for j in range(start, end):
-                heap[base + j] = in_data[j]
-            ends[count + 1] = base + end
-            codes[i] = count
+            elif free < 0 and tags[at] == _LEFT:
+                free = at
+            at = at + 1 if at + 1 < size else 0
+        if found < 0 and adding:
+            if free < 0:
+                free = at
+                taken += 1
+            found = count
+            tags[free] = wanted
+            slots[free] = count
+            ends[count + 1] = put(in_data, start, end, heap, np.int64(ends[count]))
             count += 1
-        else:
-            codes[i] = -1
-    return count
+        codes[i] = found
+    return count, taken
 
 
 @njit(cache=True)
-def _intern(in_offsets, in_data, valid, slots, hashes, ends, heap, count, codes, adding):  # type: ignore[no-untyped-def]
+def _intern(in_offsets, in_data, valid, slots, tags, ends, heap, count, taken, codes, adding):  # type: ignore[no-untyped-def]
     """The codes of the strings, by blocks of which the cache holds all that the passes look at."""
-    sought = np.empty(_BLOCK, np.uint64)
-    starts = np.empty(_BLOCK, np.int64)
+    sought = np.empty(min(_BLOCK, len(codes)), np.uint64)
     for at in range(0, len(codes), _BLOCK):
         stop = at + _BLOCK
-        count = _intern_block(
-            in_offsets[at:], in_data, valid[at:stop], slots, hashes, ends, heap, count, codes[at:stop], adding,
-            sought, starts,
+        count, taken = _intern_block(
+            in_offsets[at:], in_data, valid[at:stop], slots, tags, ends, heap, count, taken, codes[at:stop], adding,
+            sought,
         )  # fmt: skip
-    return count
+    return count, taken
+
+
+@njit(cache=True)
+def _lengths(codes, ends, heap, offsets):  # type: ignore[no-untyped-def]
+    """The offsets of the codes' strings side by side; -1 has none."""
+    offsets[0] = 0
+    for i in range(len(codes)):
+        n = 0 if codes[i] < 0 else length(heap, np.int64(ends[codes[i]]), np.int64(ends[codes[i] + 1]))
+        offsets[i + 1] = offsets[i] + n
+
+
+@njit(cache=True)
+def _copy(codes, ends, heap, offsets, data):  # type: ignore[no-untyped-def]
+    """Write the codes' texts side by side."""
+    for i in range(len(codes)):
+        base = np.int64(ends[codes[i]])
+        for j in range(offsets[i + 1] - offsets[i]):
+            data[offsets[i] + j] = byte(heap, base, j)
 
 
 @njit(cache=True)
 def _gather(codes, ends, heap, new_ends, new_heap):  # type: ignore[no-untyped-def]
-    n = 0
+    """Write what the heap has of the codes side by side."""
+    at = 0
     for i in range(len(codes)):
         for j in range(ends[codes[i]], ends[codes[i] + 1]):
-            new_heap[n] = heap[j]
-            n += 1
-        new_ends[i + 1] = n
-
-
-def grown(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
-    """The array itself, or a copy with at least `needed` and at least twice the places (amortised O(1) an append)."""
-    if needed <= len(array):
-        return array
-    bigger = np.zeros((max(needed, 2 * len(array)), *array.shape[1:]), array.dtype)
-    bigger[: len(array)] = array
-    return bigger
+            new_heap[at] = heap[j]
+            at += 1
+        new_ends[i + 1] = at
 
 
 def _is_large(strings: pa.Array) -> bool:
@@ -164,7 +170,7 @@ def _is_large(strings: pa.Array) -> bool:
     return len(strings) > 1 and strings.get_total_buffer_size() > _AT_ONCE and strings.nbytes > _AT_ONCE
 
 
-def _parts(strings: pa.Array) -> tuple[npt.NDArray[np.int32], ByteArray, npt.NDArray[np.bool_]]:
+def _parts(strings: pa.Array) -> tuple[Int32Array, ByteArray, npt.NDArray[np.bool_]]:
     """Offsets, bytes and validity (empty where nothing is NULL) of a pyarrow array of string or large_string.
 
     Copies: Numba takes many times longer to dispatch on the read-only arrays that Arrow lends than to copy a batch.
@@ -179,14 +185,28 @@ def _parts(strings: pa.Array) -> tuple[npt.NDArray[np.int32], ByteArray, npt.NDA
 
 
 class StringTable:
-    """Distinct strings by code. `hashes[code]` is the 64-bit hash; the bytes are heap[ends[code]:ends[code + 1]]."""
+    """Distinct strings by code: heap[ends[code]:ends[code + 1]] (see texts); `ends` is int32 as long as that does."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.slots: Int64Array = np.full(64, -1, np.int64)
-        self.hashes: UInt64Array = np.zeros(32, np.uint64)
-        self.ends: Int64Array = np.zeros(33, np.int64)
-        self.heap: ByteArray = np.zeros(512, np.uint8)
+        self._slots: Int32Array = np.zeros(64, np.int32)
+        self._tags: ByteArray = np.zeros(64, np.uint8)
+        self._taken = 0  # places that are not empty
+        self._ends = RowArray(np.int32)
+        self._heap = RowArray(np.uint8)
+        # codes whose strings are kept; all others have been released
+        self._live: Sequence[slice] = (slice(0, 0),)
+        self._forgotten: Int64Array = np.empty(0, np.int64)
+
+    @property
+    def ends(self) -> npt.NDArray[Any]:
+        """Where in the heap each code's bytes end, one place on: int32 or int64."""
+        return self._ends.all
+
+    @property
+    def heap(self) -> ByteArray:
+        """All strings, as `texts` writes them."""
+        return self._heap.all
 
     def intern(self, strings: pa.Array) -> Int64Array:
         """Codes (int64, -1 for NULL) of an array of string or large_string; unseen strings are added in row order."""
@@ -212,45 +232,83 @@ class StringTable:
         return self._look_up(*_parts(strings), adding=False)
 
     def _look_up(
-        self, offsets: npt.NDArray[np.int32], data: ByteArray, valid: npt.NDArray[np.bool_], *, adding: bool
+        self, offsets: Int32Array, data: ByteArray, valid: npt.NDArray[np.bool_], *, adding: bool
     ) -> Int64Array:
         codes = np.empty(len(offsets) - 1, np.int64)
-        self.count = _intern(
-            offsets, data, valid, self.slots, self.hashes, self.ends, self.heap, self.count, codes, adding
+        self.count, self._taken = _intern(
+            offsets, data, valid, self._slots, self._tags, self.ends, self.heap, self.count, self._taken, codes, adding
         )
         return codes
 
     def forget(self, codes: Int64Array) -> None:
         """Find these codes' strings no more: where one comes again it gets a new code. Each code is given once."""
-        _forget(codes, self.slots, self.hashes)
+        self._leave(codes)
+        self._forgotten = np.append(self._forgotten, codes)
 
     def cut(self, count: int) -> None:
         """Forget all codes but the first `count`, and give the others again to what comes next."""
-        self.forget(np.arange(count, self.count))
+        self._leave(np.arange(count, self.count))
         self.count = count
 
-    def keep(self, codes: Int64Array) -> None:
-        """Forget all but these codes; they become 0, 1, …"""
-        size = int((self.ends[codes + 1] - self.ends[codes]).sum())
-        ends, heap = np.zeros(len(codes) + 1, np.int64), np.zeros(max(size, 1), np.uint8)
-        _gather(codes, self.ends, self.heap, ends, heap)
-        self.hashes, self.ends, self.heap, self.count = self.hashes[codes], ends, heap, len(codes)
-        self._rehash()
+    def release(self, codes: slice, live: Sequence[slice]) -> None:
+        """Forget these codes and their strings, of which nobody will ask again. live: the codes whose strings stay."""
+        self._leave(np.arange(codes.start, codes.stop))
+        heap = slice(int(self.ends[codes.start]), int(self.ends[codes.stop]))
+        self._live = live
+        self._forgotten = self._forgotten[(self._forgotten < codes.start) | (self._forgotten >= codes.stop)]
+        self._ends.release(slice(codes.start + 1, codes.stop))  # the next code's string begins where the last one ends
+        self._heap.release(heap)
 
-    def _rehash(self) -> None:
-        self.slots = np.empty(1 << max(6, (2 * len(self.hashes) - 1).bit_length()), np.int64)
-        _rehash(self.slots, self.hashes, self.count)
+    def _leave(self, codes: Int64Array) -> None:
+        _leave(0, len(codes), codes, self._slots, self._tags, self.ends, self.heap)
+
+    def keep(self, codes: Int64Array) -> None:
+        """Forget all but these codes (ascending); they become 0, 1, …"""
+        ends = np.zeros(len(codes) + 1, np.int64)
+        heap, self._heap = self.heap, RowArray(np.uint8)
+        self._heap.reserve(int((self.ends[codes + 1] - self.ends[codes]).sum(dtype=np.int64)), ())
+        _gather(codes, self.ends, heap, ends, self.heap)
+        self._ends = RowArray(np.int64 if ends[-1] > _FARTHEST else np.int32)
+        self._ends.reserve(len(ends), ())
+        self.ends[: len(ends)] = ends
+        self._forgotten = np.flatnonzero(np.isin(codes, self._forgotten))
+        self.count, self._live = len(codes), (slice(0, 0),)
+        self._rehash(0)
+
+    @property
+    def _stretches(self) -> list[slice]:
+        """The codes whose strings are kept; the last stretch has grown."""
+        return [*self._live[:-1], slice(self._live[-1].start, self.count)]
+
+    def _rehash(self, more: int) -> None:
+        """Make a table of what is known, with room for so many more."""
+        stretches = self._stretches
+        size = max(64, int(_ROOMY * (sum(s.stop - s.start for s in stretches) + more)))
+        self._slots, self._tags = (allocate((size,), dtype) for dtype in (np.int32, np.uint8))
+        for codes in stretches:
+            _fill(codes.start, codes.stop, self._slots, self._tags, self.ends, self.heap)
+        self._leave(self._forgotten)
+        self._taken = sum(s.stop - s.start for s in stretches)
 
     def _reserve(self, rows: int, size: int) -> None:
-        self.hashes = grown(self.hashes, self.count + rows)
-        self.ends = grown(self.ends, self.count + rows + 1)
-        self.heap = grown(self.heap, int(self.ends[self.count]) + size)
-        if 2 * (self.count + rows) > len(self.slots):
-            self._rehash()
+        stretches = self._stretches
+        end = int(self.ends[self.count])
+        if end + size > _FARTHEST and self.ends.dtype != np.int64:
+            self._ends.cast(np.int64, [slice(s.start, s.stop + 1) for s in stretches])
+        if self.count + rows >= len(self.ends):
+            self._ends.reserve(self.count + rows + 1, [slice(s.start, s.stop + 1) for s in stretches])
+        if end + size > len(self.heap):
+            self._heap.reserve(end + size, [slice(int(self.ends[s.start]), int(self.ends[s.stop])) for s in stretches])
+        if self._taken + rows > _FULL * len(self._slots):
+            self._rehash(rows)
 
     def strings(self, codes: Int64Array) -> pa.Array:
         """pyarrow large_string of the codes; -1 gives NULL."""
-        every = pa.LargeStringArray.from_buffers(
-            self.count, pa.py_buffer(self.ends[: self.count + 1]), pa.py_buffer(self.heap)
-        )
-        return every.take(pa.array(codes, mask=codes < 0 if (codes < 0).any() else None))
+        codes = codes.astype(np.int64, copy=False)
+        offsets = np.empty(len(codes) + 1, np.int64)
+        _lengths(codes, self.ends, self.heap, offsets)
+        data = np.empty(offsets[-1], np.uint8)
+        _copy(codes, self.ends, self.heap, offsets, data)
+        missing = codes < 0
+        bitmap = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
+        return pa.LargeStringArray.from_buffers(len(codes), pa.py_buffer(offsets), pa.py_buffer(data), bitmap)

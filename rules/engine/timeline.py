@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from rules.engine.facts import Facts, Name
 from rules.engine.kernels import segments
 from rules.engine.masks import Masks
+from rules.engine.memory import allocate
 from rules.engine.store import LONG_AGO, EventStore
-from rules.engine.strings import Int64Array, grown
+from rules.engine.strings import Int32Array, Int64Array
 
 
 @dataclass(frozen=True)
@@ -53,101 +56,116 @@ class Runs:
 class Timeline:
     """The retained rows of every group of one group-by, in an arena (see kernels.segments).
 
-    `rows`, `times`, `facts`: by place, store rows, their times, and what `use` says of them.
+    `rows`, `times`, `marks`, `narrow`, `wide`: by place, store rows, their times, and what `use` says of them.
     """
 
     def __init__(self, store: EventStore, masks: Masks, group_by: tuple[str, ...]) -> None:
         self.store = store
         self.group_by = group_by
-        self.rows: Int64Array = np.zeros(256, np.int64)
-        self.times: Int64Array = np.zeros(256, np.int64)
-        self.facts: Int64Array = np.zeros((256, 0), np.int64)
+        self.rows: Int32Array = np.zeros(0, np.int32)
+        self.times: Int64Array = np.zeros(0, np.int64)
+        self.marks, self.narrow, self.wide = Facts(np.uint8), Facts(np.int32), Facts(np.int64)
         self._masks = masks
-        # what `measures` has found out about aggregates, which holds until the facts change
-        self.asked: dict[Any, Any] = {}
+        # the last aggregates and what `measures` has found out about them, which holds until the facts change
+        self.asked: tuple[tuple[Any, ...], Any] | None = None
         # event time (µs) from which on no row of the store has been let go
         self.complete_since = LONG_AGO
-        # the facts' columns; there may be more, for facts to come
-        self._places: dict[int | str, int] = {}
-        self._used = 0
-        self._start: Int64Array = np.zeros(64, np.int64)
-        self._end: Int64Array = np.zeros(64, np.int64)
-        self._room: Int64Array = np.zeros(64, np.int64)
-        self._slot: Int64Array = np.full(64, -1, np.int64)
+        self._fields: tuple[str, ...] = ()
+        self._words: tuple[int, ...] = ()
+        self._casts = 0  # those of the store when the facts were chosen
+        # of the arena's places those in use, and so many that they are brought together before there are more
+        self._used = self._limit = 0
+        # start, end, room, -1 of each group (see kernels.segments)
+        self._spans: Int32Array = np.zeros((0, 4), np.int32)
 
-    def use(self, names: Iterable[int | str], changed: Collection[int]) -> None:
-        """Keep these facts from now on: words of marks (int), and fields (str).
+    def use(self, words: Collection[int], fields: Collection[str], changed: Collection[int]) -> None:
+        """Keep these facts from now on: words of marks, and fields.
 
         changed: the words that have other bits than when they were used last.
         """
-        self.asked = {}
-        wanted = dict.fromkeys(names)
-        self._places = {name: at for name, at in self._places.items() if name in wanted}
-        fresh = [name for name in wanted if name not in self._places]
-        if len(wanted) > self.facts.shape[1]:
-            facts = np.zeros((len(self.rows), len(wanted) + len(wanted) // 4), np.int64)
-            facts[:, : self.facts.shape[1]] = self.facts
-            self.facts = facts
-        free = (at for at in range(self.facts.shape[1]) if at not in {*self._places.values()})
-        self._places |= dict(zip(fresh, list(free), strict=False))
-        for name in [*fresh, *(name for name in changed if name in wanted and name not in fresh)]:
-            segments.fill(self._start, self._end, self.rows, self._source(name), self.facts, self._places[name])
+        self.asked = None
+        self._words, self._fields, self._casts = tuple(words), tuple(fields), self.store.casts
+        long = [name for name in fields if self.store.source(name).itemsize > self.narrow.all.itemsize]
+        for facts, names, other in (
+            (self.marks, words, changed), (self.narrow, [name for name in fields if name not in long], ()),
+            (self.wide, long, ()),
+        ):  # fmt: skip
+            facts.use(names, other, self._fill, self._used)
 
-    def fact(self, name: int | str) -> int:
-        """Which of the facts is a word of marks or a field."""
-        return self._places[name]
+    def _fill(self, name: Name, facts: npt.NDArray[Any], at: int) -> None:
+        segments.fill(self._spans, self.rows, self._source(name), facts, at)
 
-    def _source(self, name: int | str) -> Int64Array:
+    def _source(self, name: Name) -> npt.NDArray[Any]:
         if isinstance(name, int):
-            return self._masks.words[name]
-        return self.store.columns[name].values.view(np.int64)
+            return self._masks.words[:, name]
+        source = self.store.source(name)
+        return source.view(np.int64) if source.dtype == np.float64 else source
 
     def insert(self, base: int, needed: Needed) -> Runs:
         """Insert the store's rows from `base` on; rows that are not needed may go. Returns what to evaluate again."""
         store, ids = self.store, self.store.ids
+        if store.casts > self._casts:
+            self.use(self._words, self._fields, ())
         groups = store.codes(self.group_by)[base : store.rows]
-        if (gone := store.times[base : store.rows] < needed.horizon).any():
-            groups = np.where(gone, -1, groups)
+        if (gone := store.gone(base, needed.horizon)) is not None:
+            groups = np.where(gone, np.int32(-1), groups)
         self.complete_since = max(self.complete_since, needed.since)
         count = store.code_count(self.group_by)
-        if count > len(self._slot):
-            old = len(self._slot)
-            self._start, self._end, self._room, self._slot = (
-                grown(a, count) for a in (self._start, self._end, self._room, self._slot)
-            )
-            self._slot[old:] = -1
-        fresh = np.empty((len(groups), self.facts.shape[1]), np.int64)
-        for name, at in self._places.items():
-            fresh[:, at] = self._source(name)[base : store.rows]
+        if count > len(self._spans):
+            spans = allocate((max(64, count, 2 * len(self._spans)), 4), np.int32)
+            spans[: len(self._spans)] = self._spans
+            spans[len(self._spans) :, segments.SCRATCH] = -1
+            self._spans = spans
+        fresh = [self._fresh(facts, slice(base, store.rows)) for facts in (self.marks, self.narrow, self.wide)]
         while True:
             used, touched, first, places = segments.insert(
-                groups, base, fresh, store.times, ids.hashes, ids.ends, ids.heap, needed.since,
-                self._slot, self._start, self._end, self._room, self.rows, self.times, self.facts, self._used,
+                groups, base, *fresh, store.times, ids.ends, ids.heap, needed.since, self._spans, *self._arena,
+                self._used, self._limit,
             )  # fmt: skip
             if used >= 0:
                 break
-            self._make_room(int(touched[0]))
+            self._make_room(touched, first, needed.since)
         self._used = used
         first_of, start, at = segments.affected(
-            touched, first, places, base, self._start, self._end, self.rows, self.times,
+            touched, first, places, base, self._spans, self.rows, self.times,
             store.late, store.order, store.newest, needed.reach, needed.settled,
         )  # fmt: skip
         return Runs(first_of, start, at, needed.horizon)
 
-    def renumber(self, new_row: Int64Array) -> None:
-        """Follow the store in forgetting rows: new_row is each old row's number, -1 for those before the horizon."""
-        segments.renumber(self._start, self._end, self._room, self.rows, new_row)
+    def _fresh(self, facts: Facts, rows: slice) -> npt.NDArray[Any]:
+        """The facts of the store's rows."""
+        fresh = np.empty((rows.stop - rows.start, facts.all.shape[1]), facts.all.dtype)
+        for name, at in facts.items():
+            fresh[:, at] = self._source(name)[rows]
+        return fresh
 
-    def _make_room(self, needed: int) -> None:
-        held = int((self._end - self._start).sum())
-        size = max(2 * (held + held // 4 + len(self._start)) + needed, 256)
-        rows, times, facts = (np.zeros((size, *a.shape[1:]), np.int64) for a in (self.rows, self.times, self.facts))
-        self._used = segments.compact(
-            self._start, self._end, self._room, self.rows, self.times, self.facts, rows, times, facts
-        )
-        self.rows, self.times, self.facts = rows, times, facts
+    @property
+    def _arena(self) -> tuple[npt.NDArray[Any], ...]:
+        return self.rows, self.times, self.marks.all, self.narrow.all, self.wide.all
+
+    def renumber(self, new_row: Int64Array) -> None:
+        """Follow the store in dropping rows: new_row is each old row's number, -1 for those before the horizon."""
+        segments.renumber(self._spans, self.rows, new_row)
+
+    def _make_room(self, touched: Int64Array, first: Int64Array, since: int) -> None:
+        """Bring the segments together, each with room for its new rows and some to spare."""
+        total = segments.plan(self._spans, touched, first, since, self.times)
+        by_start = np.flatnonzero(self._spans[:, segments.ROOM])
+        by_start = by_start[np.argsort(self._spans[by_start, segments.START], kind="stable")]
+        used = segments.gather(self._spans, by_start, *self._arena)
+        self._limit = total + total // 8 + 64
+        if not self._limit <= len(self.rows) <= 4 * self._limit:
+            self.rows, self.times = self._resized(self.rows, used), self._resized(self.times, used)
+            for facts in (self.marks, self.narrow, self.wide):
+                facts.all = self._resized(facts.all, used)
+        segments.spread(self._spans, by_start, total, *self._arena)
+        self._used = total
+
+    def _resized(self, array: npt.NDArray[Any], used: int) -> npt.NDArray[Any]:
+        resized = allocate((2 * self._limit, *array.shape[1:]), array.dtype)
+        resized[:used] = array[:used]
+        return resized
 
     def retained(self, since: int) -> int:
         """Rows at or after `since` (µs) that belong to a group."""
-        rows = self.store.rows
-        return int(((self.store.codes(self.group_by)[:rows] >= 0) & (self.store.times[:rows] >= since)).sum())
+        return int((self.store.codes(self.group_by)[self.store.since(since)] >= 0).sum())

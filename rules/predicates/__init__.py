@@ -25,6 +25,7 @@ from rules.predicates.comparisons import Columns, Numbers, Truth
 from rules.predicates.compilation import columns_of, compile_node
 from rules.predicates.eager import Term, term, truth
 from rules.predicates.nodes import BOOLEAN, Node, Op, renamed
+from rules.predicates.screening import Bound, Screen, bounds
 from rules.predicates.source import FUNCTIONS, MAX_DEPTH, MAX_TEXT, Source, parse
 from rules.types import FieldType
 
@@ -36,6 +37,7 @@ __all__ = [
     "Columns",
     "Numbers",
     "Predicate",
+    "Screen",
     "check_predicate",
     "compile_predicate",
     "truths",
@@ -48,7 +50,8 @@ _TRUE: Truth = np.ones(1, np.bool_)
 class Predicate:
     """A compiled condition: it holds where every one of `plain` and `rest` does.
 
-    rest: what has to be planned, as one expression that is never NULL; columns: all that it reads; text: canonical.
+    rest: what has to be planned, as one expression that is never NULL; columns: all that it reads; text: canonical;
+    bounds: comparisons that it implies.
     """
 
     plain: tuple[Term, ...]
@@ -56,6 +59,7 @@ class Predicate:
     rest_columns: frozenset[str]
     columns: frozenset[str]
     text: str
+    bounds: tuple[Bound, ...]
 
 
 def compile_predicate(
@@ -106,7 +110,9 @@ def _compiled(
     plain = tuple(at_once for _, at_once in terms if at_once is not None)
     others = tuple(part for part, at_once in terms if at_once is None)
     rest = Node(Op.AND, BOOLEAN, others)
-    return Predicate(plain, compile_node(rest) if others else None, columns_of(rest), columns_of(root), tree.sql())
+    return Predicate(
+        plain, compile_node(rest) if others else None, columns_of(rest), columns_of(root), tree.sql(), bounds(parts)
+    )
 
 
 def truths(predicates: Sequence[Predicate], given: Mapping[str, pl.Series], rows: int) -> list[npt.NDArray[np.uint8]]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bench.hostile_events import COLLIDING
 from rules.engine import Engine
-from rules.engine.strings import hash_bytes
+from rules.engine.texts import hash_bytes
 from rules.model import parse_rule
 from rules.streams import load_streams
 from rules.truth import Truth

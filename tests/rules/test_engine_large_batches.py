@@ -5,7 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from rules.engine import Engine, store, strings
+from rules.engine import Engine, columns, strings
 from rules.model import parse_rule
 from rules.streams import load_streams
 from rules.truth import Truth
@@ -40,7 +40,7 @@ def test_nothing_is_lost_however_much_text_a_batch_holds(monkeypatch: pytest.Mon
     table = payments(60)
     fits = Engine(STREAM, RULES)
     expected = fits.advance(table)
-    monkeypatch.setattr(store, "_LARGEST_TEXT", 70)
+    monkeypatch.setattr(columns, "_LARGEST_TEXT", 70)
     monkeypatch.setattr(strings, "_AT_ONCE", 50)
     engine = Engine(STREAM, RULES)
     got = engine.advance(table)

@@ -11,21 +11,21 @@ import histories
 import pyarrow as pa
 import pytest
 from agreement import differing, final, plain
+from evicting import evicting_early
 from histories import LATENESS, SETTING, STREAM, TRUTH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import OVERFLOW, evaluations, violations
 
 from rules.alert_ids import alert_id
-from rules.engine import Engine, engine
+from rules.engine import Engine
 from rules.engine.records import Described
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _evicting_early() -> Iterator[None]:
     """Histories here are small: let engines look for what can go as soon as they hold a few events."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_EVICTION_FLOOR", 2)
+    with evicting_early():
         yield
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from evicting import evicting_early
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules.alert_ids import alert_id
-from rules.engine import Delta, Engine, engine
+from rules.engine import Delta, Engine
 from rules.model import parse_rule
 from rules.streams import streams_from_mapping
 from rules.timestamps import microseconds
@@ -39,8 +40,7 @@ Event = dict[str, Any]
 
 @pytest.fixture(scope="module", autouse=True)
 def _evicting_early() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_EVICTION_FLOOR", 4)
+    with evicting_early(floor=4, block=2):
         yield
 
 

@@ -112,7 +112,7 @@ def _mean(limbs, n, scratch, words):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def sums(run_first, fill, begin, ops, marks, bit, values, mean, counts, out):  # type: ignore[no-untyped-def]
+def sums(run_first, fill, begin, ops, marks, word, bit, values, column, mean, counts, out):  # type: ignore[no-untyped-def]
     """out[k]: the sum of the window, correctly rounded, or its mean; infinite where that is beyond the doubles."""
     limbs = np.zeros(_LIMBS, np.int64)
     scratch = np.zeros(_LIMBS, np.int64)
@@ -121,16 +121,16 @@ def sums(run_first, fill, begin, ops, marks, bit, values, mean, counts, out):  #
         limbs[:] = 0
         n = 0
         for p in range(fill[r, 0], fill[r, 1]):
-            if (marks[p] >> bit) & 1:
+            if (marks[p, word] >> bit) & 1:
                 n += 1
-                _add(limbs, values[p], 1)
+                _add(limbs, values[p, column], 1)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = 1 if ops[o] > 0 else -1
                 p = sign * ops[o] - 1
-                if (marks[p] >> bit) & 1:
+                if (marks[p, word] >> bit) & 1:
                     n += sign
-                    _add(limbs, values[p], sign)
+                    _add(limbs, values[p, column], sign)
             counts[k] = n
             out[k] = _mean(limbs, n, scratch, words) if mean and n > 0 else _sum(limbs, scratch)
 
@@ -161,7 +161,7 @@ def _deviation(n, first, second, scratch, total):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True)
-def stddevs(run_first, fill, begin, ops, marks, bit, values, counts, out):  # type: ignore[no-untyped-def]
+def stddevs(run_first, fill, begin, ops, marks, word, bit, values, column, counts, out):  # type: ignore[no-untyped-def]
     """out[k]: the sample standard deviation of the window from the exact sums of x and x**2; infinite as for sums."""
     first = np.zeros(_LIMBS, np.int64)
     second = np.zeros(_SQUARES, np.int64)
@@ -172,18 +172,18 @@ def stddevs(run_first, fill, begin, ops, marks, bit, values, counts, out):  # ty
         second[:] = 0
         n = 0
         for p in range(fill[r, 0], fill[r, 1]):
-            if (marks[p] >> bit) & 1:
+            if (marks[p, word] >> bit) & 1:
                 n += 1
-                _add(first, values[p], 1)
-                _add_square(second, values[p], 1)
+                _add(first, values[p, column], 1)
+                _add_square(second, values[p, column], 1)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = 1 if ops[o] > 0 else -1
                 p = sign * ops[o] - 1
-                if (marks[p] >> bit) & 1:
+                if (marks[p, word] >> bit) & 1:
                     n += sign
-                    _add(first, values[p], sign)
-                    _add_square(second, values[p], sign)
+                    _add(first, values[p, column], sign)
+                    _add_square(second, values[p, column], sign)
             counts[k] = n
             if n > 1:
                 out[k] = _deviation(n, first, second, scratch, total)

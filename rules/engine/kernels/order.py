@@ -29,16 +29,16 @@ def _only_adds(begin, ops, k):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _extreme(marks, bit, values, largest, first, stop, begin, ops, k):  # type: ignore[no-untyped-def]
+def _extreme(marks, word, bit, values, column, largest, first, stop, begin, ops, k):  # type: ignore[no-untyped-def]
     """(whether any row counts, the extreme value) of the stretch first:stop and of what window k adds to it."""
     added = begin[k + 1] - begin[k]
-    best = values[0]
+    best = values[first, column]
     found = False
     for step in range(stop - first + added):
         p = first + step if step < stop - first else ops[begin[k] + step - (stop - first)] - 1
-        if not (marks[p] >> bit) & 1:
+        if not (marks[p, word] >> bit) & 1:
             continue
-        x = values[p]
+        x = values[p, column]
         if not found:
             best = x
             found = True
@@ -47,7 +47,7 @@ def _extreme(marks, bit, values, largest, first, stop, begin, ops, k):  # type: 
 
 
 @njit(cache=True)
-def extremes(run_first, fill, begin, ops, marks, bit, values, largest, found, out):  # type: ignore[no-untyped-def]
+def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, largest, found, out):  # type: ignore[no-untyped-def]
     """out[k]: the least (or largest) value of window k where found[k].
 
     A run of one row, the most frequent in small batches, is looked through. Else a monotonic deque; where a row comes
@@ -60,7 +60,9 @@ def extremes(run_first, fill, begin, ops, marks, bit, values, largest, found, ou
         if only == run_first[r + 1]:
             continue
         if only + 1 == run_first[r + 1] and _only_adds(begin, ops, only):
-            found[only], out[only] = _extreme(marks, bit, values, largest, fill[r, 0], fill[r, 1], begin, ops, only)
+            found[only], out[only] = _extreme(
+                marks, word, bit, values, column, largest, fill[r, 0], fill[r, 1], begin, ops, only
+            )
             continue
         base, stop = _bounds(run_first, fill, begin, ops, r)
         if stop - base > len(live):
@@ -69,11 +71,11 @@ def extremes(run_first, fill, begin, ops, marks, bit, values, largest, found, ou
         head = tail = len(deque)
         newest = base - 1
         oldest = base
-        best = values[base]
+        best = values[base, column]
         for p in range(fill[r, 1] - 1, fill[r, 0] - 1, -1):  # from the last, as then nothing put in has to go again
-            counted = (marks[p] >> bit) & 1
+            counted = (marks[p, word] >> bit) & 1
             live[p - base] = counted
-            x = values[p]
+            x = values[p, column]
             if counted and (head == tail or (x > best if largest else x < best)):
                 newest = max(newest, p)
                 best = x
@@ -84,7 +86,7 @@ def extremes(run_first, fill, begin, ops, marks, bit, values, largest, found, ou
             for o in range(begin[k], begin[k + 1]):
                 adding = ops[o] > 0
                 p = abs(ops[o]) - 1
-                if not (marks[p] >> bit) & 1:
+                if not (marks[p, word] >> bit) & 1:
                     continue
                 live[p - base] = adding
                 if adding:
@@ -94,8 +96,10 @@ def extremes(run_first, fill, begin, ops, marks, bit, values, largest, found, ou
                 if again:
                     continue
                 if adding:
-                    x = values[p]
-                    while tail > head and (values[deque[tail - 1]] <= x if largest else values[deque[tail - 1]] >= x):
+                    x = values[p, column]
+                    while tail > head and (
+                        values[deque[tail - 1], column] <= x if largest else values[deque[tail - 1], column] >= x
+                    ):
                         tail -= 1
                     if tail == len(deque):
                         for j in range(head, tail):
@@ -115,19 +119,21 @@ def extremes(run_first, fill, begin, ops, marks, bit, values, largest, found, ou
                 for p in range(oldest, newest + 1):
                     if not live[p - base]:
                         continue
-                    x = values[p]
-                    while tail > head and (values[deque[tail - 1]] <= x if largest else values[deque[tail - 1]] >= x):
+                    x = values[p, column]
+                    while tail > head and (
+                        values[deque[tail - 1], column] <= x if largest else values[deque[tail - 1], column] >= x
+                    ):
                         tail -= 1
                     deque[tail] = p
                     tail += 1
             found[k] = tail > head
             if tail > head:
-                out[k] = values[deque[head]]
+                out[k] = values[deque[head], column]
         live[: stop - base] = 0
 
 
 @njit(cache=True)
-def ends(run_first, fill, begin, ops, marks, bit, last, out):  # type: ignore[no-untyped-def]
+def ends(run_first, fill, begin, ops, marks, word, bit, last, out):  # type: ignore[no-untyped-def]
     """out[k]: the walk index of the first (or last) row that counts in window k, -1 where none does."""
     live = np.zeros(64, np.uint8)
     for r in range(len(run_first) - 1):
@@ -140,7 +146,7 @@ def ends(run_first, fill, begin, ops, marks, bit, last, out):  # type: ignore[no
         low = stop  # the rows that count lie in low .. high
         high = base - 1
         for p in range(fill[r, 0], fill[r, 1]):
-            if (marks[p] >> bit) & 1:
+            if (marks[p, word] >> bit) & 1:
                 live[p - base] = 1
                 n += 1
                 low = min(low, p)
@@ -148,7 +154,7 @@ def ends(run_first, fill, begin, ops, marks, bit, last, out):  # type: ignore[no
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 p = abs(ops[o]) - 1
-                if not (marks[p] >> bit) & 1:
+                if not (marks[p, word] >> bit) & 1:
                     continue
                 if ops[o] > 0:
                     live[p - base] = 1
@@ -202,7 +208,26 @@ def _regrown(keys, counts, owners, run, n):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _distincts(  # type: ignore[no-untyped-def]
-    run, first, last, start, stop, begin, ops, marks, bit, values, out, keys, counts, owners, used, n, k, step
+    run,
+    first,
+    last,
+    start,
+    stop,
+    begin,
+    ops,
+    marks,
+    word,
+    bit,
+    values,
+    column,
+    out,
+    keys,
+    counts,
+    owners,
+    used,
+    n,
+    k,
+    step,
 ):
     """Walk one run from `step` on until it ends or the table is full: (used, n, k, step) to go on from.
 
@@ -224,13 +249,13 @@ def _distincts(  # type: ignore[no-untyped-def]
             adding = ops[o] > 0
             p = abs(ops[o]) - 1
         step += 1
-        if not (marks[p] >> bit) & 1:
+        if not (marks[p, word] >> bit) & 1:
             continue
-        at = _slot(keys, owners, run, values[p])
+        at = _slot(keys, owners, run, values[p, column])
         if adding:
             if owners[at] != run:
                 owners[at] = run
-                keys[at] = values[p]
+                keys[at] = values[p, column]
                 counts[at] = 0
                 used += 1
             n += counts[at] == 0
@@ -246,7 +271,7 @@ def _distincts(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def distincts(run_first, fill, begin, ops, marks, bit, values, out):  # type: ignore[no-untyped-def]
+def distincts(run_first, fill, begin, ops, marks, word, bit, values, column, out):  # type: ignore[no-untyped-def]
     """out[k]: how many different values (int64: codes, numbers, bits of doubles) window k holds.
 
     A slot of the table is taken where `owners` names the run, so that nothing has to be cleared for the next one.
@@ -257,7 +282,7 @@ def distincts(run_first, fill, begin, ops, marks, bit, values, out):  # type: ig
         used, n, k, step = 0, 0, first, 0
         while True:
             used, n, k, step = _distincts(
-                r, first, last, fill[r, 0], fill[r, 1], begin, ops, marks, bit, values, out,
+                r, first, last, fill[r, 0], fill[r, 1], begin, ops, marks, word, bit, values, column, out,
                 keys, counts, owners, used, n, k, step,
             )  # fmt: skip
             if 2 * used <= len(keys):

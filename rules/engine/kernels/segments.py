@@ -1,11 +1,13 @@
 """Keeping every group's rows in (time, id) order: gapped segments in one arena.
 
-A group's segment is arena[start:end] with room up to start + room. Appending costs O(1); a row out of order moves the
-tail of its own group only; a full segment lets go of what is old, or moves to the arena's end with twice the room.
-Nothing costs O(all groups).
+A group's segment is a stretch of the arena with room to grow behind it: spans[group] = (start, end, room, scratch), the
+last being -1 between calls. Appending costs O(1); a row out of order moves the tail of its own group only; a full
+segment lets go of what is old, or moves to the arena's end with more room. What is left behind is garbage until a pass
+over the arena brings the segments together again. Nothing else costs O(all groups).
 
-The arena is three arrays: store rows, their times, and their *facts* (places, facts): what aggregates read of a row,
-side by side. So a window is one stretch of memory: a small batch's time goes into fetching those more than into sums.
+The arena is five arrays: store rows (int32), their times, and their *facts*, what aggregates read of a row side by
+side: marks (uint8), values of columns that fit int32, and others (int64). So a window is few stretches of memory: a
+small batch's time goes into fetching those more than into sums.
 """
 
 from __future__ import annotations
@@ -13,33 +15,44 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from rules.engine import texts
+
 _NONE_LATE = np.int64(1 << 62)
+START, END, ROOM, SCRATCH = range(4)
+# A segment of so many rows is not moved within its room as lightly as one that the cache holds.
+_LONG = 4096
 
 
 @njit(cache=True)
-def _before(x, y, times, hashes, ends, heap):  # type: ignore[no-untyped-def]
+def _before(x, y, times, ends, heap):  # type: ignore[no-untyped-def]
     """Law 1's order: event time, then the id's hash, then the id's bytes."""
     if times[x] != times[y]:
         return times[x] < times[y]
-    if hashes[x] != hashes[y]:
-        return hashes[x] < hashes[y]
-    i, j = ends[x], ends[y]
-    while i < ends[x + 1] and j < ends[y + 1]:
-        if heap[i] != heap[j]:
-            return heap[i] < heap[j]
-        i += 1
-        j += 1
-    return ends[x + 1] - i < ends[y + 1] - j
+    i, i_end = np.int64(ends[x]), np.int64(ends[x + 1])
+    j, j_end = np.int64(ends[y]), np.int64(ends[y + 1])
+    return texts.before(heap, i, i_end, j, j_end)
 
 
 @njit(cache=True)
-def _sort(order, first, last, scratch, times, hashes, ends, heap):  # type: ignore[no-untyped-def]
+def _spare(length):  # type: ignore[no-untyped-def]
+    """The room that a segment of so many rows gets beside them when the arena is brought together."""
+    return length // 4 if length >= _LONG else length // 8 + 1
+
+
+@njit(cache=True)
+def _suffices(length, room):  # type: ignore[no-untyped-def]
+    """Whether so much room does for some time."""
+    return (room - length) * (8 if room >= _LONG else 16) >= room
+
+
+@njit(cache=True)
+def _sort(order, first, last, scratch, times, ends, heap):  # type: ignore[no-untyped-def]
     """Merge sort of order[first:last], bottom up from runs of 16; stretches already in order are not touched."""
     for a in range(first, last, 16):
         for i in range(a + 1, min(a + 16, last)):
             x = order[i]
             j = i - 1
-            while j >= a and _before(x, order[j], times, hashes, ends, heap):
+            while j >= a and _before(x, order[j], times, ends, heap):
                 order[j + 1] = order[j]
                 j -= 1
             order[j + 1] = x
@@ -48,13 +61,13 @@ def _sort(order, first, last, scratch, times, hashes, ends, heap):  # type: igno
         for a in range(first, last - width, 2 * width):
             middle = a + width
             stop = min(middle + width, last)
-            if not _before(order[middle], order[middle - 1], times, hashes, ends, heap):
+            if not _before(order[middle], order[middle - 1], times, ends, heap):
                 continue
             for i in range(a, middle):
                 scratch[i - a] = order[i]
             i, j, k = a, middle, a
             while i < middle:
-                if j < stop and _before(order[j], scratch[i - a], times, hashes, ends, heap):
+                if j < stop and _before(order[j], scratch[i - a], times, ends, heap):
                     order[k] = order[j]
                     j += 1
                 else:
@@ -71,22 +84,33 @@ def _copy(source, p, target, q):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _move(rows, arena_times, facts, p, q):  # type: ignore[no-untyped-def]
+def _move(rows, arena_times, marks, narrow, wide, p, q):  # type: ignore[no-untyped-def]
     rows[q] = rows[p]
     arena_times[q] = arena_times[p]
-    _copy(facts, p, facts, q)
+    _copy(marks, p, marks, q)
+    _copy(narrow, p, narrow, q)
+    _copy(wide, p, wide, q)
+
+
+@njit(cache=True)
+def _first_from(arena_times, a, b, time):  # type: ignore[no-untyped-def]
+    """The first place from a to b whose time is not before `time`."""
+    while a < b and arena_times[a] < time:
+        a += 1
+    return a
 
 
 @njit(cache=True)
 def insert(  # type: ignore[no-untyped-def]
-    groups, base, fresh, times, hashes, ends, heap, horizon, slot_of, start, end, room, rows, arena_times, facts, used
-):
+    groups, base, fresh_marks, fresh_narrow, fresh_wide, times, ends, heap, horizon, spans,
+    rows, arena_times, marks, narrow, wide, used, limit,
+):  # fmt: skip
     """Insert store rows base, base + 1, … with their facts (fresh) into their groups' segments (groups[i] < 0: none).
 
-    Returns (used, touched, first, places). used: the arena's use afterwards, or -1 where it is too small: nothing is
-    done then, and touched[0] is the room that suffices beside what is held. touched: the groups; places: for each the
-    arena places of its new rows, ascending, in places[first[t]:first[t + 1]]. A full segment lets go of rows before
-    `horizon`, and stays where it is if that makes room.
+    Returns (used, touched, first, places). used: the arena's use afterwards, or -1 where that would be above `limit`:
+    no row is inserted then, and touched are the groups, each with first[t + 1] - first[t] new rows. Else places: for
+    each of the groups the arena places of its new rows, ascending, in places[first[t]:first[t + 1]]. A full segment
+    lets go of rows before `horizon`, and stays where it is if that makes room.
     """
     n = len(groups)
     touched = np.empty(n, np.int64)
@@ -96,42 +120,35 @@ def insert(  # type: ignore[no-untyped-def]
         g = groups[i]
         if g < 0:
             continue
-        if slot_of[g] < 0:
-            slot_of[g] = count
+        if spans[g, SCRATCH] < 0:
+            spans[g, SCRATCH] = count
             touched[count] = g
             count += 1
-        first[slot_of[g] + 1] += 1
+        first[spans[g, SCRATCH] + 1] += 1
     needed = used
-    moved = 0  # if all touched segments had to move, as they may have to after a compaction
     for t in range(count):
         g = touched[t]
-        if end[g] - start[g] + first[t + 1] > room[g]:
-            kept = start[g]
-            while kept < end[g] and arena_times[kept] < horizon:
-                kept += 1
-            if 4 * (end[g] - kept + first[t + 1]) <= 3 * room[g]:  # enough for some time
-                for i in range(end[g] - kept):
-                    _move(rows, arena_times, facts, kept + i, start[g] + i)
-                end[g] -= kept - start[g]
+        start, end, room = np.int64(spans[g, START]), np.int64(spans[g, END]), np.int64(spans[g, ROOM])
+        if end - start + first[t + 1] > room:
+            kept = _first_from(arena_times, start, end, horizon)
+            if _suffices(end - kept + first[t + 1], room):
+                for i in range(end - kept):
+                    _move(rows, arena_times, marks, narrow, wide, kept + i, start + i)
+                spans[g, END] = end - (kept - start)
             else:
-                room[g] -= kept - start[g]
-                start[g] = kept
-        twice = 2 * (end[g] - start[g] + first[t + 1]) + 4
-        moved += twice
-        if end[g] - start[g] + first[t + 1] > room[g]:
-            needed += twice
-    if needed > len(rows):
-        for t in range(count):
-            slot_of[touched[t]] = -1
-        touched[0] = moved
-        return -1, touched[:1], first[:1], touched[:0]
-    for t in range(count):
+                spans[g, ROOM] = room - (kept - start)
+                spans[g, START] = kept
+                needed += (end - kept + first[t + 1]) * 5 // 4 + 2
         first[t + 1] += first[t]
+    if needed > limit:
+        for t in range(count):
+            spans[touched[t], SCRATCH] = -1
+        return -1, touched[:count], first[: count + 1], touched[:0]
     cursor = first[:count].copy()
     order = np.empty(first[count], np.int64)
     for i in range(n):
         if groups[i] >= 0:
-            s = slot_of[groups[i]]
+            s = spans[groups[i], SCRATCH]
             order[cursor[s]] = base + i
             cursor[s] += 1
     longest = 0
@@ -141,36 +158,39 @@ def insert(  # type: ignore[no-untyped-def]
     places = np.empty(len(order), np.int64)
     for t in range(count):
         g = touched[t]
-        slot_of[g] = -1
+        spans[g, SCRATCH] = -1
         a, b = first[t], first[t + 1]
         for i in range(a + 1, b):
-            if _before(order[i], order[i - 1], times, hashes, ends, heap):
-                _sort(order, a, b, scratch, times, hashes, ends, heap)
+            if _before(order[i], order[i - 1], times, ends, heap):
+                _sort(order, a, b, scratch, times, ends, heap)
                 break
-        length = end[g] - start[g]
-        if length + b - a > room[g]:
+        start = np.int64(spans[g, START])
+        length = spans[g, END] - start
+        if length + b - a > spans[g, ROOM]:
             for i in range(length):
-                _move(rows, arena_times, facts, start[g] + i, used + i)
-            start[g] = used
-            end[g] = used + length
-            room[g] = 2 * (length + b - a) + 4
-            used += room[g]
-        i = end[g] - 1
+                _move(rows, arena_times, marks, narrow, wide, start + i, used + i)
+            start = used
+            room = (length + b - a) * 5 // 4 + 2
+            spans[g, START] = start
+            spans[g, ROOM] = room
+            used += room
+        i = start + length - 1
         j = b - 1
         k = i + b - a
-        end[g] = k + 1
+        spans[g, END] = k + 1
         while j >= a:
             x = order[j]
-            if i >= start[g] and (
-                times[x] < arena_times[i]
-                or (times[x] == arena_times[i] and _before(x, rows[i], times, hashes, ends, heap))
+            if i >= start and (
+                times[x] < arena_times[i] or (times[x] == arena_times[i] and _before(x, rows[i], times, ends, heap))
             ):
-                _move(rows, arena_times, facts, i, k)
+                _move(rows, arena_times, marks, narrow, wide, i, k)
                 i -= 1
             else:
                 rows[k] = x
                 arena_times[k] = times[x]
-                _copy(fresh, x - base, facts, k)
+                _copy(fresh_marks, x - base, marks, k)
+                _copy(fresh_narrow, x - base, narrow, k)
+                _copy(fresh_wide, x - base, wide, k)
                 places[j] = k
                 j -= 1
             k -= 1
@@ -193,7 +213,7 @@ def _past(arena_times, a, b, bound):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def affected(  # type: ignore[no-untyped-def]
-    touched, first, places, base, start, end, rows, arena_times, late, order, newest, reach, settled
+    touched, first, places, base, spans, rows, arena_times, late, order, newest, reach, settled
 ):
     """Runs of rows to evaluate: the new rows on time and all within `reach` after them, in their group (law 7).
 
@@ -208,7 +228,7 @@ def affected(  # type: ignore[no-untyped-def]
     runs = 0
     total = 0
     for t in range(len(touched)):
-        g = touched[t]
+        start, end = np.int64(spans[touched[t], START]), np.int64(spans[touched[t], END])
         stop = -1
         for i in range(first[t], first[t + 1]):
             p = places[i]
@@ -218,9 +238,9 @@ def affected(  # type: ignore[no-untyped-def]
                     continue
                 least = order[rows[p]]
             begin = max(p, stop)
-            if arena_times[begin if begin < end[g] else p] < settled:
-                begin = _past(arena_times, begin, end[g], settled - 1)
-            a = max(_past(arena_times, begin, end[g], arena_times[p] + reach), p + 1)
+            if arena_times[begin if begin < end else p] < settled:
+                begin = _past(arena_times, begin, end, settled - 1)
+            a = max(_past(arena_times, begin, end, arena_times[p] + reach), p + 1)
             if begin == stop:
                 stretches[runs - 1, 3] = min(stretches[runs - 1, 3], least)
             if a <= begin:
@@ -229,7 +249,7 @@ def affected(  # type: ignore[no-untyped-def]
             if begin == stop:
                 stretches[runs - 1, 2] = a
             else:
-                stretches[runs, 0] = start[g]
+                stretches[runs, 0] = start
                 stretches[runs, 1] = begin
                 stretches[runs, 2] = a
                 stretches[runs, 3] = least
@@ -260,40 +280,70 @@ def affected(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def fill(start, end, rows, source, facts, fact):  # type: ignore[no-untyped-def]
+def fill(spans, rows, source, facts, fact):  # type: ignore[no-untyped-def]
     """facts[p, fact] = source[rows[p]] in all segments."""
-    for g in range(len(start)):
-        for p in range(start[g], end[g]):
+    for g in range(len(spans)):
+        for p in range(spans[g, START], spans[g, END]):
             facts[p, fact] = source[rows[p]]
 
 
 @njit(cache=True)
-def renumber(start, end, room, rows, new_row):  # type: ignore[no-untyped-def]
+def renumber(spans, rows, new_row):  # type: ignore[no-untyped-def]
     """Give the rows in all segments their new numbers; those that have none (-1) stand first and go."""
-    for g in range(len(start)):
-        while start[g] < end[g] and new_row[rows[start[g]]] < 0:
-            start[g] += 1
-            room[g] -= 1
-        for i in range(start[g], end[g]):
+    for g in range(len(spans)):
+        start, end = np.int64(spans[g, START]), np.int64(spans[g, END])
+        first = start
+        while first < end and new_row[rows[first]] < 0:
+            first += 1
+        spans[g, START] = first
+        spans[g, ROOM] -= first - start
+        for i in range(first, end):
             rows[i] = new_row[rows[i]]
 
 
 @njit(cache=True)
-def compact(start, end, room, rows, arena_times, facts, new_rows, new_times, new_facts):  # type: ignore[no-untyped-def]
-    """Copy all segments to the front of a new arena, each with half as much to spare; returns its use."""
-    used = 0
-    for g in range(len(start)):
-        length = end[g] - start[g]
-        if length == 0:
-            room[g] = 0
-            start[g] = end[g] = 0
-            continue
-        for i in range(length):
-            new_rows[used + i] = rows[start[g] + i]
-            new_times[used + i] = arena_times[start[g] + i]
-            _copy(facts, start[g] + i, new_facts, used + i)
-        start[g] = used
-        end[g] = used + length
-        room[g] = length + length // 2 + 2
-        used += room[g]
+def plan(spans, touched, first, horizon, arena_times):  # type: ignore[no-untyped-def]
+    """Give every segment the room it is to have, and its new rows if it is touched; returns the sum of all.
+
+    Rows before `horizon` go. The segments stay where they are until `gather` and `spread` move them.
+    """
+    for t in range(len(touched)):
+        spans[touched[t], SCRATCH] = first[t + 1] - first[t]
+    total = 0
+    for g in range(len(spans)):
+        start, end = np.int64(spans[g, START]), np.int64(spans[g, END])
+        start = _first_from(arena_times, start, end, horizon)
+        length = end - start + max(spans[g, SCRATCH], 0)
+        room = length + _spare(length) if length else 0
+        spans[g, START] = start
+        spans[g, ROOM] = room
+        spans[g, SCRATCH] = -1
+        total += room
+    return total
+
+
+@njit(cache=True)
+def gather(spans, by_start, rows, arena_times, marks, narrow, wide):  # type: ignore[no-untyped-def]
+    """Move all segments to the front of the arena, without room; returns its use."""
+    used = np.int64(0)
+    for g in by_start:
+        start, end = np.int64(spans[g, START]), np.int64(spans[g, END])
+        for i in range(end - start):
+            _move(rows, arena_times, marks, narrow, wide, start + i, used + i)
+        spans[g, START] = used
+        used += end - start
+        spans[g, END] = used
     return used
+
+
+@njit(cache=True)
+def spread(spans, by_start, total, rows, arena_times, marks, narrow, wide):  # type: ignore[no-untyped-def]
+    """Move all segments, as `gather` left them, apart so that each has its room, up to `total`."""
+    for at in range(len(by_start) - 1, -1, -1):
+        g = by_start[at]
+        start, length = np.int64(spans[g, START]), np.int64(spans[g, END]) - np.int64(spans[g, START])
+        total -= spans[g, ROOM]
+        for i in range(length - 1, -1, -1):
+            _move(rows, arena_times, marks, narrow, wide, start + i, total + i)
+        spans[g, START] = total
+        spans[g, END] = total + length

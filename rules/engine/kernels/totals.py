@@ -22,7 +22,7 @@ _FRACTION = 6  # limbs behind the point that a mean needs: what it is divided by
 
 
 @njit(cache=True)
-def _count(run_first, fill, begin, ops, marks, bit, counts):  # type: ignore[no-untyped-def]
+def _count(run_first, fill, begin, ops, marks, word, bit, counts):  # type: ignore[no-untyped-def]
     """counts[k]: rows that count in window k.
 
     Here and below rows that do not count are taken times 0 instead of being skipped: whether one counts is hard to
@@ -31,17 +31,17 @@ def _count(run_first, fill, begin, ops, marks, bit, counts):  # type: ignore[no-
     for r in range(len(run_first) - 1):
         n = 0
         for p in range(fill[r, 0], fill[r, 1]):
-            n += (marks[p] >> bit) & 1
+            n += (marks[p, word] >> bit) & 1
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = (ops[o] >> 31) | 1
-                n += sign * ((marks[sign * ops[o] - 1] >> bit) & 1)
+                n += sign * ((marks[sign * ops[o] - 1, word] >> bit) & 1)
             counts[k] = n
 
 
 @njit(cache=True)
 def _sums(  # type: ignore[no-untyped-def]
-    run_first, fill, begin, ops, marks, bit, values, scale, counts, exact, means, beyond
+    run_first, fill, begin, ops, marks, word, bit, values, column, scale, counts, exact, means, beyond
 ):
     """The sum is held in two words of 32 bits with room for carries, so that no window can overflow it."""
     for r in range(len(run_first) - 1):
@@ -49,18 +49,18 @@ def _sums(  # type: ignore[no-untyped-def]
         high = np.int64(0)
         low = np.int64(0)
         for p in range(fill[r, 0], fill[r, 1]):
-            counted = (marks[p] >> bit) & 1
+            counted = (marks[p, word] >> bit) & 1
             n += counted
-            high += counted * (values[p] >> 32)
-            low += counted * (values[p] & _LOW)
+            high += counted * (np.int64(values[p, column]) >> 32)
+            low += counted * (np.int64(values[p, column]) & _LOW)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = np.int64((ops[o] >> 31) | 1)
                 p = sign * ops[o] - 1
-                counted = sign * ((marks[p] >> bit) & 1)
+                counted = sign * ((marks[p, word] >> bit) & 1)
                 n += counted
-                high += counted * (values[p] >> 32)
-                low += counted * (values[p] & _LOW)
+                high += counted * (np.int64(values[p, column]) >> 32)
+                low += counted * (np.int64(values[p, column]) & _LOW)
             counts[k] = n
             exact[k], means[k], beyond[k] = _read(n, high, low, scale)
 
@@ -217,7 +217,7 @@ def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-de
 
 @njit(cache=True)
 def _spreads(  # type: ignore[no-untyped-def]
-    run_first, fill, begin, ops, marks, bit, values, scale, counts, exact, means, beyond, deviations
+    run_first, fill, begin, ops, marks, word, bit, values, column, scale, counts, exact, means, beyond, deviations
 ):
     squares = np.zeros(4, np.int64)
     s1 = np.zeros(3, np.int64)
@@ -229,20 +229,20 @@ def _spreads(  # type: ignore[no-untyped-def]
         low = np.int64(0)
         squares[:] = 0
         for p in range(fill[r, 0], fill[r, 1]):
-            if (marks[p] >> bit) & 1:
+            if (marks[p, word] >> bit) & 1:
                 n += 1
-                high += values[p] >> 32
-                low += values[p] & _LOW
-                _square(values[p], 1, squares)
+                high += np.int64(values[p, column]) >> 32
+                low += np.int64(values[p, column]) & _LOW
+                _square(np.int64(values[p, column]), 1, squares)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = np.int64((ops[o] >> 31) | 1)
                 p = sign * ops[o] - 1
-                if (marks[p] >> bit) & 1:
+                if (marks[p, word] >> bit) & 1:
                     n += sign
-                    high += sign * (values[p] >> 32)
-                    low += sign * (values[p] & _LOW)
-                    _square(values[p], sign, squares)
+                    high += sign * (np.int64(values[p, column]) >> 32)
+                    low += sign * (np.int64(values[p, column]) & _LOW)
+                    _square(np.int64(values[p, column]), sign, squares)
             counts[k] = n
             exact[k], means[k], beyond[k] = _read(n, high, low, scale)
             deviations[k] = 0.0
@@ -253,25 +253,27 @@ def _spreads(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def totals(  # type: ignore[no-untyped-def]
-    run_first, fill, begin, ops, facts, asked, scales, counts, exact, means, beyond, deviations
+    run_first, fill, begin, ops, marks, narrow, wide, asked, scales, counts, exact, means, beyond, deviations
 ):
-    """What asked[j] = (COUNT, SUM or SPREAD, fact of the marks, bit, fact of the values) finds in every window k.
+    """What asked[j] = (COUNT, SUM or SPREAD, word of the marks, bit, whether wide, column) finds in every window k.
 
     counts[j, k]: rows that count. But for COUNT, exact[j, k]: their sum, its low 64 bits where beyond[j, k] says that
     64 do not hold it; means[j, k]: the mean of values / scales[j]. For SPREAD, deviations[j, k]: the sample standard
     deviation (n - 1), meaningless where fewer than two rows count.
     """
     for j in range(len(asked)):
-        what, word, bit, field = asked[j, 0], asked[j, 1], asked[j, 2], asked[j, 3]
-        marks = facts[:, word]
+        what, word, bit, is_wide, column = asked[j, 0], asked[j, 1], asked[j, 2], asked[j, 3], asked[j, 4]
         if what == COUNT:
-            _count(run_first, fill, begin, ops, marks, bit, counts[j])
-            continue
-        values = facts[:, field]
-        if what == SUM:
-            _sums(run_first, fill, begin, ops, marks, bit, values, scales[j], counts[j], exact[j], means[j], beyond[j])
+            _count(run_first, fill, begin, ops, marks, word, bit, counts[j])
+        elif what == SUM:
+            results = counts[j], exact[j], means[j], beyond[j]
+            if is_wide:
+                _sums(run_first, fill, begin, ops, marks, word, bit, wide, column, scales[j], *results)
+            else:
+                _sums(run_first, fill, begin, ops, marks, word, bit, narrow, column, scales[j], *results)
         else:
-            _spreads(
-                run_first, fill, begin, ops, marks, bit, values, scales[j], counts[j], exact[j], means[j], beyond[j],
-                deviations[j],
-            )  # fmt: skip
+            spreads = counts[j], exact[j], means[j], beyond[j], deviations[j]
+            if is_wide:
+                _spreads(run_first, fill, begin, ops, marks, word, bit, wide, column, scales[j], *spreads)
+            else:
+                _spreads(run_first, fill, begin, ops, marks, word, bit, narrow, column, scales[j], *spreads)

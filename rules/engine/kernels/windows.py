@@ -50,7 +50,7 @@ def lower_bounds(run_first, run_start, times, at, over, horizon):  # type: ignor
 
 
 @njit(cache=True)
-def after_reset(run_first, rows, at, marks, bit, late, order, low):  # type: ignore[no-untyped-def]
+def after_reset(run_first, rows, at, marks, word, bit, late, order, low):  # type: ignore[no-untyped-def]
     """Raise low[k] past the latest earlier row that meets `since` (a bit of its marks) and that at[k]'s row may see."""
     widest = 0
     for r in range(len(run_first) - 1):
@@ -62,7 +62,7 @@ def after_reset(run_first, rows, at, marks, bit, late, order, low):  # type: ign
         p = low[first]
         for k in range(first, last):
             while p < at[k]:
-                if (marks[p] >> bit) & 1:
+                if (marks[p, word] >> bit) & 1:
                     found[count] = p
                     count += 1
                 p += 1

@@ -1,0 +1,153 @@
+"""Columns of a batch, and columns of physical values: the ones made of the others, and how the store keeps them.
+
+Physical values are int64 (numbers; decimals as scaled integers; timestamps and booleans as integers; strings as codes)
+or float64 (doubles).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rules.engine.memory import RowArray
+from rules.engine.strings import Int64Array
+from rules.types import FieldType, Kind
+
+Mask = npt.NDArray[np.uint8]
+
+
+# Bytes that Arrow can hold in one array of strings; beyond it takes an array of large_string.
+_LARGEST_TEXT = (1 << 31) - 1
+_WIDE = pa.large_string().id
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """The table as one contiguous batch; columns of strings that are too large for that become large_string."""
+    # asked first, as it takes no time: what the columns are slices of
+    large = table.get_total_buffer_size() > _LARGEST_TEXT
+    for at, column in enumerate(table.columns if large else ()):
+        if column.type == pa.string() and column.nbytes > _LARGEST_TEXT:
+            table = table.set_column(at, table.field(at).with_type(pa.large_string()), column.cast(pa.large_string()))
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
+def as_declared(batch: pa.RecordBatch) -> pa.Table:
+    """What `one_batch` made one batch, with its strings as string again, in as many chunks as they need."""
+    table = pa.Table.from_batches([batch])
+    wide = [at for at, kind in enumerate(batch.schema.types) if kind.id == _WIDE]
+    if not wide:
+        return table
+    if batch.num_rows > 1 and any(batch.column(at).nbytes > _LARGEST_TEXT for at in wide):
+        middle = batch.num_rows // 2
+        return pa.concat_tables([as_declared(batch.slice(0, middle)), as_declared(batch.slice(middle))])
+    for at in wide:
+        # Arrow refuses to cast what lies far behind in a large array: copied, it begins one
+        column = batch.column(at).take(pa.array(np.arange(batch.num_rows))).cast(pa.string())
+        table = table.set_column(at, batch.schema.field(at).with_type(pa.string()), column)
+    return table
+
+
+def validity(array: pa.Array) -> Mask:
+    """uint8, 0 where NULL."""
+    if not array.null_count:
+        return np.ones(len(array), np.uint8)
+    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
+    return valid
+
+
+def _words(array: pa.Array, dtype: type[np.generic], width: int = 1) -> npt.NDArray[Any]:
+    size = np.dtype(dtype).itemsize * width
+    return np.frombuffer(array.buffers()[1], dtype, len(array) * width, array.offset * size)
+
+
+def physical(array: pa.Array, kind: Kind) -> npt.NDArray[Any]:
+    """The column's numbers without its NULLs' meaning; strings are not for this function."""
+    if kind is Kind.DECIMAL:  # at most 18 digits: the low word of the 128 bits is the scaled integer
+        return np.ascontiguousarray(_words(array, np.int64, 2)[::2])
+    if kind is Kind.BOOLEAN:
+        filled = pc.fill_null(array, pa.scalar(value=False)) if array.null_count else array
+        return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
+    if kind is Kind.DOUBLE:
+        return _words(array, np.float64) + 0.0  # -0.0 becomes 0.0: they are one value
+    return _words(array, np.int64)
+
+
+def bitmap_of(valid: Mask | None) -> pa.Buffer | None:
+    """Arrow's validity bitmap; None where nothing is NULL."""
+    return None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def logical(values: npt.NDArray[np.generic], valid: Mask | None, kind: FieldType) -> pa.Array:
+    """A pyarrow array of the field's declared type from its physical form; strings are not for this function."""
+    bitmap = bitmap_of(valid)
+    if kind.kind is Kind.DECIMAL:
+        words = np.empty((len(values), 2), np.int64)
+        words[:, 0] = values
+        words[:, 1] = values >> 63  # type: ignore[operator]
+        # the widest precision the same bits may have: sums of 18 digits fit 19
+        return pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(values), [bitmap, pa.py_buffer(words)])
+    if kind.kind is Kind.BOOLEAN:
+        return pa.array(values.astype(np.bool_), mask=None if valid is None else valid == 0)
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind.arrow, len(values), [bitmap, pa.py_buffer(values)])
+
+
+def narrow(array: RowArray, rows: slice, values: Int64Array, live: Sequence[slice]) -> bool:
+    """Write values to an array of int32, which becomes one of int64 where one of them does not fit; whether it did."""
+    array.all[rows] = values
+    if array.all.dtype == np.int64 or (array.all[rows] == values).all():
+        return False
+    array.cast(np.int64, live)
+    array.all[rows] = values
+    return True
+
+
+class Column:
+    """One field's physical values and validity, one place a store row (with room to grow)."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.rows = RowArray({Kind.DOUBLE: np.float64, Kind.TIMESTAMP: np.int64}.get(kind, np.int32))
+        self.null: RowArray | None = None  # uint8, 1 for NULL; None as long as nothing is
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """int32, int64 or float64 (rows and room)."""
+        return self.rows.all
+
+    def at(self, rows: Int64Array | slice) -> npt.NDArray[Any]:
+        """Physical values: int64 or float64."""
+        values = self.rows.all[rows]
+        return values.astype(np.int64) if values.dtype == np.int32 else values
+
+    def valid(self, rows: Int64Array | slice) -> Mask | None:
+        """uint8, 0 where NULL; None where nothing is."""
+        if self.null is None:
+            return None
+        valid: Mask = 1 - self.null.all[rows]
+        return valid
+
+    def put(self, rows: slice, values: npt.NDArray[Any], valid: Mask | None, live: Sequence[slice]) -> bool:
+        """Write physical values; returns whether the column's type has changed for them."""
+        if valid is not None:
+            if self.null is None:
+                self.null = RowArray(np.uint8)
+                self.null.reserve(len(self.rows.all), ())
+            self.null.all[rows] = 1 - valid
+        elif self.null is not None:
+            self.null.all[rows] = 0
+        if self.kind in (Kind.INT64, Kind.DECIMAL):
+            return narrow(self.rows, rows, values, live)
+        self.rows.all[rows] = values
+        return False
+
+    @property
+    def arrays(self) -> list[RowArray]:
+        """All that has a place a row."""
+        return [self.rows] if self.null is None else [self.rows, self.null]

@@ -1,0 +1,25 @@
+"""Engines that let go of events as soon as they may, as histories in tests are small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from rules.engine import engine, memory
+
+
+def _overwrite(array: memory.RowArray, rows: slice) -> None:
+    """What large arrays do with memory they give back, and worse: zeros might be taken for values."""
+    array.all[rows] = 1
+
+
+@contextmanager
+def evicting_early(floor: int = 2, block: int = 3) -> Iterator[None]:
+    """Look for what can go at `floor` events, and give back blocks of so few."""
+    with (
+        patch.object(engine, "_EVICTION_FLOOR", floor),
+        patch.object(memory, "BLOCK", block),
+        patch.object(memory.RowArray, "release", _overwrite),
+    ):
+        yield
