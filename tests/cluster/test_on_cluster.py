@@ -1,4 +1,7 @@
-"""The job and the night on a cluster: they make the same of cases, and a machine that is lost changes nothing."""
+"""The job and the night on a cluster: they make the same of cases, and a machine that is lost changes nothing.
+
+`ALL_ON_CLUSTER=1 pytest tests/cluster` runs all of it; without, what takes longest is left out.
+"""
 
 import json
 import os
@@ -21,8 +24,10 @@ from tests.streaming.places import MINUTE, RULES, SECONDS, final, history, place
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 PROJECT = Path(__file__).parents[2]
+long = pytest.mark.skipif("ALL_ON_CLUSTER" not in os.environ, reason="minutes; ALL_ON_CLUSTER=1 runs it")
 
 
+@long
 def test_every_case_comes_out_as_on_one_machine(cluster: SparkCluster) -> None:
     """The tests of all case files, on the job and on the backfill, in a session of the cluster's."""
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "spark", "tests/test_cases.py"]
@@ -80,6 +85,7 @@ def test_a_master_that_is_not_there_is_named_at_once(master: str, said: str, tmp
         open_session(config)
 
 
+@long
 def test_a_cluster_that_gives_no_executor_is_no_wait_for_ever(cluster: SparkCluster, tmp_path: Path) -> None:
     """More memory is asked for than any worker has."""
     given = json.loads(json.dumps(cluster.settings))
