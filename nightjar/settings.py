@@ -191,7 +191,7 @@ class Settings(BaseSettings):
     )
     slow_batch_warning: Duration = Field("5s", description="A micro-batch that takes longer is logged as a warning.")
     warm_up_batches: NonNegativeInt = Field(
-        4, description="Micro-batches of made-up events before traffic, for the compilers. 0: a quicker, colder start."
+        8, description="Micro-batches of made-up events before traffic, for the compilers. 0: a quicker, colder start."
     )
     max_retained_events: PositiveInt = Field(
         50_000_000,

@@ -57,4 +57,4 @@ class JobConfig:
     slow_batch_warning: int = 5_000_000
     clock_interval: int = 5_000_000
     clock_margin: int = 2_000_000
-    warm_up_batches: int = 4
+    warm_up_batches: int = 8

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name every Spark progr
 from pyspark.sql import types as T  # noqa: N812
 
 from rules.streams import Stream
-from rules.types import Kind
+from rules.types import FieldType, Kind
 from streaming.answering import answer_to
 from streaming.clock import clock_record
 from streaming.config import JobConfig
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _ROWS = 64
+# Rows from this on have what the engine holds in another form: numbers beyond 32 bits, and no value where that may be.
+_OTHERS_FROM = 2 * _ROWS
+_BEYOND_32_BITS = 1 << 32
 _HEADERS = "array<struct<key string, value binary>>"
 
 # A slow machine needs a second a batch; beyond this (seconds) the rest may be compiled by real traffic.
@@ -82,16 +85,20 @@ def _records(session: SparkSession, config: JobConfig) -> DataFrame:
     source = session.readStream.format("rate-micro-batch").options(
         rowsPerBatch=str(_ROWS), numPartitions="1", startTimestamp=str(now), advanceMillisPerBatch="200"
     )
+    return made_up(source.load(), list(config.streams.values()))
+
+
+def made_up(rows: DataFrame, streams: Sequence[Stream]) -> DataFrame:
+    """An event for each row of `timestamp` and `value` (its number), as Kafka's source would have its record."""
     number = F.col("value")
-    streams = list(config.streams.values())
     topic, value = F.lit(None).cast("string"), F.lit(None).cast("string")
     for at, stream in enumerate(streams):
         mine = number % len(streams) == at
         topic = F.when(mine, F.lit(stream.topic)).otherwise(topic)
         value = F.when(
-            mine, F.to_json(F.struct(*(_made_up(stream, name).alias(name) for name in stream.fields)))
+            mine, F.to_json(F.struct(*(_field(stream, name).alias(name) for name in stream.fields)))
         ).otherwise(value)
-    return source.load().select(
+    return rows.select(
         topic.alias("topic"),
         F.lit(0).alias("partition"),
         number.alias("offset"),
@@ -101,17 +108,28 @@ def _records(session: SparkSession, config: JobConfig) -> DataFrame:
     )
 
 
-def _made_up(stream: Stream, name: str) -> Column:
-    number, kind = F.col("value"), stream.fields[name]
+def _field(stream: Stream, name: str) -> Column:
+    kind, number = stream.fields[name], F.col("value")
+    made = _value(kind, number, of_each=name == stream.event_id)
+    if name not in stream.optional:
+        return made
+    return F.when((number < _OTHERS_FROM) | (F.floor(number / 8) % 2 == 0), made)
+
+
+def _value(kind: FieldType, number: Column, *, of_each: bool) -> Column:
+    """of_each: no other number's."""
+    other = number >= _OTHERS_FROM
     match kind.kind:
         case Kind.STRING:
-            return F.concat(F.lit("w"), number if name == stream.event_id else number % 10)
+            return F.concat(F.lit("w"), number if of_each else number % 10)
         case Kind.TIMESTAMP:
             return F.unix_millis("timestamp")
         case Kind.DECIMAL:
-            return F.lit(1).cast(T.DecimalType(kind.precision, kind.scale))
+            largest = min(_BEYOND_32_BITS, 10**kind.precision - 1)
+            unscaled = F.when(other, F.lit(largest)).otherwise(F.lit(1)).cast(T.DecimalType(20, 0))
+            return (unscaled / F.lit(10**kind.scale)).cast(T.DecimalType(kind.precision, kind.scale))
         case Kind.INT64:
-            return number
+            return F.when(other, number + _BEYOND_32_BITS).otherwise(number)
         case Kind.DOUBLE:
             return number + F.lit(0.5)
         case Kind.BOOLEAN:
