@@ -1,6 +1,6 @@
 """What more executors give: the job on Spark standalone clusters of this machine, the costs of its parts, and a model.
 
-    python bench/scale.py [--executors 1 2 4] [--events 80000] [--turns 1] [--bytes-an-event 400]
+    python bench/scale.py [--executors 1 2 4] [--events 80000] [--turns 1] [--bytes-an-event 110]
 
 Clusters of as many workers, each with one executor of one core, work off the same backlog in batches of 10,000. A
 machine with fewer cores than executors shows what more executors cost, not what they give. Whether buckets stay where
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--executors", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--events", type=int, default=80_000)
     parser.add_argument("--turns", type=int, default=1)
-    parser.add_argument("--bytes-an-event", type=int, default=400, help="of an engine, a group-by; see bench/memory.py")
+    parser.add_argument("--bytes-an-event", type=int, default=110, help="of an engine, a group-by; see bench/memory.py")
     parser.add_argument("--core-us-an-event", type=float, default=_CORE_US, help="of the whole job; see bench/drain.py")
     options = parser.parse_args()
     with terminated_as_interrupt():
