@@ -23,7 +23,7 @@ from expectations import measured
 from expectations.rechecked import ARRIVAL, rechecked
 from expectations.suites import Expectation, Suite
 from lake import delta
-from lake.exchange import exchange
+from lake.exchange import InHeaps, exchange
 from lake.reading import scan_files
 from lake.tables import events_table
 from rules.streams import Stream
@@ -33,7 +33,6 @@ from rules.versions import RuleSet
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_HEAP = "run.heap"
 _NO_VIOLATIONS = pl.DataFrame(VIOLATION_SCHEMA.empty_table()).lazy()
 
 
@@ -48,28 +47,12 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Checks:
-    """The work (lake.exchange). suites, and of a stream's records the stream; heaps: into how many tasks a comparison
-    is divided."""
+class Checks(InHeaps):
+    """The work. suites, and of a stream's records the stream."""
 
     suites: Sequence[Suite]
     parts: Sequence[Part]
     heaps: int
-
-    @property
-    def tasks(self) -> int:
-        """One a part."""
-        return len(self.parts)
-
-    @property
-    def rows(self) -> int:
-        """Of all files."""
-        return sum(file.rows for part in self.parts for file in part.files)
-
-    @property
-    def receivers(self) -> int:
-        """One a heap of each comparison."""
-        return self.heaps
 
     @cached_property
     def comparisons(self) -> list[tuple[int, Expectation]]:
@@ -106,9 +89,8 @@ class Checks:
                 counts.append(measured.unknown(self.suites[at], expectation, rows.height, problem))
                 continue
             key = pl.struct(expectation.key) if len(expectation.key) > 1 else pl.col(*expectation.key)
-            heaped = keys.with_columns((key.hash() % self.heaps).alias(_HEAP))
-            for (heap,), part in heaped.partition_by(_HEAP, as_dict=True, include_key=False).items():
-                yield 1 + place * self.heaps + heap, part.to_arrow(compat_level=pl.CompatLevel.oldest())
+            for heap, part in self.heaped(keys, key):
+                yield 1 + place * self.heaps + heap, part
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
         """COUNTS of what came together in a bucket."""

@@ -19,12 +19,13 @@ from backfill.config import Request
 from backfill.scope import group_by_name
 from backfill.staging import TOUCHED_GROUPS
 from lake import delta
+from lake.exchange import InHeaps
 from lake.reading import scan_files
 from lake.tables import Table
 from rules.versions import RuleVersion
 
 CHANGED = pa.schema([("changed", pa.int64())])
-_NEW, _JUDGED, _HEAP = "run.new", "run.judged", "run.heap"
+_NEW, _JUDGED = "run.new", "run.judged"
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Replacing:
-    """The work (lake.exchange).
+class Replacing(InHeaps):
+    """The work.
 
     request: its day is that of the rows, where the table has a day. staged: the run's staged folder; versions: those
     that the run is about. all_judged: each row of the table gives way; else those of the versions in the touched groups
@@ -53,28 +54,11 @@ class Replacing:
     folder: Path
     heaps: int
 
-    @property
-    def tasks(self) -> int:
-        """One a part."""
-        return len(self.parts)
-
-    @property
-    def rows(self) -> int:
-        """Of all files."""
-        return sum(file.rows for part in self.parts for file in part.files)
-
-    @property
-    def receivers(self) -> int:
-        """One a heap of alert ids."""
-        return self.heaps
-
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
         """A part's rows."""
         part = self.parts[task]
         rows = self._staged(part) if part.new else self._known(part)
-        heaped = rows.with_columns((pl.col("alert_id").hash() % self.heaps).alias(_HEAP))
-        for (heap,), some in heaped.partition_by(_HEAP, as_dict=True, include_key=False).items():
-            yield heap, some.to_arrow(compat_level=pl.CompatLevel.oldest())
+        return self.heaped(rows, pl.col("alert_id"))
 
     def _staged(self, part: Part) -> pl.DataFrame:
         rows = pl.concat([pl.scan_parquet(file.path) for file in part.files])

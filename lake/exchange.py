@@ -8,19 +8,22 @@ that all of them see, as the lake itself does. Spark plans, spreads, and does ag
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import polars as pl
 import pyarrow as pa
 
+from lake.delta import File
 from lake.files import whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _T = TypeVar("_T")
+_HEAP = "exchange.heap"
 
 
 class Work(Protocol):
@@ -43,6 +46,45 @@ class Work(Protocol):
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
         """What is made of all that came for a bucket; a bucket for which nothing came is not received."""
+
+
+class Part(Protocol):
+    """What one task reads."""
+
+    @property
+    def files(self) -> Sequence[File]:
+        """Its share of the files."""
+
+
+class InHeaps:
+    """Work for which rows with equal keys come together: a task reads a part of the files, a heap has some of the keys.
+
+    parts: one a task; heaps: into how many tasks a comparison is divided.
+    """
+
+    parts: Sequence[Part]
+    heaps: int
+
+    @property
+    def tasks(self) -> int:
+        """One a part."""
+        return len(self.parts)
+
+    @property
+    def rows(self) -> int:
+        """Of all files."""
+        return sum(file.rows for part in self.parts for file in part.files)
+
+    @property
+    def receivers(self) -> int:
+        """One a heap."""
+        return self.heaps
+
+    def heaped(self, rows: pl.DataFrame, key: pl.Expr) -> Iterator[tuple[int, pa.Table]]:
+        """The rows by the heap of their key."""
+        numbered = rows.with_columns((key.hash() % self.heaps).alias(_HEAP))
+        for (heap,), some in numbered.partition_by(_HEAP, as_dict=True, include_key=False).items():
+            yield heap, some.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def exchange(session: SparkSession, work: Work, schema: pa.Schema, folder: Path, most_here: int) -> pa.Table:
