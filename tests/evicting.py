@@ -1,4 +1,4 @@
-"""Engines that let go of events as soon as they may, as histories in tests are small."""
+"""Engines that evict events as soon as they may, as histories in tests are small."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 class Store:
-    """The state of one bucket, the last batch that was committed, and the run that goes on from it."""
+    """The state of one bucket, the last batch that was committed, and the run that resumes from it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -198,7 +198,7 @@ def test_an_engine_whose_task_fails_half_way_is_never_met_again(
 def test_executors_that_take_turns_read_what_the_others_took_in(
     store: Store, made: list[Bucket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each makes its engine once, and goes on from what it has; announcements and rules come with the log."""
+    """Each makes its engine once, and resumes from what it has; announcements and rules come with the log."""
     batch(store, rule(0))
     executors: list[dict[Any, Any]] = [processor._cache, {}, {}]
     said = []

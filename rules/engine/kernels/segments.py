@@ -2,7 +2,7 @@
 
 A group's segment is a stretch of the arena with room to grow behind it: spans[group] = (start, end, room, scratch), the
 last being -1 between calls. Appending costs O(1); a row out of order moves the tail of its own group only; a full
-segment lets go of what is old, or moves to the arena's end with more room. What is left behind is garbage until a pass
+segment evicts what is old, or moves to the arena's end with more room. What is left behind is garbage until a pass
 over the arena brings the segments together again. Nothing else costs O(all groups).
 
 The arena is five arrays: store rows (int32), their times, and their *facts*, what aggregates read of a row side by
@@ -110,7 +110,7 @@ def insert(  # type: ignore[no-untyped-def]
     Returns (used, touched, first, places). used: the arena's use afterwards, or -1 where that would be above `limit`:
     no row is inserted then, and touched are the groups, each with first[t + 1] - first[t] new rows. Else places: for
     each of the groups the arena places of its new rows, ascending, in places[first[t]:first[t + 1]]. A full segment
-    lets go of rows before `horizon`, and stays where it is if that makes room.
+    evicts rows before `horizon`, and stays where it is if that makes room.
     """
     n = len(groups)
     touched = np.empty(n, np.int64)
