@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from nightjar.stage_socket import StageServerError, is_own, messages, send, server_folder, server_key
+from nightjar.stage_socket import StageServerError, is_own, messages, send, server_folder, server_key, session_parts
 from nightjar.submission import FAILED
 
 _log = structlog.get_logger(__name__)
@@ -99,7 +99,7 @@ class StageClient:
         return False
 
     def _connected(self) -> socket.socket:
-        folder, key = server_folder(self._owner), server_key(os.environ)
+        folder, key = server_folder(self._owner), server_key(session_parts(os.environ))
         started: subprocess.Popen[bytes] | None = None
         log = folder / f"{key}.log"
         until = time.monotonic() + START_SECONDS

@@ -29,7 +29,16 @@ from typing import IO, Any, NoReturn
 
 import psutil
 
-from nightjar.stage_socket import StageServerError, is_own, messages, send, server_key
+from nightjar.stage_socket import (
+    Parts,
+    StageServerError,
+    changed_parts,
+    is_own,
+    messages,
+    send,
+    server_key,
+    session_parts,
+)
 from nightjar.submission import FAILED, STAGES, VERDICT
 from rules.errors import NightjarError
 
@@ -113,10 +122,10 @@ class Output:
 class Server:
     """A listening socket, and the session behind it."""
 
-    def __init__(self, listener: socket.socket, key: str, environment: dict[str, str], output: Output) -> None:
+    def __init__(self, listener: socket.socket, environment: dict[str, str], parts: Parts, output: Output) -> None:
         self._listener = listener
-        self._key = key
         self._environment = environment
+        self._parts = parts
         self._output = output
         self._jvm: Any = None
         self._busy = threading.Lock()
@@ -135,8 +144,10 @@ class Server:
                 arguments = self._request(client)
                 if arguments is None:
                     continue
-                if server_key(self._environment) != self._key:
-                    return  # settings or code have changed since: the client starts another
+                if changed := changed_parts(self._parts, session_parts(self._environment)):
+                    with contextlib.suppress(OSError):
+                        send(client, {"line": f"another stage server is needed: changed since {changed}"})
+                    return
                 code = self._stage(client, arguments)
             if code not in {0, VERDICT} or self._jvm_has_ended():
                 return
@@ -277,7 +288,8 @@ def main(folder: Path) -> None:
     """Serve under the key of this process' settings and environment."""
     environment = dict(os.environ)
     signal.signal(signal.SIGTERM, _terminated)
-    key = server_key(environment)
+    parts = session_parts(environment)
+    key = server_key(parts)
     lock = _locked(folder / f"{key}.lock")
     if lock is None:
         return
@@ -286,7 +298,7 @@ def main(folder: Path) -> None:
     with contextlib.suppress(_Ended), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen()
-        server = Server(listener, key, environment, Output())
+        server = Server(listener, environment, parts, Output())
         try:
             server.serve()
         finally:

@@ -15,7 +15,7 @@ import stat
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,15 @@ from rules.errors import NightjarError
 # No message is longer, in bytes: the values of a form, or a line of a log.
 LONGEST_MESSAGE = 1 << 20
 
+# What a session depends on: values by kind, such as `setting`, and name.
+Parts = Mapping[str, Mapping[str, Any]]
+
 _PACKAGES = ("backfill", "expectations", "lake", "nightjar", "rules", "streaming")
 # What Spark, Java, Python and nightjar take from the environment.
 _VARIABLES = ("NIGHTJAR_", "SPARK_", "PYSPARK_", "HADOOP_", "JAVA_", "JDK_", "_JAVA_")
 _NAMES = frozenset({"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR", "TZ", "HOME"})
 _OTHERS = 0o077
+_NAMED = 3
 
 
 class StageServerError(NightjarError):
@@ -57,27 +61,44 @@ def server_folder(owner: str) -> Path:
     return folder
 
 
-def server_key(environment: Mapping[str, str]) -> str:
-    """The name of the server that does what a program with this environment would do, started here and now.
+def session_parts(environment: Mapping[str, str]) -> Parts:
+    """What the session of a program with this environment depends on, started here and now: by kind and name.
 
-    environment: as the program began, as PySpark adds to it later.
+    environment: as the program began, as PySpark adds to it later. Secrets are in it: only hashes leave a process.
 
     Raises:
         NightjarError: the settings cannot be read, or the jars are not there.
     """
     settings = load_settings()
-    parts = {
-        "settings": _plain(settings),
-        "files": [_content(settings.streams), _content(Path(environment.get(FILE_VARIABLE) or "nightjar.toml"))],
-        "jars": [_stamp(jar) for jar in jars("spark")],
-        "environment": {
-            name: value for name, value in sorted(environment.items()) if name in _NAMES or name.startswith(_VARIABLES)
+    return {
+        "setting": _plain(settings),
+        "file": {
+            str(file): _content(file)
+            for file in (settings.streams, Path(environment.get(FILE_VARIABLE) or "nightjar.toml"))
         },
-        "here": str(Path.cwd()),
-        "python": [sys.executable, sys.version, *map(_stamp, _site_packages())],
-        "code": [_stamp(file) for file in _code()],
+        "jar": _stamps(jars("spark")),
+        "variable": {n: v for n, v in sorted(environment.items()) if n in _NAMES or n.startswith(_VARIABLES)},
+        "folder": {"working": str(Path.cwd())},
+        "Python": {"program": sys.executable, "version": sys.version, **_stamps(_site_packages())},
+        "code": _stamps(_code()),
     }
+
+
+def server_key(parts: Parts) -> str:
+    """The name of the server whose session depends on these parts."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def changed_parts(before: Parts, now: Parts) -> str:
+    """What differs, such as `setting driver_memory`; never a value, which may be a secret. Empty where nothing does."""
+    found = [
+        f"{kind} {name}"
+        for kind, old in before.items()
+        for name in sorted({*old, *now[kind]})
+        if old.get(name) != now[kind].get(name)
+    ]
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(found[:_NAMED]) + more
 
 
 def _plain(settings: Settings) -> dict[str, Any]:
@@ -94,9 +115,9 @@ def _content(file: Path | None) -> str:
     return file.read_bytes().hex() if file is not None and file.is_file() else ""
 
 
-def _stamp(file: Path) -> tuple[str, int, int]:
-    found = file.stat()
-    return str(file), found.st_size, found.st_mtime_ns
+def _stamps(files: Iterable[Path]) -> dict[str, list[int]]:
+    """Size in bytes and time of change in nanoseconds by path."""
+    return {str(file): [(found := file.stat()).st_size, found.st_mtime_ns] for file in files}
 
 
 def _site_packages() -> Iterator[Path]:

@@ -14,7 +14,7 @@ import pytest
 
 from nightjar import stage_client
 from nightjar.stage_client import StageClient, StageFailedError, stop_servers
-from nightjar.stage_socket import StageServerError, server_folder, server_key
+from nightjar.stage_socket import StageServerError, changed_parts, server_folder, server_key, session_parts
 from nightjar.submission import FAILED, VERDICT
 
 pytestmark = pytest.mark.timeout(240)
@@ -55,8 +55,8 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 def family(owner: str) -> list[psutil.Process]:
-    """The owner's server, and all that it has started."""
-    (lock,) = server_folder(owner).glob("*.lock")
+    """The owner's server, and all that it has started. One that has ended, or is about to, leaves its lock."""
+    lock = max(server_folder(owner).glob("*.lock"), key=lambda file: file.stat().st_mtime_ns)
     server = psutil.Process(int(lock.read_text()))
     return [server, *server.children(recursive=True)]
 
@@ -161,15 +161,15 @@ def test_a_task_whose_server_is_killed_fails_and_says_so(owner: str, tmp_path: P
 
 def test_other_settings_code_or_jars_are_another_servers(owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Airflow tells each task of itself makes no difference."""
-    key = server_key(os.environ)
+    key = server_key(session_parts(os.environ))
     monkeypatch.setenv("AIRFLOW_CTX_TASK_ID", "gate")
-    assert server_key(os.environ) == key
+    assert server_key(session_parts(os.environ)) == key
     monkeypatch.setenv("NIGHTJAR_DRIVER_MEMORY", "2g")
-    other = server_key(os.environ)
+    other = server_key(session_parts(os.environ))
     monkeypatch.setenv("NIGHTJAR_KAFKA", '{"sasl.password": "secret"}')
-    secret = server_key(os.environ)
+    secret = server_key(session_parts(os.environ))
     monkeypatch.setenv("NIGHTJAR_KAFKA", '{"sasl.password": "changed"}')
-    assert len({key, other, secret, server_key(os.environ)}) == 4
+    assert len({key, other, secret, server_key(session_parts(os.environ))}) == 4
 
 
 def test_a_change_of_the_declared_streams_is_another_servers(
@@ -179,9 +179,20 @@ def test_a_change_of_the_declared_streams_is_another_servers(
     file = tmp_path / "streams.toml"
     monkeypatch.setenv("NIGHTJAR_STREAMS", str(file))
     file.write_text("a = 1")
-    key = server_key(os.environ)
+    key = server_key(session_parts(os.environ))
     file.write_text("a = 2")
-    assert server_key(os.environ) != key
+    assert server_key(session_parts(os.environ)) != key
+
+
+def test_what_another_server_is_needed_for_is_named(owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its value, which may be a secret; of many, the first."""
+    before = session_parts(os.environ)
+    assert changed_parts(before, session_parts(os.environ)) == ""
+    monkeypatch.setenv("NIGHTJAR_KAFKA", '{"sasl.password": "changed"}')
+    assert changed_parts(before, session_parts(os.environ)) == "setting kafka, variable NIGHTJAR_KAFKA"
+    code = {**before["code"], "a.py": [1, 2]}
+    assert changed_parts(before, {**before, "code": code}) == "code a.py"
+    assert changed_parts(before, {**before, "code": {}}).endswith(f"and {len(before['code']) - 3} more")
 
 
 def test_a_folder_that_others_can_enter_is_refused(owner: str) -> None:

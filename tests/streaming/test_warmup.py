@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
 from rules.events import parse_event
@@ -13,6 +14,8 @@ from streaming.warmup import made_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
 
 ROWS = 256
 
