@@ -3,6 +3,7 @@
 import fcntl
 import json
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -87,12 +88,14 @@ class Ground:
 
 @dataclass(frozen=True)
 class Scenario:
-    """prepare: makes what the command finds, and returns its arguments. shown: what must be in the output of it."""
+    """prepare: makes what the command finds, and returns its arguments. shown: what must be in the output of it.
+    alone: in a process of its own, as it stops the process' Spark session, which other tests share."""
 
     prepare: Callable[[Ground], list[str]]
     code: int
     kafka: bool = False
     shown: str = printable(HOSTILE)
+    alone: bool = False
 
 
 def _taken_port(ground: Ground) -> list[str]:
@@ -280,7 +283,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
        for name in ("pause", "resume", "shadow", "retire")},
     "simulate": [Scenario(_case, 1)],
     "status": [Scenario(_status, 0, kafka=True)],
-    "stream": [Scenario(_no_broker("stream"), 2, shown="[/x]")],
+    "stream": [Scenario(_no_broker("stream"), 2, shown="[/x]", alone=True)],
     "stream rebuild": [Scenario(_locked("stream", "rebuild"), 2, shown=printable(NAME))],
     "topics": [Scenario(lambda _: ["topics", "--acls", "--principal", f"job=User:{HOSTILE}"], 0)],
     "up": [Scenario(_no_broker("up"), 2)],
@@ -337,7 +340,7 @@ def run(
     capsys: pytest.CaptureFixture[str],
     *more: str,
 ) -> tuple[int, str, str]:
-    """The program in this process: exit code, output, errors. What is no error of ours is raised."""
+    """The program, in this process where it can be: exit code, output, errors. What is no error of ours is raised."""
     if scenario.kafka:
         ground.topics = request.getfixturevalue("kafka_topics").ensure()
         names = [name for name in Settings.model_fields if name.endswith("_topic")]
@@ -347,6 +350,11 @@ def run(
     arguments = scenario.prepare(ground)
     for name, value in ground.given.items():
         monkeypatch.setenv(name, value)
+    if scenario.alone:
+        done = subprocess.run(
+            [sys.executable, "-m", "nightjar.cli", *arguments, *more], capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
     monkeypatch.setattr(sys, "argv", ["nightjar", *arguments, *more])
     capsys.readouterr()
     code = 0
