@@ -48,8 +48,8 @@ $(STAMP):
 	@rm -f $(VENV)/.set-up-*; touch $@
 
 jars: need-java setup
-	@$(BIN)/python -m nightjar.jars
-	@$(BIN)/python -m nightjar.class_archive
+	@$(BIN)/python -m nightjar.jvm.jars
+	@$(BIN)/python -m nightjar.jvm.class_archive
 
 check: setup
 	$(call say,ruff)
@@ -76,10 +76,11 @@ demo: need-java setup jars
 	@$(BIN)/nightjar demo
 
 bench: need-java setup jars
-	@for file in bench/*.py; do printf '\033[1m==> %s\033[0m\n' "$$file" >&2; $(BIN)/python "$$file"; done
+	@for file in $$(grep -l __main__ bench/*.py | grep -v -e plot -e baseline); do printf '\033[1m==> %s\033[0m\n' "$$file" >&2; \
+	  name=$${file#bench/}; $(BIN)/python -m "bench.$${name%.py}"; done
 
 docs: setup
-	@$(BIN)/python -m nightjar.by_example
+	@$(BIN)/python -m tools.by_example
 
 clean:
 	@! pid=$$(sed -n 's/.*"broker": \([0-9]*\).*/\1/p' .nightjar/kafka/broker.json 2>/dev/null | grep .) || ! kill -0 "$$pid" 2>/dev/null || \

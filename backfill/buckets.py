@@ -27,7 +27,7 @@ from backfill.staging import (
     stage,
     staged_files,
 )
-from rules.engine.records import ALERT_SCHEMA
+from rules.engine.alert_columns import ALERT_SCHEMA
 from rules.truth import VIOLATION_SCHEMA
 
 # Corrections of these are not published: the stream has yet to read what they are about, and a later run looks again;

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
-from backfill.reading import shares, usable
+from backfill.event_selection import shares, usable
 from backfill.scope import BUCKET, microseconds_of, within
 from expectations import measured
-from expectations.rechecked import ARRIVAL, rechecked
 from expectations.suites import Expectation, Suite
+from expectations.violation_checks import ARRIVAL, rechecked
 from lake import delta
-from lake.exchange import InHeaps, exchange
-from lake.reading import scan_files
+from lake.arrow_shuffle import InHeaps, exchange
+from lake.scanning import scan_files
 from lake.tables import events_table
 from rules.streams import Stream
 from rules.truth import VIOLATION_SCHEMA

@@ -14,7 +14,7 @@ import polars as pl
 import structlog
 
 from backfill.config import BackfillConfig, staging_folder
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import RUNS
 
 _log = structlog.get_logger(__name__)

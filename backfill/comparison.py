@@ -20,15 +20,15 @@ import structlog
 from backfill.buckets import RECORDS, Buckets, Count
 from backfill.causes import CONFLICTS, Witness
 from backfill.config import BackfillConfig, Request
+from backfill.event_selection import PLACE, Portion, Reading, groupings, portions, readings_of, shares
 from backfill.histories import Published
 from backfill.left_over import staged_pending
-from backfill.reading import PLACE, Portion, Reading, groupings, portions, readings_of, shares
 from backfill.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_spans, within
 from backfill.staging import EXCHANGED, Notes, groups_folder, judged_spans, repeated_folder
 from lake import delta, stream_state
+from lake.arrow_shuffle import exchange
 from lake.events import as_declared
-from lake.exchange import exchange
-from lake.reading import scan_files
+from lake.scanning import scan_files
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS
 from rules.engine.store import LATE
 

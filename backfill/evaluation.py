@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill.config import BackfillConfig, Request
+from backfill.event_selection import ARRIVED, PLACE, Portion, Reading, buckets_of, groupings, portions, readings_of
 from backfill.left_over import stage_pending
-from backfill.reading import ARRIVED, PLACE, Portion, Reading, buckets_of, groupings, portions, readings_of
 from backfill.scope import BUCKET, GROUP, TARGET, GroupBy, events_of
 from backfill.staging import EVALUATED, EXCHANGED, Notes, groups_folder, repeated_folder, stage
 from backfill.survey import REPEATS, survey
+from lake.arrow_shuffle import exchange
 from lake.events import as_declared
-from lake.exchange import exchange
 from rules.engine.store import ARRIVAL, MICROSECONDS
 from rules.streams import Stream
 from rules.truth import VIOLATION_SCHEMA, Truth

@@ -19,14 +19,14 @@ from backfill.config import BackfillError
 from backfill.reconciliation import last_words, well_formed
 from lake import stream_state
 from lake.config import LakeConfig
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import ALERTS, RECONCILIATION, VIOLATIONS, events_table
 from rules.engine.store import ARRIVAL
 from rules.names import did_you_mean
+from rules.rulebook import RuleBook
 from rules.streams import Stream
 from rules.truth import Truth
 from rules.versions import RuleSet, RuleVersion
-from streaming.rulebook import RuleBook
 
 _PLACE = ["partition", "offset"]
 

@@ -29,7 +29,7 @@ from expectations.measured import kinds, measured, summed
 from expectations.offsets import gaps
 from expectations.suites import VIOLATIONS, events_suite, offsets_suite, reconciliation_suite, violations_suite
 from lake import delta
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import events_table
 from rules.streams import Stream
 

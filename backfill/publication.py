@@ -24,8 +24,9 @@ import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from backfill.config import BackfillConfig, BackfillError
+from ingestion.offsets import end_offsets
 from lake.archive import query_id
-from lake.records import JsonReader
+from lake.json_topics import JsonReader
 from lake.tables import ALERTS
 from rules.timestamps import iso_text
 
@@ -122,7 +123,7 @@ def _published_since(config: BackfillConfig, archived: Mapping[int, int]) -> dic
     try:
         places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
         consumer.assign(places)
-        ends = consumer.end_offsets(places)
+        ends = end_offsets(consumer, places)
         for place in places:
             consumer.seek(place, archived.get(place.partition, -1) + 1)
         deadline = time.monotonic() + _DELIVERY_SECONDS

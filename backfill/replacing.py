@@ -19,8 +19,8 @@ from backfill.config import Request
 from backfill.scope import group_by_name
 from backfill.staging import TOUCHED_GROUPS
 from lake import delta
-from lake.exchange import InHeaps
-from lake.reading import scan_files
+from lake.arrow_shuffle import InHeaps
+from lake.scanning import scan_files
 from lake.tables import Table
 from rules.versions import RuleVersion
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from backfill.causes import Cause
 from backfill.config import BackfillConfig, Request
-from backfill.reading import shares
+from backfill.event_selection import shares
 from backfill.replacing import CHANGED, Part, Replacing, emptied
 from backfill.staging import (
     CORRECTED,
@@ -27,9 +27,9 @@ from backfill.staging import (
     staged_files,
 )
 from lake import delta
+from lake.arrow_shuffle import exchange
 from lake.events import date_of
-from lake.exchange import exchange
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table
 from rules.timestamps import MAX_TIMESTAMP, from_microseconds, iso_text
 from rules.versions import RuleSet, RuleVersion

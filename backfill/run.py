@@ -32,7 +32,7 @@ from backfill.staging import CORRECTED, Notes, Progress, read_notes, take_notes,
 from backfill.verdicts import held_back, refuse_outdated, refuse_unarchived
 from expectations.findings import VerdictError
 from lake.archive import archive, make_tables
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import ALERTS
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from backfill.config import DAY, Request
 from backfill.histories import Published
-from rules.engine.records import described_groups, jsonable
+from rules.engine.alert_columns import described_groups, jsonable
 from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP
 from rules.types import FieldType, Kind

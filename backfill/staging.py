@@ -18,13 +18,13 @@ from backfill.config import DAY, BackfillConfig, BackfillError, Request
 from backfill.histories import Published, histories
 from backfill.scope import merged
 from lake import delta, stream_state
-from lake.files import whole
+from lake.atomic_write import whole
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, RUNS, events_table
-from rules.publication import Answer
+from rules.publishing import Answer
+from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
 from rules.timestamps import MIN_TIMESTAMP
 from rules.versions import RuleSet, RuleVersion
-from streaming.rulebook import Record, Route, RuleBook
 
 # Parquet: the violations (and, with `failed`, the measures without a value), and the groups touched: a row for each
 # span to judge, whose spans of one group do not overlap, with the bucket that it is evaluated in.

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill.causes import CONFLICTS
-from backfill.reading import ARRIVED, PLACE, Portion, Reading, groupings
+from backfill.event_selection import ARRIVED, PLACE, Portion, Reading, groupings
 from backfill.scope import BUCKET, GROUP, HI, LO, GroupBy, belongs, spans_of, touched_groups, touched_spans
 from backfill.staging import EXCHANGED, TOUCHED_GROUPS, groups_folder, repeated_folder, stage
-from lake.exchange import exchange
+from lake.arrow_shuffle import exchange
 from rules.streams import Stream
 
 if TYPE_CHECKING:

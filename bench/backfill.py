@@ -1,6 +1,6 @@
 """What a backfill costs: against the same rules as Spark SQL, as history grows, and when it is done again.
 
-    python bench/backfill.py [EVENTS] [--repeats 3] [--rules 100] [--hot] [--memory 1g] [--generated 10000000]
+    python -m bench.backfill [EVENTS] [--repeats 3] [--rules 100] [--hot] [--memory 1g] [--generated 10000000]
 
 EVENTS is a Parquet file of card payments (see agree.py); without it payments are simulated. Ten rules with windows of
 an hour to 30 days are evaluated over all of them in the lake: by the backfill, and on the same session by window
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 import tempfile
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -22,28 +21,26 @@ from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, whose backfill.py this is
-
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from agree import MICROSECONDS, generated, hashes
-from figures import emit, say, timed
-from lakes import publish_rules
 from pyspark.sql import functions as F  # noqa: N812
 
 from backfill.config import BackfillConfig, Request
 from backfill.run import Run
 from backfill.staging import EVALUATED
+from bench.figures import emit, say, timed
+from bench.lakes import publish_rules
 from lake import delta
 from lake.archive import make_tables
 from lake.config import LakeConfig
 from lake.session import open_session
 from lake.tables import events_table
-from nightjar.jars import jars
+from nightjar.jvm.jars import jars
 from rules.streams import Stream, load_streams
+from soak.agree import MICROSECONDS, generated, hashes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,10 +1,10 @@
 """How fast a backlog is worked off: ten rules over a million events, against the JVM's own aggregate.
 
-    python bench/drain.py [--events 1000000] [--turns 2] [--backlogs uniform half one]
+    python -m bench.drain [--events 1000000] [--turns 2] [--backlogs uniform half one]
 
 The backlog is in Kafka before the contestants start, and each reads it from the beginning; the time runs from the first
 committed batch to the last, so that no start is measured. The job finds the size of its batches; the control has about
-the one that the job comes to. In turns with bench/control.py: uniform keys; half of all events on one key; and all on
+the one that the job comes to. In turns with bench/baseline.py: uniform keys; half of all events on one key; and all on
 one key with one rule, whose window holds 20,000 of them.
 """
 
@@ -18,12 +18,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from figures import emit, say
-from pipeline import RULES, await_line, committed, contestant, events, message, prepare, shares
-
-from nightjar.kafka_clients import producer
-from nightjar.local_kafka import LocalKafka
-from nightjar.settings import Settings, load_settings
+from bench.figures import emit, say
+from bench.pipeline import RULES, await_line, committed, contestant, events, message, prepare, shares
+from nightjar.configuration.settings import Settings, load_settings
+from nightjar.kafka.clients import producer
+from nightjar.local.kafka import LocalKafka
 
 CONTROL = "stateful JVM aggregate"
 # Less than the allowed lateness: a backlog that is sent in a minute has no late events.

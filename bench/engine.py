@@ -1,6 +1,6 @@
 """How fast the engine is, on one core, against NumPy doing the least that the same data asks for.
 
-    python bench/engine.py [--events 1000000] [--repeats 3]
+    python -m bench.engine [--events 1000000] [--repeats 3]
 
 Five rules with ten measures of mixed kinds over one hour, grouped by 10,000 customers. The control sorts the same
 events by (group, time, id), gathers four columns and sums them up. Compilation is done before the turns and reported
@@ -18,8 +18,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pyarrow as pa
-from figures import emit, say, timed
 
+from bench.figures import emit, say, timed
 from rules.engine import Engine
 from rules.model import parse_rule
 from rules.streams import load_streams

@@ -1,6 +1,6 @@
 """What the gate costs beside reading what it checks.
 
-    python bench/gate.py [EVENTS ...] [--repeats 3]
+    python -m bench.gate [EVENTS ...] [--repeats 3]
 
 EVENTS (1,000,000 and 10,000,000) are payments of one day in a lake's table. The gate's suites of a stream, its records'
 and its offsets', are checked, Great Expectations and all; the control is Spark's scan of the same rows and columns in
@@ -11,30 +11,26 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, whose backfill.py is another
-
-from figures import emit, say, timed
-from lakes import DAY, STREAM, fill_day
-
 from backfill.checking import EvaluationChecks, counts, parts_of
 from backfill.staging import heaps_of
+from bench.figures import emit, say, timed
+from bench.lakes import DAY, STREAM, fill_day
 from expectations.gate import check
 from expectations.measured import measured, summed
 from expectations.offsets import gaps
 from expectations.suites import events_suite, offsets_suite, violations_suite
 from lake import delta
 from lake.config import LakeConfig
-from lake.reading import scan
+from lake.scanning import scan
 from lake.session import open_session
 from lake.tables import events_table
-from nightjar.jars import jars
+from nightjar.jvm.jars import jars
 from rules.versions import RuleSet
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ import pyarrow as pa
 from lake import delta
 from lake.archive import make_tables
 from lake.config import LakeConfig
-from lake.records import JsonReader
+from lake.json_topics import JsonReader
 from lake.tables import RULE_STATUS, events_table
+from rules.rulebook import Record, RuleBook
 from rules.streams import load_streams
 from streaming.answering import answer_to
-from streaming.rulebook import Record, RuleBook
 
 DAY = date(2026, 1, 5)
 STREAM = load_streams()["transactions"]

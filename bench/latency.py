@@ -1,9 +1,9 @@
 """From Kafka through the job to Kafka: how long an alert takes, against queries of the JVM alone.
 
-    python bench/latency.py [--rates 1000] [--turns 2] [--seconds 100] [--after 60] [--against stateful stateless]
+    python -m bench.latency [--rates 1000] [--turns 2] [--seconds 100] [--after 60] [--against stateful stateless]
 
 Ten rules over two groupings, every 20th event alerting; latency is receipt of the alert less the event's `sent_at`,
-both by this process's clock, from the second `after` on. In turns with bench/control.py: the same source, sink and
+both by this process's clock, from the second `after` on. In turns with bench/baseline.py: the same source, sink and
 settings.
 """
 
@@ -18,12 +18,12 @@ import time
 from pathlib import Path
 
 import numpy as np
-from figures import emit, say
-from pipeline import Alerts, await_line, contestant, events, message, prepare, shares
 
-from nightjar.kafka_clients import producer
-from nightjar.local_kafka import LocalKafka
-from nightjar.settings import Settings, load_settings
+from bench.figures import emit, say
+from bench.pipeline import Alerts, await_line, contestant, events, message, prepare, shares
+from nightjar.configuration.settings import Settings, load_settings
+from nightjar.kafka.clients import producer
+from nightjar.local.kafka import LocalKafka
 
 CONTROLS = {"stateful": "stateful JVM aggregate", "stateless": "stateless JVM query"}
 # The largest ratio to the stateful control that will do, by events per second and percentile.

@@ -1,6 +1,6 @@
 """What rules cost the engine by their number: ten, a hundred, a thousand, sharing windows and conditions or not.
 
-    python bench/many_rules.py [--counts 10 100 1000] [--repeats 3]
+    python -m bench.many_rules [--counts 10 100 1000] [--repeats 3]
 
 Batches of 1,000 events, a second of a stream; the windows hold a minute of it. shared: rules differ in the limit of
 their `when` alone; own: each has a condition and a window of its own. The control is the smallest number.
@@ -17,9 +17,9 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pyarrow as pa
-from engine import history, run
-from figures import emit, say
 
+from bench.engine import history, run
+from bench.figures import emit, say
 from rules.model import parse_rule
 from rules.streams import load_streams
 from rules.versions import RuleSet

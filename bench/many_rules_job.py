@@ -1,6 +1,6 @@
 """What a thousand rules cost a micro-batch of the job, beside ten: events at an even rate, in turns.
 
-    python bench/many_rules_job.py [--count 1000] [--rate 1000] [--seconds 60] [--turns 2]
+    python -m bench.many_rules_job [--count 1000] [--rate 1000] [--seconds 60] [--turns 2]
 
 Rules are those of bench/many_rules.py that share windows and conditions, half of them by customer and half by terminal.
 """
@@ -14,14 +14,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from figures import emit, say
-from latency import traffic
-from many_rules import mappings
-from pipeline import await_line, contestant, prepare
-from start import batches
-
-from nightjar.local_kafka import LocalKafka
-from nightjar.settings import load_settings
+from bench.figures import emit, say
+from bench.latency import traffic
+from bench.many_rules import mappings
+from bench.pipeline import await_line, contestant, prepare
+from bench.start import batches
+from nightjar.configuration.settings import load_settings
+from nightjar.local.kafka import LocalKafka
 
 FEW = 10
 

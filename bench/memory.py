@@ -1,6 +1,6 @@
 """What a retained event costs the engine in memory, ids included, and how many a machine holds.
 
-    python bench/memory.py [--events 2000000]
+    python -m bench.memory [--events 2000000]
 
 One group-by, four columns beside the time (two of them texts), an engine that keeps everything. The process's resident
 memory is read before and after, and once more after as many events again have pushed the first ones out.
@@ -17,9 +17,9 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 import psutil
 import pyarrow as pa
-from engine import HOUR, RULES, history
-from figures import say
 
+from bench.engine import HOUR, RULES, history
+from bench.figures import say
 from rules.engine import Engine
 from rules.model import parse_rule
 from rules.streams import load_streams

@@ -1,7 +1,7 @@
 """What a night takes: the whole DAG over a day of 30,000 events on the local Airflow, and the same from the command
 line.
 
-    python bench/night.py [--repeats 3] [--ground FOLDER]
+    python -m bench.night [--repeats 3] [--ground FOLDER]
 
 A real Kafka is filled with a day of payments and logins that the real job has read, with its alerts, rules and flaws;
 its folder is kept as the ground (in FOLDER, where it is used again). Each turn plays on a copy of it, so that each has
@@ -27,29 +27,26 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, whose backfill.py is another
-
-from figures import emit, say, timed
-
-from lake.reading import scan
+from bench.figures import emit, say, timed
+from lake.scanning import scan
 from lake.tables import RUNS
-from nightjar import published, topics
-from nightjar.airflow_client import RunResult
-from nightjar.demo.ground import own_settings
+from nightjar.airflow.submission import PENDING, STAGES
+from nightjar.cli.stages import terminated_as_interrupt
+from nightjar.configuration.settings import Settings
 from nightjar.demo.history import plan_history
 from nightjar.demo.run import RULES
+from nightjar.demo.sandbox import own_settings
 from nightjar.generate import Options
-from nightjar.jars import PROJECT
-from nightjar.job_process import JobProcess
-from nightjar.job_watch import await_consumed, await_running
-from nightjar.local_airflow import LocalAirflow
-from nightjar.local_kafka import LocalKafka
+from nightjar.jvm.jars import PROJECT
+from nightjar.kafka import rule_topics, topics
+from nightjar.local.airflow import LocalAirflow
+from nightjar.local.airflow_client import RunResult
+from nightjar.local.job_process import JobProcess
+from nightjar.local.kafka import LocalKafka
+from nightjar.operations.job_watch import await_consumed, await_running
 from nightjar.replay import send_together
-from nightjar.settings import Settings
-from nightjar.stages import terminated_as_interrupt
-from nightjar.submission import PENDING, STAGES
 from rules.model import load_rules, rule_to_mapping
-from rules.publication import Answer
+from rules.publishing import Answer
 from rules.streams import load_streams
 
 DAY = datetime(2026, 1, 5, tzinfo=UTC)
@@ -93,8 +90,8 @@ def prepare(ground: Path) -> None:
             with job:
                 await_running(settings, job)
                 messages = [rule_to_mapping(rule) for rule in load_rules(RULES, streams)]
-                with published.Answers(settings) as answers:
-                    published.send(settings, messages, history.begins - 3_600_000_000)
+                with rule_topics.Answers(settings) as answers:
+                    rule_topics.send(settings, messages, history.begins - 3_600_000_000)
                     for told in answers.until_settled(messages, 120.0):
                         assert told.answer is not Answer.REJECTED, told.reasons
                 say(f"sending {history.records:,} records")
@@ -143,7 +140,7 @@ def through_airflow(ground: Path) -> tuple[RunResult, RunResult, dict[str, float
 def by_command(ground: Path) -> float:
     """Seconds of `nightjar backfill --day`."""
     with played_on(ground) as settings:
-        command = [sys.executable, "-m", "nightjar.cli", "backfill", "--day", DAY.date().isoformat(), "--json"]
+        command = [sys.executable, "-m", "nightjar", "backfill", "--day", DAY.date().isoformat(), "--json"]
         environment = {**os.environ, "NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap}
         return timed(lambda: subprocess.run(command, env=environment, check=True, stdout=sys.stderr))
 

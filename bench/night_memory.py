@@ -1,6 +1,6 @@
 """What a night holds in memory as its day grows: of Spark's driver, the process in Python and the JVM.
 
-    python bench/night_memory.py [EVENTS ...]
+    python -m bench.night_memory [EVENTS ...]
 
 EVENTS (1,000,000 and 10,000,000) are payments of one day, over which two rules find an alert for every hundred or so.
 The stages from the evaluation to the tables of results are run over each, by a process of its own; nothing is
@@ -18,16 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, whose backfill.py is another
-
-from figures import emit, say
-from lakes import DAY, STREAM, fill_day, publish_rules
-
 from backfill.config import BackfillConfig, Request
 from backfill.run import STAGES, Run
+from bench.figures import emit, say
+from bench.lakes import DAY, STREAM, fill_day, publish_rules
 from lake.config import LakeConfig
 from lake.session import open_session
-from nightjar.jars import jars
+from nightjar.jvm.jars import jars
 
 GOAL = 2.0
 RULES = [
@@ -81,7 +78,7 @@ def main() -> None:
             say(f"a day of {events:,} events")
             fill_day(config_of(Path(folder)), events)
             publish_rules(config_of(Path(folder)), RULES)
-            command = [sys.executable, __file__, "--child", folder]
+            command = [sys.executable, "-m", "bench.night_memory", "--child", folder]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         found.append(json.loads(done.stdout.splitlines()[-1]))
         say(json.dumps(found[-1]))

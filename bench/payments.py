@@ -1,4 +1,4 @@
-"""The history that bench/end_to_end.py plays: a stream of card payments, rules over it, and how these change."""
+"""The history that soak/end_to_end.py plays: a stream of card payments, rules over it, and how these change."""
 
 from __future__ import annotations
 

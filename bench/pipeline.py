@@ -13,11 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
-from figures import say
 
-from nightjar import topics
-from nightjar.kafka_clients import consumer, producer
-from nightjar.settings import Settings
+from bench.figures import say
+from nightjar.configuration.settings import Settings
+from nightjar.kafka import topics
+from nightjar.kafka.clients import consumer, producer
 from rules.streams import load_streams
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -127,7 +127,7 @@ def contestant(name: str, settings: Settings, folder: Path) -> Iterator[subproce
             environment[f"NIGHTJAR_{field.upper()}"] = getattr(settings, field)
     if settings.streams is not None:
         environment["NIGHTJAR_STREAMS"] = str(settings.streams)
-    command = ["-m", "nightjar.cli", "stream"] if name == "job" else [str(ROOT / "bench" / "control.py"), name]
+    command = ["-m", "nightjar", "stream"] if name == "job" else [str(ROOT / "bench" / "control.py"), name]
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, *command], env=environment, stdout=log, stderr=log, cwd=ROOT, start_new_session=True

@@ -1,6 +1,6 @@
 """The figures that have a goal, as one picture: docs/figures/performance.svg, of docs/performance.md.
 
-    python bench/plot.py
+    python -m bench.plot
 
 A bar is the ratio to the control in turns of one run, as a share of the goal; the line across it is the spread.
 """

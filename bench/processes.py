@@ -1,4 +1,4 @@
-"""The programs that bench/end_to_end.py watches: how much memory each holds, and a job that is killed on the way."""
+"""The programs that soak/end_to_end.py watches: how much memory each holds, and a job that is killed on the way."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import psutil
-from figures import say
-from pipeline import committed
 
-from nightjar.job_process import JobProcess
-from nightjar.job_watch import await_running
-from nightjar.settings import Settings
+from bench.figures import say
+from bench.pipeline import committed
+from nightjar.configuration.settings import Settings
+from nightjar.local.job_process import JobProcess
+from nightjar.operations.job_watch import await_running
 
 _EVERY_SECONDS = 1.0
 _MEGABYTE = 1 << 20

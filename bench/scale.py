@@ -1,6 +1,6 @@
 """What more executors give: the job on Spark standalone clusters of this machine, the costs of its parts, and a model.
 
-    python bench/scale.py [--executors 1 2 4] [--events 80000] [--turns 1] [--bytes-an-event 110]
+    python -m bench.scale [--executors 1 2 4] [--events 80000] [--turns 1] [--bytes-an-event 110]
 
 Clusters of as many workers, each with one executor of one core, work off the same backlog in batches of 10,000. A
 machine with fewer cores than executors shows what more executors cost, not what they give. Whether buckets stay where
@@ -15,7 +15,6 @@ import itertools
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -23,24 +22,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # before this folder, which has a backfill.py too
-
 import psutil
-from drain import fill, refuse_ended
-from figures import emit, say
-from pipeline import await_line, committed, contestant, prepare
-from scale_costs import local_costs, scheduling_costs
-from scale_model import Costs, as_json, most
-from spark_cluster import SparkCluster
 
-from nightjar.job_config import job_config
-from nightjar.kafka_clients import consumer
-from nightjar.local_kafka import LocalKafka
-from nightjar.settings import Settings, load_settings
-from nightjar.stages import terminated_as_interrupt
+from bench.drain import fill, refuse_ended
+from bench.figures import emit, say
+from bench.pipeline import await_line, committed, contestant, prepare
+from bench.scale_costs import local_costs, scheduling_costs
+from bench.scale_model import Costs, as_json, most
+from nightjar.cli.stages import terminated_as_interrupt
+from nightjar.configuration.job import job_config
+from nightjar.configuration.settings import Settings, load_settings
+from nightjar.kafka.clients import consumer
+from nightjar.local.kafka import LocalKafka
 from rules.streams import load_streams
 from streaming.session import open_session
+from tests.support.spark_cluster import SparkCluster
 
 _A_BATCH = 10_000
 # Two cores take 18 us an event to work off a backlog in large batches (docs/figures/drain.jsonl).

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pipeline import RULES, events, message
 
+from bench.pipeline import RULES, events, message
+from contracts.topics import Topics
+from rules.rulebook import Record, RuleBook
 from rules.streams import load_streams
 from streaming.answering import answer_to
-from streaming.config import Topics
-from streaming.pack import Packer
+from streaming.bucketing import Packer
 from streaming.processor import BucketPlan, BucketProcessor
-from streaming.rulebook import Record, RuleBook
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

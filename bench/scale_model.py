@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scale_costs import Line, Local, Scheduling
+
+from bench.scale_costs import Line, Local, Scheduling
 
 _LONGEST = 2.0  # seconds of a batch, beyond which it is behind
 _ROUTES = 2  # each event goes to a bucket of each

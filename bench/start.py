@@ -1,6 +1,6 @@
 """How long after its start the job sends the first alert of waiting events, against a query with a Python stage.
 
-    python bench/start.py [--rows 1000000] [--turns 2]
+    python -m bench.start [--rows 1000000] [--turns 2]
 
 In turns: both without a checkpoint, then both on what they left, the job with state of so many rows. The time runs from
 the start of the process to the receipt of the first record. After that events come at 1,000/s: the slowest batch from
@@ -19,14 +19,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from drain import fill, refuse_ended
-from figures import emit, say
-from latency import traffic
-from pipeline import Alerts, committed, contestant, events, message, prepare
-
-from nightjar.kafka_clients import consumer, producer
-from nightjar.local_kafka import LocalKafka
-from nightjar.settings import Settings, load_settings
+from bench.drain import fill, refuse_ended
+from bench.figures import emit, say
+from bench.latency import traffic
+from bench.pipeline import Alerts, committed, contestant, events, message, prepare
+from nightjar.configuration.settings import Settings, load_settings
+from nightjar.kafka.clients import consumer, producer
+from nightjar.local.kafka import LocalKafka
 
 CONTROL = "plain query with a Python stage"
 _WAITING = 2000

@@ -1,6 +1,6 @@
 """How fast the engine takes events of one hot key in, by how many of them a window holds.
 
-    python bench/windows.py [--held 1000 10000 100000 500000] [--repeats 3]
+    python -m bench.windows [--held 1000 10000 100000 500000] [--repeats 3]
 
 Five rules with ten measures over windows of an hour that all events fall into the key of; what comes in pushes as much
 out. Batches are those of a job that works a backlog off. The control is the smallest window.
@@ -16,9 +16,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pyarrow as pa
-from engine import HOUR, RULES, run
-from figures import emit, say
 
+from bench.engine import HOUR, RULES, run
+from bench.figures import emit, say
 from rules.model import parse_rule
 from rules.streams import load_streams
 from rules.versions import RuleSet

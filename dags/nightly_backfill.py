@@ -50,9 +50,9 @@ from datetime import UTC, datetime, timedelta
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TriggerRule, chain
 
-from nightjar import submission
-from nightjar.airflow_retries import FinalVerdict
-from nightjar.airflow_stage import PendingDays, Stage
+from nightjar.airflow import submission
+from nightjar.airflow.retries import FinalVerdict
+from nightjar.airflow.tasks import PendingDays, Stage
 
 TASKS = {
     "archive": """Brings what is new on every topic to the lake, exactly once, past the end of the day.

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from ingestion.offsets import beginning_offsets, end_offsets
+
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition
 
@@ -56,7 +58,7 @@ def ask(gaps: list[Gap], topic: str, options: Mapping[str, Any], most: int) -> l
                 break
             with _consumer(options, level) as consumer:
                 partitions = sorted({gap.partition for gap in unclear})
-                begins = consumer.beginning_offsets([TopicPartition(topic, number) for number in partitions])
+                begins = beginning_offsets(consumer, [TopicPartition(topic, number) for number in partitions])
                 for gap in unclear:
                     place = TopicPartition(topic, gap.partition)
                     asked[gap.partition, gap.first_missing] = _judged(consumer, gap, place, begins[place], why)
@@ -72,7 +74,7 @@ def _judged(consumer: KafkaConsumer, gap: Gap, place: TopicPartition, begin: int
         return replace(gap, known=True, why=_EXPIRED)
     consumer.assign([place])
     consumer.seek(place, max(gap.first_missing, begin))
-    end = consumer.end_offsets([place])[place]
+    end = end_offsets(consumer, [place])[place]
     if end <= gap.last_missing:
         return replace(gap, known=False, why=f"the topic ends at offset {end}: was it made anew?")
     first = _first_record(consumer, place, gap.last_missing + 1, end)

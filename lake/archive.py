@@ -34,11 +34,12 @@ import pyarrow.compute as pc
 import structlog
 from kafka import KafkaProducer
 
+from ingestion.kafka_source import SOURCE_OPTIONS
 from lake import delta
 from lake.config import LakeConfig, LakeError
 from lake.events import EventReader, placed
-from lake.reading import scan
-from lake.records import JsonReader
+from lake.json_topics import JsonReader
+from lake.scanning import scan
 from lake.stream_state import refuse_other_fields
 from lake.tables import (
     ALERTS,
@@ -56,7 +57,6 @@ from lake.tables import (
     events_table,
 )
 from rules.timestamps import from_microseconds, iso_text
-from streaming.source import SOURCE_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

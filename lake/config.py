@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contracts.topics import Topics
 from rules.errors import NightjarError
 from rules.streams import Stream
-from streaming.config import Topics
 
 
 class LakeError(NightjarError):

@@ -1,4 +1,4 @@
-"""The tables of events: every record of a stream's topic, typed as the stream's job types it (see streaming.parse)."""
+"""The tables of events: every record of a stream's topic, typed as the job types it (ingestion/parsing.py)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ingestion.event_schema import SENT_AT
+from ingestion.kafka_source import record_columns
+from ingestion.parsing import parse_events
 from lake.tables import COORDINATES, events_table
 from rules.streams import Stream
 from rules.timestamps import MIN_TIMESTAMP, from_microseconds
-from streaming.parse import parse_events
-from streaming.source import as_packed
-from streaming.wire import SENT_AT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +26,7 @@ def placed(records: DataFrame, *others: str) -> DataFrame:
     """Kafka records (with headers) as value, SENT_AT, COORDINATES and the `others` of their columns."""
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
-    found = as_packed(records).withColumnsRenamed({"timestamp": "arrival_time"})
+    found = record_columns(records).withColumnsRenamed({"timestamp": "arrival_time"})
     return found.withColumn("arrival_date", F.to_date("arrival_time")).select("value", SENT_AT, *COORDINATES, *others)
 
 

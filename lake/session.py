@@ -6,8 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from ingestion.session import QUICK_COMPILER, common_settings, started
 from lake.config import LakeConfig, LakeError
-from streaming.session import QUICK_COMPILER, common_settings, started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

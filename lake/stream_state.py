@@ -16,17 +16,16 @@ import polars as pl
 import pyarrow as pa
 import structlog
 
+from ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
 from lake.config import LakeError
 from lake.delta import exists, folder, schema
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import ALERTS, PROGRESS, RULE_STATUS, events_table
+from rules.engine.alert_columns import json_objects
 from rules.engine.ledger import LEDGER_SCHEMA
-from rules.engine.records import json_objects
+from rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
 from rules.streams import Stream, optional_field
 from rules.timestamps import MIN_TIMESTAMP, from_microseconds, iso_text
-from streaming.initial import ROUTED_BY
-from streaming.rulebook import WHOLE_STREAM, Record, Route, RuleBook
-from streaming.wire import PRIMARY, events_schema
 
 _log = structlog.get_logger(__name__)
 

@@ -104,7 +104,7 @@ QUARANTINE = Table(
     },
     ("arrival_date",),
 )  # fmt: skip
-# The answers to rule messages: folded in the order of offsets (streaming.rulebook) they say which rules there are. rule
+# The answers to rule messages: folded in the order of offsets (rules.rulebook) they say which rules there are. rule
 # is the JSON of the rule that was accepted.
 RULE_STATUS = Table(
     "rule_status",

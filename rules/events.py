@@ -1,4 +1,4 @@
-"""What one event's JSON means: the slow, obvious authority that the parse by columns (streaming/parse.py) asks."""
+"""What one event's JSON means: the slow, obvious authority that the parse by columns (ingestion/parsing.py) asks."""
 
 from __future__ import annotations
 

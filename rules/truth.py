@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from rules.alert_ids import alert_id
 from rules.engine import Engine, Evaluated
+from rules.engine.alert_columns import ALERT_SCHEMA, Described
 from rules.engine.engine import Failure
-from rules.engine.records import ALERT_SCHEMA, Described
 from rules.engine.store import ARRIVAL
 from rules.errors import EvaluationError
 from rules.model import State

@@ -22,14 +22,15 @@ import structlog
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
+from ingestion.offsets import beginning_offsets, end_offsets
 from rules.errors import Problem
 from rules.model import Rule
-from rules.publication import Answer, Status, judge
+from rules.publishing import Answer, Status, judge
 from rules.retention import too_much
+from rules.rulebook import NOT_YET, Record, Route, RuleBook, answer_record
 from rules.timestamps import microseconds
 from rules.versions import RuleVersion
 from streaming.config import JobConfig, JobError
-from streaming.rulebook import NOT_YET, Record, Route, RuleBook, answer_record
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, KafkaProducer
@@ -90,13 +91,13 @@ class _Follower:
     @property
     def begin(self) -> int:
         """The first offset that the topic has."""
-        found: int = self._consumer.beginning_offsets([self._partition])[self._partition]
+        found: int = beginning_offsets(self._consumer, [self._partition])[self._partition]
         return found
 
     @property
     def end(self) -> int:
         """The offset after the last record."""
-        found: int = self._consumer.end_offsets([self._partition])[self._partition]
+        found: int = end_offsets(self._consumer, [self._partition])[self._partition]
         return found
 
     def poll(self, timeout_ms: int = 0) -> list[Record]:

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingestion.event_schema import PRIMARY
 from rules.engine import Advance, Delta, Engine, Failure
-from rules.publication import Answer, Status
+from rules.publishing import Answer, Status
+from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
-from streaming.rulebook import Record, Route, RuleBook
-from streaming.wire import PRIMARY
 
 
 @dataclass

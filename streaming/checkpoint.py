@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rules.rulebook import Route
 from rules.streams import Stream, optional_field
 from streaming.config import JobConfig, JobError
-from streaming.rulebook import Route
 from streaming.state_files import begin
 
 # Raised by whatever changes what older code wrote: this file, the numbering of buckets (hashing.py), their state

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from kafka import TopicPartition
 
+from ingestion.offsets import beginning_offsets, end_offsets
 from rules.durations import MICROSECONDS
 from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
 from streaming.config import JobConfig
@@ -152,7 +153,7 @@ class Arrivals:
         """Topic -> partition -> the first offset that Kafka has, of every stream."""
         every = [partition for of in self.partitions().values() for partition in of]
         found: dict[str, dict[int, int]] = {}
-        for partition, offset in self._consumer.beginning_offsets(every).items():
+        for partition, offset in beginning_offsets(self._consumer, every).items():
             found.setdefault(partition.topic, {})[partition.partition] = offset
         return found
 
@@ -167,7 +168,7 @@ class Arrivals:
         return known[1]
 
     def _rate(self, partitions: list[TopicPartition]) -> float:
-        begins, ends = self._consumer.beginning_offsets(partitions), self._consumer.end_offsets(partitions)
+        begins, ends = beginning_offsets(self._consumer, partitions), end_offsets(self._consumer, partitions)
         held = [partition for partition in partitions if ends[partition] > begins[partition]]
         deadline = time.monotonic() + _FETCH_SECONDS
         arrivals = [
@@ -184,7 +185,7 @@ class Arrivals:
         of_stream = self.partitions()
         every = [partition for partitions in of_stream.values() for partition in partitions]
         self._consumer.assign(every)
-        begins, ends = self._consumer.beginning_offsets(every), self._consumer.end_offsets(every)
+        begins, ends = beginning_offsets(self._consumer, every), end_offsets(self._consumer, every)
         by_producer = self._config.arrival == "producer"
         deadline = time.monotonic() + _FETCH_SECONDS
 

@@ -7,25 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from contracts.topics import Topics
 from rules.errors import NightjarError
 from rules.streams import Stream
 
 
 class JobError(NightjarError):
     """The job cannot start or go on."""
-
-
-@dataclass(frozen=True)
-class Topics:
-    """Names of the topics beside those of the streams."""
-
-    rules: str = "rules"
-    rule_status: str = "rule-status"
-    alerts: str = "alerts"
-    late_events: str = "late-events"
-    quarantine: str = "quarantine"
-    clock: str = "clock"
-    job_progress: str = "job-progress"
 
 
 @dataclass(frozen=True)

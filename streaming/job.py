@@ -27,6 +27,8 @@ import structlog
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
+from ingestion.offsets import end_offsets
+from rules.rulebook import Route
 from streaming import kafka_clients
 from streaming.answering import Answering
 from streaming.batch_size import BatchSize
@@ -36,9 +38,8 @@ from streaming.config import JobConfig, JobError
 from streaming.places import Places
 from streaming.processor import BucketPlan
 from streaming.progress import batches_told, lag_told
-from streaming.rulebook import Route
+from streaming.query import control_topics, evaluated, event_topics, finish, kafka_records, packer_of, started
 from streaming.session import held_by_jvm
-from streaming.source import control_topics, evaluated, event_topics, finish, kafka_records, packer_of, started
 from streaming.state_files import STATE_LOST
 from streaming.warmup import warm_up
 
@@ -204,7 +205,7 @@ class Driver:
     def _first_offsets(self, began: Mapping[str, Mapping[int, int]]) -> dict[str, Mapping[int, int]]:
         """Where a new checkpoint begins: events at the beginning of their topics, with all rules there are."""
         clock = TopicPartition(self._config.topics.clock, 0)
-        ended = self._consumer.end_offsets([clock])[clock]
+        ended = end_offsets(self._consumer, [clock])[clock]
         return {**began, self._config.topics.rule_status: {0: self._answering.end}, clock.topic: {0: ended}}
 
     def _starting_offsets(self, begins: Mapping[str, Mapping[int, int]]) -> str:

@@ -22,16 +22,17 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
+from contracts.topics import Topics
+from ingestion.event_schema import events_schema
+from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
 from streaming.bucket import Bucket, Counts, failure_record
-from streaming.config import Topics
 from streaming.engine_processes import Remote
-from streaming.hashing import bucket_of
-from streaming.records import ROWS_A_BATCH, SAID, alert_records, late_records, said
-from streaming.rulebook import Record, Route, RuleBook
+from streaming.output_records import ROWS_A_BATCH, SAID, alert_records, late_records, said
+from streaming.partitioning import bucket_of
+from streaming.payloads import Kind, from_ipc, to_ipc
 from streaming.state_files import BucketFiles, files_of
 from streaming.statelog import NOTHING, Head, StateLog
-from streaming.wire import Kind, events_schema, from_ipc, to_ipc
 
 # A bucket tells what it holds at most this often (seconds): a record a batch and bucket would be many.
 _TELL_SECONDS = 1.0

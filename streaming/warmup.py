@@ -21,6 +21,8 @@ import structlog
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 from pyspark.sql import types as T  # noqa: N812
 
+from ingestion.kafka_source import record_columns
+from rules.rulebook import Record, RuleBook
 from rules.streams import Stream
 from rules.types import FieldType, Kind
 from streaming.answering import answer_to
@@ -28,8 +30,7 @@ from streaming.clock import clock_record
 from streaming.config import JobConfig
 from streaming.places import Places
 from streaming.processor import BucketPlan
-from streaming.rulebook import Record, RuleBook
-from streaming.source import as_packed, control_records, evaluated, finish, packer_of, started
+from streaming.query import control_records, evaluated, finish, packer_of, started
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -56,7 +57,7 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places) -> None:
     routes = tuple(RuleBook(config.streams).routes)
     name = f"warm-up-{uuid.uuid4().hex}"
     control = control_records(session, config, "latest")
-    records = as_packed(_records(session, config)).unionByName(as_packed(control))
+    records = record_columns(_records(session, config)).unionByName(record_columns(control))
     # beside the checkpoint, which every machine sees
     prefix = f".{config.checkpoint.name}.warm-up-"
     config.checkpoint.parent.mkdir(parents=True, exist_ok=True)

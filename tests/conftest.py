@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from nightjar import topics
-from nightjar.local_kafka import LocalKafka
-from nightjar.settings import Settings, load_settings
+from nightjar.configuration.settings import Settings, load_settings
+from nightjar.kafka import topics
+from nightjar.local.kafka import LocalKafka
 from rules.streams import Stream, load_streams
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     """A session with the settings of the job and of the lake, started when the first test asks for it."""
-    from tests.sessions import session_of
+    from tests.support.sessions import session_of
 
     # As with the broker: most of what a short life would spend is the second compiler's.
     os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"  # 48m would fill up

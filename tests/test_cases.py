@@ -21,17 +21,17 @@ from backfill.publication import correction_record
 from backfill.run import Run
 from backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES
 from expectations.findings import GateError
-from nightjar import topics
-from nightjar.backfill_config import backfill_config
 from nightjar.cases import Case, Expectation, Outcome, check, find_cases, load_case
 from nightjar.cases.model import standing
-from nightjar.local_kafka import LocalKafka
-from nightjar.settings import Settings
-from nightjar.simulate import simulate
+from nightjar.cases.simulate import simulate
+from nightjar.configuration.backfill import backfill_config
+from nightjar.configuration.settings import Settings
+from nightjar.kafka import topics
+from nightjar.local.kafka import LocalKafka
 from rules.streams import Stream
 from rules.timestamps import from_microseconds
-from tests.streaming.host import NEVER, CaseRun, streamed
-from tests.together import Together
+from tests.support.job_host import NEVER, CaseRun, streamed
+from tests.support.together import Together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

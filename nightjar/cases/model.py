@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nightjar.settings import Settings
+from nightjar.configuration.settings import Settings
 from rules.streams import Stream
 
 SECTIONS = ("alerts", "final", "corrections", "late", "quarantine", "rule_status")

@@ -15,13 +15,13 @@ from typing import Any
 import polars as pl
 
 from backfill.gating import docs_folder
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, events_table
-from nightjar.airflow_client import RunResult
+from nightjar.cli.stages import Stages
+from nightjar.configuration.settings import Settings
 from nightjar.demo.history import History
-from nightjar.local_airflow import LocalAirflow
-from nightjar.settings import Settings
-from nightjar.stages import Stages
+from nightjar.local.airflow import LocalAirflow
+from nightjar.local.airflow_client import RunResult
 from rules.errors import NightjarError
 from rules.streams import Stream
 from rules.timestamps import from_microseconds
@@ -98,7 +98,7 @@ def _through_airflow(stages: Stages, airflow: LocalAirflow, day: date) -> None:
 
 
 def _nightjar(environment: Mapping[str, str], *arguments: str) -> str:
-    command = [sys.executable, "-m", "nightjar.cli", *arguments]
+    command = [sys.executable, "-m", "nightjar", *arguments]
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NightjarError(

@@ -13,7 +13,7 @@ from nightjar.demo.history import History
 from nightjar.demo.night import Night
 from nightjar.demo.verdict import LATE_IN_WINDOW, LATE_ITSELF, Comparison
 from nightjar.demo.watching import Tally
-from nightjar.job_watch import JobState
+from nightjar.operations.job_watch import JobState
 from nightjar.replay import Kind
 
 

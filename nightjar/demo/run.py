@@ -8,26 +8,27 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from nightjar import job_watch, published, topics
-from nightjar.alert_lines import Alert, alert_line
-from nightjar.console import SafeConsole, counted, line, lines
+from nightjar.cli.alert_lines import Alert, alert_line
+from nightjar.cli.console import SafeConsole, counted, line, lines
+from nightjar.cli.stages import Stages, terminated_as_interrupt
+from nightjar.configuration.settings import Settings
 from nightjar.demo import report
-from nightjar.demo.ground import own_settings
 from nightjar.demo.history import History, draw_history
 from nightjar.demo.night import Night, pass_nights
+from nightjar.demo.sandbox import own_settings
 from nightjar.demo.verdict import Comparison, compare
 from nightjar.demo.watching import Tally, Watch
-from nightjar.jars import PROJECT
-from nightjar.job_process import JobProcess, JobProcessError
-from nightjar.job_watch import JobState
-from nightjar.local_kafka import LocalKafka
+from nightjar.jvm.jars import PROJECT
+from nightjar.kafka import rule_topics, topics
+from nightjar.local.job_process import JobProcess, JobProcessError
+from nightjar.local.kafka import LocalKafka
+from nightjar.operations import job_watch
+from nightjar.operations.job_watch import JobState
+from nightjar.operations.status import read_status
 from nightjar.replay import Kind, send_together
-from nightjar.settings import Settings
-from nightjar.stages import Stages, terminated_as_interrupt
-from nightjar.status import read_status
 from rules.errors import NightjarError
 from rules.model import load_rules, rule_to_mapping
-from rules.publication import Answer
+from rules.publishing import Answer
 from rules.streams import Stream, load_streams
 from rules.timestamps import from_microseconds, iso_text
 
@@ -103,8 +104,8 @@ def _play(
 ) -> "_Outcome":
     with stages.stage("Rules", f"those of {RULES.relative_to(PROJECT)}, published an hour before the first event"):
         messages = [rule_to_mapping(rule) for rule in load_rules(RULES, streams)]
-        with published.Answers(settings) as answers:
-            published.send(settings, messages, history.begins - _HOUR)
+        with rule_topics.Answers(settings) as answers:
+            rule_topics.send(settings, messages, history.begins - _HOUR)
             _say_answers(stages.say, answers, messages)
     with ExitStack() as shown:
         bar = Progress(
@@ -140,7 +141,7 @@ def _corrected(settings: Settings, streams: dict[str, Stream], history: History)
 
 def _compared(settings: Settings, streams: dict[str, Stream], history: History, tally: Tally) -> dict[str, Comparison]:
     """The final alerts against the truth by the versions on the rules topic, by stream."""
-    ruleset = published.rule_book(settings, streams).ruleset
+    ruleset = rule_topics.rule_book(settings, streams).ruleset
     return {
         name: compare(share.stream, ruleset, share.events, tally.standing(name))
         for name, share in history.streams.items()
@@ -176,11 +177,11 @@ class _Replay:
         changes = [
             rule_to_mapping(rule.model_copy(update={"effective": since})) for rule in load_rules(CHANGES, self.streams)
         ]
-        with published.Answers(self.settings) as answers:
+        with rule_topics.Answers(self.settings) as answers:
             self._say(
                 f"publishing {' and '.join(rule['id'] for rule in changes)}, effective from {since:%d %b %H:%M}", "bold"
             )
-            published.send(self.settings, changes, history.change_published)
+            rule_topics.send(self.settings, changes, history.change_published)
             send(history.change_published, history.change_holds)
             _say_answers(self._say, answers, changes)
         send(history.change_holds, history.ends)
@@ -198,7 +199,7 @@ class _Replay:
         self.bar.console.print(line((f"    {text}", style)), soft_wrap=True)
 
 
-def _say_answers(say: Callable[[str], None], answers: published.Answers, messages: list[dict[str, object]]) -> None:
+def _say_answers(say: Callable[[str], None], answers: rule_topics.Answers, messages: list[dict[str, object]]) -> None:
     """Show the answers until all are settled. Raises NightjarError where a rule is rejected."""
     for told in answers.until_settled(messages, _ANSWER_SECONDS):
         if told.answer is Answer.REJECTED:

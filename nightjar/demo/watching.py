@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nightjar.alert_lines import Alert, alert_of
+from nightjar.cli.alert_lines import Alert, alert_of
+from nightjar.configuration.settings import Settings
 from nightjar.demo.verdict import exact_json
-from nightjar.reading import Reader, Record
-from nightjar.settings import Settings
+from nightjar.kafka.readers import Reader, Record
 
 
 @dataclass

@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nightjar.event_files import ARRIVAL
+from nightjar.files.event_files import ARRIVAL
 from nightjar.replay.malformed import forms, malformed
 from rules.durations import format_duration
 from rules.errors import SettingsError

@@ -14,11 +14,11 @@ from kafka.partitioner.default import murmur2
 from numpy.typing import NDArray
 from rich.table import Table
 
-from nightjar.kafka_clients import explained, producer
+from ingestion.event_schema import SENT_AT
+from nightjar.configuration.settings import Settings
+from nightjar.kafka.clients import explained, producer
 from nightjar.replay.plan import Kind
-from nightjar.settings import Settings
 from rules.streams import Stream
-from streaming.wire import SENT_AT
 
 # Records handed to the producer before it must have delivered those before them: it has no bound of its own.
 _IN_FLIGHT = 10_000

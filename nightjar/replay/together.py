@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nightjar.kafka_clients import explained, producer
+from nightjar.configuration.settings import Settings
+from nightjar.kafka.clients import explained, producer
 from nightjar.replay.sending import Sender
-from nightjar.settings import Settings
 from rules.streams import Stream
 
 # Records within one step may reach Kafka in any order: far below any stream's allowed lateness.

@@ -28,8 +28,8 @@ from rules.engine.announce import Said, alerts_table, announce, remember
 from rules.engine.columns import Mask, as_declared, one_batch, physical
 from rules.engine.evaluation import Evaluated, Evaluations
 from rules.engine.ledger import Ledger
-from rules.engine.masks import Masks
 from rules.engine.plan import GroupPlan, Plan, compile_plan
+from rules.engine.predicate_bitmaps import Masks
 from rules.engine.store import ARRIVAL, LATE, LONG_AGO, SEQ, EventStore, in_arrival_order
 from rules.engine.strings import Int64Array
 from rules.engine.timeline import Needed, Timeline

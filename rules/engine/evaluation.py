@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from rules.engine import measures
 from rules.engine.columns import Mask
-from rules.engine.frames import LazyColumns, number_array, physical_array, physical_numbers
-from rules.engine.masks import Marks, Masks
 from rules.engine.measures import Values
 from rules.engine.plan import Aggregate, CompiledRule, GroupPlan, Program
+from rules.engine.polars_views import LazyColumns, number_array, physical_array, physical_numbers
+from rules.engine.predicate_bitmaps import Marks, Masks
 from rules.engine.strings import Int64Array
 from rules.engine.timeline import Runs, Timeline
 from rules.predicates import Numbers, truths

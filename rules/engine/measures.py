@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from rules.engine.columns import Mask
 from rules.engine.kernels import floats, order, totals, windows
-from rules.engine.masks import Masks
 from rules.engine.plan import Aggregate, MaskKey, Window
+from rules.engine.predicate_bitmaps import Masks
 from rules.engine.strings import Int32Array, Int64Array
 from rules.engine.timeline import Runs, Timeline
 from rules.model import Function

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from rules.engine.facts import Facts, Name
 from rules.engine.kernels import segments
-from rules.engine.masks import Masks
 from rules.engine.memory import allocate
+from rules.engine.predicate_bitmaps import Masks
 from rules.engine.store import LONG_AGO, EventStore
 from rules.engine.strings import Int32Array, Int64Array
 

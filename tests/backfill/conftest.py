@@ -12,22 +12,22 @@ import pytest
 
 from backfill.config import BackfillConfig
 from backfill.run import STAGES, Run
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import CORRECTIONS, RECONCILIATION, VIOLATIONS
-from nightjar import topics
-from nightjar.backfill_config import backfill_config
-from nightjar.backfill_requests import request_of
+from nightjar.airflow.backfill_requests import request_of
 from nightjar.cases import Step
+from nightjar.configuration.backfill import backfill_config
+from nightjar.configuration.settings import Settings
 from nightjar.demo.history import History, plan_history
 from nightjar.generate import Options
-from nightjar.kafka_clients import producer
-from nightjar.local_kafka import LocalKafka
-from nightjar.reading import Reader
+from nightjar.kafka import topics
+from nightjar.kafka.clients import producer
+from nightjar.kafka.readers import Reader
+from nightjar.local.kafka import LocalKafka
 from nightjar.replay import send_together
-from nightjar.settings import Settings
 from rules.streams import load_streams
 from rules.timestamps import microseconds
-from tests.streaming.host import CaseRun
+from tests.support.job_host import CaseRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

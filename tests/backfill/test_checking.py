@@ -11,7 +11,7 @@ from backfill.checking import Checks, EvaluationChecks, parts_of
 from backfill.staging import staged_files
 from expectations.measured import summed
 from expectations.suites import OUTCOME, VIOLATIONS, events_suite, reconciliation_suite, violations_suite
-from lake.exchange import Work
+from lake.arrow_shuffle import Work
 from rules.timestamps import microseconds
 from rules.truth import VIOLATION_SCHEMA
 from tests.expectations.frames import DAY, EVENTS, NOON, RULES, STREAM, events, outcomes, violations

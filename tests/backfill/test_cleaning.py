@@ -7,7 +7,7 @@ from pathlib import Path
 from backfill.cleaning import remove_old_staging
 from backfill.config import BackfillConfig, staging_folder
 from rules.timestamps import microseconds
-from tests.backfill.lakes import add_run, at, config_of
+from tests.support.lakes import add_run, at, config_of
 
 TODAY = at(20)
 

@@ -15,9 +15,9 @@ from backfill.comparison import Compared, compare
 from backfill.config import Request
 from backfill.evaluation import evaluate
 from backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES, judged_spans, take_notes
-from lake.exchange import Work
+from lake.arrow_shuffle import Work
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RECONCILIATION, RUNS
-from tests.backfill.payments import DAY, HOUR, NOON, add, config_of, days, fill, payment, publish
+from tests.support.payments import DAY, HOUR, NOON, add, config_of, days, fill, payment, publish
 
 RULE = json.dumps(
     {

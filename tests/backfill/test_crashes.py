@@ -23,11 +23,11 @@ from backfill.config import BackfillError
 from backfill.staging import CORRECTED
 from backfill.verdicts import OutdatedError
 from lake import delta
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import CORRECTIONS, VIOLATIONS, events_table
-from nightjar.kafka_clients import consumer, producer
-from nightjar.reading import Reader
-from nightjar.settings import PREFIX
+from nightjar.configuration.settings import PREFIX
+from nightjar.kafka.clients import consumer, producer
+from nightjar.kafka.readers import Reader
 from rules.durations import format_duration
 from rules.timestamps import iso_text, microseconds
 from tests.backfill.conftest import DAY, FirstNight, Night
@@ -48,7 +48,7 @@ def hold(producer):
     threading.Event().wait()
 
 KafkaProducer.commit_transaction = hold
-runpy.run_module("nightjar.backfill_stage", run_name="__main__")
+runpy.run_module("nightjar.airflow.backfill_stage", run_name="__main__")
 """
 
 
@@ -131,7 +131,7 @@ def test_killed_and_run_again_it_says_everything_once(first_night: FirstNight, c
     def archived() -> list[bool]:
         return [(root / table.name / "_delta_log" / f"{1:020}.json").exists() for table in events]
 
-    killed_when(night, lambda: any(archived()), "-m", "nightjar.cli", "backfill", "--day", DAY.date().isoformat())
+    killed_when(night, lambda: any(archived()), "-m", "nightjar", "backfill", "--day", DAY.date().isoformat())
     assert not (root / "_archive" / "commits" / "0").exists(), "it was killed in the middle of a batch"
     night.run("killed", "archive")
     for name, share in night.history.streams.items():
@@ -147,7 +147,9 @@ def test_killed_and_run_again_it_says_everything_once(first_night: FirstNight, c
     assert night.alerts().height == said.height, "what is not committed was not said"
 
     with Reader(night.settings, night.settings.alerts_topic).to_end() as reader:
-        killed_when(night, lambda: bool(reader.poll(20)), "-m", "nightjar.backfill_stage", *stage("publish", "killed"))
+        killed_when(
+            night, lambda: bool(reader.poll(20)), "-m", "nightjar.airflow.backfill_stage", *stage("publish", "killed")
+        )
     assert len(corrections_of(night)) == count
     assert delta.version(root, VIOLATIONS) == 0, "it was killed before the tables"
 

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import rules.streams
-from nightjar import cli, topics
 from nightjar.cases import Message, Step
-from nightjar.reading import Reader
-from nightjar.settings import PREFIX
+from nightjar.cli import app
+from nightjar.configuration.settings import PREFIX
+from nightjar.kafka import topics
+from nightjar.kafka.readers import Reader
 from rules.timestamps import microseconds
 from tests.backfill.conftest import DAY
 from tests.conftest import TestTopics
-from tests.streaming.host import CaseRun
+from tests.support.job_host import CaseRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +60,7 @@ def test_a_later_day_corrects_what_an_earlier_one_has_corrected(
     given |= {"streams": declared, "data_dir": settings.data_dir, "bootstrap_servers": settings.bootstrap, **own}
     for name, value in given.items():
         monkeypatch.setenv(f"{PREFIX}{name}".upper(), str(value))
-    cli.app(["backfill", "--days", "2026-01-05..2026-01-06", "--json"], standalone_mode=False)
+    app.app(["backfill", "--days", "2026-01-05..2026-01-06", "--json"], standalone_mode=False)
 
     with Reader(settings, settings.alerts_topic) as reader:
         said = [json.loads(record.value) for record in reader.all()]

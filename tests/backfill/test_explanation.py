@@ -8,8 +8,8 @@ import pytest
 from backfill.config import BackfillError
 from backfill.explanation import explain
 from lake.tables import ALERTS, RECONCILIATION, VIOLATIONS
-from rules.engine.records import ALERT_SCHEMA
-from tests.backfill.payments import NOON, add, config_of, days, fill, payment, publish
+from rules.engine.alert_columns import ALERT_SCHEMA
+from tests.support.payments import NOON, add, config_of, days, fill, payment, publish
 
 ALERT: dict[str, Any] = {
     "alert_id": "a1", "revision": 1, "kind": "alert", "rule_id": "limit", "rule_version": 1, "rule_state": "active",

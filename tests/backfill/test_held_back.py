@@ -7,10 +7,10 @@ import pytest
 
 from backfill.run import run_all
 from backfill.verdicts import HeldBackError
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import RECONCILIATION, RUNS, VIOLATIONS
-from nightjar.backfill_requests import request_of
-from nightjar.kafka_clients import producer
+from nightjar.airflow.backfill_requests import request_of
+from nightjar.kafka.clients import producer
 from rules.alert_ids import alert_id
 from rules.canonical import canonical
 from rules.timestamps import iso_text, microseconds

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 
 from backfill.left_over import stage_pending, staged_pending
-from lake.reading import columns
+from lake.scanning import columns
 from lake.tables import RECONCILIATION
 from rules.versions import RuleSet
 from tests.backfill.test_scope import REQUEST

@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 
 from backfill.config import Request
 from backfill.run import Run
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, VIOLATIONS
-from tests.backfill.payments import NOON, add, config_of, days, fill, payment, publish
+from tests.support.payments import NOON, add, config_of, days, fill, payment, publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,7 +4,7 @@ from backfill.causes import Cause
 from backfill.reconciliation import Outcome
 from backfill.run import STAGES
 from expectations.suites import CAUSES, OUTCOMES
-from nightjar import submission
+from nightjar.airflow import submission
 
 
 def test_the_gate_knows_every_outcome_and_cause() -> None:

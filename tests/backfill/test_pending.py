@@ -12,7 +12,7 @@ from backfill.results import effective_text
 from rules.model import parse_rule
 from rules.timestamps import microseconds
 from rules.versions import RuleVersion
-from tests.backfill.lakes import STREAM, add_event, add_run, at, config_of
+from tests.support.lakes import STREAM, add_event, add_run, at, config_of
 
 EIGHTH = at(8)
 RULE = {

@@ -18,10 +18,10 @@ from backfill import publication
 from backfill.config import BackfillConfig, BackfillError
 from backfill.publication import correction_record, publish
 from lake.config import LakeConfig
-from nightjar.job_config import topics
-from nightjar.kafka_clients import producer, python_options
-from nightjar.reading import Reader
-from nightjar.settings import Settings
+from nightjar.configuration.job import topics
+from nightjar.configuration.settings import Settings
+from nightjar.kafka.clients import producer, python_options
+from nightjar.kafka.readers import Reader
 from rules.alert_ids import alert_id
 from rules.timestamps import microseconds
 from tests.conftest import TestTopics

@@ -11,10 +11,10 @@ from backfill.gating import docs_folder
 from backfill.staging import EVALUATED
 from expectations.findings import GateError
 from lake import delta
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table, events_table
-from nightjar.kafka_clients import producer
-from nightjar.published import rule_book
+from nightjar.kafka.clients import producer
+from nightjar.kafka.rule_topics import rule_book
 from rules.truth import Truth
 from tests.backfill.conftest import FirstNight, Night
 

@@ -29,7 +29,7 @@ from rules.model import Rule, State, parse_rule
 from rules.streams import load_streams
 from rules.types import DOUBLE
 from rules.versions import RuleSet, RuleVersion
-from tests.backfill.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, SCHEMA, STREAM, payment
+from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, SCHEMA, STREAM, payment
 
 REQUEST = Request("x", NOON.date(), days=3)
 GROUP_BY = GroupBy(("customer_id",), 2 * HOUR)

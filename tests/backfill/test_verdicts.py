@@ -12,7 +12,7 @@ from backfill.verdicts import HeldBackError, NotArchivedError, OutdatedError, re
 from lake import delta
 from lake.tables import ARCHIVES, RECONCILIATION, RUNS
 from rules.timestamps import microseconds
-from tests.backfill.lakes import add, add_run, at, config_of
+from tests.support.lakes import add, add_run, at, config_of
 
 REQUEST = Request("own", date(2026, 1, 5))
 

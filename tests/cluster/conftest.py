@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from spark_cluster import SparkCluster
+
+from tests.support.spark_cluster import SparkCluster
 
 
 @pytest.fixture(scope="session")

@@ -11,16 +11,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from spark_cluster import SparkCluster
 
-from nightjar.job_config import job_config
-from nightjar.job_watch import await_consumed
-from nightjar.settings import load_settings
+from nightjar.configuration.job import job_config
+from nightjar.configuration.settings import load_settings
+from nightjar.operations.job_watch import await_consumed
 from rules.streams import load_streams
 from streaming.config import JobError
 from streaming.session import open_session
 from tests.conftest import CLUSTER, TestTopics
-from tests.streaming.places import MINUTE, RULES, SECONDS, final, history, place_of, truth, until
+from tests.support.places import MINUTE, RULES, SECONDS, final, history, place_of, truth, until
+from tests.support.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 PROJECT = Path(__file__).parents[2]
@@ -92,8 +92,8 @@ def test_a_cluster_that_gives_no_executor_is_no_wait_for_ever(cluster: SparkClus
     given["spark_conf"]["spark.executor.memory"] = "64g"
     script = (
         "import sys; from streaming import session; session._EXECUTOR_SECONDS = 2.0\n"
-        "from lake.session import open_session; from nightjar.lake_config import lake_config\n"
-        "from nightjar.settings import load_settings; from rules.streams import load_streams\n"
+        "from lake.session import open_session; from nightjar.configuration.lake import lake_config\n"
+        "from nightjar.configuration.settings import load_settings; from rules.streams import load_streams\n"
         "open_session(lake_config(load_settings(), load_streams()))"
     )
     environment = {

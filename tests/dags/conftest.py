@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nightjar.jars import PROJECT
-from nightjar.stage_client import stop_servers
+from nightjar.airflow.stage_client import stop_servers
+from nightjar.jvm.jars import PROJECT
 
 DAGS = PROJECT / "dags"
 

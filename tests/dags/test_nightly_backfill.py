@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nightjar.submission import LAKE_POOL, PENDING, STAGES
+from nightjar.airflow.submission import LAKE_POOL, PENDING, STAGES
 from tests.dags.conftest import Airflow
 
 # Reads the DAG once; what the parsing alone has imported is taken before anything is rendered.
@@ -139,8 +139,8 @@ def test_what_the_form_says_becomes_arguments(seen: dict[str, Any]) -> None:
 def test_only_exit_code_3_is_a_verdict(airflow: Airflow) -> None:
     """A crash (1), or Kafka being away (2), is tried again; so is an error that names no exit code."""
     decided = airflow.run(
-        "from nightjar.airflow_retries import FinalVerdict\n"
-        "from nightjar.stage_client import StageFailedError\n"
+        "from nightjar.airflow.retries import FinalVerdict\n"
+        "from nightjar.airflow.stage_client import StageFailedError\n"
         "raised = [*(StageFailedError(code, 'Error code is: 3') for code in (3, 1, 2, 137, 13)), OSError('3')]\n"
         "report([FinalVerdict().evaluate(exception=each, try_number=1, max_tries=2, context=None).action.value"
         " for each in raised])\n"

@@ -7,16 +7,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import RECONCILIATION, RUNS, VIOLATIONS
-from nightjar.kafka_clients import producer
-from nightjar.reading import Reader
-from nightjar.submission import PENDING, STAGES
+from nightjar.airflow.submission import PENDING, STAGES
+from nightjar.kafka.clients import producer
+from nightjar.kafka.readers import Reader
 from rules.streams import SHIPPED
 from rules.timestamps import microseconds
 from tests.conftest import TestTopics
 from tests.dags.conftest import Airflow
-from tests.streaming.answers import answered
+from tests.support.answers import answered
 
 # A server with its JVM, and three runs of the DAG.
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

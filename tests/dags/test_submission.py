@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nightjar.submission import GROUP, SubmissionError, is_asked, run_day, run_folder, schedule, stage_arguments
+from nightjar.airflow.submission import GROUP, SubmissionError, is_asked, run_day, run_folder, schedule, stage_arguments
 from rules.errors import DeclarationError
 from rules.lateness import largest_allowed_lateness
 from rules.streams import load_streams

@@ -13,9 +13,9 @@ from expectations import gate
 from expectations.findings import Checked, Finding, GateError, refuse
 from expectations.measured import compared_or_why, counted, measured, summed
 from expectations.offsets import frame
-from expectations.rechecked import rechecked
 from expectations.suites import Suite, events_suite, offsets_suite, reconciliation_suite, violations_suite
 from expectations.topic import Gap
+from expectations.violation_checks import rechecked
 from rules.alert_ids import alert_id
 from rules.timestamps import microseconds
 from tests.expectations.frames import DAY, EVENTS, NOON, RULES, STREAM, event, events, outcomes, truth, violations

@@ -15,8 +15,8 @@ from expectations.measured import kinds
 from expectations.offsets import frame, gaps, missing
 from expectations.suites import GAPS
 from expectations.topic import Gap
-from nightjar.kafka_clients import python_options
-from nightjar.local_kafka import LocalKafka
+from nightjar.kafka.clients import python_options
+from nightjar.local.kafka import LocalKafka
 from tests.expectations.frames import DAY, STREAM
 
 if TYPE_CHECKING:

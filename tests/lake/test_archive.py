@@ -12,10 +12,10 @@ from polars.testing import assert_frame_equal
 
 from lake.archive import archive, archived_until
 from lake.config import LakeError
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import ARCHIVES, events_table
-from nightjar.kafka_clients import admin, producer
-from nightjar.lake_config import lake_config
+from nightjar.configuration.lake import lake_config
+from nightjar.kafka.clients import admin, producer
 from tests.conftest import TestTopics
 
 if TYPE_CHECKING:

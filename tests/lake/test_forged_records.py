@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lake.records import JsonReader
+from lake.json_topics import JsonReader
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, Table
 from rules.alert_ids import alert_id
 

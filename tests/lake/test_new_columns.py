@@ -11,7 +11,7 @@ import pytest
 
 from lake import delta
 from lake.config import LakeError
-from lake.reading import columns, scan, scan_files
+from lake.scanning import columns, scan, scan_files
 from lake.stream_state import refuse_other_fields
 from lake.tables import RUNS, Table, events_table
 from rules.streams import Stream, load_streams

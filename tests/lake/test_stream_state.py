@@ -7,18 +7,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from ingestion.event_schema import PRIMARY, SENT_AT, events_schema
 from lake import stream_state
-from lake.records import JsonReader
+from lake.json_topics import JsonReader
 from lake.stream_state import announced
 from lake.tables import ALERTS, PROGRESS
 from rules.engine import Engine
 from rules.engine.ledger import LEDGER_SCHEMA
+from rules.rulebook import Route, RuleBook
 from rules.streams import streams_from_mapping
-from streaming.records import alert_records
-from streaming.rulebook import Route, RuleBook
-from streaming.wire import PRIMARY, SENT_AT, events_schema
-from tests.backfill.payments import fill
-from tests.streaming.answers import answered
+from streaming.output_records import alert_records
+from tests.support.answers import answered
+from tests.support.payments import fill
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 SOUND = json.dumps({"transactions": {"0": 5, "1": 7}})

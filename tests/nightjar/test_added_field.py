@@ -16,20 +16,20 @@ from backfill.explanation import explain
 from backfill.reconciliation import last_words
 from backfill.run import STAGES, Run
 from lake.archive import archive
-from lake.reading import scan
+from lake.scanning import scan
 from lake.tables import ALERTS, RECONCILIATION, events_table
-from nightjar.backfill_config import backfill_config
-from nightjar.backfill_requests import request_of
+from nightjar.airflow.backfill_requests import request_of
 from nightjar.cases import Step
 from nightjar.cases.model import Message
-from nightjar.rebuild import rebuild
-from nightjar.settings import Settings
-from nightjar.stages import Stages
+from nightjar.cli.stages import Stages
+from nightjar.configuration.backfill import backfill_config
+from nightjar.configuration.settings import Settings
+from nightjar.operations.rebuild import rebuild
 from rules.streams import Stream
 from rules.timestamps import iso_text, parse_timestamp
 from rules.types import STRING, decimal
 from tests.conftest import TestTopics
-from tests.streaming.host import CaseRun
+from tests.support.job_host import CaseRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

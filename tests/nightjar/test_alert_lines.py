@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nightjar.alert_lines import alert_line, alert_of
-from nightjar.reading import Record
+from nightjar.cli.alert_lines import alert_line, alert_of
+from nightjar.kafka.readers import Record
 from tests.nightjar.test_alerts_tail import ALERT
 
 

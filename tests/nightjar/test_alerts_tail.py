@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from nightjar.kafka_clients import producer
+from nightjar.kafka.clients import producer
 from tests.conftest import TestTopics
-from tests.nightjar.command import run
 from tests.nightjar.test_rules_commands import environment
+from tests.support.command import run
 
 pytestmark = pytest.mark.kafka
 

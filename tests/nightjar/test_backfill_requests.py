@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from backfill.config import BackfillError
-from nightjar.backfill_requests import days_of, request_of
+from nightjar.airflow.backfill_requests import days_of, request_of
 from rules.streams import load_streams
 
 STREAMS = load_streams()

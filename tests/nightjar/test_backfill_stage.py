@@ -3,7 +3,7 @@
 import pytest
 
 from expectations.findings import VerdictError
-from nightjar import backfill_stage
+from nightjar.airflow import backfill_stage
 from rules.errors import NightjarError
 
 

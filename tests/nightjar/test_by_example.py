@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from nightjar.by_example import CASES, PAGE, contents, page
+from tools.by_example import CASES, PAGE, contents, page
 
 
 def test_page_is_what_the_case_files_make_it() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from nightjar.cases import CaseError, Outcome, check, find_cases, load_case, read_case
+from nightjar.cases.case_files import DEFAULT_BASE
 from nightjar.cases.documents import Number
 from nightjar.cases.model import ALERT_KEYS, Expectation
-from nightjar.cases.reading import DEFAULT_BASE
-from nightjar.simulate import simulate
+from nightjar.cases.simulate import simulate
 from rules.errors import NightjarError
 from rules.timestamps import iso_text, parse_timestamp
 

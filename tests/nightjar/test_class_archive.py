@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from nightjar import class_archive
-from nightjar.jars import PROJECT
+from nightjar.jvm import class_archive
+from nightjar.jvm.jars import PROJECT
 
 _SESSION = """
 import sys
 from dataclasses import replace
 from lake.session import open_session
-from nightjar.lake_config import lake_config
-from nightjar.settings import load_settings
+from nightjar.configuration.lake import lake_config
+from nightjar.configuration.settings import load_settings
 from rules.streams import load_streams
 
 config = lake_config(load_settings(), load_streams())

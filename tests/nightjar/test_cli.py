@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nightjar.cli import COMMANDS
-from tests.nightjar.command import run
+from nightjar.cli.app import COMMANDS
+from tests.support.command import run
 
 
 def test_help_names_every_command() -> None:
@@ -20,7 +20,7 @@ def test_help_names_every_command() -> None:
 def test_help_imports_nothing_heavy() -> None:
     """What takes a second to import is imported by the command that needs it."""
     heavy = ("pyspark", "numba", "polars", "pyarrow", "pandas", "numpy", "kafka", "sqlglot")
-    code = f"import nightjar.cli, sys; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import nightjar.cli.app, sys; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

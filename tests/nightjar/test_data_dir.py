@@ -4,7 +4,7 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from nightjar.data_dir import prepare
+from nightjar.configuration.data_dir import prepare
 
 
 def test_it_is_created_for_its_owner_only(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ from collections import Counter
 
 import pytest
 
-from nightjar.console import SafeConsole
+from nightjar.cli.console import SafeConsole
 from nightjar.demo import report
 from nightjar.demo.history import History, draw_history
 from nightjar.demo.verdict import Comparison, Difference
 from nightjar.demo.watching import Tally
-from nightjar.job_watch import JobState
-from nightjar.reading import Record
+from nightjar.kafka.readers import Record
+from nightjar.operations.job_watch import JobState
 from nightjar.replay import Kind
 from rules.streams import load_streams
 

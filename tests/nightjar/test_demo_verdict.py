@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nightjar.alert_lines import Alert
+from nightjar.cli.alert_lines import Alert
 from nightjar.demo.history import History, draw_history
 from nightjar.demo.verdict import LATE_IN_WINDOW, LATE_ITSELF, compare, exact_json
 from nightjar.demo.watching import Tally
-from nightjar.jars import PROJECT
+from nightjar.jvm.jars import PROJECT
 from rules.engine import Engine
 from rules.model import load_rules
 from rules.streams import load_streams

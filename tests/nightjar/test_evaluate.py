@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nightjar.cli import app
-from nightjar.evaluate import evaluate
-from nightjar.event_files import read_events
+from nightjar.cli.app import app
+from nightjar.files.evaluate import evaluate
+from nightjar.files.event_files import read_events
 from rules.errors import NightjarError
 from rules.model import parse_rule
 from rules.streams import SHIPPED, load_streams
 from rules.truth import RESULT_SCHEMA
-from tests.nightjar.command import run
+from tests.support.command import run
 
 STREAMS = load_streams()
 TRANSACTIONS = STREAMS["transactions"]
@@ -108,10 +108,11 @@ def test_measures_equal_duckdbs_window_functions(tmp_path: Path, over: str, grou
 
 @pytest.mark.slow
 def test_ten_rules_agree_with_duckdb_on_every_row() -> None:
-    """`bench/agree.py`: every function and option, windows up to 30 days, ties at one second."""
-    script = Path(__file__).parents[2] / "bench" / "agree.py"
-    command = [sys.executable, str(script), "--generated", "4000"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    """`soak/agree.py`: every function and option, windows up to 30 days, ties at one second."""
+    command = [sys.executable, "-m", "soak.agree", "--generated", "4000"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=200
+    )
     figures = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stdout + done.stderr
     assert [figure["differences"] for figure in figures[:-1]] == [0] * 10

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
-from nightjar.event_files import EventsError, read_events
+from nightjar.files.event_files import EventsError, read_events
 from rules.streams import Stream, streams_from_mapping
 
 STREAM: Stream = streams_from_mapping(

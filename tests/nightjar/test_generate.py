@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nightjar.event_files import read_events
+from nightjar.files.event_files import read_events
 from nightjar.generate import Options, Scenario, generate
 from rules.errors import SettingsError
 from rules.streams import load_streams
-from tests.nightjar.command import run
+from tests.support.command import run
 
 SMALL = Options(events=20_000, days=4, customers=800, terminals=300, fraud=0.02, seed=7)
 

@@ -17,12 +17,12 @@ import pytest
 import typer
 from deltalake import write_deltalake
 
-from lake.records import JsonReader
+from lake.json_topics import JsonReader
 from lake.tables import ALERTS, RECONCILIATION, RULE_STATUS, VIOLATIONS, events_table
-from nightjar import cli
-from nightjar.kafka_clients import producer
-from nightjar.reading import Reader
-from nightjar.settings import Settings
+from nightjar.cli import app
+from nightjar.configuration.settings import Settings
+from nightjar.kafka.clients import producer
+from nightjar.kafka.readers import Reader
 from rules.alert_ids import alert_id
 from rules.canonical import canonical
 from rules.errors import printable
@@ -30,7 +30,7 @@ from rules.streams import load_streams
 from rules.timestamps import microseconds
 from tests.conftest import TestTopics
 from tests.nightjar.test_status import word
-from tests.streaming.answers import answered
+from tests.support.answers import answered
 
 # Markup that would raise, hide and link, escapes of 7 and 8 bits, a line end, and a change of direction.
 HOSTILE = "ann[/x][conceal]b[/conceal][link=http://e.example]l[/link]:bomb:\x1b[2J\x1b]0;t\x07\x9b2J\rc\nerror: d\u202e"
@@ -301,7 +301,7 @@ def commands() -> list[str]:
         for name, command in within.items():
             yield from below(command, (*path, name))
 
-    program: Any = typer.main.get_command(cli.app)
+    program: Any = typer.main.get_command(app.app)
     return [name for command, each in program.commands.items() for name in below(each, (command,))]
 
 
@@ -352,14 +352,14 @@ def run(
         monkeypatch.setenv(name, value)
     if scenario.alone:
         done = subprocess.run(
-            [sys.executable, "-m", "nightjar.cli", *arguments, *more], capture_output=True, text=True, check=False
+            [sys.executable, "-m", "nightjar", *arguments, *more], capture_output=True, text=True, check=False
         )
         return done.returncode, done.stdout, done.stderr
     monkeypatch.setattr(sys, "argv", ["nightjar", *arguments, *more])
     capsys.readouterr()
     code = 0
     try:
-        cli.main()
+        app.main()
     except SystemExit as ended:
         code = int(ended.code or 0)
     out, err = capsys.readouterr()
@@ -414,7 +414,7 @@ def test_json_stays_json(
 
 def test_every_command_that_prints_json_is_among_them() -> None:
     """Or needs Spark or a changed topic for it."""
-    program = typer.main.get_command(cli.app)
+    program = typer.main.get_command(app.app)
     with_json = set()
     for name in commands():
         command: Any = program

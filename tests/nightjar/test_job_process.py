@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from nightjar.job_process import JobProcess, JobProcessError
-from nightjar.sole import AlreadyRunningError, refuse_running, sole_job
-from tests.nightjar.command import run
+from nightjar.local.job_process import JobProcess, JobProcessError
+from nightjar.operations.locks import AlreadyRunningError, refuse_running, sole_job
+from tests.support.command import run
 
 HOLDER = """
 import sys
 from pathlib import Path
-from nightjar.sole import sole_job
+from nightjar.operations.locks import sole_job
 with sole_job(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from nightjar import topics
-from nightjar.kafka_clients import KafkaError, admin, consumer, producer
-from nightjar.local_kafka import LocalKafka, LocalKafkaError
-from nightjar.settings import load_settings
+from nightjar.configuration.settings import load_settings
+from nightjar.kafka import topics
+from nightjar.kafka.clients import KafkaError, admin, consumer, producer
+from nightjar.local.kafka import LocalKafka, LocalKafkaError
 from tests.conftest import TestTopics
 
 pytestmark = pytest.mark.kafka

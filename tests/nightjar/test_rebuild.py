@@ -11,19 +11,19 @@ from rich.console import Console
 
 from lake.archive import archive
 from nightjar.cases import Step
-from nightjar.job_config import job_config
-from nightjar.kafka_clients import admin, producer
-from nightjar.lake_config import lake_config
-from nightjar.rebuild import rebuild
-from nightjar.settings import Settings
-from nightjar.stages import Stages
+from nightjar.cli.stages import Stages
+from nightjar.configuration.job import job_config
+from nightjar.configuration.lake import lake_config
+from nightjar.configuration.settings import Settings
+from nightjar.kafka.clients import admin, producer
+from nightjar.operations.rebuild import rebuild
 from rules.errors import NightjarError
 from streaming.checkpoint import committed_offsets, query_folder, refuse_unfit
 from streaming.config import JobConfig
 from tests.conftest import TestTopics
-from tests.nightjar.command import run
-from tests.streaming.host import CaseRun
-from tests.streaming.places import MINUTE, NOON, RULES, Place, final, history, truth
+from tests.support.command import run
+from tests.support.job_host import CaseRun
+from tests.support.places import MINUTE, NOON, RULES, Place, final, history, truth
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nightjar import kafka_clients
 from nightjar.generate import Options, generate
-from nightjar.kafka_clients import KafkaError, consumer
-from nightjar.reading import Reader
+from nightjar.kafka import clients
+from nightjar.kafka.clients import KafkaError, consumer
+from nightjar.kafka.readers import Reader
 from nightjar.replay import Kind, ReplayOptions, replay_plan, send, send_together
 from nightjar.replay.malformed import forms, malformed
 from nightjar.replay.together import STEP
@@ -26,7 +26,7 @@ from rules.events import Reason, Rejection, check_skew, parse_event
 from rules.streams import Stream, load_streams, streams_from_mapping
 from rules.timestamps import microseconds
 from tests.conftest import TestTopics
-from tests.nightjar.command import run
+from tests.support.command import run
 
 STREAM = load_streams()["transactions"]
 LATENESS = timedelta(microseconds=STREAM.allowed_lateness)
@@ -280,7 +280,7 @@ def test_records_are_sent_when_they_are_due(kafka_topics: TestTopics) -> None:
 @pytest.mark.kafka
 def test_topic_that_is_not_there_is_an_error(kafka_topics: TestTopics, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is made by accident, and the error names the topic."""
-    monkeypatch.setattr(kafka_clients, "CONNECT_TIMEOUT_MS", 1_000)
+    monkeypatch.setattr(clients, "CONNECT_TIMEOUT_MS", 1_000)
     with pytest.raises(KafkaError, match=r"sending to topic .*-transactions failed"):
         send(
             kafka_topics.settings,

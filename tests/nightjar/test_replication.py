@@ -3,8 +3,8 @@
 import pytest
 from structlog.testing import capture_logs
 
-from nightjar.kafka_clients import admin
-from nightjar.replication import problem, warn_of_few_replicas
+from nightjar.kafka.clients import admin
+from nightjar.kafka.replication import problem, warn_of_few_replicas
 from tests.conftest import TestTopics
 
 

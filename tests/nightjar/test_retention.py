@@ -8,7 +8,7 @@ import pytest
 from deltalake import write_deltalake
 
 from rules.types import TIMESTAMP
-from tests.nightjar.command import run
+from tests.support.command import run
 
 RULE = """
 id: usual

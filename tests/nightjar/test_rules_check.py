@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from nightjar.cases import check, find_cases, load_case, read_case
-from nightjar.simulate import simulate
+from nightjar.cases.simulate import simulate
 from rules.documents import read_documents
 from rules.measures import Function, Measure
 from rules.model import MAX_MEASURES, Rule, load_rules, parse_rule
 from rules.streams import load_streams
-from tests.nightjar.command import run
+from tests.support.command import run
 
 ROOT = Path(__file__).parents[2]
 STREAMS = load_streams()

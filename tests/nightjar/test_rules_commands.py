@@ -8,13 +8,13 @@ from threading import Event, Thread
 
 import pytest
 
-from nightjar.job_config import job_config
-from nightjar.reading import Reader
-from nightjar.settings import Settings
+from nightjar.configuration.job import job_config
+from nightjar.configuration.settings import Settings
+from nightjar.kafka.readers import Reader
 from streaming import kafka_clients
 from streaming.answering import Answering
 from tests.conftest import TestTopics
-from tests.nightjar.command import run
+from tests.support.command import run
 
 pytestmark = pytest.mark.kafka
 

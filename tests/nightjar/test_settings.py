@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from nightjar.kafka_clients import admin, python_options, spark_options
-from nightjar.settings import load_settings, settings_table
+from nightjar.configuration.settings import load_settings, settings_table
+from nightjar.kafka.clients import admin, python_options, spark_options
 from rules.errors import SettingsError
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"

@@ -9,10 +9,10 @@ import pytest
 
 from nightjar.cases import Outcome, read_case
 from nightjar.cases.model import ALERT_KEYS, KEYS
-from nightjar.cli import app
-from nightjar.simulate import simulate
+from nightjar.cases.simulate import simulate
+from nightjar.cli.app import app
 from rules.errors import NightjarError
-from tests.nightjar.command import run
+from tests.support.command import run
 
 CASE = """
 title: Two payments in ten minutes

@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nightjar import stage_client
-from nightjar.stage_client import StageClient, StageFailedError, stop_servers
-from nightjar.stage_socket import StageServerError, changed_parts, server_folder, server_key, session_parts
-from nightjar.submission import FAILED, VERDICT
+from nightjar.airflow import stage_client
+from nightjar.airflow.stage_client import StageClient, StageFailedError, stop_servers
+from nightjar.airflow.stage_socket import StageServerError, changed_parts, server_folder, server_key, session_parts
+from nightjar.airflow.submission import FAILED, VERDICT
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -27,7 +27,7 @@ LONG = ["archive", *DAY]
 # As Airflow's task runner does: on SIGTERM it calls `on_kill`, and goes on.
 CLIENT = """
 import signal, sys
-from nightjar.stage_client import StageClient
+from nightjar.airflow.stage_client import StageClient
 client = StageClient(sys.argv[1], sys.argv[2:])
 signal.signal(signal.SIGTERM, lambda *_: client.stop())
 client.run(print)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from nightjar.job_watch import STALE
-from nightjar.kafka_clients import producer
+from nightjar.kafka.clients import producer
+from nightjar.operations.job_watch import STALE
 from tests.conftest import TestTopics
-from tests.nightjar.command import run
 from tests.nightjar.test_rules_commands import environment
-from tests.streaming.answers import answered
+from tests.support.answers import answered
+from tests.support.command import run
 
 pytestmark = pytest.mark.kafka
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nightjar import acls
-from nightjar.settings import Settings, load_settings
-from nightjar.topics import topics
+from nightjar.configuration.settings import Settings, load_settings
+from nightjar.kafka import acls
+from nightjar.kafka.topics import topics
 from rules.streams import load_streams
-from tests.nightjar.command import run
+from tests.support.command import run
 
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 

@@ -13,14 +13,14 @@ import pytest
 from backfill.config import BackfillConfig
 from backfill.publication import publish
 from lake.archive import archive
-from lake.reading import columns, scan
+from lake.scanning import columns, scan
 from lake.tables import ALERTS, CORRECTIONS, events_table
-from nightjar import topics
-from nightjar.backfill_config import backfill_config
-from nightjar.kafka_clients import producer
-from nightjar.local_kafka import LocalKafka
-from nightjar.reading import Reader
-from nightjar.settings import Settings
+from nightjar.configuration.backfill import backfill_config
+from nightjar.configuration.settings import Settings
+from nightjar.kafka import topics
+from nightjar.kafka.clients import producer
+from nightjar.kafka.readers import Reader
+from nightjar.local.kafka import LocalKafka
 from rules.alert_ids import alert_id
 from rules.streams import Stream, load_streams
 from rules.timestamps import microseconds

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nightjar.command import run
+from tests.support.command import run
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pyarrow as pa
 
-from bench.hostile_events import COLLIDING
+from fuzz.hostile_events import COLLIDING
 from rules.engine import Engine
 from rules.engine.texts import hash_bytes
 from rules.model import parse_rule

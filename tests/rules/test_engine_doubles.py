@@ -5,14 +5,14 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pyarrow as pa
-from histories import SECOND, STREAM, STREAMS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import OVERFLOW, root
 
 from rules.engine import Engine
 from rules.model import parse_rule
 from rules.versions import RuleSet
+from tests.support.histories import SECOND, STREAM, STREAMS
+from tests.support.reference import OVERFLOW, root
 
 RULE = {
     "id": "r", "stream": "things", "group_by": ["who"], "when": "FALSE",

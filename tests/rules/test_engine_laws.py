@@ -7,19 +7,19 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import histories
 import pyarrow as pa
 import pytest
-from agreement import differing, final, plain
-from evicting import evicting_early
-from histories import LATENESS, SETTING, STREAM, TRUTH
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import OVERFLOW, evaluations, violations
 
 from rules.alert_ids import alert_id
 from rules.engine import Engine
-from rules.engine.records import Described
+from rules.engine.alert_columns import Described
+from tests.support import histories
+from tests.support.agreement import differing, final, plain
+from tests.support.evicting import evicting_early
+from tests.support.histories import LATENESS, SETTING, STREAM, TRUTH
+from tests.support.reference import OVERFLOW, evaluations, violations
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from rules.engine import Engine, masks
+from rules.engine import Engine, predicate_bitmaps
 from rules.model import Rule, parse_rule
 from rules.streams import load_streams
 from rules.versions import RuleSet
@@ -55,7 +55,7 @@ def test_many_predicates_and_those_that_come_later_count_the_same_rows() -> None
 
 def test_rules_that_come_and_go_take_each_others_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a rule leaves behind is nothing to the next, and a rule that stays keeps its marks."""
-    monkeypatch.setattr(masks, "_STRETCH", 4)
+    monkeypatch.setattr(predicate_bitmaps, "_STRETCH", 4)
     cents = [5, 70, None, 129, 200, 64, 1, 0, 128, 127]
     engine = Engine(STREAMS["transactions"], RuleSet())
     seen: list[int | None] = []

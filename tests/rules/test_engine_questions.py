@@ -5,11 +5,11 @@ from statistics import mean, stdev
 
 import pyarrow as pa
 import pytest
-from histories import STREAM, STREAMS
 
 from rules.engine import Engine
 from rules.model import parse_rule
 from rules.versions import RuleSet
+from tests.support.histories import STREAM, STREAMS
 
 FUNCTIONS = {"count": len, "sum": sum, "avg": mean, "stddev": stdev, "min": min, "max": max}
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from evicting import evicting_early
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from rules.model import parse_rule
 from rules.streams import streams_from_mapping
 from rules.timestamps import microseconds
 from rules.versions import RuleSet
+from tests.support.evicting import evicting_early
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bench.fuzz_rules import Examiner
-from bench.hostile_rules import HostileRules
+from fuzz.hostile_rules import HostileRules
+from fuzz.rules import Examiner
 from rules.errors import RuleError
 from rules.model import parse_rule
-from rules.publication import Answer, publish
+from rules.publishing import Answer, publish
 from rules.streams import load_streams
 from rules.versions import RuleSet
 
@@ -20,7 +20,7 @@ SMALL = {"id": "r", "stream": "transactions", "group_by": ["customer_id"], "when
 
 @pytest.fixture(scope="module")
 def examiner(tmp_path_factory: pytest.TempPathFactory) -> Examiner:
-    """What bench/fuzz.py examines ten thousand with."""
+    """What python -m fuzz examines ten thousand with."""
     return Examiner(STREAMS, tmp_path_factory.mktemp("rules") / "rules.yaml")
 
 

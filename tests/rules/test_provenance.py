@@ -6,7 +6,7 @@ import pytest
 
 from rules.errors import RuleError
 from rules.model import parse_rule, rule_to_mapping
-from rules.publication import Answer, publish
+from rules.publishing import Answer, publish
 from rules.streams import load_streams
 from rules.versions import RuleSet
 

@@ -1,6 +1,6 @@
 """Random streams, whose rules change while their events come: everybody says the same of them.
 
-`bench/truth.py` does this for thousands of histories; laws one by one are in test_engine_laws.py.
+`soak/truth.py` does this for thousands of histories; laws one by one are in test_engine_laws.py.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import duckdb
 import pytest
-from agreement import Agreement
 from hypothesis import HealthCheck, given, settings
-from random_cases import History, case_file, histories
-from rules_in_sql import connect
 
 from nightjar.cases import check, read_case
-from nightjar.simulate import simulate
+from nightjar.cases.simulate import simulate
+from tests.support.agreement import Agreement
+from tests.support.random_cases import History, case_file, histories
+from tests.support.rules_in_sql import connect
 
 # A history is much to draw, and takes its time on a busy machine.
 LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large]

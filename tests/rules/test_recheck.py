@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from rules.model import parse_rule
-from rules.recheck import RECHECKED, recheck
 from rules.streams import Stream, streams_from_mapping
 from rules.truth import Truth
 from rules.versions import RuleSet
+from rules.violation_checks import RECHECKED, recheck
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 HOUR = 3_600_000_000

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from nightjar.job_config import job_config
-from nightjar.kafka_clients import admin, producer
-from nightjar.reading import Reader
+from nightjar.configuration.job import job_config
+from nightjar.kafka.clients import admin, producer
+from nightjar.kafka.readers import Reader
+from rules.rulebook import Record, RuleBook
 from streaming import kafka_clients
 from streaming.answering import Answering, answer_to
 from streaming.clock import Arrivals
 from streaming.config import JobConfig, JobError
-from streaming.rulebook import Record, RuleBook
 from tests.conftest import TestTopics
 
 pytestmark = pytest.mark.kafka

@@ -11,7 +11,7 @@ from rules.timestamps import iso_text, parse_timestamp
 from streaming import batch_size
 from streaming.batch_size import BatchSize
 from streaming.checkpoint import query_folder
-from tests.streaming.host import logins_job
+from tests.support.job_host import logins_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import pytest
 
 from nightjar.cases.model import Message, Step
 from rules.timestamps import iso_text, parse_timestamp
-from tests.streaming.host import logins_job
+from tests.support.job_host import logins_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

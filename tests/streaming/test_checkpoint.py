@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rules.durations import parse_duration
+from rules.rulebook import WHOLE_STREAM, Route, RuleBook
 from rules.streams import load_streams
 from rules.types import STRING, decimal
 from streaming.checkpoint import (
@@ -20,7 +21,6 @@ from streaming.checkpoint import (
     settle,
 )
 from streaming.config import JobConfig, JobError
-from streaming.rulebook import WHOLE_STREAM, Route, RuleBook
 from streaming.state_files import FIRST, files_of
 from streaming.statelog import Head
 

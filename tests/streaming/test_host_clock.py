@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nightjar.cases.model import Message, Step
-from nightjar.reading import Reader
+from nightjar.kafka.readers import Reader
 from rules.timestamps import iso_text
 from tests.conftest import TestTopics
-from tests.streaming.host import CaseRun
+from tests.support.job_host import CaseRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,19 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bench.hostile_events import HostileEvents
-from bench.hostile_messages import CLOCKS, MESSAGES
+from contracts.topics import Topics
+from fuzz.hostile_events import HostileEvents
+from fuzz.hostile_messages import CLOCKS, MESSAGES
+from ingestion.event_schema import SENT_AT
 from rules.events import Rejection, check_skew, parse_event
+from rules.rulebook import Route, RuleBook
 from rules.streams import load_streams
 from rules.timestamps import parse_timestamp
 from streaming import processor
+from streaming.bucketing import Packer
 from streaming.clock import read_clock
-from streaming.config import Topics
-from streaming.pack import Packer
+from streaming.payloads import Kind, from_ipc
 from streaming.processor import BucketPlan, BucketProcessor
-from streaming.rulebook import Route, RuleBook
-from streaming.wire import SENT_AT, Kind, from_ipc
-from tests.streaming.answers import answered
+from tests.support.answers import answered
 
 STREAMS = {"transactions": load_streams()["transactions"]}
 STREAM = STREAMS["transactions"]

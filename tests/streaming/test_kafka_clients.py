@@ -4,8 +4,8 @@ import kafka.errors
 import pytest
 from kafka.admin import NewTopic
 
-from nightjar.job_config import job_config
-from nightjar.kafka_clients import admin
+from nightjar.configuration.job import job_config
+from nightjar.kafka.clients import admin
 from streaming.kafka_clients import producer
 from tests.conftest import TestTopics
 

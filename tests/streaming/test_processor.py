@@ -11,17 +11,19 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from contracts.topics import Topics
+from ingestion.event_schema import PRIMARY, ROUTED_BY, SENT_AT, events_schema
 from rules.engine.ledger import LEDGER_SCHEMA
+from rules.rulebook import Record, Route
 from rules.streams import Stream, load_streams, streams_from_mapping
 from streaming import processor
+from streaming.bootstrap_state import share_of, write_share
 from streaming.bucket import Bucket
-from streaming.config import JobConfig, Topics
-from streaming.initial import ROUTED_BY, share_of, write_share
+from streaming.config import JobConfig
+from streaming.payloads import Kind, from_ipc, to_ipc
 from streaming.processor import BucketPlan, BucketProcessor
-from streaming.rulebook import Record, Route
 from streaming.state_files import begin, files_of
-from streaming.wire import PRIMARY, SENT_AT, Kind, events_schema, from_ipc, to_ipc
-from tests.streaming.answers import answered
+from tests.support.answers import answered
 
 STREAMS = load_streams()
 STREAM = STREAMS["transactions"]

@@ -1,15 +1,16 @@
 """Random runs of the job: what its operator emits at each step, and what the backfill of the run leaves.
 
-`bench/truth.py` does this for thousands of runs.
+`soak/truth.py` does this for thousands of runs.
 """
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, Phase, given, settings
-from random_runs import Run, runs, script
-from run_agreement import RunAgreement
 
-# A run is much to draw, and takes its time on a busy machine; bench/truth.py searches and shrinks.
+from tests.support.random_runs import Run, runs, script
+from tests.support.run_agreement import RunAgreement
+
+# A run is much to draw, and takes its time on a busy machine; soak/truth.py searches and shrinks.
 LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 

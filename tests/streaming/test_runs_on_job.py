@@ -1,6 +1,6 @@
 """Random runs on the real job, over partitions that are read unevenly, with restarts, and a night at the end.
 
-`bench/job_runs.py` does this for hundreds of runs.
+`soak/job_runs.py` does this for hundreds of runs.
 """
 
 import uuid
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from runs_on_job import RunsOnJob, drawn, with_topics_of_its_own
 
-from nightjar.local_kafka import LocalKafka
+from nightjar.local.kafka import LocalKafka
+from tests.support.runs_on_job import RunsOnJob, drawn, with_topics_of_its_own
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

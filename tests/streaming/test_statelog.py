@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-import histories
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -20,6 +19,7 @@ from rules.types import STRING
 from rules.versions import RuleSet
 from streaming import statelog
 from streaming.statelog import FAN_OUT, Head, StateLog
+from tests.support import histories
 
 _NEVER = -(1 << 60)
 

@@ -1,0 +1,176 @@
+"""What a run reads of a stream's events: of which files, and which of their rows count."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from backfill.config import DAY, BackfillConfig, Request
+from backfill.histories import Published
+from backfill.scope import GroupBy, asked_for, belongs, group_bys, merged, microseconds_of, within
+from backfill.staging import Notes
+from lake import delta
+from lake.events import date_of
+from lake.scanning import scan, scan_files
+from lake.tables import events_table
+from rules.streams import Stream
+from rules.timestamps import MAX_TIMESTAMP
+from rules.versions import RuleSet
+
+# A task holds its portion in memory: some hundred megabytes at most.
+_ROWS_A_TASK = 1_000_000
+# A bucket is one engine, or one table of ids, in one Python worker: some hundred megabytes at most.
+_ROWS_A_BUCKET = 500_000
+# Where a record stood; together they tell it from all others of the stream.
+PLACE = ("partition", "offset")
+ARRIVED = ("arrival_time", *PLACE)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The events that windows over the run's days can hold.
+
+    ruleset: the stream's versions; group_bys: what they group by, and what those did that they took the place of. cut:
+    arrivals before it count (µs). judged: event times (µs, both included) of the events that belong to the days and of
+    pending alerts, as disjoint spans; files: all that windows can reach.
+    """
+
+    stream: Stream
+    ruleset: RuleSet
+    request: Request
+    group_bys: tuple[GroupBy, ...]
+    cut: int
+    judged: tuple[tuple[int, int], ...]
+    files: tuple[delta.File, ...] = ()
+
+    @property
+    def reach(self) -> int:
+        """The widest window, µs."""
+        return max((group_by.reach for group_by in self.group_bys), default=0)
+
+    @property
+    def rows(self) -> int:
+        """How many records the files have."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The event times (µs, both included) that count: what windows over the judged ones can hold, and what the
+        windows of others can hold of these; and around them ids that the stream could still know."""
+        known = self.stream.allowed_lateness + self.stream.max_future_skew
+        end = self.request.end - 1
+        wide = ((lo - self.reach - known, min(hi + self.reach, end) + known) for lo, hi in self.judged)
+        return merged(wide)
+
+    @property
+    def since(self) -> int:
+        """The least event time that counts, µs."""
+        return min((lo for lo, _ in self.spans), default=MAX_TIMESTAMP)
+
+    def near(self, files: Iterable[delta.File]) -> pl.LazyFrame:
+        """The usable events of some of the files: the stream's fields and ARRIVED."""
+        read = usable(scan_files(events_table(self.stream), files), self.cut)
+        near = read.filter(within(microseconds_of(self.stream), self.spans))
+        return near.select(*self.stream.fields, *ARRIVED)
+
+
+def readings_of(
+    config: BackfillConfig, request: Request, notes: Notes, pending: pl.DataFrame | None = None
+) -> list[Reading]:
+    """What to read of each stream that has rules, and events that belong to the run's days or pending alerts.
+
+    pending: rows of `reconciliation` that are to be judged again.
+    """
+    ruleset, published = notes.ruleset(config, request), notes.published(config)
+    readings = []
+    for stream in config.streams.values():
+        of_stream = ruleset.of_stream(stream.name)
+        if of_stream.versions:
+            judged = _judged(config, request, stream, notes)
+            if pending is not None:
+                again = pending.filter(pl.col("stream") == stream.name).get_column("event_time").dt.epoch("us")
+                judged = merged([*judged, *((at, at) for at in again)])
+            if judged:
+                readings.append(_reading(config, request, stream, of_stream, published, notes, judged))
+    return readings
+
+
+def _judged(config: BackfillConfig, request: Request, stream: Stream, notes: Notes) -> list[tuple[int, int]]:
+    """The event times (µs, both included) of the events that belong to the run's days."""
+    table = events_table(stream)
+    begins = date_of(request.begin - stream.max_future_skew)
+    arrived = pl.col("arrival_date").is_between(begins, date_of(notes.cut))
+    records = scan(config.lake.root, table, notes.versions[table.name]).filter(arrived)
+    day = asked_for(usable(records, notes.cut).filter(belongs(stream, request)), request)
+    event = microseconds_of(stream)
+    dates = day.group_by(event.floordiv(DAY).alias("date")).agg(event.min().alias("lo"), event.max().alias("hi"))
+    return merged(dates.select("lo", "hi").collect(engine="streaming").rows())
+
+
+def _reading(
+    config: BackfillConfig,
+    request: Request,
+    stream: Stream,
+    ruleset: RuleSet,
+    published: Mapping[tuple[str, int], Published],
+    notes: Notes,
+    judged: list[tuple[int, int]],
+) -> Reading:
+    root, table, skew = config.lake.root, events_table(stream), stream.max_future_skew
+    since, until = judged[0][0], judged[-1][1]
+    groups = tuple(group_bys(ruleset.versions, published, since, until, request.groups, skew))
+    found = Reading(stream, ruleset, request, groups, notes.cut, tuple(judged))
+    arrived = date_of(found.since - skew)
+    files = delta.files_within(
+        root, table, notes.versions[table.name], instant=stream.event_time, spans=found.spans, arrived=arrived
+    )
+    return replace(found, files=tuple(files))
+
+
+def usable(records: pl.LazyFrame, cut: int) -> pl.LazyFrame:
+    """The records that are events and had arrived by the cut (µs)."""
+    return records.filter(pl.col("rejected").is_null() & (pl.col("arrival_time").dt.epoch("us") < cut))
+
+
+def groupings(readings: Sequence[Reading]) -> list[tuple[Reading, int]]:
+    """Every group-by of every reading, as its number there. Their order gives buckets their numbers."""
+    return [(reading, number) for reading in readings for number in range(len(reading.group_bys))]
+
+
+def buckets_of(readings: Sequence[Reading], parallelism: int) -> int:
+    """Into how many buckets the groups of each group-by, and the ids of each stream, are divided."""
+    rows = max((reading.rows for reading in readings), default=0)
+    return max(parallelism, math.ceil(rows / _ROWS_A_BUCKET))
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What one task reads: some files of the reading with this number."""
+
+    reading: int
+    files: tuple[delta.File, ...]
+
+
+def portions(readings: Sequence[Reading], parallelism: int) -> list[Portion]:
+    """Every reading's files, in shares for tasks."""
+    return [
+        Portion(number, tuple(share))
+        for number, reading in enumerate(readings)
+        for share in shares(reading.files, parallelism)
+    ]
+
+
+def shares(files: Sequence[delta.File], parallelism: int) -> list[list[delta.File]]:
+    """Files spread evenly over as many tasks as can run at once, or more where that would be much; one at least."""
+    wanted = max(parallelism, math.ceil(sum(file.rows for file in files) / _ROWS_A_TASK))
+    spread: list[list[delta.File]] = [[] for _ in range(max(1, min(wanted, len(files))))]
+    filled = [(0, number) for number in range(len(spread))]
+    for file in sorted(files, key=lambda file: -file.rows):
+        least, number = heapq.heappop(filled)
+        spread[number].append(file)
+        heapq.heappush(filled, (least + file.rows, number))
+    return spread

@@ -1,0 +1,107 @@
+"""The controls of the whole-path benches: the job's source, sink and settings around a small query.
+
+    python -m bench.baseline NAME      run until SIGTERM, with the NIGHTJAR_ settings in the environment
+
+They parse as a program of its own would: `from_json` with a schema, and nothing is checked. stateful: per customer it
+counts, sums and keeps the largest amount, and says something of about every 20th update. stateless: every 20th event.
+python: every 20th event too, after a Python stage that changes nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
+
+from ingestion.event_schema import SENT_AT
+from nightjar.configuration.job import job_config
+from nightjar.configuration.settings import load_settings
+from nightjar.kafka import topics
+from rules.streams import load_streams
+from streaming.query import event_records
+from streaming.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# What the job comes to by itself on two slow cores.
+MOST = 100_000
+EVENT = "transaction_id string, event_time bigint, customer_id string, terminal_id string, amount decimal(12,2)"
+
+# What Spark's own documentation recommends for large state.
+_STATE_STORE = {
+    "providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+
+def stateful(parsed: DataFrame) -> DataFrame:
+    """customer_id, value and sent_at of about every 20th update of an aggregate by customer."""
+    updates = parsed.groupBy("event.customer_id").agg(
+        F.count("*").alias("n"),
+        F.sum("event.amount").alias("spent"),
+        F.max("event.amount").alias("most"),
+        F.max(SENT_AT).alias(SENT_AT),
+    )
+    value = F.to_json(F.struct("customer_id", "n", "spent", "most"))
+    return updates.where(F.pmod(F.xxhash64("customer_id", "n"), F.lit(20)) == 0).withColumn("value", value)
+
+
+def stateless(parsed: DataFrame) -> DataFrame:
+    """customer_id, value and sent_at of about every 20th event."""
+    said = parsed.select("event.*", SENT_AT).where(F.pmod(F.xxhash64("transaction_id"), F.lit(20)) == 0)
+    return said.select("customer_id", F.to_json(F.struct("customer_id", "amount")).alias("value"), SENT_AT)
+
+
+def python(parsed: DataFrame) -> DataFrame:
+    """What `stateless` says, through one Python stage."""
+    said = stateless(parsed)
+    return said.mapInArrow(lambda batches: batches, said.schema)
+
+
+SAID = {"stateful": stateful, "stateless": stateless, "python": python}
+
+
+def main() -> None:
+    """Run the control in the foreground."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    settings = load_settings()
+    streams = load_streams(settings.streams)
+    topics.ensure(settings, streams.values())
+    config = job_config(settings, streams)
+    session = open_session(config, "control")
+    for name, value in _STATE_STORE.items():
+        session.conf.set(f"spark.sql.streaming.stateStore.{name}", value)
+    header = F.expr(f"get(filter(headers, h -> h.key = '{SENT_AT}'), 0).value")
+    events = event_records(session, config, config.max_offsets_per_trigger or MOST)
+    events = events.where(F.col("topic") == streams["transactions"].topic)
+    parsed = events.select(F.from_json(F.col("value").cast("string"), EVENT).alias("event"), header.alias(SENT_AT))
+    said = SAID[sys.argv[1]](parsed).select(
+        F.lit(config.topics.alerts).alias("topic"),
+        F.col("customer_id").alias("key"),
+        "value",
+        F.array(F.struct(F.lit(SENT_AT).alias("key"), F.col(SENT_AT).alias("value"))).alias("headers"),
+    )
+    query = (
+        said.writeStream.format("kafka")
+        .options(**config.spark_kafka)
+        .outputMode("update")
+        .option("checkpointLocation", str(config.checkpoint))
+        .start()
+    )
+    print("the query runs", flush=True)
+    while not stop.wait(0.2) and query.isActive:
+        pass
+    query.stop()
+    session.stop()
+    if failure := query.exception():
+        raise SystemExit(str(failure))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""The topics of nightjar beside those of the streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Names of the topics beside those of the streams."""
+
+    rules: str = "rules"
+    rule_status: str = "rule-status"
+    alerts: str = "alerts"
+    late_events: str = "late-events"
+    quarantine: str = "quarantine"
+    clock: str = "clock"
+    job_progress: str = "job-progress"

@@ -1,0 +1,59 @@
+"""Violations with what rules.violation_checks says of each: the rows that the violations' suite looks at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from expectations.suites import VIOLATIONS
+from rules.streams import Stream
+from rules.versions import RuleSet
+from rules.violation_checks import RECHECKED, recheck
+
+_SAID = [name for name in VIOLATIONS if name not in RECHECKED.names and not name.endswith("_json")]
+# Of records with one event id, the first of these is the event.
+ARRIVAL = ("arrival_time", "partition", "offset")
+
+
+def rechecked(
+    violations: pa.Table, events: Mapping[str, pa.Table], streams: Mapping[str, Stream], ruleset: RuleSet
+) -> pa.Table:
+    """The violations with RECHECKED's columns, and whether group and measures are JSON objects: the columns VIOLATIONS.
+    NULL in RECHECKED's where a violation's stream is none of `events`.
+
+    violations: VIOLATION_SCHEMA. events: by stream, its fields and ARRIVAL of usable records (duplicates too), among
+    them those that the violations are about. ruleset: every version that the run knew.
+    """
+    said = violations.select(_SAID)
+    of_streams = pc.is_in(said.column("stream"), value_set=pa.array(list(events), pa.string()))
+    parts = [said.filter(pc.invert(of_streams))]
+    for name in pc.unique(said.filter(of_streams).column("stream")).to_pylist():
+        own = said.filter(pc.equal(said.column("stream"), name))
+        answers = recheck(own, _first_arrivals(events[name], streams[name]), streams[name], ruleset)
+        parts.append(pa.table([*own.columns, *answers.columns], [*own.column_names, *answers.column_names]))
+    whole = pa.concat_tables(parts, promote_options="default")
+    for name in RECHECKED.names:
+        if name not in whole.column_names:
+            whole = whole.append_column(name, pa.nulls(whole.num_rows, RECHECKED.field(name).type))
+    for name in ("group", "measures"):
+        objects = pa.array([_is_object(text) for text in whole.column(name).to_pylist()], pa.bool_())
+        whole = whole.append_column(f"{name}_json", objects)
+    return whole.select(list(VIOLATIONS))
+
+
+def _first_arrivals(events: pa.Table, stream: Stream) -> pa.Table:
+    """The stream's fields of the events; of several records with one id, the first to arrive."""
+    table = events.sort_by([(name, "ascending") for name in ARRIVAL])
+    places = pa.table({"id": table.column(stream.event_id), "place": pa.array(range(table.num_rows), pa.int64())})
+    first = table.take(places.group_by("id", use_threads=False).aggregate([("place", "min")]).column("place_min"))
+    return pa.table({name: first.column(name).cast(kind.arrow) for name, kind in stream.fields.items()})
+
+
+def _is_object(text: str | None) -> bool:
+    try:
+        return isinstance(json.loads(text or ""), dict)
+    except (ValueError, RecursionError):
+        return False

@@ -1,0 +1,152 @@
+"""Spark sessions: what the stream's and the lake's have in common, and how one is started."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rules.errors import NightjarError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Hadoop's local file system starts a `chmod` process for every file it makes; this one sets the permission itself.
+_LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+_LOCAL_FILES_JAR = "hadoop-bare-naked-local-fs-"
+
+# Masters for which Spark makes the secret of `spark.authenticate` by itself; others take it from their own settings.
+_SECRET_MADE_BY_SPARK = ("local", "yarn", "k8s://")
+
+_STANDALONE = "spark://"
+_CONNECT_SECONDS = 5.0
+# Starting one takes a few seconds, on a busy machine many times that.
+_EXECUTOR_SECONDS = 60.0
+_POLL_SECONDS = 0.2
+
+# A fork of a JVM copies its page tables.
+_VFORK = "-Djdk.lang.Process.launchMechanism=VFORK"
+
+# Alone: the second compiler would take the cores for minutes, for code of which most runs once a batch.
+QUICK_COMPILER = ("-XX:TieredStopAtLevel=1",)
+
+# The folder of this and all other packages of ours, which executors import them from.
+_CODE = Path(__file__).resolve().parent.parent
+
+# See that module; by name, so that the driver does not import it.
+_PYTHON_DAEMON = "streaming.python_daemon"
+
+
+def common_settings(
+    master: str, driver_memory: str, jars: Iterable[Path], java_options: Iterable[str]
+) -> dict[str, str]:
+    """What every Spark program of ours is given. java_options: for the driver's JVM.
+
+    On a cluster the jars, Python and this code are where they are here, on every machine.
+    """
+    paths = [str(jar) for jar in jars]
+    settings = {
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": driver_memory,
+        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in [_VFORK, *java_options]),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.daemon.module": _PYTHON_DAEMON,
+        # On the class path from the start: Hadoop looks for its file systems before `spark.jars` are there.
+        "spark.driver.extraClassPath": os.pathsep.join(paths),
+    }
+    if any(_LOCAL_FILES_JAR in path for path in paths):
+        settings["spark.hadoop.fs.file.impl"] = _LOCAL_FILES
+    if master.startswith(_SECRET_MADE_BY_SPARK):
+        # Every user of the machine can connect to Spark's ports; who cannot say the run's secret is refused.
+        settings["spark.authenticate"] = "true"
+    if master.startswith("local"):
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+    else:
+        settings["spark.executor.extraClassPath"] = os.pathsep.join(paths)
+        settings["spark.executor.extraJavaOptions"] = _VFORK
+        found = [str(_CODE), *filter(None, [os.environ.get("PYTHONPATH")])]
+        settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(found)
+    return settings
+
+
+def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) -> SparkSession:
+    """A session with these settings; the one that runs already where there is one.
+
+    Raises `error` where Java cannot start it, or where a cluster's master does not answer or gives it no executor.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    master = settings["spark.master"]
+    _refuse_silent(master, error)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # of the small JVM that only puts the command of the other one together
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    except (PySparkRuntimeError, Py4JJavaError) as failure:
+        # of an exception of Java's, the line that names it
+        lines = str(failure).strip().splitlines()
+        why = next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
+        raise error(
+            f"Spark could not be started ({why})",
+            where=master,
+            remedy="See its log above. It needs Java 17; a cluster's master and workers need the same release of Spark",
+        ) from failure
+    session.sparkContext.setLogLevel("ERROR")
+    if master.startswith(_STANDALONE):
+        _await_executor(session, error)
+    return session
+
+
+def has_executors(session: SparkSession) -> bool:
+    """Whether tasks run elsewhere than in the driver's own JVM."""
+    return not session.sparkContext.master.startswith("local")
+
+
+def _refuse_silent(master: str, error: type[NightjarError]) -> None:
+    """Raise where no master of a standalone cluster answers: Spark would try for a minute, and then not say so."""
+    if not master.startswith(_STANDALONE):
+        return
+    why = []
+    for place in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            with socket.create_connection((host, int(port)), _CONNECT_SECONDS):
+                return
+        except (OSError, ValueError, OverflowError) as failure:
+            why.append(f"{place}: {failure}")
+    raise error(
+        f"no Spark master answers ({'; '.join(why)})",
+        where=master,
+        remedy="Start it, or set spark_master to the spark://host:port that its log names",
+    )
+
+
+def _await_executor(session: SparkSession, error: type[NightjarError]) -> None:
+    """Wait for the first executor: without one a query would wait for ever, and only log that it does."""
+    context, master = session.sparkContext._jsc.sc(), session.sparkContext.master  # noqa: SLF001  PySpark has no other way
+    until = time.monotonic() + _EXECUTOR_SECONDS
+    while not context.isStopped() and len(context.statusTracker().getExecutorInfos()) < 2:  # the driver is one
+        if time.monotonic() > until:
+            session.stop()
+            break
+        time.sleep(_POLL_SECONDS)
+    if context.isStopped():
+        raise error(
+            "the cluster has given no executor",
+            where=master,
+            remedy="Its page and the workers' logs say why: no worker with so many free cores and so much memory "
+            "(spark.executor.memory and spark.cores.max in spark_conf), or executors that end as they start",
+        )

@@ -1,0 +1,173 @@
+"""What the stage server and its clients agree on: where its socket is, which server is meant, and how messages look.
+
+A server has one Spark session, so its socket is named after everything that the session and the stages depend on:
+settings, streams, jars, environment and code. Who has other settings finds no server, and starts another.
+
+Messages are JSON objects, one a line, over a socket in a folder that only this user can enter; both sides ask the
+system who the other one is.
+"""
+
+import hashlib
+import json
+import os
+import socket
+import stat
+import struct
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from nightjar.configuration.settings import FILE_VARIABLE, Settings, load_settings
+from nightjar.jvm.jars import PROJECT, jars
+from rules.errors import NightjarError
+
+# No message is longer, in bytes: the values of a form, or a line of a log.
+LONGEST_MESSAGE = 1 << 20
+
+# What a session depends on: values by kind, such as `setting`, and name.
+Parts = Mapping[str, Mapping[str, Any]]
+
+_PACKAGES = ("backfill", "contracts", "expectations", "ingestion", "lake", "nightjar", "rules", "streaming")
+# What Spark, Java, Python and nightjar take from the environment.
+_VARIABLES = ("NIGHTJAR_", "SPARK_", "PYSPARK_", "HADOOP_", "JAVA_", "JDK_", "_JAVA_")
+_NAMES = frozenset({"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR", "TZ", "HOME"})
+_OTHERS = 0o077
+_NAMED = 3
+
+
+class StageServerError(NightjarError):
+    """A stage could not be run, as its server is not there, or was lost."""
+
+
+def server_folder(owner: str) -> Path:
+    """The folder of an owner's sockets, made where it is not there. owner: any text, such as the home of an Airflow.
+
+    Raises:
+        StageServerError: another user has made it, or could enter it.
+    """
+    # Not below the owner's own folder: the path of a socket has at most 107 bytes.
+    name = hashlib.sha256(owner.encode()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / f"nightjar-{os.getuid()}-{name}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS:
+        raise StageServerError(
+            "is not a folder of this user's alone", where=str(folder), remedy="Remove it, or set TMPDIR to another"
+        )
+    return folder
+
+
+def session_parts(environment: Mapping[str, str]) -> Parts:
+    """What the session of a program with this environment depends on, started here and now: by kind and name.
+
+    environment: as the program began, as PySpark adds to it later. Secrets are in it: only hashes leave a process.
+
+    Raises:
+        NightjarError: the settings cannot be read, or the jars are not there.
+    """
+    settings = load_settings()
+    return {
+        "setting": _plain(settings),
+        "file": {
+            str(file): _content(file)
+            for file in (settings.streams, Path(environment.get(FILE_VARIABLE) or "nightjar.toml"))
+        },
+        "jar": _stamps(jars("spark")),
+        "variable": {n: v for n, v in sorted(environment.items()) if n in _NAMES or n.startswith(_VARIABLES)},
+        "folder": {"working": str(Path.cwd())},
+        "Python": {"program": sys.executable, "version": sys.version, **_stamps(_site_packages())},
+        "code": _stamps(_code()),
+    }
+
+
+def server_key(parts: Parts) -> str:
+    """The name of the server whose session depends on these parts."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def changed_parts(before: Parts, now: Parts) -> str:
+    """What differs, such as `setting driver_memory`; never a value, which may be a secret. Empty where nothing does."""
+    found = [
+        f"{kind} {name}"
+        for kind, old in before.items()
+        for name in sorted({*old, *now[kind]})
+        if old.get(name) != now[kind].get(name)
+    ]
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(found[:_NAMED]) + more
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    """The settings' values with the secret ones, of which only the hash of all leaves this module."""
+
+    def revealed(value: Any) -> Any:
+        return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+    values = settings.model_dump()
+    return {n: {k: revealed(v) for k, v in x.items()} if isinstance(x, dict) else str(x) for n, x in values.items()}
+
+
+def _content(file: Path | None) -> str:
+    return file.read_bytes().hex() if file is not None and file.is_file() else ""
+
+
+def _stamps(files: Iterable[Path]) -> dict[str, list[int]]:
+    """Size in bytes and time of change in nanoseconds by path."""
+    return {str(file): [(found := file.stat()).st_size, found.st_mtime_ns] for file in files}
+
+
+def _site_packages() -> Iterator[Path]:
+    """The folders of installed packages, which change when one is installed or removed."""
+    yield from (Path(place) for place in sys.path if place.endswith("site-packages") and Path(place).is_dir())
+
+
+def _code() -> Iterator[Path]:
+    for package in _PACKAGES:
+        yield from sorted(f for f in (PROJECT / package).rglob("*") if f.suffix in {".py", ".toml"})
+
+
+def send(connection: socket.socket, message: Mapping[str, Any]) -> None:
+    """Send a message. Raises OSError where the other side has gone."""
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
+    """What comes, until the other side closes the connection or is lost.
+
+    Raises:
+        StageServerError: what came is no message.
+    """
+    held = b""
+    while True:
+        try:
+            received = connection.recv(65536)
+        except ConnectionResetError:
+            return
+        if not received:
+            return
+        *whole, held = (held + received).split(b"\n")
+        if len(held) > LONGEST_MESSAGE:
+            raise StageServerError("a message is too long", where="stage server", remedy="Start it again")
+        for line in whole:
+            yield _message(line)
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise StageServerError("a message is no JSON object", where="stage server", remedy="Start it again")
+    return found
+
+
+def is_own(connection: socket.socket) -> bool:
+    """Whether the process at the other end is this user's, as the system knows it."""
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return bool(uid == os.getuid())

@@ -1,0 +1,79 @@
+"""What the night would put right after a case: the backfill's own functions over the case's events, without a lake."""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from backfill.causes import CONFLICTS, Witness
+from backfill.histories import Published
+from backfill.publication import correction_record
+from backfill.reconciliation import Outcome, corrections, reconcile
+from backfill.scope import group_bys
+from rules.engine.alert_columns import ALERT_SCHEMA
+from rules.engine.store import LATE
+from rules.streams import Stream
+from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
+from rules.truth import VIOLATION_SCHEMA, Truth
+from rules.versions import RuleSet
+
+_VERSION = ["rule_id", "rule_version"]
+_SAID = pa.schema([*ALERT_SCHEMA, ("source", pa.string()), ("cause", pa.string())])
+
+
+def corrections_of(
+    streams: Mapping[str, Stream],
+    ruleset: RuleSet,
+    arrivals: Mapping[tuple[str, int], tuple[int, int]],
+    events: Mapping[str, pa.Table],
+    alerts: list[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """The records that would have to be published so that the highest revision of each alert is the truth, with causes.
+
+    arrivals: rule id and version to the arrival of its message, and the stream's horizon then (both µs). events: by
+    stream its fields, arrival_time, partition and offset of all that can be used, duplicates too, and whether the
+    stream reported it as `late`. alerts: the stream's records.
+    """
+    tables = [Truth(streams[name], ruleset, table.drop_columns(LATE)).violations() for name, table in events.items()]
+    truth = pl.DataFrame(pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *tables]))
+    said = pl.DataFrame(pa.Table.from_pylist([_row(alert) for alert in alerts], _SAID))
+    differing = reconcile(truth, said).filter(pl.col("outcome") != Outcome.MATCHED.value)
+    if not differing.height:
+        return []
+    published = {version: Published(*arrived) for version, arrived in arrivals.items()}
+    causes = pl.concat(_causes(streams, ruleset, published, events, differing))
+    records = [correction_record(row, MIN_TIMESTAMP) for row in corrections(truth, said, causes).iter_rows(named=True)]
+    return [{name: value for name, value in record.items() if name != "emitted_at"} for record in records]
+
+
+def _row(alert: Mapping[str, Any]) -> dict[str, Any]:
+    """The record as a row of the lake."""
+    texts = {name: json.dumps(alert[name]) for name in ("group", "measures")}
+    return {**alert, **texts, "event_time": datetime.fromisoformat(alert["event_time"]), "cause": None}
+
+
+def _causes(
+    streams: Mapping[str, Stream],
+    ruleset: RuleSet,
+    published: Mapping[tuple[str, int], Published],
+    events: Mapping[str, pa.Table],
+    differing: pl.DataFrame,
+) -> Iterator[pl.DataFrame]:
+    for (name,), of_stream in differing.partition_by("stream", as_dict=True).items():
+        stream, rules = streams[name], ruleset.of_stream(name)
+        grouped = {(v.rule.id, v.version): v.rule.group_by for v in rules.versions}
+        rows = pl.DataFrame(events[name])
+        content = pl.struct(*stream.fields).n_unique().over(stream.event_id) > 1
+        table = events[name].append_column(CONFLICTS, rows.select(content).to_series().to_arrow())
+        skew, consumed = stream.max_future_skew, dict.fromkeys(table.column("partition").to_pylist(), MAX_TIMESTAMP)
+        for group_by in group_bys(rules.versions, published, MIN_TIMESTAMP, MAX_TIMESTAMP, {}, skew):
+            mine = of_stream.filter([grouped[of] == group_by.fields for of in of_stream.select(_VERSION).iter_rows()])
+            if not mine.height:
+                continue
+            witness = Witness(
+                stream, rules, group_by, table, published=published, consumed=consumed, began={}
+            )  # fmt: skip
+            yield witness.causes(mine)

@@ -1,0 +1,173 @@
+"""A case on the bare engine: no Kafka, no Spark, time as the case says; and what the night would put right."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from nightjar.cases import Case, Outcome, Step
+from rules.engine import Delta, Engine, Failure
+from rules.engine.alert_columns import json_objects, jsonable
+from rules.engine.store import ARRIVAL, LATE
+from rules.events import Rejection, check_skew, parse_event
+from rules.publishing import Answer, Status, publish
+from rules.streams import Stream
+from rules.timestamps import iso_text, microseconds
+from rules.types import TIMESTAMP
+from rules.versions import RuleSet
+
+
+def simulate(case: Case) -> Outcome:
+    """What comes of a case's steps; each step is one batch, and its time the engine's clock."""
+    host = _Host(case)
+    for step in case.steps:
+        host.take(step)
+    host.outcome.state = host.state
+    host.outcome.corrections = host.corrections()
+    return host.outcome
+
+
+class _Host:
+    """What the job keeps: the published rules and the deltas, from which a crash rebuilds the engines."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.ruleset = RuleSet()
+        self.engines = {name: Engine(stream, self.ruleset) for name, stream in case.streams.items()}
+        self.deltas: dict[str, list[Delta]] = {name: [] for name in case.streams}
+        self.failed: set[tuple[str, int, str]] = set()
+        self.published: dict[tuple[str, int], tuple[int, int]] = {}
+        self.taken: dict[str, list[dict[str, Any]]] = {name: [] for name in case.streams}
+        self.outcome = Outcome()
+
+    @property
+    def state(self) -> dict[str, dict[str, int]]:
+        retained = {name: engine.retained for name, engine in self.engines.items()}
+        return {
+            name: {",".join(group_by): rows for group_by, rows in groups.items()}
+            for name, groups in retained.items()
+            if groups
+        }
+
+    def take(self, step: Step) -> None:
+        if step.crash:
+            self.crash()
+        for message in step.rules:
+            self.publish(message, step.at)
+        for name, stream in self.case.streams.items():
+            raws = [event.raw for event in step.events if event.stream == name]
+            self.advance(stream, self.accepted(stream, raws, step.at), step.at)
+
+    def crash(self) -> None:
+        for name, stream in self.case.streams.items():
+            lost, self.engines[name] = self.engines[name], Engine(stream, self.ruleset)
+            for delta in self.deltas[name]:
+                self.engines[name].restore(delta)
+            self.engines[name].resume(lost.clock, lost.settled, lost.horizon)
+
+    def publish(self, message: bytes, at: int) -> None:
+        before = self.ruleset
+        delay = self.case.settings.activation_delay
+        self.ruleset, status = publish(before, message, at, self.case.streams, delay)
+        self.say(status, at)
+        if self.ruleset is before:
+            return
+        newest = self.ruleset.versions[-1]
+        self.published[newest.rule.id, newest.version] = at, self.engines[newest.rule.stream].horizon
+        if newest.rule.state.is_evaluated:
+            self.say(replace(status, answer=Answer.ACTIVE), at)  # all history is at hand: the rule is primed
+        for engine in self.engines.values():
+            engine.set_rules(self.ruleset)
+
+    def say(self, status: Status, at: int) -> None:
+        self.outcome.rule_status.append({**status.record(), "emitted_at": iso_text(at)})
+
+    def accepted(self, stream: Stream, raws: list[bytes], at: int) -> list[dict[str, Any]]:
+        """The events that can be used, in order; the others go to quarantine."""
+        events = []
+        for raw in raws:
+            event = parse_event(raw, stream)
+            if not isinstance(event, Rejection):
+                event = check_skew(event[stream.event_time], at, stream) or event
+            if isinstance(event, Rejection):
+                self.outcome.quarantine.append(
+                    {
+                        "stream": stream.name,
+                        "reason": event.reason.value,
+                        "detail": event.detail,
+                        "raw": raw.decode("utf-8", "backslashreplace"),
+                        "arrival_time": iso_text(at),
+                    }
+                )
+            else:
+                events.append(event)
+        return events
+
+    def advance(self, stream: Stream, events: list[dict[str, Any]], at: int) -> None:
+        arrived = [{**event, ARRIVAL: at} for event in events]
+        self.taken[stream.name] += arrived
+        advance = self.engines[stream.name].advance(_table(stream, arrived), at)
+        self.deltas[stream.name].append(advance.delta)
+        self.outcome.late += _late_records(stream, advance.late)
+        for failure in advance.failures:
+            self.fail(failure, at)
+        for alert in advance.alerts.to_pylist():
+            self.outcome.alerts.append(_alert_record(alert, at))
+
+    def corrections(self) -> list[dict[str, Any]]:
+        """What the backfill would have to say, given all that arrived."""
+        from nightjar.cases.corrections import corrections_of  # takes half a second to import
+
+        events, late = {}, {(row["stream"], row["event_id"], row["event_time"]) for row in self.outcome.late}
+        for name, taken in self.taken.items():
+            if taken and self.ruleset.of_stream(name).versions:
+                stream = self.case.streams[name]
+                table = _table(stream, taken).append_column("partition", pa.array([0] * len(taken)))
+                table = table.append_column("offset", pa.array(range(len(taken))))
+                named = ((name, row[stream.event_id], iso_text(row[stream.event_time])) for row in taken)
+                events[name] = table.append_column(LATE, pa.array([each in late for each in named]))
+        return corrections_of(self.case.streams, self.ruleset, self.published, events, self.outcome.alerts)
+
+    def fail(self, failure: Failure, at: int) -> None:
+        key = (failure.rule_id, failure.rule_version, failure.measure)
+        if key in self.failed:
+            return
+        self.failed.add(key)
+        reason = f"measures.{failure.measure}: its exact value at event {failure.event_id} does not fit its type"
+        self.say(Status(Answer.FAILED, failure.rule_id, failure.rule_version, reasons=(reason,)), at)
+
+
+def _table(stream: Stream, arrived: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(arrived, stream.schema.append(pa.field(ARRIVAL, TIMESTAMP.arrow)))
+
+
+def _alert_record(alert: Mapping[str, Any], at: int) -> dict[str, Any]:
+    return {
+        **alert,
+        "group": json.loads(alert["group"]),
+        "event_time": iso_text(microseconds(alert["event_time"])),
+        "measures": json.loads(alert["measures"]),
+        "muted": False,
+        "source": "stream",
+        "emitted_at": iso_text(at),
+    }
+
+
+def _late_records(stream: Stream, late: pa.Table) -> list[dict[str, Any]]:
+    columns = {name: jsonable(late.column(name).combine_chunks(), kind) for name, kind in stream.fields.items()}
+    arrivals = jsonable(late.column(ARRIVAL).combine_chunks(), TIMESTAMP)
+    records = []
+    for text, arrival in zip(json_objects(columns, late.num_rows), arrivals, strict=True):
+        event = json.loads(text)
+        records.append(
+            {
+                "stream": stream.name,
+                "event_id": event[stream.event_id],
+                "event_time": event[stream.event_time],
+                "arrival_time": arrival.as_py(),
+                "event": event,
+            }
+        )
+    return records

@@ -1,0 +1,61 @@
+"""`nightjar alerts tail`: alerts as they come."""
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(name="alerts", help="See the alerts of the job.", no_args_is_help=True)
+
+
+def register(main: typer.Typer) -> None:
+    """Add the commands."""
+    main.add_typer(app)
+
+
+@app.callback()
+def _group() -> None:
+    """Keep the group while it has one command."""
+
+
+@app.command()
+def tail(
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Show the earlier ones first.")] = False,
+    rule: Annotated[str | None, typer.Option(help="Those of one rule only.", show_default=False)] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="End after so many.", show_default=False)
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the records as they are, one per line, with latency_ms.")
+    ] = False,
+) -> None:
+    """Show alerts as they come: event time, severity, rule, group, text, and the latency since the event was sent.
+
+    Revisions and retractions are marked. Ends with Ctrl-C.
+    """
+    from nightjar.cli.alert_lines import alert_line, alert_of
+    from nightjar.cli.console import result_console, show_json
+    from nightjar.configuration.settings import load_settings
+    from nightjar.kafka.readers import Reader, Skipped
+
+    settings = load_settings()
+    console = result_console()
+    shown = 0
+    skipped = Skipped()
+    with Reader(settings, settings.alerts_topic) as reader:
+        if not from_beginning:
+            reader.to_end()
+        for record in reader.follow():
+            alert = alert_of(record)
+            if alert is None:
+                skipped.add(record, "not an alert")
+                continue
+            if rule not in (None, alert.record["rule_id"]):
+                continue
+            if as_json:
+                latency = None if alert.latency is None else alert.latency / 1000
+                show_json({**alert.record, "latency_ms": latency})
+            else:
+                console.print(alert_line(alert), soft_wrap=True)
+            shown += 1
+            if shown == count:
+                return

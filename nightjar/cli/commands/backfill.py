@@ -1,0 +1,153 @@
+"""`nightjar backfill`: a past day evaluated again, compared with what the stream said, and corrected."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from backfill.pending import PendingDay
+    from backfill.run import Ended
+
+
+_LISTED = 5  # days
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("backfill")(backfill)
+
+
+def backfill(
+    day: Annotated[str | None, typer.Option(help="The day (UTC), like 2026-11-20.", show_default=False)] = None,
+    days: Annotated[str | None, typer.Option(help="Several: 2026-11-01..2026-11-20.", show_default=False)] = None,
+    pending: Annotated[
+        bool, typer.Option("--pending", help="The days that no run has finished, or that newer rules apply to.")
+    ] = False,
+    rules: Annotated[str, typer.Option(help="Only these rules: ids, with commas.")] = "",
+    groups: Annotated[str, typer.Option(help="Only these groups: customer_id=c1,c2;terminal_id=m7.")] = "",
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Show what would be corrected, and write nothing. With --pending: show which days."
+        ),
+    ] = False,
+    publish: Annotated[bool, typer.Option(help="Put the corrections on Kafka.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a day.")] = False,
+) -> None:
+    """Evaluate a finished day again with all that has come, explain every difference to the stream, and correct it.
+
+    Brings the archive up to date first. Run a day as often as you like: what has not changed is not published again.
+    The exit code is 1 where a day needs a person: the gate refused it, and nothing of it is published; or corrections
+    without a known cause were held back, and everything else is published. Either way the other days are run.
+    """
+    from backfill.config import BackfillError
+    from nightjar.airflow.backfill_requests import days_of, request_of
+    from nightjar.cli.console import lines, result_console, show_json
+    from nightjar.cli.stages import Stages
+    from nightjar.configuration import data_dir, logs
+    from nightjar.configuration.backfill import backfill_config
+    from nightjar.configuration.settings import load_settings
+    from nightjar.operations.locks import sole_writer
+    from rules.streams import load_streams
+
+    settings = load_settings()
+    streams = load_streams(settings.streams)
+    config = backfill_config(settings, streams)
+    if pending and (day or days or rules or groups):
+        raise BackfillError("takes no days, rules or groups", where="--pending", remedy="Leave them out")
+    options: dict[str, Any] = {"rules": rules, "groups": groups, "dry_run": dry_run, "publish": publish}
+    requests = [] if pending else [request_of(wanted, streams, **options) for wanted in days_of(day, days)]
+    logs.configure("warning")
+    data_dir.prepare(settings.data_dir)
+    if pending and dry_run:
+        from backfill.pending import pending_days
+
+        _list(pending_days(config), as_json=as_json)
+        return
+    stages = Stages()
+    found: list[Ended] = []
+    with sole_writer(config.lake.root):
+        with stages.stage("Spark", "starting"):
+            from nightjar.airflow import preload
+
+            # Its JVM starts while Python imports the rest, most of which the stages need.
+            starting = preload.start_session(config.lake)
+            from backfill.gating import docs_folder
+            from backfill.pending import pending_days
+            from backfill.run import STAGES, run_all
+            from lake.archive import archive
+
+            session = starting.result()
+            preload.import_gate()
+        if pending:
+            with stages.stage("Archive", STAGES["archive"][1]):
+                archive(session, config.lake)
+            requests = [request_of(each.day, streams, publish=publish) for each in pending_days(config)]
+        runs = run_all(
+            session,
+            config,
+            requests,
+            archived=pending,
+            announced=lambda request, stage: stages.stage(f"{request.day} {stage}", STAGES[stage][1]),
+        )
+        for ended in runs:
+            found.append(ended)
+            if ended.verdict is not None:
+                stages.console.print(lines(str(ended.verdict), "red"), soft_wrap=True)
+            if as_json:
+                show_json(_as_json(ended))
+    if not as_json:
+        console = result_console()
+        console.print(_table(found, dry_run=dry_run) if found else "no day is pending")
+        console.print(f"data docs: {docs_folder(config.lake.root) / 'site' / 'index.html'}", soft_wrap=True)
+    if not dry_run and (still := pending_days(config)):
+        listed = "; ".join([*map(str, still[:_LISTED]), *(["..."] if len(still) > _LISTED else [])])
+        stages.console.print(
+            f"pending days: {len(still)} ({listed}). `nightjar backfill --pending` runs them",
+            soft_wrap=True,
+        )
+    if any(ended.verdict for ended in found):
+        raise typer.Exit(1)
+
+
+def _list(days: "list[PendingDay]", *, as_json: bool) -> None:
+    from nightjar.cli.console import result_console, show_json
+
+    for found in days:
+        if as_json:
+            show_json({"day": found.day.isoformat(), "why": found.why})
+        else:
+            result_console().print(str(found), soft_wrap=True)
+    if not days and not as_json:
+        result_console().print("no day is pending")
+
+
+def _as_json(ended: "Ended") -> dict[str, Any]:
+    told = {"day": ended.request.day.isoformat(), "run_id": ended.request.run_id, **ended.counts}
+    return told if ended.verdict is None else {**told, "verdict": str(ended.verdict)}
+
+
+def _table(found: "list[Ended]", *, dry_run: bool) -> "Table":
+    from rich.table import Table
+
+    outcomes = ("matched", "missed", "revised", "retracted")
+    table = Table(
+        title="what became of the alerts" + (" (nothing was written)" if dry_run else ""), title_justify="left"
+    )
+    for title in ("day", "violations", *outcomes):
+        table.add_column(title, justify="left" if title == "day" else "right")
+    table.add_column("causes")
+    for title in ("corrections", "held back", "published"):
+        table.add_column(title, justify="right")
+    for ended in found:
+        counts = ended.counts  # without those of the stages that a refused run did not come to
+        causes = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.get("causes", {}).items()))
+        told = [f"{counts['outcomes'].get(name, 0):,}" if "outcomes" in counts else "" for name in outcomes]
+        numbers = [
+            f"{counts[name]:,}" if name in counts else ""
+            for name in ("violations", "corrections", "held_back", "published")
+        ]
+        table.add_row(f"{ended.request.day}", numbers[0], *told, causes, *numbers[1:])
+    return table

@@ -1,0 +1,115 @@
+"""`nightjar evaluate`: what rules conclude about a file of events, without any service."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rules.errors import SettingsError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from rules.truth import Truth
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("evaluate")(evaluate)
+
+
+def evaluate(
+    stream: Annotated[str, typer.Option(help="The stream the events belong to.", show_default=False)],
+    rules: Annotated[Path, typer.Option(help="Rules as YAML or JSON.", show_default=False)],
+    events: Annotated[Path, typer.Option(help="Events as Parquet, CSV or JSON lines.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Parquet file to write.", show_default=False)],
+    streams: Annotated[
+        Path | None,
+        typer.Option(help="TOML file of stream declarations, instead of the configured.", show_default=False),
+    ] = None,
+    measures: Annotated[
+        bool, typer.Option("--measures", help="Write every evaluated event of every rule, not the violations alone.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
+) -> None:
+    """Evaluate rules over a file of events and write the violations: the truth that the stream is held against.
+
+    A row has rule_id, rule_version, event_id, event_time, violated, group and measures (JSON objects; decimals as
+    text with all their digits). Each rule applies from its `effective` time on, or from the beginning. Rules of other
+    streams in the file are checked and left aside.
+    """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from nightjar.cli.console import counted, progress_console, result_console, show_json
+    from nightjar.configuration.settings import load_settings
+    from nightjar.files.evaluate import evaluate as evaluated
+    from nightjar.files.evaluate import write_truth
+    from nightjar.files.event_files import read_events
+    from rules.model import load_rules
+    from rules.names import did_you_mean
+    from rules.streams import load_streams
+
+    declared = load_streams(load_settings(**({} if streams is None else {"streams": streams})).streams)
+    if stream not in declared:
+        raise SettingsError(
+            "is not a declared stream", where=stream, remedy=did_you_mean(stream, declared, "Streams are")
+        )
+    if out.suffix.lower() != ".parquet":
+        raise SettingsError("is not named as a Parquet file", where=str(out), remedy="Name it like violations.parquet")
+    if not out.parent.is_dir():
+        raise SettingsError(
+            "cannot be written: there is no such folder", where=str(out), remedy="Make it, or name another"
+        )
+    if out.resolve() == events.resolve():
+        raise SettingsError("is the file of events itself", where=str(out), remedy="Name another file")
+    loaded = load_rules(rules, declared)
+    if all(rule.stream != stream for rule in loaded):
+        others = ", ".join(sorted({rule.stream for rule in loaded}))
+        raise SettingsError(
+            f"holds no rule on stream {stream}", where=str(rules), remedy=f"Its rules are on {others}: set --stream"
+        )
+    texts = [TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[shown]")]
+    columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn())
+    with Progress(*columns, console=progress_console(), transient=True) as bar:
+        task = bar.add_task(f"reading {events}", total=None, shown="")
+        table = read_events(events, declared[stream])
+        bar.update(task, description="evaluating", shown=counted(table.num_rows, "event"))
+        truth = evaluated(declared[stream], loaded, table)
+        rows = truth.rows(every=measures)
+        bar.update(task, description=f"writing {out}", total=rows, shown=counted(rows, "row"))
+        write_truth(truth, out, every=measures, progress=lambda written: bar.advance(task, written))
+    if as_json:
+        show_json({"out": str(out), "rows": rows, **_summary(truth)})
+    else:
+        result_console().print(_shown(truth, f"{counted(rows, 'row')} in {out}"))
+
+
+def _summary(truth: "Truth") -> dict[str, object]:
+    return {
+        "events": truth.events,
+        "duplicates": truth.duplicates,
+        "rules": [
+            {
+                "rule_id": verdict.version.rule.id,
+                "rule_version": verdict.version.version,
+                "evaluated": verdict.evaluated,
+                "violations": verdict.violations,
+            }
+            for verdict in truth.verdicts
+        ],
+    }
+
+
+def _shown(truth: "Truth", title: str) -> "Table":
+    from rich.table import Table
+
+    from nightjar.cli.console import counted
+
+    repeated = f", {truth.duplicates:,} of them repeated" if truth.duplicates else ""
+    table = Table(title=title, caption=f"{counted(truth.events, 'event')}{repeated}", title_justify="left")
+    table.add_column("rule")
+    table.add_column("evaluated", justify="right")
+    table.add_column("violations", justify="right")
+    for verdict in truth.verdicts:
+        table.add_row(verdict.version.rule.id, f"{verdict.evaluated:,}", f"{verdict.violations:,}")
+    return table

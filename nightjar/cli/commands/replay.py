@@ -1,0 +1,131 @@
+"""`nightjar replay`: a file of events, sent to Kafka as if they happened."""
+
+import math
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rules.errors import NightjarError, SettingsError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("replay")(replay)
+
+
+def replay(
+    file: Annotated[Path, typer.Argument(help="Events as Parquet, CSV or JSON lines.", show_default=False)],
+    stream: Annotated[str, typer.Option(help="The stream they belong to.", show_default=False)],
+    streams: Annotated[
+        Path | None,
+        typer.Option(help="TOML file of stream declarations, instead of the configured.", show_default=False),
+    ] = None,
+    speed: Annotated[str, typer.Option(help="Times faster than it happened, or `max`.")] = "1",
+    keep_times: Annotated[
+        bool,
+        typer.Option("--keep-times", help="Keep event times and arrivals, instead of shifting them to now."),
+    ] = False,
+    disorder: Annotated[float, typer.Option(help="Share of events that arrive after later ones, still in time.")] = 0.0,
+    max_delay: Annotated[
+        str | None, typer.Option(help="Longest delay of those. Default: half the allowed lateness.", show_default=False)
+    ] = None,
+    late: Annotated[float, typer.Option(help="Share of events that arrive after the allowed lateness.")] = 0.0,
+    max_late: Annotated[
+        str | None, typer.Option(help="Longest delay beyond it. Default: as long again.", show_default=False)
+    ] = None,
+    duplicates: Annotated[float, typer.Option(help="Share of events that are sent twice.")] = 0.0,
+    malformed: Annotated[float, typer.Option(help="Records that are no events, as a share of the events.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same flaws.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was sent as one JSON object.")] = False,
+) -> None:
+    """Send a file of events to its stream's topic, and report what was sent.
+
+    Event times are shifted so that the first is now, and their distances shrink with the speed. With --keep-times
+    events keep their times and the record's time stamp says when each arrived: the topics must then take the arrival
+    from the producer (setting `arrival`), and days of history replay in minutes.
+    """
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from nightjar.cli.console import progress_console, result_console, show_json
+    from nightjar.configuration.settings import load_settings
+    from nightjar.files.event_files import read_events
+    from nightjar.kafka import topics
+    from nightjar.replay import ReplayOptions, replay_batches, send
+    from rules.names import did_you_mean
+    from rules.streams import load_streams
+
+    settings = load_settings(**({} if streams is None else {"streams": streams}))
+    declared = load_streams(settings.streams)
+    if stream not in declared:
+        raise SettingsError(
+            "is not a declared stream", where=stream, remedy=did_you_mean(stream, declared, "Streams are")
+        )
+    if keep_times and settings.arrival != "producer":
+        raise SettingsError(
+            "the topics take arrivals from the broker, so every kept event time would be late",
+            where="--keep-times",
+            remedy="Set arrival = producer (NIGHTJAR_ARRIVAL=producer) for the topics of a replay",
+        )
+    faster = _speed(speed)
+    console = progress_console()
+    with console.status(f"reading {file}"):
+        table = read_events(file, declared[stream])
+    options = ReplayOptions(
+        start=None if keep_times else time.time_ns() // 1000,
+        speed=faster,
+        disorder=disorder,
+        max_delay=_duration("--max-delay", max_delay),
+        late=late,
+        max_late=_duration("--max-late", max_late),
+        duplicates=duplicates,
+        malformed=malformed,
+        seed=seed,
+    )
+    records, batches = replay_batches(table, declared[stream], options)
+    topics.ensure(settings, declared.values())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(f"sending to {declared[stream].topic}", total=records)
+        report = send(
+            settings,
+            declared[stream],
+            batches,
+            speed=faster,
+            shifted=not keep_times,
+            progress=lambda count: bar.advance(task, count),
+        )
+    if as_json:
+        show_json(report.as_dict())
+    else:
+        result_console().print(report.table())
+
+
+def _speed(text: str) -> float:
+    try:
+        return math.inf if text == "max" else float(text)
+    except ValueError:
+        raise SettingsError(f"{text!r} is no speed", where="--speed", remedy="Give a positive number, or max") from None
+
+
+def _duration(option: str, text: str | None) -> int | None:
+    from rules.durations import parse_duration
+
+    try:
+        return None if text is None else parse_duration(text)
+    except NightjarError as error:
+        raise SettingsError(error.what, where=option, remedy=error.remedy) from None

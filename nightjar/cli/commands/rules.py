@@ -1,0 +1,371 @@
+"""`nightjar rules`: checking, publishing, pausing and listing rules."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rules.errors import NightjarError, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.text import Text
+
+    from nightjar.cli.console import SafeConsole
+    from nightjar.configuration.settings import Settings
+    from nightjar.kafka.rule_topics import Told
+    from rules.model import Rule
+    from rules.streams import Stream
+    from rules.versions import RuleVersion
+
+Files = Annotated[list[Path], typer.Argument(help="Files of rules, YAML or JSON.", show_default=False)]
+RuleId = Annotated[str, typer.Argument(help="The rule's id.", show_default=False)]
+Wait = Annotated[bool, typer.Option("--wait", help="Show the job's answers until each rule is active or rejected.")]
+Timeout = Annotated[float, typer.Option(min=1, help="Longest wait for the answers, in seconds.")]
+Reason = Annotated[
+    str | None, typer.Option(help="Why; kept with the version, for `rules list` and the lake.", show_default=False)
+]
+Author = Annotated[str | None, typer.Option(help="Who. Default: the login name.", show_default=False)]
+Effective = Annotated[
+    str | None,
+    typer.Option(help="Event time from which it holds, like 2026-04-01T12:00:00Z. Default: now.", show_default=False),
+]
+
+app = typer.Typer(
+    name="rules",
+    help="Check and publish rules, pause or retire them, and list what is published.",
+    no_args_is_help=True,
+)
+
+
+def register(main: typer.Typer) -> None:
+    """Add the commands."""
+    main.add_typer(app)
+
+
+@app.command()
+def check(
+    files: Files,
+    streams: Annotated[
+        Path | None,
+        typer.Option(help="TOML file of stream declarations, instead of the configured.", show_default=False),
+    ] = None,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(help="Events a day of a stream, as STREAM=NUMBER. May be repeated.", show_default=False),
+    ] = None,
+    rates: Annotated[Path | None, typer.Option(help="TOML file of them: STREAM = NUMBER.", show_default=False)] = None,
+) -> None:
+    """Report everything that is wrong with rules, each with its place and a remedy; the exit code is 2 if anything is.
+
+    Nothing needs to run for it. Where a stream's events a day are given, or the lake holds them, it also estimates how
+    many events each rule retains (events a day x widest window) and refuses more than `max_retained_events`.
+    """
+    from nightjar.cli.console import counted, result_console, show_error
+    from nightjar.configuration.settings import load_settings
+    from nightjar.operations.retention import estimates, given_rates
+    from rules.model import load_rules
+    from rules.streams import load_streams
+
+    settings = load_settings(**({} if streams is None else {"streams": streams}))
+    declared = load_streams(settings.streams)
+    given = given_rates(rate or [], rates, declared)
+    console = result_console()
+    refusals: list[NightjarError] = []
+    for file in files:
+        try:
+            found = load_rules(file, declared)
+            retained = estimates(settings, declared, found, given, where=str(file))
+        except NightjarError as refusal:
+            refusals.append(refusal)
+            continue
+        console.print(f"{file}: {counted(len(found), 'rule')}: {', '.join(rule.id for rule in found)}", soft_wrap=True)
+        for rule_id, events in retained.items():
+            console.print(f"    {rule_id} retains about {counted(events, 'event')}", soft_wrap=True)
+    for refusal in refusals:
+        show_error(refusal)
+    if refusals:
+        raise typer.Exit(2)
+
+
+@app.command()
+def publish(
+    files: Files, reason: Reason = None, author: Author = None, wait: Wait = False, timeout: Timeout = 60.0
+) -> None:
+    """Check rules and publish those that are new or changed; each becomes a version of its own.
+
+    With --wait the job's answers are shown until each rule is active; the exit code is 1 if one was rejected.
+    """
+    from nightjar.cli.console import result_console
+    from nightjar.kafka import rule_topics
+    from rules.model import parse_rule, rule_to_mapping
+
+    settings, streams = _configured()
+    found = _read(files, streams)
+    book, _ = rule_topics.expected_book(settings, streams)
+    console = result_console()
+    changed = []
+    for rule in found:
+        if rule_topics.unchanged(book, rule):
+            newest = book.ruleset.of_rule(rule.id)[-1]
+            console.print(f"{rule.id}  unchanged: it is version {newest.version}", soft_wrap=True)
+        else:
+            message = rule_to_mapping(rule)
+            message |= _provenance(author or rule.author, reason or rule.reason)
+            changed.append(rule_to_mapping(parse_rule(message, streams)))
+    _send(settings, changed, console, wait=wait, timeout=timeout)
+
+
+@app.command("list")
+def list_rules(
+    every: Annotated[bool, typer.Option("--all", help="Every version, not only the last of each rule.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array of versions.")] = False,
+) -> None:
+    """Show what is published: versions, states, from which event time they apply, by whom and why."""
+    from rich.table import Column, Table
+
+    from nightjar.cli.console import result_console, show_json
+    from nightjar.kafka import rule_topics
+    from rules.model import rule_to_mapping
+    from rules.rulebook import effective_text
+
+    settings, streams = _configured()
+    book, unanswered = rule_topics.expected_book(settings, streams)
+    last = {version.rule.id: version for version in book.ruleset.versions}
+    shown = book.ruleset.versions if every else tuple(last.values())
+    if as_json:
+        rows = [
+            {
+                "rule_id": version.rule.id,
+                "rule_version": version.version,
+                "state": version.rule.state.value,
+                "effective": effective_text(version),
+                "answered": (version.rule.id, version.version) not in unanswered,
+                "author": version.rule.author,
+                "reason": version.rule.reason,
+                "rule": rule_to_mapping(version.rule),
+            }
+            for version in shown
+        ]
+        show_json(rows)
+        return
+    table = Table("rule", "version", "state", "stream", "group by", "severity", Column("applies from", no_wrap=True))
+    table.add_column("author", overflow="fold")
+    table.add_column("reason", overflow="fold")
+    for version in shown:
+        rule = version.rule
+        table.add_row(
+            rule.id,
+            str(version.version),
+            rule.state.value,
+            rule.stream,
+            ", ".join(rule.group_by) or "(all)",
+            rule.severity.value,
+            _holds_from(version, answered=(rule.id, version.version) not in unanswered),
+            rule.author or "",
+            rule.reason or "",
+        )
+    result_console().print(table if shown else "No rule is published: `nightjar rules publish FILE` does.")
+
+
+@app.command()
+def diff(file: Annotated[Path, typer.Argument(help="A file of rules.", show_default=False)]) -> None:
+    """Compare a file of rules with what is published; the exit code is 1 where they differ.
+
+    `+` is in the file, `-` is published. Published rules that the file does not hold are named, unless retired.
+    """
+    import difflib
+
+    from nightjar.cli.console import counted, line, result_console
+    from nightjar.kafka import rule_topics
+    from rules.model import State
+
+    settings, streams = _configured()
+    found = _read([file], streams)
+    book, _ = rule_topics.expected_book(settings, streams)
+    console = result_console()
+    same = True
+    for rule in found:
+        versions = book.ruleset.of_rule(rule.id)
+        if versions and versions[-1].rule == rule:
+            continue
+        same = False
+        before = _lines(versions[-1].rule) if versions else []
+        title = f"{rule.id} version {versions[-1].version}" if versions else "(not published)"
+        for each in difflib.unified_diff(before, _lines(rule), title, f"{rule.id} in {file}", lineterm="", n=99):
+            style = "green" if each.startswith("+") else "red" if each.startswith("-") else ""
+            console.print(line((each, style)), soft_wrap=True)
+    named = {rule.id for rule in found}
+    for version in {version.rule.id: version for version in book.ruleset.versions}.values():
+        if version.rule.id not in named and version.rule.state is not State.RETIRED:
+            same = False
+            text = f"{version.rule.id} version {version.version} is published and not in {file}"
+            console.print(line(text), soft_wrap=True)
+    if not same:
+        raise typer.Exit(1)
+    console.print(f"{counted(len(found), 'rule')}, as published")
+
+
+@app.command()
+def pause(
+    rule_id: RuleId,
+    effective: Effective = None,
+    reason: Reason = None,
+    author: Author = None,
+    wait: Wait = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Stop evaluating a rule; it keeps its history."""
+    _control("pause", rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
+
+
+@app.command()
+def resume(
+    rule_id: RuleId,
+    effective: Effective = None,
+    reason: Reason = None,
+    author: Author = None,
+    wait: Wait = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Make a rule active again, whatever state it is in."""
+    _control("resume", rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
+
+
+@app.command()
+def shadow(
+    rule_id: RuleId,
+    effective: Effective = None,
+    reason: Reason = None,
+    author: Author = None,
+    wait: Wait = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Keep evaluating a rule, with alerts that are marked as shadow."""
+    _control("shadow", rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
+
+
+@app.command()
+def retire(
+    rule_id: RuleId,
+    effective: Effective = None,
+    reason: Reason = None,
+    author: Author = None,
+    wait: Wait = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """End a rule for good; its history is dropped."""
+    _control("retire", rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
+
+
+def _configured() -> "tuple[Settings, Mapping[str, Stream]]":
+    from nightjar.configuration.settings import load_settings
+    from rules.streams import load_streams
+
+    settings = load_settings()
+    return settings, load_streams(settings.streams)
+
+
+def _read(files: list[Path], streams: "Mapping[str, Stream]") -> "list[Rule]":
+    from rules.model import load_rules
+
+    found: dict[str, tuple[Path, Rule]] = {}
+    for file in files:
+        for rule in load_rules(file, streams):
+            if rule.id in found:
+                raise SettingsError(
+                    f"rule {rule.id} is in {found[rule.id][0]} too",
+                    where=str(file),
+                    remedy="Give each an id of its own",
+                )
+            found[rule.id] = file, rule
+    return [rule for _, rule in found.values()]
+
+
+def _provenance(author: str | None, reason: str | None) -> dict[str, str]:
+    """Who publishes and why, as keys of a message; an author that is not given is who is logged in."""
+    import getpass
+
+    if author is None:
+        try:
+            author = getpass.getuser()
+        except (KeyError, OSError):  # no name belongs to the user, as in some containers
+            author = None
+    return {key: text for key, text in (("author", author), ("reason", reason)) if text}
+
+
+def _control(
+    control: str, rule_id: str, effective: str | None, provenance: dict[str, str], *, wait: bool, timeout: float
+) -> None:
+    from nightjar.cli.console import result_console
+    from nightjar.kafka import rule_topics
+    from rules.publishing import Answer, judge
+
+    settings, streams = _configured()
+    message = {"control": control, "rule": rule_id} | ({} if effective is None else {"effective": effective})
+    message |= provenance
+    book, _ = rule_topics.expected_book(settings, streams)
+    made, status = judge(book, message, 0, streams)
+    if status.answer is Answer.REJECTED:
+        raise NightjarError("\n".join(status.reasons), where=f"{control} {rule_id}")
+    console = result_console()
+    if made is None:
+        state = book.of_rule(rule_id)[-1].rule.state
+        console.print(f"{rule_id}  unchanged: version {status.rule_version} is {state.value}", soft_wrap=True)
+        return
+    _send(settings, [message], console, wait=wait, timeout=timeout)
+
+
+def _send(
+    settings: "Settings", messages: list[dict[str, Any]], console: "SafeConsole", *, wait: bool, timeout: float
+) -> None:
+    from nightjar.kafka import rule_topics
+    from rules.publishing import Answer
+
+    if not messages:
+        return
+    if not wait:
+        rule_topics.send(settings, messages)
+        for message in messages:
+            text = f"{message.get('id') or message['rule']}  published on {settings.rules_topic}"
+            console.print(text, soft_wrap=True)
+        return
+    rejected = False
+    with rule_topics.Answers(settings) as answers:
+        rule_topics.send(settings, messages)
+        for told in answers.until_settled(messages, timeout):
+            console.print(_answer(told), soft_wrap=True)
+            rejected |= told.answer is Answer.REJECTED
+    if rejected:
+        raise typer.Exit(1)
+
+
+def _answer(told: "Told") -> "Text":
+    from rich.text import Text
+
+    from nightjar.cli.console import line
+
+    version = "" if told.version is None else f" version {told.version}"
+    since = "" if told.effective is None else f", applies from {told.effective}"
+    reasons = [line(f"    {each}") for reason in told.reasons for each in reason.split("\n")]
+    return Text("\n").join([line(f"{told.rule_id}{version}  {told.answer}{since}"), *reasons])
+
+
+def _holds_from(version: "RuleVersion", *, answered: bool) -> str:
+    """From which event time on a version holds, for people."""
+    from rules.rulebook import effective_text
+
+    if not answered:
+        return "waiting for the job to answer"
+    return effective_text(version) or "waiting for the job to make a route"
+
+
+def _lines(rule: "Rule") -> list[str]:
+    import yaml
+
+    from rules.model import PROVENANCE, rule_to_mapping
+
+    written = {key: value for key, value in rule_to_mapping(rule).items() if key not in PROVENANCE}
+    text: str = yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=110)
+    return text.splitlines()

@@ -1,0 +1,130 @@
+"""`nightjar simulate`: case files, played step by step on the bare engine."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from nightjar.cases import Case, Difference, Outcome
+    from nightjar.cli.console import SafeConsole
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("simulate")(simulate)
+
+
+def simulate(
+    cases: Annotated[list[Path], typer.Argument(help="Case files, or folders of them.", show_default=False)],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what came of each case as one JSON object, a line each.")
+    ] = False,
+) -> None:
+    """Play rules and events step by step, with time under the case's control, and check what it expects.
+
+    Exits with 1 where something is not as expected, and shows the difference row by row. docs/cases.md is the format.
+    """
+    from nightjar.cases import check, find_cases, load_case
+    from nightjar.cases.simulate import simulate as played
+    from nightjar.cli.console import counted, result_console, show_json
+
+    loaded = [load_case(path) for path in find_cases(cases)]
+    console = result_console()
+    failed = 0
+    for case in loaded:
+        outcome = played(case)
+        differences = check(case.expect, outcome)
+        failed += bool(differences)
+        if as_json:
+            compared = [difference.as_dict() for difference in differences]
+            show_json({"case": case.origin, **outcome.as_dict(), "differences": compared})
+        else:
+            _show(console, case, outcome, differences, in_full=len(loaded) == 1)
+    if not as_json and len(loaded) > 1:
+        console.print(f"{len(loaded) - failed} of {counted(len(loaded), 'case')} as expected")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _show(
+    console: "SafeConsole", case: "Case", outcome: "Outcome", differences: "list[Difference]", *, in_full: bool
+) -> None:
+    from nightjar.cli.console import line
+
+    checked = bool(case.expect.rows) or case.expect.state is not None
+    verdict = ("FAIL", "bold red") if differences else ("ok", "bold green") if checked else ("ran", "bold")
+    console.print(line(verdict, f" {case.title} ", (case.origin, "dim")), soft_wrap=True)
+    for difference in differences:
+        _show_difference(console, difference)
+    if in_full:
+        _show_outcome(console, outcome)
+
+
+def _show_difference(console: "SafeConsole", difference: "Difference") -> None:
+    came = difference.got is not None
+    if difference.expected is None:
+        verdict = "was not expected"
+    else:
+        verdict = "not as expected" if came else "was expected and is missing"
+    _say(console, f": {verdict}", title=f"  {difference.section}")
+    if difference.expected is not None:
+        _say(console, f"    expected  {_json(difference.expected)}")
+    if came:
+        _say(console, f"    got       {_json(difference.got)}")
+    for mismatch in difference.mismatches:
+        got = "nothing" if mismatch.got is None else _json(mismatch.got)
+        compared = f": expected {_json(mismatch.expected)}, got {got}"
+        _say(console, compared, title=f"    {mismatch.path}", style="yellow")
+
+
+def _show_outcome(console: "SafeConsole", outcome: "Outcome") -> None:
+    from nightjar.cli.console import counted
+
+    for alert in outcome.alerts:
+        _show_alert(console, alert, alert["emitted_at"].replace(".000000", ""))
+    for alert in outcome.corrections:
+        _show_alert(console, alert, f"at night, {alert['cause']}:")
+    for record in outcome.rule_status:
+        version = "" if record["rule_version"] is None else f" v{record['rule_version']}"
+        _say(console, f"  {record['status']} {record['rule_id']}{version}")
+        for reason in record["reasons"]:
+            for each in reason.split("\n"):
+                _say(console, f"    {each}")
+    for record in outcome.late:
+        _say(console, f"  late: {_json(record['event'])}")
+    for record in outcome.quarantine:
+        _say(console, f"  quarantine: {record['reason']}: {record['detail']}")
+    for stream, groups in outcome.state.items():
+        for group, rows in groups.items():
+            _say(console, f"  state: {counted(rows, 'event')} of {stream} by {group or 'nothing'}")
+
+
+def _show_alert(console: "SafeConsole", alert: dict[str, Any], when: str) -> None:
+    rule = f"{alert['rule_id']} v{alert['rule_version']}" + _unless_active(alert["rule_state"])
+    group = f" of {_pairs(alert['group'])}" if alert["group"] else ""
+    _say(console, title=f"  {when} {alert['kind']} {alert['revision']}: {rule} at {alert['event_id']}{group}")
+    for text in (_pairs(alert["measures"]), alert["text"]):
+        if text:
+            _say(console, f"    {text}")
+
+
+def _say(console: "SafeConsole", text: str = "", *, title: str = "", style: str = "bold") -> None:
+    from nightjar.cli.console import line
+
+    console.print(line((title, style), text), soft_wrap=True)
+
+
+def _unless_active(state: str) -> str:
+    return "" if state == "active" else f" ({state})"
+
+
+def _pairs(row: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in row.items())
+
+
+def _json(value: Any) -> str:
+    from nightjar.cases.documents import json_text
+
+    return json_text(value)

@@ -1,0 +1,77 @@
+"""`nightjar stream`: the job, in the foreground, and rebuilding its checkpoint."""
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(name="stream", invoke_without_command=True)
+
+
+def register(main: typer.Typer) -> None:
+    """Add the commands."""
+    main.add_typer(app)
+
+
+@app.callback()
+def stream(context: typer.Context) -> None:
+    """Run the job: events and rules from Kafka, alerts to Kafka, until it is stopped.
+
+    SIGTERM and Ctrl-C end it cleanly: it finishes its batch, and the next start resumes from there.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from nightjar.configuration import data_dir, logs
+    from nightjar.configuration.job import job_config
+    from nightjar.configuration.settings import load_settings
+    from nightjar.kafka import topics
+    from nightjar.operations.locks import sole_job
+    from rules.streams import load_streams
+    from streaming.session import starting
+
+    settings = load_settings()
+    streams = load_streams(settings.streams)
+    config = job_config(settings, streams)
+    logs.configure(settings.log_level)
+    data_dir.prepare(settings.data_dir)
+    with sole_job(config.checkpoint), starting(config) as session:
+        from streaming import job  # the engine's imports take a second, while the JVM starts
+
+        job.run(config, session, prepare=lambda: topics.ensure(settings, streams.values()))
+
+
+@app.command()
+def rebuild(
+    buckets: Annotated[
+        int | None,
+        typer.Option(min=1, help="Buckets of the new checkpoint, instead of the setting.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Rebuild the job's checkpoint from the lake, so that another release or other settings can resume from it.
+
+    The job must not run. Until the new checkpoint is complete the old one stays as it is.
+    """
+    from nightjar.cli.console import counted, result_console, show_json
+    from nightjar.cli.stages import Stages
+    from nightjar.configuration import data_dir, logs
+    from nightjar.configuration.settings import load_settings
+    from nightjar.operations.rebuild import rebuild as rebuilt
+    from rules.streams import load_streams
+
+    configured = load_settings()
+    settings = configured if buckets is None else load_settings(buckets=buckets)
+    logs.configure("warning")
+    data_dir.prepare(settings.data_dir)
+    done = rebuilt(settings, load_streams(settings.streams), Stages())
+    if as_json:
+        show_json({"buckets": settings.buckets, "events": done.events, "alerts": done.announcements,
+                   "begins": done.begins})  # fmt: skip
+        return
+    console = result_console()
+    console.print(
+        f"The checkpoint in {settings.checkpoint} is rebuilt: {counted(done.events, 'event')}, "
+        f"{counted(done.announcements, 'alert')}.",
+        soft_wrap=True,
+    )
+    if settings.buckets != configured.buckets:
+        console.print(f"It has {settings.buckets} buckets: set buckets = {settings.buckets} before `nightjar stream`.")

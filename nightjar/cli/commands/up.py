@@ -1,0 +1,78 @@
+"""`nightjar up`: a local Kafka, where none is configured, and the job."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from nightjar.cli.stages import Stages
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("up")(up)
+
+
+def up() -> None:
+    """Start a local Kafka (unless bootstrap_servers names one), create the topics, and run the job until Ctrl-C.
+
+    Everything local is kept in `data_dir`, so that the next start resumes from there.
+    """
+    from nightjar.cli.console import line
+    from nightjar.cli.stages import Stages, terminated_as_interrupt
+    from nightjar.configuration import data_dir
+    from nightjar.configuration.settings import load_settings
+    from nightjar.kafka import topics
+    from nightjar.local.job_process import JobProcess
+    from nightjar.local.kafka import LocalKafka
+    from nightjar.operations.job_watch import await_running
+    from nightjar.operations.locks import refuse_running
+    from rules.streams import load_streams
+
+    settings = load_settings()
+    data_dir.prepare(settings.data_dir)
+    streams = load_streams(settings.streams)
+    refuse_running(settings.checkpoint.resolve())
+    stages = Stages()
+    with terminated_as_interrupt(), ExitStack() as started:
+        environment = {}
+        if settings.bootstrap_servers:
+            stages.say(f"using Kafka at {settings.bootstrap_servers}")
+        else:
+            with stages.stage("Kafka", f"starting a local broker; its data and its log are in {settings.kafka_dir}"):
+                broker = LocalKafka(settings)
+                started.callback(_stop, stages, "Kafka", broker.stop)
+                broker.start()
+                settings = broker.settings
+                environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": broker.bootstrap, "NIGHTJAR_KAFKA": "{}"}
+                stages.say(f"listening on {broker.bootstrap}")
+        with stages.stage("Topics", "creating those that are missing"):
+            made = topics.ensure(settings, streams.values())
+            stages.say(f"created {', '.join(made)}" if made else "all exist")
+        job = JobProcess(settings.data_dir / "job.log", environment)
+        with stages.stage("Job", f"starting Spark; its log is {job.log}"):
+            started.callback(_stop, stages, "the job, which finishes its batch", job.stop)
+            job.start()
+            with stages.waiting("half a minute on a slow machine"):
+                await_running(settings, job)
+        stages.console.print(
+            line(
+                ("nightjar is up.", "bold green"),
+                " Publish rules with `nightjar rules publish FILE`, watch with `nightjar alerts tail` and "
+                "`nightjar status`. Ctrl-C stops everything.",
+            ),
+            soft_wrap=True,
+        )
+        try:
+            while not job.wait(1.0):
+                pass
+        except KeyboardInterrupt:
+            return
+        job.check()
+
+
+def _stop(stages: "Stages", doing: str, stop: Callable[[], object]) -> None:
+    stages.announce("Stopping", doing)
+    stop()

@@ -1,0 +1,1 @@
+"""Settings, and what each part of the system is told of them."""

@@ -1,0 +1,25 @@
+"""From settings to what a backfill is told."""
+
+from collections.abc import Mapping
+
+from backfill.config import BackfillConfig
+from nightjar.configuration.lake import lake_config
+from nightjar.configuration.settings import Settings
+from nightjar.kafka.clients import python_options
+from rules.streams import Stream
+
+
+def backfill_config(settings: Settings, streams: Mapping[str, Stream]) -> BackfillConfig:
+    """The backfill's configuration.
+
+    Raises:
+        JarsError: Spark's jars have not been resolved.
+        SettingsError: a security setting that one of the Kafka clients cannot honour.
+    """
+    return BackfillConfig(
+        lake=lake_config(settings, streams),
+        python_kafka=python_options(settings),
+        arrival=settings.arrival,
+        staging_retention=settings.staging_retention,
+        pending_days=settings.pending_days,
+    )

@@ -1,0 +1,53 @@
+"""From settings to what the job process is told."""
+
+from collections.abc import Mapping
+
+from contracts.topics import Topics
+from nightjar.configuration.settings import Settings
+from nightjar.jvm.class_archive import java_options
+from nightjar.jvm.jars import jars
+from nightjar.kafka.clients import python_options, spark_options
+from rules.streams import Stream
+from streaming.config import JobConfig
+
+
+def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
+    """The job's configuration.
+
+    Raises:
+        JarsError: the jars of the Kafka connector have not been resolved.
+        SettingsError: a security setting that one of the Kafka clients cannot honour.
+    """
+    return JobConfig(
+        streams=streams,
+        checkpoint=settings.checkpoint.resolve(),
+        spark_kafka=spark_options(settings),
+        python_kafka=python_options(settings),
+        jars=tuple(jars("spark")),
+        topics=topics(settings),
+        arrival=settings.arrival,
+        activation_delay=settings.activation_delay,
+        master=settings.spark_master,
+        spark_conf=settings.spark_conf,
+        driver_memory=settings.driver_memory,
+        java_options=java_options(),
+        shuffle_partitions=settings.shuffle_partitions,
+        buckets=settings.buckets,
+        max_offsets_per_trigger=settings.max_offsets_per_trigger,
+        max_retained_events=settings.max_retained_events,
+        slow_batch_warning=settings.slow_batch_warning,
+        warm_up_batches=settings.warm_up_batches,
+    )
+
+
+def topics(settings: Settings) -> Topics:
+    """The names of the topics beside those of the streams."""
+    return Topics(
+        rules=settings.rules_topic,
+        rule_status=settings.rule_status_topic,
+        alerts=settings.alerts_topic,
+        late_events=settings.late_events_topic,
+        quarantine=settings.quarantine_topic,
+        clock=settings.clock_topic,
+        job_progress=settings.job_progress_topic,
+    )

@@ -1,0 +1,32 @@
+"""From settings to what the lake's jobs are told."""
+
+from collections.abc import Mapping
+
+from lake.config import LakeConfig
+from nightjar.configuration.job import topics
+from nightjar.configuration.settings import Settings
+from nightjar.jvm.class_archive import java_options
+from nightjar.jvm.jars import jars
+from nightjar.kafka.clients import python_options, spark_options
+from rules.streams import Stream
+
+
+def lake_config(settings: Settings, streams: Mapping[str, Stream]) -> LakeConfig:
+    """The lake's configuration.
+
+    Raises:
+        JarsError: Spark's jars have not been resolved.
+        SettingsError: a security setting that one of the Kafka clients cannot honour.
+    """
+    return LakeConfig(
+        root=settings.lake.resolve(),
+        streams=streams,
+        spark_kafka=spark_options(settings),
+        jars=tuple(jars("spark")),
+        topics=topics(settings),
+        master=settings.spark_master,
+        spark_conf=settings.spark_conf,
+        driver_memory=settings.driver_memory,
+        java_options=java_options(),
+        python_kafka=python_options(settings),
+    )

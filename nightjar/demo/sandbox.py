@@ -1,0 +1,44 @@
+"""The ground the demo stands on: a temporary folder, a broker and a job of its own, all gone at the end."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nightjar.configuration.settings import FILE_VARIABLE, PREFIX, Settings, load_settings
+
+# Arrivals come from the replay, so that two days pass in a minute; the broker's port is any free one.
+_SETTINGS: dict[str, str | int] = {
+    "arrival": "producer",
+    "kafka_port": 0,
+    "kafka_heap": "384m",
+    "driver_memory": "1g",
+    "buckets": 2,
+    "spark_master": "local[2,4]",
+}
+
+
+@contextmanager
+def own_settings(**others: str | int) -> Iterator[Settings]:
+    """Settings of a temporary data folder, in force in this process and those it starts, and never the user's.
+
+    others: settings that are to differ from the demo's. At the end the folder is removed and the environment is as it
+    was before.
+    """
+    before = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
+    folder = Path(tempfile.mkdtemp(prefix="nightjar-demo-"))
+    try:
+        for name in before:
+            del os.environ[name]
+        file = folder / "nightjar.toml"
+        values = {**_SETTINGS, "data_dir": str(folder), **others}
+        file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
+        os.environ[FILE_VARIABLE] = str(file)
+        yield load_settings()
+    finally:
+        os.environ.pop(FILE_VARIABLE, None)
+        os.environ.update(before)
+        shutil.rmtree(folder, ignore_errors=True)

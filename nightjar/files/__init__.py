@@ -1,0 +1,1 @@
+"""Events in files: reading them as a stream declares them, and evaluating rules over them."""

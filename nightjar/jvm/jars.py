@@ -1,0 +1,121 @@
+"""The jars that pyspark does not ship: where they are, and how they get there.
+
+`ivy.xml` names them in two sets: `spark` (added to Spark's class path) and `kafka` (a whole broker). They are resolved
+once into `.jars/<hash of ivy.xml>/<set>/` by the Ivy inside pyspark, so that a changed `ivy.xml` never meets an old
+folder.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from rules.errors import NightjarError
+
+PROJECT = Path(__file__).resolve().parents[2]
+SETS = ("spark", "kafka")
+
+
+class JarsError(NightjarError):
+    """Jars are missing, or could not be resolved."""
+
+
+def jar_folder() -> Path:
+    """The folder that holds one folder a set; it exists only once `resolve` has finished."""
+    ivy_xml = PROJECT / "ivy.xml"
+    if not ivy_xml.is_file():
+        raise JarsError(
+            "ivy.xml is missing", where=str(PROJECT), remedy="Run nightjar from a checkout of its repository"
+        )
+    return PROJECT / ".jars" / hashlib.sha256(ivy_xml.read_bytes()).hexdigest()[:12]
+
+
+def jars(jar_set: str) -> list[Path]:
+    """The jar files of one set, sorted by name.
+
+    Raises:
+        JarsError: they have not been resolved yet.
+    """
+    folder = jar_folder() / jar_set
+    if not folder.is_dir():
+        raise JarsError(f"the {jar_set} jars are not there", where=str(folder), remedy="Run `make jars`")
+    return sorted(folder.glob("*.jar"))
+
+
+def java() -> str:
+    """The java to start: that of JAVA_HOME, else the one on PATH.
+
+    Raises:
+        JarsError: there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin" if home else None)
+    if found is None:
+        place = f"JAVA_HOME={home}" if home else "PATH"
+        raise JarsError("no java found", where=place, remedy="Install Java 17, or set JAVA_HOME to it")
+    return found
+
+
+def resolve() -> Path:
+    """Fetch every set, unless it is there already; prints what is being downloaded.
+
+    The sets appear together or not at all: they are collected in a temporary folder that is renamed at the end.
+
+    Raises:
+        JarsError: Ivy failed; the message holds what it complained of.
+    """
+    folder = jar_folder()
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".resolving-", dir=folder.parent) as temporary:
+        staged = Path(temporary) / folder.name
+        for jar_set in SETS:
+            _say(f"==> resolving the {jar_set} jars of ivy.xml")
+            _run_ivy(jar_set, staged)
+        if not folder.is_dir():  # another process may have been faster
+            staged.rename(folder)
+    return folder
+
+
+def _run_ivy(jar_set: str, into: Path) -> None:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JarsError("pyspark is not installed", remedy="Run `make setup`")
+    ivy = next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    pattern = f"{into}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
+    options = ["-ivy", str(PROJECT / "ivy.xml"), "-confs", jar_set, "-retrieve", pattern, "-types", "jar", "bundle"]
+    complaints: list[str] = []
+    with subprocess.Popen(
+        [java(), "-jar", str(ivy), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        for line in process.stdout or ():
+            text = line.strip()
+            if text.startswith("downloading"):
+                _say(f"    {text.removesuffix('...').strip()}")
+            elif text.startswith(("WARN", "ERROR", "::")) or "problem" in text.lower():
+                complaints.append(text)
+    found = list((into / jar_set).glob("*.jar"))
+    if process.returncode != 0 or not found:
+        raise JarsError(
+            f"Ivy could not resolve the {jar_set} jars:\n" + "\n".join(complaints[-20:]),
+            where="ivy.xml",
+            remedy="Check that this machine reaches Maven Central (or your Ivy mirror), then run `make jars` again",
+        )
+    _say(f"    {len(found)} jars")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    try:
+        resolve()
+    except JarsError as error:
+        sys.exit(f"error: {error}")

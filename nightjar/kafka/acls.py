@@ -1,0 +1,137 @@
+"""Which principals write and read each topic, as one table: docs/security.md shows it, `nightjar topics` prints it, and
+`nightjar topics --acls` turns it into commands of Kafka's own tool.
+
+Whoever may write a topic can make nightjar believe what it says: a forged record is checked against its schema, but one
+that keeps to the schema is believed. So each topic has the fewest writers there can be.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nightjar.configuration.settings import Settings
+from rules.streams import Stream
+
+
+class Role(StrEnum):
+    """Who uses topics. Each is one Kafka principal."""
+
+    PRODUCERS = "producers"
+    ANALYSTS = "analysts"
+    JOB = "job"
+    BACKFILL = "backfill"
+    READERS = "readers"
+
+
+ROLES: Mapping[Role, str] = {
+    Role.PRODUCERS: "the applications whose events are watched, and `nightjar replay`",
+    Role.ANALYSTS: "people and programs that publish rules: `nightjar rules`",
+    Role.JOB: "`nightjar stream`; `nightjar stream rebuild` needs the rights of job and backfill",
+    Role.BACKFILL: "`nightjar archive`, `nightjar backfill`, and Airflow's tasks",
+    Role.READERS: "consumers of alerts, dashboards, `nightjar status` and `nightjar alerts tail`",
+}
+
+
+@dataclass(frozen=True)
+class Access:
+    """setting: what names the topic; None: the topics of all streams."""
+
+    setting: str | None
+    holds: str
+    writers: tuple[Role, ...]
+    readers: tuple[Role, ...]
+
+
+ACCESS = (
+    Access(None, "events of each stream", (Role.PRODUCERS,), (Role.JOB, Role.BACKFILL)),
+    Access(
+        "rules_topic", "requests: rules and control messages",
+        (Role.ANALYSTS,), (Role.ANALYSTS, Role.JOB, Role.BACKFILL),
+    ),
+    Access(
+        "rule_status_topic", "the job's answers to them: which rules there are",
+        (Role.JOB,), (Role.ANALYSTS, Role.JOB, Role.BACKFILL, Role.READERS),
+    ),
+    Access("clock_topic", "how far arrival has come", (Role.JOB,), (Role.JOB,)),
+    Access("history_topic", "past events that warm up a rule", (Role.BACKFILL,), (Role.JOB,)),
+    Access(
+        "alerts_topic", "alerts, revisions, retractions, corrections",
+        (Role.JOB, Role.BACKFILL), (Role.BACKFILL, Role.READERS),
+    ),
+    Access("late_events_topic", "late events", (Role.JOB,), (Role.BACKFILL, Role.READERS)),
+    Access("quarantine_topic", "records that cannot be used", (Role.JOB,), (Role.BACKFILL, Role.READERS)),
+    Access(
+        "job_progress_topic", "reports of the job, and the archive's marks",
+        (Role.JOB, Role.BACKFILL), (Role.BACKFILL, Role.READERS),
+    ),
+)  # fmt: skip
+
+# Corrections are published in transactions, whose ids begin so.
+TRANSACTIONAL_IDS = "nightjar"
+
+
+@dataclass(frozen=True)
+class TopicAccess:
+    """One topic by its configured name."""
+
+    topic: str
+    access: Access
+
+
+def topic_access(settings: Settings, streams: Iterable[Stream]) -> list[TopicAccess]:
+    """Every topic of an installation, in the table's order."""
+    named = sorted(stream.topic for stream in streams)
+    return [
+        TopicAccess(topic, access)
+        for access in ACCESS
+        for topic in (named if access.setting is None else [getattr(settings, access.setting)])
+    ]
+
+
+def default_principals() -> dict[Role, str]:
+    """One principal a role, where nothing else is given."""
+    return {role: f"User:nightjar-{role}" for role in Role}
+
+
+def acl_commands(
+    settings: Settings, streams: Iterable[Stream], principals: Mapping[Role, str], command_config: str | None = None
+) -> list[str]:
+    """`kafka-acls` commands, quoted for a POSIX shell, that allow what the table says and nothing more.
+
+    The job may also create the topics and look at their settings, which it does when it starts.
+    """
+    start = ["kafka-acls", "--bootstrap-server", settings.bootstrap]
+    if command_config is not None:
+        start += ["--command-config", command_config]
+    commands: list[list[str]] = []
+
+    def allow(principal: str, operations: Iterable[str], resource: list[str]) -> None:
+        given = [argument for operation in operations for argument in ("--operation", operation)]
+        commands.append([*start, "--add", "--allow-principal", principal, *given, *resource])
+
+    for found in topic_access(settings, streams):
+        for role in Role:
+            operations = [
+                name
+                for name, roles in (("Write", found.access.writers), ("Read", found.access.readers))
+                if role in roles
+            ]
+            if role is Role.JOB:
+                operations += ["Create", "DescribeConfigs"]
+            if operations:
+                allow(principals[role], [*operations, "Describe"], ["--topic", found.topic])
+    prefixed = ["--transactional-id", TRANSACTIONAL_IDS, "--resource-pattern-type", "prefixed"]
+    allow(principals[Role.BACKFILL], ["Write", "Describe"], prefixed)
+    return [shlex.join(command) for command in commands]
+
+
+def markdown() -> str:
+    """The two tables as docs/security.md shows them."""
+    lines = ["| role | who |", "| --- | --- |"]
+    lines += [f"| `{role}` | {who} |" for role, who in ROLES.items()]
+    lines += ["", "| topic (setting) | holds | writers | readers |", "| --- | --- | --- | --- |"]
+    for access in ACCESS:
+        name = "each stream's `topic`" if access.setting is None else f"`{access.setting}`"
+        lines.append(f"| {name} | {access.holds} | {', '.join(access.writers)} | {', '.join(access.readers)} |")
+    return "\n".join(lines)

@@ -1,0 +1,176 @@
+"""Reading topics from outside the job: all that is there now, the last few records, or what comes from now on."""
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import structlog
+from kafka import KafkaConsumer, TopicPartition
+
+from ingestion.event_schema import SENT_AT
+from ingestion.offsets import beginning_offsets, end_offsets
+from nightjar.configuration.settings import Settings
+from nightjar.kafka.clients import CONNECT_TIMEOUT_MS, KafkaError, consumer, explained
+
+# µs since 1970; more digits than fit 64 bits mean nothing.
+_SENT_AT = re.compile(rb"[0-9]{1,18}")
+
+# As deep as an event may be.
+_MAX_NESTING = 100
+
+# How long a poll waits before the reader gets to look at its own clock.
+_POLL_MS = 200
+
+
+class Record(NamedTuple):
+    """One record. value: b"" for a tombstone. arrival: the record's time stamp, µs; sent_at: the header, µs, or None.
+
+    received: the wall clock of its receipt, µs.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes
+    arrival: int
+    sent_at: int | None
+    received: int
+
+
+class Skipped:
+    """Counts the records that a reader passes over, as they are not what their topic should hold, and logs the first
+    of each kind. counts: by what they should have been.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def add(self, record: Record, kind: str) -> None:
+        """Count a record that was to be `kind`, such as "not an alert"."""
+        kind = f"{kind} on {record.topic}"
+        self.counts[kind] += 1
+        if self.counts[kind] == 1:
+            structlog.get_logger().warning(
+                "record_skipped", kind=kind, partition=record.partition, offset=record.offset, size=len(record.value)
+            )
+
+
+def json_object(value: bytes) -> dict[str, Any] | None:
+    """The JSON object that a record holds, None where it holds none, or one that is nested deeper than an event."""
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    level: list[Any] = [found]
+    for _ in range(_MAX_NESTING):
+        level = [each for held in level for each in _held(held)]
+        if not level:
+            return found
+    return None
+
+
+def _held(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+class Reader:
+    """Reads topics without a consumer group; a context manager.
+
+    Raises KafkaError where no broker answers or a topic does not exist.
+    """
+
+    def __init__(self, settings: Settings, *topics: str) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._client: KafkaConsumer = consumer(settings)
+        try:
+            self._places = [place for topic in topics for place in self._partitions(topic)]
+            with explained(settings, f"reading {', '.join(topics)}"):
+                self._client.assign(self._places)
+                self._client.seek_to_beginning()
+        except BaseException:
+            self._client.close()
+            raise
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def to_end(self) -> "Reader":
+        """Go on behind what is there now, and settle where that is; returns itself."""
+        ends = self.ends()
+        for place, end in ends.items():
+            self._client.seek(place, end)
+        return self
+
+    def last(self, count: int) -> list[Record]:
+        """The last `count` records of every partition."""
+        ends = self.ends()
+        with explained(self._settings, f"reading {', '.join(self._topics)}"):
+            starts = beginning_offsets(self._client, self._places)
+        for place, end in ends.items():
+            self._client.seek(place, max(starts[place], end - count))
+        return list(self._until(ends))
+
+    def all(self) -> Iterator[Record]:
+        """What lies between here and the end as it is now, each partition in its order."""
+        yield from self._until(self.ends())
+
+    def poll(self, timeout_ms: int = _POLL_MS) -> list[Record]:
+        """What has come, after at most `timeout_ms` of waiting for it."""
+        with explained(self._settings, f"reading {', '.join(self._topics)}"):
+            polled = self._client.poll(timeout_ms=timeout_ms)
+        now = time.time_ns() // 1000
+        return [_record(record, now) for records in polled.values() for record in records]
+
+    def follow(self) -> Iterator[Record]:
+        """What comes from here on, without an end."""
+        while True:
+            yield from self.poll()
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where each partition ends now."""
+        with explained(self._settings, f"reading {', '.join(self._topics)}"):
+            found: dict[TopicPartition, int] = end_offsets(self._client, self._places)
+        return found
+
+    def _until(self, ends: dict[TopicPartition, int]) -> Iterator[Record]:
+        while any(self._client.position(place) < end for place, end in ends.items()):
+            for record in self.poll():
+                if record.offset < ends[TopicPartition(record.topic, record.partition)]:
+                    yield record
+
+    def _partitions(self, topic: str) -> list[TopicPartition]:
+        deadline = time.monotonic() + CONNECT_TIMEOUT_MS / 1000
+        while not (found := self._client.partitions_for_topic(topic)):
+            if topic not in self._client.topics() or time.monotonic() > deadline:
+                raise KafkaError(
+                    "there is no such topic",
+                    where=f"topic {topic} at {self._settings.bootstrap}",
+                    remedy="`nightjar up` and `nightjar stream` make the topics",
+                )
+        return [TopicPartition(topic, partition) for partition in sorted(found)]
+
+
+def _record(record: Any, received: int) -> Record:
+    sent = next((value for name, value in record.headers or () if name == SENT_AT), None)
+    return Record(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.key,
+        record.value or b"",
+        record.timestamp * 1000,
+        int(sent) if isinstance(sent, bytes) and _SENT_AT.fullmatch(sent) else None,
+        received,
+    )

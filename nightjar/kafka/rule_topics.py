@@ -1,0 +1,144 @@
+"""The rules as their topics have them: what is published and answered, and publishing.
+
+How it works: nothing is remembered here. Every question is answered by folding the whole `rule-status` topic through
+the rule book that the job uses, so the result is the job's. Messages that the job has not answered yet are judged here
+as it will judge them.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nightjar.configuration.settings import Settings
+from nightjar.kafka.clients import KafkaError, explained, producer
+from nightjar.kafka.readers import Reader
+from rules.model import Rule, State
+from rules.publishing import CONTROLS, Answer, judge
+from rules.rulebook import Record, RuleBook
+from rules.streams import Stream
+
+_DELIVERY_SECONDS = 30
+
+
+def rule_book(settings: Settings, streams: Mapping[str, Stream]) -> RuleBook:
+    """All that the job has answered so far. Raises KafkaError where the topic cannot be read."""
+    book = RuleBook(streams)
+    with Reader(settings, settings.rule_status_topic) as topic:
+        for record in topic.all():
+            book.receive(Record(record.offset, record.arrival, record.value))
+    return book
+
+
+def expected_book(settings: Settings, streams: Mapping[str, Stream]) -> tuple[RuleBook, set[tuple[str, int]]]:
+    """The book as it will be when the job has answered all messages, and the versions that still wait for an answer."""
+    book, unanswered = rule_book(settings, streams), set()
+    routes = list(book.routes)
+    with Reader(settings, settings.rules_topic) as topic:
+        for record in topic.all():
+            if record.offset < book.next_message:
+                continue
+            made, _ = judge(book, record.value, record.arrival, streams, settings.activation_delay)
+            if made is not None:
+                book.add(made, record.arrival, running=routes)
+                unanswered.add((made.rule.id, made.version))
+    return book, unanswered
+
+
+def send(settings: Settings, messages: Iterable[Mapping[str, Any]], arrival: int | None = None) -> None:
+    """Put rule messages and control messages on the topic, in their order, keyed by the rule's id.
+
+    arrival: µs, for topics whose producers give it; None: now. Returns once all are delivered.
+    """
+    with (
+        producer(settings) as client,
+        explained(settings, f"publishing on topic {settings.rules_topic}"),
+    ):
+        for message in messages:
+            stamp = None if arrival is None else arrival // 1000
+            value = json.dumps(message).encode()
+            client.send(settings.rules_topic, value, key=_rule_id(message).encode(), timestamp_ms=stamp).get(
+                _DELIVERY_SECONDS
+            )
+
+
+def unchanged(book: RuleBook, rule: Rule) -> bool:
+    """Whether publishing the rule would change nothing."""
+    versions = book.ruleset.of_rule(rule.id)
+    return bool(versions) and versions[-1].rule == rule
+
+
+@dataclass(frozen=True)
+class Told:
+    """One record of `rule-status`, as the job wrote it."""
+
+    answer: Answer
+    rule_id: str | None
+    version: int | None
+    effective: str | None
+    reasons: tuple[str, ...]
+
+
+class Answers:
+    """The records of `rule-status` from the moment this is made; a context manager."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._reader = Reader(settings, settings.rule_status_topic).to_end()
+
+    def __enter__(self) -> "Answers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.__exit__()
+
+    def until_settled(self, messages: Iterable[Mapping[str, Any]], seconds: float) -> Iterator[Told]:
+        """What is said about the messages sent since, until each is settled: REJECTED, or ACTIVE.
+
+        A rule that is paused or retired is never ACTIVE: ACCEPTED settles it. Raises KafkaError when that has not
+        happened after `seconds`.
+        """
+        waiting = [(_rule_id(message), _settled_by(message)) for message in messages]
+        about = {rule_id for rule_id, _ in waiting}
+        deadline = time.monotonic() + seconds
+        while waiting:
+            for record in self._reader.poll():
+                told = _told(record.value)
+                if told is None or told.rule_id not in about:
+                    continue
+                yield told
+                settled = next((w for w in waiting if w[0] == told.rule_id and told.answer in w[1]), None)
+                if settled is not None:
+                    waiting.remove(settled)
+            if waiting and time.monotonic() > deadline:
+                missing = ", ".join(rule_id for rule_id, _ in waiting)
+                raise KafkaError(
+                    f"the job has not settled {missing} after {seconds:.0f} s",
+                    where=f"topic {self._settings.rule_status_topic}",
+                    remedy="See with `nightjar status` whether it runs; what is published it will read",
+                )
+
+
+def _rule_id(message: Mapping[str, Any]) -> str:
+    return str(message["rule" if "control" in message else "id"])
+
+
+def _settled_by(message: Mapping[str, Any]) -> tuple[Answer, ...]:
+    state = CONTROLS.get(message["control"]) if "control" in message else State(message["state"])
+    at_once = () if State(state).is_evaluated else (Answer.ACCEPTED,)
+    return (Answer.REJECTED, Answer.ACTIVE, *at_once)
+
+
+def _told(value: bytes) -> Told | None:
+    try:
+        record = json.loads(value)
+        return Told(
+            Answer(record["status"]),
+            record["rule_id"],
+            record["rule_version"],
+            record["effective"],
+            tuple(record["reasons"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,138 @@
+"""The topics nightjar uses, and making them: event topics, the rules that steer the job, and what it says."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import kafka.errors
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from nightjar.configuration.settings import Settings
+from nightjar.kafka.clients import KafkaError, admin, explained
+from nightjar.kafka.replication import warn_of_few_replicas
+from rules.streams import Stream
+
+FOREVER = "-1"
+
+# A day, for whoever looks into what happened.
+_CLOCKS_KEPT = str(24 * 3600 * 1000)
+
+# Past events warm up a new rule once and are of no use after that; old time stamps rule out a retention by time.
+HISTORY_BYTES = str(4 * 1024**3)
+
+# The topic settings that change what events and rules mean, and what to do where an existing topic has another value.
+_REMEDIES = {
+    "message.timestamp.type": "Set arrival to what the topic has, name another topic, or remove this one",
+    "cleanup.policy": "Change it with kafka-configs: rules and their answers are kept as they were published",
+}
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as it is to be: `config` holds Kafka's topic settings."""
+
+    name: str
+    partitions: int
+    config: dict[str, str] = field(default_factory=dict)
+
+
+def topics(settings: Settings, streams: Iterable[Stream]) -> list[Topic]:
+    """Every topic, as the settings want it."""
+    arrival = {"message.timestamp.type": "CreateTime" if settings.arrival == "producer" else "LogAppendTime"}
+    # A record's arrival may be years ago when the producer gives it: a retention by time would remove it at once.
+    events = {"retention.ms": FOREVER if settings.arrival == "producer" else _ms(settings.event_retention)}
+    answers = {"message.timestamp.type": "LogAppendTime", "retention.ms": _ms(settings.alert_retention)}
+    # History matters: neither a rule message nor its answer is ever compacted away, and one partition keeps the order.
+    rules = {"cleanup.policy": "delete", "retention.ms": FOREVER, "retention.bytes": FOREVER}
+    history = {"message.timestamp.type": "CreateTime", "retention.ms": FOREVER, "retention.bytes": HISTORY_BYTES}
+    return [
+        *(Topic(stream.topic, settings.partitions, arrival | events) for stream in streams),
+        Topic(settings.rules_topic, 1, arrival | rules),
+        # The brokers' own time stamps are what the job takes for the present; a clock is of use for seconds.
+        Topic(settings.clock_topic, 1, {"message.timestamp.type": "LogAppendTime", "retention.ms": _CLOCKS_KEPT}),
+        Topic(settings.history_topic, settings.partitions, history),
+        Topic(settings.alerts_topic, settings.partitions, answers),
+        Topic(settings.late_events_topic, settings.partitions, answers),
+        Topic(settings.quarantine_topic, settings.partitions, answers),
+        Topic(settings.rule_status_topic, 1, arrival | rules),
+        Topic(settings.job_progress_topic, 1, answers),
+    ]
+
+
+def ensure(settings: Settings, streams: Iterable[Stream]) -> list[str]:
+    """Make the topics that are missing and return their names, once each has a leader; idempotent.
+
+    A topic that exists is left as it is. Its number of partitions and its retention are its owner's affair.
+
+    Raises:
+        KafkaError: no broker answers, a topic is refused, or one exists whose settings would change what events mean:
+            another time stamp than `arrival` says, or a rules topic that is compacted or has several partitions.
+    """
+    wanted = topics(settings, streams)
+    with admin(settings) as client, explained(settings, "making the topics"):
+        existing = set(client.list_topics())
+        missing = {
+            topic.name: {
+                "num_partitions": topic.partitions,
+                "replication_factor": settings.replication_factor,
+                "configs": topic.config,
+            }
+            for topic in wanted
+            if topic.name not in existing
+        }
+        if missing:
+            answers = client.create_topics(missing, raise_errors=False)["topics"]
+            _refuse_failed(answers, settings)
+            client.wait_for_topics(list(missing))
+        _refuse_unfit(client, [topic for topic in wanted if topic.name in existing], settings)
+        warn_of_few_replicas(client, [topic.name for topic in wanted])
+    return list(missing)
+
+
+def _refuse_failed(answers: list[dict[str, object]], settings: Settings) -> None:
+    for answer in answers:
+        # Another process may make the same topics at the same time.
+        if answer["error_code"] not in (0, kafka.errors.TopicAlreadyExistsError.errno):
+            reason = answer.get("error_message") or kafka.errors.for_code(answer["error_code"]).__name__
+            raise KafkaError(
+                f"topic {answer['name']} cannot be made: {reason}",
+                where=f"Kafka at {settings.bootstrap}",
+                remedy="Allow it, or have it made with the settings of docs/settings.md",
+            )
+
+
+def _kept_forever(settings: Settings) -> dict[str, str]:
+    """The topics whose loss of a record would change which rules there are, and what to do where one may lose some."""
+    remedy = "Change it with kafka-configs: a restart would know neither the rules nor their versions"
+    return dict.fromkeys((settings.rules_topic, settings.rule_status_topic), remedy)
+
+
+def _refuse_unfit(client: kafka.KafkaAdminClient, present: list[Topic], settings: Settings) -> None:
+    if not present:
+        return
+    resources = [ConfigResource(ConfigResourceType.TOPIC, topic.name) for topic in present]
+    found = client.describe_configs(resources, config_filter="all")["topic"]
+    forever = _kept_forever(settings)
+    for topic in present:
+        remedies = dict(_REMEDIES)
+        if topic.name in forever:
+            remedies |= dict.fromkeys(("retention.ms", "retention.bytes"), forever[topic.name])
+        for name, remedy in remedies.items():
+            value = found[topic.name][name]["value"]
+            if name in topic.config and value != topic.config[name]:
+                raise KafkaError(
+                    f"{name} is {value}, and must be {topic.config[name]}",
+                    where=f"topic {topic.name} at {settings.bootstrap}",
+                    remedy=remedy,
+                )
+    for name in (topic.name for topic in present if topic.name in forever):
+        (description,) = client.describe_topics([name])
+        if len(description["partitions"]) != 1:
+            raise KafkaError(
+                f"has {len(description['partitions'])} partitions, and must have one: rules apply in their order",
+                where=f"topic {name} at {settings.bootstrap}",
+                remedy="Name another topic in the settings",
+            )
+
+
+def _ms(microseconds: int) -> str:
+    return str(microseconds // 1000)

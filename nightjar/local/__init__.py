@@ -1,0 +1,1 @@
+"""Kafka, Airflow and the job as processes on this machine."""

@@ -1,0 +1,275 @@
+"""A real Kafka broker on this machine: one KRaft process from the jars of `make jars`.
+
+How it works: `server.properties` is generated, the storage is formatted once, `kafka.Kafka` is started and its log goes
+to `broker.log`. `broker.json` in the same folder says which process it is, so that a second start on the folder is
+refused, and a broker that outlived a killed parent is stopped first. The data stays from one start to the next.
+
+What it does not do: no second broker, no security, and it listens on 127.0.0.1 only.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from nightjar.configuration.settings import Settings
+from nightjar.jvm.jars import jars, java
+from nightjar.kafka.clients import KafkaError, admin
+from rules.errors import NightjarError
+
+HOST = "127.0.0.1"
+
+# A slow core needs about 10 s; a machine that compiles meanwhile may need several times that.
+START_SECONDS = 90.0
+
+# A broker with unflushed data takes a few seconds; after that it is killed (its log recovers at the next start).
+STOP_SECONDS = 30.0
+
+POLL_SECONDS = 0.05
+
+_LOG4J = """
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d %p %m (%c)%n
+rootLogger.level = INFO
+rootLogger.appenderRef.out.ref = out
+"""
+
+
+class LocalKafkaError(NightjarError):
+    """The local broker cannot be started."""
+
+
+class LocalKafka:
+    """A broker under `settings.kafka_dir`, alive inside a `with` block (or between `start` and `stop`).
+
+    `port` is known after the start; `settings` are those given, with `bootstrap_servers` pointing here. `short_lived`
+    spares the second compiler: half the processor time of a start, at the price of throughput later.
+    """
+
+    def __init__(self, settings: Settings, *, short_lived: bool = False) -> None:
+        self.folder = settings.kafka_dir.resolve()
+        self.log = self.folder / "broker.log"
+        self.port = settings.kafka_port
+        self._given = settings
+        self._compiler = ["-XX:TieredStopAtLevel=1"] if short_lived else []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of the running broker."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def settings(self) -> Settings:
+        """The given settings, connecting here."""
+        return self._given.model_copy(update={"bootstrap_servers": self.bootstrap, "kafka": {}})
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's process, None when it does not run."""
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
+
+    def start(self) -> None:
+        """Start the broker and return once it answers.
+
+        Raises:
+            LocalKafkaError: another broker runs on the folder, the port is taken, or it did not come up; the message
+                holds the end of its log.
+            JarsError: its jars, or java, are missing.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._settle_predecessor()
+        if self.port:
+            _refuse_taken(self.port)
+        port, controller_port = self.port or _free_port(), _free_port()
+        self._write_configuration(port, controller_port)
+        self._format_storage()
+        with self.log.open("wb") as log:
+            command = self._command(
+                "kafka.Kafka", [str(self.folder / "server.properties")], heap=self._given.kafka_heap
+            )
+            # A session of its own: Ctrl-C reaches the parent only, which then stops the broker in its turn.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        self.port = port
+        self._record.write_text(json.dumps({"broker": self._process.pid, "parent": os.getpid()}))
+        try:
+            self._await_health()
+        except BaseException:
+            self.stop()
+            raise
+        (self.folder / "port").write_text(f"{port}\n")
+
+    def stop(self) -> None:
+        """Stop the broker cleanly, after `STOP_SECONDS` by force; nothing to do if it does not run."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._record.unlink(missing_ok=True)
+        (self.folder / "port").unlink(missing_ok=True)
+
+    @property
+    def _record(self) -> Path:
+        return self.folder / "broker.json"
+
+    def _settle_predecessor(self) -> None:
+        try:
+            found = json.loads(self._record.read_text())
+            broker, parent = int(found["broker"]), int(found["parent"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        if str(self.folder) in _command_line(broker):
+            if parent != os.getpid() and _command_line(parent):
+                raise LocalKafkaError(
+                    f"a broker already runs here (process {broker}, started by process {parent})",
+                    where=str(self.folder),
+                    remedy="Stop it first, or set data_dir and kafka_port to others",
+                )
+            _stop_orphan(broker)
+        self._record.unlink(missing_ok=True)
+
+    def _write_configuration(self, port: int, controller_port: int) -> None:
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{HOST}:{controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": self.folder / "data",
+            "auto.create.topics.enable": "false",
+            "num.network.threads": 2,
+            "num.io.threads": 4,
+            "group.initial.rebalance.delay.ms": 0,
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 4,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 4,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "share.coordinator.state.topic.num.partitions": 1,
+            # The default of 128 MB is a quarter of the heap, for compaction that hardly happens here.
+            "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,
+        }
+        text = "".join(f"{name}={value}\n" for name, value in properties.items())
+        (self.folder / "server.properties").write_text(text)
+        (self.folder / "log4j2.properties").write_text(_LOG4J)
+
+    def _format_storage(self) -> None:
+        if (self.folder / "data" / "meta.properties").is_file():
+            return
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        arguments = ["format", f"--cluster-id={cluster}", "--config", str(self.folder / "server.properties")]
+        done = subprocess.run(
+            self._command("kafka.tools.StorageTool", arguments, heap="128m"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise LocalKafkaError(
+                f"the storage could not be formatted: {_last_lines(done.stdout + done.stderr)}",
+                where=str(self.folder),
+                remedy="Remove the folder if its data is not needed",
+            )
+
+    def _command(self, main_class: str, arguments: Sequence[str], *, heap: str) -> list[str]:
+        class_path = os.pathsep.join(str(jar) for jar in jars("kafka"))
+        options = [f"-Xmx{heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true"]
+        logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
+        return [java(), *options, *self._compiler, logging, "-cp", class_path, main_class, *arguments]
+
+    def _await_health(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self.pid is None:
+                raise self._failure("the broker ended while starting")
+            if _listens(self.port) and self._answers():
+                return
+            time.sleep(POLL_SECONDS)
+        raise self._failure(f"the broker did not answer within {START_SECONDS:.0f} s")
+
+    def _answers(self) -> bool:
+        try:
+            with admin(self.settings) as client:
+                return bool(client.describe_cluster()["brokers"])
+        except KafkaError:
+            return False
+
+    def _failure(self, what: str) -> LocalKafkaError:
+        end = _last_lines(self.log.read_text(errors="replace"))
+        return LocalKafkaError(f"{what}; its log ends:\n{end}\n", where=str(self.log), remedy="The log names the cause")
+
+
+def _refuse_taken(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as the broker does: a connection's remains do not count
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            raise LocalKafkaError(
+                "the port is taken by another program",
+                where=f"{HOST}:{port}",
+                remedy="Stop that program, set kafka_port to another (0: any free one), or bootstrap_servers to use it",
+            ) from None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def _command_line(pid: int) -> str:
+    """How a process was started; empty when there is none, or it is only waiting to be collected."""
+    found = subprocess.run(
+        ["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return "" if found.endswith("<defunct>") else found
+
+
+def _stop_orphan(pid: int) -> None:
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        os.kill(pid, sent)
+        deadline = time.monotonic() + STOP_SECONDS
+        while time.monotonic() < deadline:
+            if not _command_line(pid):
+                return
+            time.sleep(POLL_SECONDS)
+
+
+def _last_lines(text: str, count: int = 15) -> str:
+    return "\n".join(text.strip().splitlines()[-count:])

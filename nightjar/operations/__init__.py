@@ -1,0 +1,1 @@
+"""Running the job: its status, locks, waiting for it, rebuilding its checkpoint."""

@@ -1,0 +1,73 @@
+"""How many events rules would retain, from given rates or those of the lake."""
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from lake.rates import events_per_day
+from nightjar.configuration.settings import Settings
+from rules.errors import Problem, RuleError, SettingsError
+from rules.model import Rule
+from rules.names import did_you_mean
+from rules.retention import retained, too_much
+from rules.streams import Stream
+
+
+def given_rates(options: Iterable[str], file: Path | None, streams: Mapping[str, Stream]) -> dict[str, float]:
+    """Events a day by stream, from STREAM=NUMBER options and a TOML file of the same; options win.
+
+    Raises SettingsError for an unknown stream or a value that is not a number of events.
+    """
+    written: dict[str, object] = {} if file is None else dict(_toml(file))
+    for option in options:
+        name, _, number = option.partition("=")
+        written[name] = number
+    return {name: _rate(name, value, streams) for name, value in written.items()}
+
+
+def estimates(
+    settings: Settings, streams: Mapping[str, Stream], rules: Iterable[Rule], given: Mapping[str, float], *, where: str
+) -> dict[str, int]:
+    """Events that each rule with windows would retain, by rule id; rules on streams of unknown rates are left out.
+
+    Raises RuleError with the figures where a rule would retain more than `max_retained_events`.
+    """
+    found: dict[str, int] = {}
+    problems: list[Problem] = []
+    rates: dict[str, float | None] = dict(given)
+    for rule in rules:
+        if rule.stream not in rates:
+            rates[rule.stream] = events_per_day(settings.lake, streams[rule.stream])
+        rate = rates[rule.stream]
+        if rate is None or not rule.measures or not rule.state.is_evaluated:
+            continue
+        if (problem := too_much(rule, rate, settings.max_retained_events)) is not None:
+            problems.append(Problem(f"rule {rule.id}, measures", problem.found, problem.message, problem.remedy))
+        found[rule.id] = retained(rule, rate)
+    if problems:
+        raise RuleError(problems, where=where)
+    return found
+
+
+def _toml(file: Path) -> Mapping[str, object]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot be read ({error.strerror})", where=str(file), remedy="Name a TOML file") from None
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"is not TOML: {error}", where=str(file), remedy="Write transactions = 200000") from None
+
+
+def _rate(name: str, value: object, streams: Mapping[str, Stream]) -> float:
+    if name not in streams:
+        raise SettingsError("is not a declared stream", where=name, remedy=did_you_mean(name, streams, "Streams are"))
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise SettingsError(
+            f"{str(value)[:60]!r} is not a number of events a day", where=name, remedy=f"Write {name}=200000"
+        )
+    return number

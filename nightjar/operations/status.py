@@ -1,0 +1,144 @@
+"""The state of the job, from its reports on the job-progress topic and from its latest alerts."""
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nightjar.configuration.settings import Settings
+from nightjar.kafka.readers import Reader
+from nightjar.kafka.rule_topics import rule_book
+from nightjar.operations.job_watch import JobState
+from nightjar.operations.throughput import Pace, pace
+from rules.model import State
+
+# Latency is measured over so many alerts at most, of each partition of their topic.
+_LATEST_ALERTS = 500
+
+# The averages of a batch's parts are over so many reports of the driver, which makes one a second.
+_LATEST_REPORTS = 60
+
+# More batches a second there are not; a forged report may have any number.
+_MOST_BATCHES = 1000
+
+# A few minutes of what a driver and some dozens of buckets report.
+_LATEST_RECORDS = 5000
+
+
+@dataclass(frozen=True)
+class Status:
+    """The state of the job. last: its driver's last report, empty where there is none; counts, retained: by stream.
+
+    heartbeat_seconds: since that report. batches: as the driver reports them, averaged over the last minute. latency:
+    of the latest alerts, from the event's `sent_at` to the alert's arrival on its topic; empty where none has both.
+    pace: of the streams where events wait, how fast they arrive and are read. counts: since the checkpoint began;
+    retained: events still needed, by group-by (its fields with commas). state_bytes: of the checkpoint. skipped:
+    records that could not be used. rules: id to last version, its state and stream, of those that are not retired.
+    """
+
+    running: bool
+    heartbeat_seconds: float | None
+    last: dict[str, Any] = field(default_factory=dict)
+    batches: dict[str, Any] = field(default_factory=dict)
+    latency: dict[str, float] = field(default_factory=dict)
+    pace: dict[str, Pace] = field(default_factory=dict)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    retained: dict[str, dict[str, int]] = field(default_factory=dict)
+    state_bytes: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    rules: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        keys = ("state", "process", "lag", "skew")
+        return {
+            "running": self.running,
+            "heartbeat_seconds": self.heartbeat_seconds,
+            **{key: self.last.get(key) for key in keys},
+            "batches": self.batches,
+            "latency": self.latency,
+            "pace": {stream: found.as_dict() for stream, found in self.pace.items()},
+            "counts": self.counts,
+            "retained": self.retained,
+            "state_bytes": self.state_bytes,
+            "skipped": self.skipped,
+            "rules": self.rules,
+        }
+
+
+def read_status(settings: Settings) -> Status:
+    """The state of the job now. Raises KafkaError where its topics cannot be read."""
+    state = JobState()
+    reports: deque[dict[str, Any]] = deque(maxlen=_LATEST_REPORTS)
+    with Reader(settings, settings.job_progress_topic) as reader:
+        for record in reader.last(_LATEST_RECORDS):
+            state.take(record)
+            if state.driver is not None and (not reports or reports[-1] is not state.driver):
+                reports.append(state.driver)
+    if state.driver is None:
+        return Status(running=False, heartbeat_seconds=None, skipped=dict(state.skipped.counts))
+    now = time.time_ns() // 1000
+    streams = list(state.driver["lag"])
+    of_run = [report for report in reports if report["incarnation"] == state.driver["incarnation"]]
+    paces = {stream: pace(of_run, stream) for stream in streams if state.driver["lag"][stream]["events"]}
+    return Status(
+        running=state.runs(now),
+        heartbeat_seconds=round((now - state.driver["at"]) / 1_000_000, 3),
+        last=state.driver,
+        batches=_batches(of_run),
+        latency=_latency(settings),
+        pace={stream: found for stream, found in paces.items() if found is not None},
+        counts={stream: state.counts(stream) for stream in streams},
+        retained={stream: state.retained(stream) for stream in streams},
+        state_bytes=state.stored,
+        skipped=dict(state.skipped.counts),
+        rules=_rules(settings),
+    )
+
+
+def _rules(settings: Settings) -> dict[str, dict[str, Any]]:
+    last = {version.rule.id: version for version in rule_book(settings, {}).ruleset.versions}
+    return {
+        rule_id: {"version": version.version, "state": version.rule.state.value, "stream": version.rule.stream}
+        for rule_id, version in last.items()
+        if version.rule.state is not State.RETIRED
+    }
+
+
+def _batches(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Batches that had rows, of all these reports as one; a part's mean is over batches.
+
+    Percentiles are of the batches too, each taken to be what its second's were on average.
+    """
+    busy = [report for report in reports if report["batches"]]
+    if not busy:
+        return {}
+    batches = sum(report["batches"] for report in busy)
+    parts = {
+        name: round(sum(report["parts_ms"].get(name, 0.0) * report["batches"] for report in busy) / batches, 1)
+        for name in busy[-1]["parts_ms"]
+    }
+    names = list(busy[-1]["parts_ms"])
+    weights = [min(report["batches"], _MOST_BATCHES) for report in busy]
+    took = {name: np.repeat([report["parts_ms"].get(name, 0.0) for report in busy], weights) for name in names}
+    return {
+        "batches": batches,
+        "p50_ms": {name: round(float(np.percentile(each, 50)), 1) for name, each in took.items()},
+        "p99_ms": {name: round(float(np.percentile(each, 99)), 1) for name, each in took.items()},
+        "rows": sum(report["rows"] for report in busy),
+        "parts_ms": parts,
+        "most_rows": max(report.get("most_rows", 0) for report in busy),
+        "slowest_ms": max(report["slowest_ms"] for report in busy),
+    }
+
+
+def _latency(settings: Settings) -> dict[str, float]:
+    with Reader(settings, settings.alerts_topic) as reader:
+        latest = [(record.arrival, record.sent_at) for record in reader.last(_LATEST_ALERTS)]
+    took = [(arrival - sent_at) / 1000 for arrival, sent_at in latest if sent_at is not None]
+    if not took:
+        return {}
+    half, most = np.percentile(took, [50, 99])
+    return {"alerts": len(took), "p50_ms": round(float(half), 1), "p99_ms": round(float(most), 1)}

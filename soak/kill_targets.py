@@ -1,0 +1,249 @@
+"""What soak/crash.py kills: each kind of process in its own way, by SIGKILL, at a moment drawn at random."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from nightjar.configuration.settings import Settings
+from nightjar.local.job_process import JobProcess
+from nightjar.local.kafka import LocalKafka
+
+# How long something that was killed may take to be back; a start of the job takes half a minute on a slow machine.
+PATIENCE = 240.0
+# A batch comes every few seconds even where no event does.
+_HALF_WRITTEN_SECONDS = 30.0
+_LONGEST_DOWNTIME = 6.0
+# Most of what a short life would spend is the second compiler's, and the job's warm-up.
+_SHORT_LIVED = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"}
+
+
+class Kind(StrEnum):
+    """What is killed. job: with all it has started; state: the same while a batch's state is being written; driver: the
+    Python that was started, alone; worker: any other Python of the job's."""
+
+    JOB = "job"
+    STATE = "state"
+    JVM = "jvm"
+    DRIVER = "driver"
+    WORKER = "worker"
+    BROKER = "broker"
+    ARCHIVE = "archive"
+    BACKFILL = "backfill"
+
+
+NIGHTLY = (Kind.ARCHIVE, Kind.BACKFILL)
+# In these proportions.
+PATTERN = [*Kind, Kind.JOB, Kind.STATE]
+
+
+def drawn_kinds(count: int, rng: np.random.Generator) -> list[Kind]:
+    """So many kinds, in an order drawn anew for each PATTERN of them."""
+    found: list[Kind] = []
+    while len(found) < count:
+        found += [PATTERN[at] for at in rng.permutation(len(PATTERN))]
+    return found[:count]
+
+
+def kill_all(pid: int) -> None:
+    """End a process and everything it has started, as a power cut would."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+        for member in family:
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
+        psutil.wait_procs(family, timeout=10)
+
+
+def _name(process: psutil.Process) -> str:
+    """The name of its program; empty once it has ended."""
+    try:
+        return "" if process.status() == psutil.STATUS_ZOMBIE else process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+class Checkpoint:
+    """What a query's checkpoint shows of its batches."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._query, self._state = settings.checkpoint / "query", settings.checkpoint / "state"
+
+    def has_committed(self, since: float, *, begun: bool) -> bool:
+        """Whether a batch was committed after this wall clock (s). begun: it must also have begun after it."""
+        return any(
+            _modified(self._query / "commits" / str(batch)) > since
+            and (not begun or _modified(self._query / "offsets" / str(batch)) > since)
+            for batch in self._batches("commits")
+        )
+
+    def is_half_written(self) -> bool:
+        """Whether the state of a batch that is not committed is there, or a part of it."""
+        batch = max(self._batches("offsets"), default=-1)
+        if batch < 0 or (self._query / "commits" / str(batch)).exists():
+            return False
+        of_batch = re.compile(rf"{batch + 1}-|head-{batch + 1}-")  # a bucket's version is one more than the batch
+        return any(of_batch.match(name) for _, _, names in os.walk(self._state) for name in names)
+
+    def _batches(self, log: str) -> Iterator[int]:
+        with suppress(FileNotFoundError):
+            yield from (int(file.name) for file in (self._query / log).iterdir() if file.name.isdigit())
+
+
+def _modified(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A kill of something of the job's. seconds: until a batch was committed again; starts: of the job, until then."""
+
+    seconds: float
+    starts: int
+    half_written: bool
+
+    def as_json(self) -> dict[str, object]:
+        """For a line."""
+        return {"recovered s": self.seconds, "starts": self.starts, "half-written state": self.half_written}
+
+
+class Job:
+    """The job, killed and started again as whoever supervises it would: at once. A context manager.
+
+    starts: how often it was started; orphaned: seconds that a JVM outlived the Python driver that was killed alone.
+    """
+
+    def __init__(self, settings: Settings, broker: LocalKafka, rng: np.random.Generator) -> None:
+        environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": broker.bootstrap, "NIGHTJAR_WARM_UP_BATCHES": "0", **_SHORT_LIVED}
+        self.process = JobProcess(settings.data_dir / "job.log", environment, settings.data_dir)
+        self.starts = 0
+        self.orphaned: list[float] = []
+        self._broker, self._rng = broker, rng
+        self._checkpoint = Checkpoint(settings)
+
+    def __enter__(self) -> Job:
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.stop()
+
+    def kill(self, kind: Kind) -> Killed:
+        """Kill something of the job's, and return once a batch is committed again.
+
+        Raises SystemExit with the end of the job's log where that takes too long.
+        """
+        self.process.check()
+        pid = self.process.pid
+        assert pid is not None
+        half_written = kind is Kind.STATE and self._await_half_written()
+        at, before, orphan = time.time(), self.starts, None
+        match kind:
+            case Kind.JOB | Kind.STATE:
+                kill_all(pid)
+            case Kind.BROKER:
+                assert self._broker.pid is not None
+                kill_all(self._broker.pid)
+                time.sleep(self._rng.uniform(0, _LONGEST_DOWNTIME))
+                self._broker.start()
+            case _:
+                driver = psutil.Process(pid)
+                started = driver.children(recursive=True)
+                java = next(process for process in started if _name(process) == "java")
+                workers = [process for process in started if "python" in _name(process)]
+                orphan = java if kind is Kind.DRIVER else None
+                victims = {Kind.DRIVER: driver, Kind.JVM: java, Kind.WORKER: self._rng.choice(workers)}
+                victims[kind].kill()
+        self._recover(at, orphan, begun=kind in {Kind.WORKER, Kind.BROKER, Kind.DRIVER})
+        return Killed(round(time.time() - at, 1), self.starts - before, half_written=half_written)
+
+    def _start(self) -> None:
+        self.process.start()
+        self.starts += 1
+
+    def _await_half_written(self) -> bool:
+        deadline = time.monotonic() + _HALF_WRITTEN_SECONDS
+        while time.monotonic() < deadline:
+            if self._checkpoint.is_half_written():
+                return True
+            time.sleep(0.001)
+        return False
+
+    def _recover(self, at: float, orphan: psutil.Process | None, *, begun: bool) -> None:
+        since = at  # what an orphan still commits is not the job's that was started again
+        while orphan is not None or not self._checkpoint.has_committed(since, begun=begun):
+            if self.process.wait(0.05):
+                if orphan is None:
+                    self.process.stop()  # what is left of it goes with it
+                self._start()
+            if orphan is not None and not _name(orphan):
+                since = time.time()
+                self.orphaned.append(round(since - at, 1))
+                orphan = None
+            if time.time() - at > PATIENCE:
+                raise SystemExit(
+                    f"no batch {PATIENCE:.0f} s after a kill; the job's log ends:\n{self.process.tail(40)}"
+                )
+
+
+class Nightly:
+    """Commands of the night, which end by themselves unless they are killed first."""
+
+    def __init__(self, settings: Settings, rng: np.random.Generator) -> None:
+        self._folder = settings.data_dir
+        self._environment = {**os.environ, "NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap, **_SHORT_LIVED}
+        self._rng = rng
+        self._seconds = {"archive": 12.0, "backfill": 30.0}  # until it is known how long they take
+
+    def kill(self, *command: str) -> float:
+        """Run a command and kill it at a moment of its time; seconds until then."""
+        while True:
+            moment = self._rng.uniform(0.2, 1) * self._seconds[command[0]]
+            with self._started(command) as process:
+                try:
+                    process.wait(moment)
+                except subprocess.TimeoutExpired:
+                    kill_all(process.pid)
+                    return round(moment, 1)
+            self._seconds[command[0]] *= 0.8  # it was quicker
+
+    def run(self, *command: str) -> float:
+        """Run a command to its end; the seconds it took. Raises SystemExit with its log where it fails."""
+        began = time.monotonic()
+        with self._started(command) as process:
+            if process.wait():
+                raise SystemExit(
+                    f"nightjar {' '.join(command)} ended with {process.returncode}:\n{self._log.read_text()}"
+                )
+        self._seconds[command[0]] = took = time.monotonic() - began
+        return round(took, 1)
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "night.log"
+
+    def _started(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "nightjar", *command],
+                env=self._environment,
+                cwd=self._folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )

@@ -1,0 +1,144 @@
+"""Whether stream, batch, a slow reference evaluator and SQL agree on random histories: streams, rules, events.
+
+    python -m soak.truth [--histories 1000] [--seed 1] [--workers 1]
+
+Each history has a stream of its own, rules of all measures and options that change while events come, disorder, late
+and repeated events, NULLs, equal times, numbers near their limits, crashes, and cuts into batches. Of every two, one is
+a case whose stream, batch, SQL and reference must agree (random_cases.py and agreement.py in tests/support). The other
+is a run of the job: partitions read unevenly, clocks, restarts with other settings, rules that come while the job is
+behind or down (random_runs.py there); what its operator emits at each step must be what an oracle allows (oracle.py),
+and the backfill of it must leave no difference and none unexplained (run_agreement.py).
+
+From the same source the same seed gives the same histories, however many workers. A line of JSON in the end, and one
+before for each difference; then the smallest history that still shows it is written to standard error, as a case file
+for `nightjar simulate` where a case can express it, else as a Python program, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import time
+import traceback
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
+import duckdb
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+
+from bench.figures import say
+from nightjar.cases import check, read_case
+from nightjar.cases.simulate import simulate
+from rules.errors import NightjarError
+from tests.support.agreement import Agreement
+from tests.support.random_cases import History, case_file, histories
+from tests.support.random_runs import Run, as_history, runs, script
+from tests.support.rules_in_sql import connect
+from tests.support.run_agreement import RunAgreement
+
+# So many come of one seed: a difference ends the chunk that it is in.
+CHUNK = 250
+
+
+@dataclass
+class Chunk:
+    """What came of some histories. found: the lines of the smallest history that differs, and its case file."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    digest: str = ""
+    found: tuple[list[str], str] | None = None
+
+
+def compared(job: tuple[int, int]) -> Chunk:
+    """Compare so many histories of a seed; those of odd seeds are runs of the job."""
+    number, examples = job
+    chunk, digest, connection = Chunk(), hashlib.blake2b(digest_size=8), connect()
+
+    @seed(number)
+    @settings(
+        max_examples=examples, database=None, deadline=None, phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=[*HealthCheck], verbosity=Verbosity.quiet, report_multiple_bugs=False,
+    )  # fmt: skip
+    @given(runs() if number % 2 else histories())
+    def agree(history: History | Run) -> None:
+        try:
+            counts, differences = _compared(history, connection)
+        except Exception as failure:  # noqa: BLE001  whatever it is, somebody could not take the history
+            counts, differences = Counter(), traceback.format_exception(failure)[-6:]
+        if chunk.found is None:
+            chunk.counts.update(counts, histories=1)
+            digest.update(repr(history.case.steps if isinstance(history, History) else history.events).encode())
+        if differences:
+            chunk.found = differences, _written(history, "".join(differences).splitlines())
+            raise AssertionError("they differ")
+
+    try:
+        agree()
+    except AssertionError:
+        if chunk.found is None:
+            raise
+    chunk.digest = digest.hexdigest()
+    return chunk
+
+
+def _compared(history: History | Run, connection: duckdb.DuckDBPyConnection) -> tuple[Counter[str], list[str]]:
+    """What has been compared, and the differences, a line each."""
+    if isinstance(history, Run):
+        judged = RunAgreement(history)
+        return judged.counts, [f"{line}\n" for line in judged.complaints]
+    agreement = Agreement(history, connection)
+    return agreement.counts, agreement.differences
+
+
+def _written(history: History | Run, differences: list[str]) -> str:
+    """The history as a case file if that shows a difference too, else as a program."""
+    if isinstance(history, History):
+        return case_file(history, differences)
+    case = as_history(history)
+    if case is not None:
+        text = case_file(case, differences)
+        try:
+            read = read_case(text, "case.yaml")
+            if [*check(read.expect, simulate(read))]:
+                return text
+        except NightjarError:
+            pass
+    return script(history, differences)
+
+
+def main() -> None:
+    """Compare, and print; exits with 1 where anything differs."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--histories", type=int, default=1000)
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--workers", type=int, default=1)
+    options = arguments.parse_args()
+    sizes = [min(CHUNK, options.histories - done) for done in range(0, options.histories, CHUNK)]
+    jobs = [(options.seed * 1_000_000 + number, size) for number, size in enumerate(sizes)]
+    start = time.perf_counter()
+    counts: Counter[str] = Counter()
+    digest, differences = hashlib.blake2b(digest_size=8), 0
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        for chunk in pool.map(compared, jobs):
+            counts.update(chunk.counts)
+            digest.update(chunk.digest.encode())
+            say(f"{counts['histories']} of {options.histories} histories, {time.perf_counter() - start:.0f} s")
+            if chunk.found is not None:
+                differences += 1
+                lines, text = chunk.found
+                print(json.dumps({"difference": lines}), flush=True)
+                say(text)
+    seconds = round(time.perf_counter() - start, 1)
+    total = {**counts, "differences": differences, "seconds": seconds, "seed": options.seed}
+    print(json.dumps({**total, "digest": digest.hexdigest()}), flush=True)
+    raise SystemExit(1 if differences else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""The state that a checkpoint begins with where that is not nothing, bucket by bucket.
+
+How it works: events that the stream had read, in the order of arrival, become entries of the log that a bucket keeps
+(statelog.py), and after them what had been announced. Events that it had not read, and that Kafka has no more, are put
+beside them for the bucket's first batch.
+
+What it does not do: evaluate. What had been announced is taken at its word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
+from rules.engine import Delta, Engine
+from rules.engine.ledger import LEDGER_SCHEMA
+from rules.engine.store import ARRIVAL, LATE, MICROSECONDS, SEQ
+from rules.engine.strings import StringTable
+from rules.rulebook import WHOLE_STREAM, Route, RuleBook
+from rules.streams import Stream
+from rules.versions import RuleSet
+from streaming.bucket import Bucket
+from streaming.config import JobConfig
+from streaming.partitioning import buckets_of, divided
+from streaming.payloads import to_ipc
+from streaming.state_files import BucketFiles, files_of
+from streaming.statelog import FIRST_INSTANT, Head, StateLog
+
+# Entries are read whole, into a worker's memory.
+_ROWS_AN_ENTRY = 50_000
+
+
+@dataclass(frozen=True)
+class Share:
+    """One route's share of the state.
+
+    number: of the route; speaks: whether it is its stream's first, which speaks for an event; clock: µs, how far
+    arrival has come, None where nobody knows; horizon: event time (µs) from which on the rules can still need events;
+    settled: event time (µs) before which none will be evaluated again.
+    """
+
+    config: JobConfig
+    stream: Stream
+    route: Route
+    number: int
+    speaks: bool
+    clock: int | None
+    horizon: int
+    settled: int
+
+
+def share_of(config: JobConfig, book: RuleBook, number: int, clock: int | None) -> Share:
+    """The share of the route with this number, by the rules of the book."""
+    route = book.routes[number]
+    stream, first = config.streams[route.stream], next(r for r in book.routes if r.stream == route.stream)
+    engine = Bucket(stream, route, book).engine
+    if clock is not None:
+        engine.advance(stream.schema.append(pa.field(ARRIVAL, MICROSECONDS)).empty_table(), clock)
+    return Share(config, stream, route, number, route == first, clock, engine.horizon, engine.settled)
+
+
+def write_share(
+    folder: Path, share: Share, events: Iterable[pa.Table], announcements: pa.Table, unread: Iterable[pa.Table] = ()
+) -> int:
+    """Write the state (see state_files.py) of a route's buckets into the folder; returns how many events it holds.
+
+    events: the stream's fields and arrival_time, table after table in the order of arrival; unread: the same, and
+    partition, offset and sent_at. announcements: LEDGER_SCHEMA and, but for the whole-stream route, ROUTED_BY.
+    """
+    route, buckets = share.route, share.config.buckets
+    logs = [_Log(share, files_of(folder, bucket)) for bucket in buckets_of(share.number, route, buckets)]
+    for table in events:
+        for at, part in _divided(table, route, route.field, buckets):
+            logs[at].take(part)
+    for table in unread:
+        for at, part in _divided(table, route, route.field, buckets):
+            logs[at].leave(part)
+    said = dict(_divided(announcements, route, ROUTED_BY, buckets))
+    for at, log in enumerate(logs):
+        log.announced(said[at].select(LEDGER_SCHEMA.names) if at in said else LEDGER_SCHEMA.empty_table())
+    return sum(log.events for log in logs)
+
+
+class _Log:
+    """A bucket's log."""
+
+    def __init__(self, share: Share, files: BucketFiles) -> None:
+        self._share = share
+        self._files = files
+        self._head = Head()
+        self.events = 0
+        self._ids = StringTable()
+        self._nothing = Engine(share.stream, RuleSet()).snapshot().events
+
+    def take(self, events: pa.Table) -> None:
+        """Events in the order of arrival, of which the first of each id counts: a log holds no id twice."""
+        stream = self._share.stream
+        ids = events.column(stream.event_id).combine_chunks()
+        known = self._ids.count
+        codes, first = np.unique(self._ids.intern(ids), return_index=True)
+        events = events.take(pa.array(first[codes >= known]))
+        rows = events.num_rows
+        arrival, time = (events.column(name).cast(pa.int64()) for name in (ARRIVAL, stream.event_time))
+        late = pc.greater(pc.subtract(arrival, time), stream.allowed_lateness)
+        seq = pa.array(range(self.events, self.events + rows), pa.int64())
+        self.events += rows
+        taken = events.select([*stream.fields, ARRIVAL]).append_column(SEQ, seq).append_column(LATE, late)
+        for at in range(0, rows, _ROWS_AN_ENTRY):
+            self._append(taken.slice(at, _ROWS_AN_ENTRY), LEDGER_SCHEMA.empty_table())
+
+    def leave(self, events: pa.Table) -> None:
+        """Events that are yet to be taken in."""
+        speaks = pa.repeat(self._share.speaks, events.num_rows)
+        schema = events_schema(self._share.stream)
+        self.events += events.num_rows
+        name = self._files.put_new(to_ipc(events.append_column(PRIMARY, speaks).select(schema.names).cast(schema)))
+        self._head = replace(self._head, unread=(*self._head.unread, name))
+
+    def announced(self, announcements: pa.Table) -> None:
+        """What had been said; nothing comes after it."""
+        self._append(self._nothing, announcements)
+
+    def _append(self, events: pa.Table, announcements: pa.Table) -> None:
+        clock = FIRST_INSTANT if self._share.clock is None else self._share.clock
+        log = StateLog(self._files, self._share.stream.event_time)
+        self._head = log.append(
+            self._head, Delta(events, announcements), self._share.horizon, clock,
+            settled=self._share.settled, version=0,
+        )  # fmt: skip
+        self._files.forget(self._head)
+        self._files.keep(self._head)
+
+
+def _divided(table: pa.Table, route: Route, name: str, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    for batch in table.combine_chunks().to_batches():
+        values = None if route.field == WHOLE_STREAM else batch.column(name)
+        for at, part in divided(batch, values, buckets):
+            yield at, pa.Table.from_batches([part])

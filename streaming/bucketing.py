@@ -1,0 +1,170 @@
+"""Kafka records to few rows: all of a bucket's events are one Arrow stream, whatever stream they are of.
+
+How it works: `pack` runs under `mapInArrow`, once per task. For each route of its stream an event goes to the bucket of
+the route's field, all of a bucket's events as one Arrow stream; an accepted rule goes to the buckets of its stream, a
+clock to every bucket. What cannot be used leaves as a record for the quarantine topic. Records of nightjar's own topics
+that do not belong there are skipped and counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from ingestion.event_schema import SENT_AT, events_schema
+from ingestion.parsing import parse_events
+from rules.publishing import Answer
+from rules.rulebook import WHOLE_STREAM, Route, is_failure, read_answer
+from rules.streams import Stream
+from rules.timestamps import MAX_TIMESTAMP
+from streaming.clock import read_clock
+from streaming.output_records import batches_of, quarantine_record, said
+from streaming.partitioning import buckets_of, divided, shuffle_key
+from streaming.payloads import Kind, to_ipc
+
+_log = structlog.get_logger(__name__)
+
+# The bucket that passes quarantined records on, and counts what was skipped.
+_ANSWERING = 0
+# Bytes of records that are packed at once; ordinary ones of a whole batch are fewer.
+_SLICE_BYTES = 128 * 1024 * 1024
+_MICROSECONDS = pa.timestamp("us", "UTC")
+# What a record's event keeps of it.
+_COORDINATES = ("timestamp", "partition", "offset", SENT_AT)
+
+Packed = tuple[int, Kind, bytes]
+
+
+@dataclass(frozen=True)
+class Packer:
+    """What `mapInArrow` runs. Route r has the buckets from r * buckets on; the whole-stream route has that one only.
+
+    answers_topic: `rule-status`. bounded: whether brokers stamp arrivals, so that no clock lies after its record.
+    """
+
+    streams: Mapping[str, Stream]
+    routes: tuple[Route, ...]
+    buckets: int
+    partitions: int
+    answers_topic: str
+    clock_topic: str
+    quarantine_topic: str
+    bounded: bool
+
+    def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Kafka records (see source.kafka_records) to rows of wire.PACKED_SCHEMA."""
+        for read in _slices(batches):
+            rows = list(self.packed(pa.Table.from_batches(read)))
+            columns = [
+                pa.array([shuffle_key(bucket, self.partitions) for bucket, _, _ in rows], pa.int32()),
+                pa.array([kind.value for _, kind, _ in rows], pa.string()),
+                pa.array([payload for _, _, payload in rows], pa.binary()),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, ["bucket", "kind", "payload"])
+
+    def packed(self, records: pa.Table) -> Iterator[Packed]:
+        """The rows: bucket, kind, payload."""
+        topics = set(pc.unique(records.column("topic")).to_pylist())
+        if self.answers_topic in topics:
+            yield from self._answers(_of_topic(records, self.answers_topic))
+        if self.clock_topic in topics:
+            yield from self._clocks(_of_topic(records, self.clock_topic))
+        for stream in self.streams.values():
+            if stream.topic in topics:
+                yield from self._events(records, stream)
+
+    def _answers(self, records: pa.Table) -> Iterator[Packed]:
+        """The answers that make a version, or give one its effective time, for the buckets of its stream."""
+        skipped = 0
+        for offset, arrival, raw in _records(records):
+            said = read_answer(raw)
+            if said is None:
+                skipped += not is_failure(raw)
+            elif said.answer is Answer.ACTIVE or said.rule is not None:
+                written = {"offset": offset, "arrival": arrival, "value": raw.decode()}
+                stream = None if said.rule is None else said.rule.stream
+                yield from self._to_buckets(Kind.RULE, json.dumps(written).encode(), stream)
+        yield from _skipped(self.answers_topic, skipped)
+
+    def _clocks(self, records: pa.Table) -> Iterator[Packed]:
+        skipped = 0
+        for _, arrival, raw in _records(records):
+            clock = read_clock(raw, arrival if self.bounded else MAX_TIMESTAMP)
+            skipped += clock is None
+            if clock is not None:
+                yield from self._to_buckets(Kind.CLOCK, json.dumps(clock).encode())
+        yield from _skipped(self.clock_topic, skipped)
+
+    def _to_buckets(self, kind: Kind, payload: bytes, stream: str | None = None) -> Iterator[Packed]:
+        """The payload for every bucket of the stream (None: of all streams)."""
+        for number, route in enumerate(self.routes):
+            if stream in (None, route.stream):
+                yield from ((bucket, kind, payload) for bucket in buckets_of(number, route, self.buckets))
+
+    def _events(self, records: pa.Table, stream: Stream) -> Iterator[Packed]:
+        records = _of_topic(records, stream.topic).combine_chunks()
+        columns = {name: records.column(name).combine_chunks() for name in _COORDINATES}
+        arrivals = columns["timestamp"].cast(_MICROSECONDS)
+        raw = records.column("value").combine_chunks()
+        parsed = parse_events(raw, arrivals.cast(pa.int64()), stream)
+        refused = (
+            quarantine_record(
+                rejection, stream, partition=columns["partition"][at].as_py(), offset=columns["offset"][at].as_py(),
+                arrival=arrivals[at].value, raw=raw[at].as_py() or b"",
+            )
+            for at, rejection in parsed.rejected
+        )  # fmt: skip
+        for records in batches_of(refused):
+            yield _ANSWERING, Kind.QUARANTINE, to_ipc(said(self.quarantine_topic, records))
+        if not parsed.events.num_rows:
+            return
+        came = [(columns | {"timestamp": arrivals})[name].take(parsed.rows) for name in _COORDINATES]
+        batch = pa.RecordBatch.from_arrays(
+            [*(column.combine_chunks() for column in parsed.events.columns), *came],
+            [*stream.fields, "arrival_time", *_COORDINATES[1:]],
+        )
+        first = True  # every route gets the event, the stream's first speaks for it
+        for number, route in enumerate(self.routes):
+            if route.stream != stream.name:
+                continue
+            values = None if route.field == WHOLE_STREAM else batch.column(route.field)
+            for at, part in divided(batch, values, self.buckets):
+                speaks = pa.repeat(pa.scalar(first), part.num_rows)
+                whole = pa.Table.from_arrays([*part.columns, speaks], schema=events_schema(stream))
+                yield number * self.buckets + at, Kind.EVENTS, to_ipc(whole)
+            first = False
+
+
+def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """The batches of a task, together as long as they are not too large: anybody may send megabytes of garbage."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.nbytes for each in held) > _SLICE_BYTES:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+def _of_topic(records: pa.Table, topic: str) -> pa.Table:
+    return records.filter(pc.equal(records.column("topic"), topic))
+
+
+def _records(records: pa.Table) -> Iterator[tuple[int, int, bytes]]:
+    """Offset, arrival (µs) and value of each record."""
+    offsets, values = (records.column(name).to_pylist() for name in ("offset", "value"))
+    arrivals = records.column("timestamp").cast(_MICROSECONDS).cast(pa.int64()).to_pylist()
+    return zip(offsets, arrivals, (value or b"" for value in values), strict=True)
+
+
+def _skipped(topic: str, records: int) -> Iterator[Packed]:
+    """A count of records that anybody has written to a topic of nightjar's own, and that are not what belongs there."""
+    if records:
+        _log.warning("records that do not belong on the topic were skipped", topic=topic, records=records)
+        yield _ANSWERING, Kind.SKIPPED, str(records).encode()

@@ -1,0 +1,111 @@
+"""The query from end to end: Kafka, packer, buckets, Kafka."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from ingestion.kafka_source import SOURCE_OPTIONS, record_columns
+from rules.rulebook import Route
+from streaming.bucketing import Packer
+from streaming.config import JobConfig
+from streaming.output_records import OUTPUT_SCHEMA
+from streaming.payloads import PACKED_SCHEMA
+from streaming.places import Places
+from streaming.processor import BucketPlan, BucketTasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamReader, StreamingQuery
+
+# How long a clean stop waits for the running batch (seconds); after that Spark interrupts it, and repeats it later.
+_FINISH_SECONDS = 120.0
+
+
+def event_topics(config: JobConfig) -> list[str]:
+    """The topics of events."""
+    return [stream.topic for stream in config.streams.values()]
+
+
+def control_topics(config: JobConfig) -> list[str]:
+    """The topics of answers to rule messages, and of clocks."""
+    return [config.topics.rule_status, config.topics.clock]
+
+
+def packer_of(config: JobConfig, routes: tuple[Route, ...]) -> Packer:
+    """The packer of a job with these routes."""
+    return Packer(
+        config.streams, routes, config.buckets, config.shuffle_partitions,
+        config.topics.rule_status, config.topics.clock, config.topics.quarantine, config.arrival == "broker",
+    )  # fmt: skip
+
+
+def kafka_records(session: SparkSession, config: JobConfig, most: int, begins: str = "earliest") -> DataFrame:
+    """What the packer reads: events and the job's control records, each from where the checkpoint stands.
+
+    Columns: topic, partition, offset, timestamp, value and sent_at (bigint, µs, of the header, or NULL).
+
+    most: records of a batch. begins: where a checkpoint without a batch begins, as Spark writes `startingOffsets`.
+
+    Events and control records are two sources, and events the first: Spark asks each for its end in their order, so
+    that an answer which was there before an event is in the same batch at the latest. Control records are never held
+    back by the limit on a batch, however far behind the job is.
+    """
+    begins_of = [begins] * 2 if begins == "earliest" else _begins(config, json.loads(begins))
+    events = event_records(session, config, most, begins_of[0])
+    return record_columns(events).unionByName(record_columns(control_records(session, config, begins_of[1])))
+
+
+def event_records(session: SparkSession, config: JobConfig, most: int, begins: str = "earliest") -> DataFrame:
+    """The records of the event topics as Kafka has them, so many to a batch at most."""
+    source = _source(session, config, event_topics(config), begins)
+    return source.option("maxOffsetsPerTrigger", str(most)).load()
+
+
+def control_records(session: SparkSession, config: JobConfig, begins: str) -> DataFrame:
+    """The records of the job's control topics as Kafka has them.
+
+    Clocks are of no use after a while, and may have been deleted; the driver sees to it that no answer has been.
+    """
+    return _source(session, config, control_topics(config), begins).option("failOnDataLoss", "false").load()
+
+
+def _source(session: SparkSession, config: JobConfig, topics: list[str], begins: str) -> DataStreamReader:
+    reader = session.readStream.format("kafka").options(**{**config.spark_kafka, **SOURCE_OPTIONS})
+    return reader.option("subscribe", ",".join(topics)).option("startingOffsets", begins)
+
+
+def _begins(config: JobConfig, of_topic: dict[str, Any]) -> list[str]:
+    return [
+        json.dumps({topic: of_topic[topic] for topic in topics})
+        for topics in (event_topics(config), control_topics(config))
+    ]
+
+
+def evaluated(records: DataFrame, config: JobConfig, packer: Packer, plan: BucketPlan, places: Places) -> DataFrame:
+    """Kafka records to sink rows: topic, key, value, headers."""
+    packed = records.coalesce(config.shuffle_partitions).mapInArrow(packer.pack, PACKED_SCHEMA)
+    return places.of(packed).mapInArrow(BucketTasks.of(plan).run, OUTPUT_SCHEMA)
+
+
+def started(rows: DataFrame, config: JobConfig, folder: str, name: str) -> StreamingQuery:
+    """The running query with its checkpoint in `folder`, as fast as it will go."""
+    writer = rows.writeStream.format("kafka").options(**config.spark_kafka).outputMode("append").queryName(name)
+    return writer.option("checkpointLocation", folder).start()
+
+
+def finish(query: StreamingQuery) -> None:
+    """Stop the query between two batches."""
+    running = _batch(query)
+    deadline = time.monotonic() + _FINISH_SECONDS
+    while (
+        query.isActive and query.status["isTriggerActive"] and _batch(query) == running and time.monotonic() < deadline
+    ):
+        time.sleep(0.005)
+    query.stop()
+
+
+def _batch(query: StreamingQuery) -> int:
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])

@@ -1,0 +1,162 @@
+"""Rules, versions and routes follow from the answers on rule-status alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules.model import Rule, load_rules, rule_to_mapping
+from rules.publishing import Answer, Status
+from rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook, answer_record, read_answer
+from rules.streams import load_streams, streams_from_mapping
+from rules.timestamps import iso_text
+from tests.support.answers import Message, answered
+
+SECOND = 1_000_000
+STREAMS = load_streams()
+
+
+def rule(**keys: Any) -> dict[str, Any]:
+    """A rule that fits the transactions stream."""
+    return {
+        "id": "r", "stream": "transactions", "group_by": ["customer_id"],
+        "measures": {"n": {"count": "*", "over": "1h"}}, "when": "n > 3", **keys,
+    }  # fmt: skip
+
+
+def book_after(*written: Message, delay: int = 5 * SECOND) -> tuple[RuleBook, list[tuple[str, Any, Any]]]:
+    """A book after the answers to messages that arrive at 0; status, version and effective time of each."""
+    book = RuleBook(STREAMS)
+    said = []
+    for record in answered(STREAMS, *written, delay=delay):
+        value = json.loads(record.value)
+        said.append((value["status"], value["rule_version"], value["effective"]))
+        book.receive(record)
+    return book, said
+
+
+def active(rule_id: str, version: int, effective: int | None, offset: int) -> Record:
+    """An ACTIVE answer."""
+    _, value = answer_record(Status(Answer.ACTIVE, rule_id, version, effective))
+    return Record(offset, 100 * SECOND, json.dumps(value).encode())
+
+
+def test_a_rule_on_an_entity_is_accepted_with_its_effective_time() -> None:
+    """Entities are routes from the start, so the rule takes effect after the activation delay."""
+    book, answers = book_after(rule())
+    assert answers == [("ACCEPTED", 1, iso_text(5 * SECOND))]
+    assert book.served_by(Route("transactions", "customer_id")) == {("customer_id",)}
+    assert book.answered == {("r", 1): 0}
+
+
+def test_a_rule_without_a_route_waits_for_the_job_to_make_one() -> None:
+    """It is accepted, takes no effect, and gets its effective time by the answer that says ACTIVE."""
+    book, answers = book_after(rule(group_by=["amount"]))
+    assert answers == [("ACCEPTED", 1, None)]
+    assert book.routes[-1] == Route("transactions", "amount")
+    assert [version.rule.id for version in book.waiting] == ["r"]
+    assert book.ruleset.applicable("r", 10**15) is None
+    assert book.receive(active("r", 1, 105 * SECOND, 1)) is not None
+    assert book.ruleset.applicable("r", 105 * SECOND) is not None
+    assert book.answered == {("r", 1): 100 * SECOND}
+    assert book.receive(active("r", 1, 205 * SECOND, 2)) is None, "sent again after a crash"
+    assert book.ruleset.applicable("r", 105 * SECOND) is not None
+
+
+def test_a_version_that_looks_for_nothing_waits_for_no_route() -> None:
+    """Paused and retired versions take effect at their time."""
+    _, answers = book_after(rule(group_by=["amount"], state="paused"))
+    assert answers == [("ACCEPTED", 1, iso_text(5 * SECOND))]
+
+
+def test_the_route_of_a_group_by_is_fixed_when_it_is_first_seen() -> None:
+    """A later route that would come first does not move it, and neither does another declaration of entities."""
+    both = rule(id="a", group_by=["amount", "customer_id"]), rule(id="b", group_by=["amount"])
+    book, _ = book_after(*both)
+    assert book.serving["transactions", ("amount", "customer_id")] == Route("transactions", "customer_id")
+    assert book.serving["transactions", ("amount",)] == Route("transactions", "amount")
+    other = RuleBook({"transactions": replace(STREAMS["transactions"], entities=("terminal_id",))})
+    for record in answered(STREAMS, *both):
+        other.receive(record)
+    assert other.serving == book.serving
+
+
+def test_the_whole_stream_is_a_route_of_its_own() -> None:
+    """group_by: [] sends every event to one bucket."""
+    book, _ = book_after(rule(group_by=[]))
+    assert book.routes[-1] == Route("transactions", WHOLE_STREAM)
+
+
+def test_bad_messages_are_answered_and_change_nothing() -> None:
+    """Not JSON, not a rule, not text."""
+    book, answers = book_after(b"{", rule(when="n >"), b"\xff")
+    assert [status for status, _, _ in answers] == ["REJECTED"] * 3
+    assert (book.ruleset.versions, book.next_message) == ((), 3)
+
+
+def test_an_answer_received_before_is_passed_over() -> None:
+    """Offsets make receiving idempotent; of two answers to one message the first counts."""
+    (first,), (other,) = answered(STREAMS, rule()), answered(STREAMS, rule(when="n > 4"))
+    book = RuleBook(STREAMS)
+    assert book.receive(first) is not None
+    assert book.receive(first) is None
+    assert book.receive(replace(other, offset=1)) is None
+    assert [version.rule.when for version in book.ruleset.versions] == ["n > 3"]
+
+
+def test_a_message_that_repeats_the_last_version_is_no_new_one() -> None:
+    """A producer may send it twice."""
+    _, answers = book_after(rule(), rule(), rule(when="n > 4"))
+    assert [version for _, version, _ in answers] == [1, 1, 2]
+
+
+def test_control_messages_publish_the_rule_in_another_state() -> None:
+    """Pausing and resuming are versions like any other."""
+    book, _ = book_after(rule(), {"control": "pause", "rule": "r"}, {"control": "resume", "rule": "r"})
+    assert [(v.version, v.rule.state.value) for v in book.ruleset.versions] == [
+        (1, "active"),
+        (2, "paused"),
+        (3, "active"),
+    ]
+
+
+def test_what_was_answered_once_is_never_judged_again() -> None:
+    """A rejected rule stays rejected when its stream is declared later: live versions keep their numbers and ids."""
+    keys = {"event_id": "id", "event_time": "at", "entities": ["customer_id"]}
+    fields = {"id": "string", "at": "timestamp", "customer_id": "string"}
+    refunds = streams_from_mapping({"refunds": {**keys, "fields": fields}}, "tests")
+    answers = answered(STREAMS, rule(stream="refunds"), rule(when="n > 7"), rule(when="n > 9"), delay=5 * SECOND)
+    for declared in (STREAMS, {**STREAMS, **refunds}, refunds):
+        book = RuleBook(declared)
+        for record in answers:
+            book.receive(record)
+        assert [(v.rule.stream, v.version, v.rule.when, v.effective) for v in book.ruleset.versions] == [
+            ("transactions", 1, "n > 7", 5 * SECOND),
+            ("transactions", 2, "n > 9", 5 * SECOND),
+        ]
+
+
+def test_records_that_are_no_answers_are_skipped_and_counted() -> None:
+    """Garbage, versions out of order, an ACTIVE of nobody; a FAILED is none, and not counted."""
+    book, _ = book_after(rule())
+    (second,) = answered(STREAMS, rule(when="n > 4"), first=1, after=answered(STREAMS, rule()))
+    ahead = json.loads(second.value) | {"rule_version": 3}
+    failed = b'{"status": "FAILED", "rule_id": "r", "rule_version": 1, "effective": null, "reasons": []}'
+    for offset, value in enumerate((b"", b"{", json.dumps(ahead).encode(), failed), 1):
+        assert book.receive(Record(offset, 0, value)) is None
+    assert book.receive(active("nobody", 1, 0, 5)) is None
+    assert book.skipped == 4
+    assert book.receive(replace(second, offset=6)) is not None
+
+
+@pytest.mark.parametrize("example", [*load_rules(Path(__file__).parents[2] / "examples" / "rules.yaml", STREAMS)])
+def test_an_accepted_rule_is_read_back_as_it_was(example: Rule) -> None:
+    """The answer carries all of it."""
+    (answer,) = answered(STREAMS, rule_to_mapping(example))
+    said = read_answer(answer.value)
+    assert said is not None
+    assert said.rule == example

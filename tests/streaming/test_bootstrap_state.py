@@ -1,0 +1,155 @@
+"""The state that a checkpoint is made anew with: whatever was read and said before, it ends in the same alerts."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingestion.event_schema import PRIMARY, ROUTED_BY
+from rules.engine import Engine
+from rules.engine.ledger import LEDGER_SCHEMA
+from rules.rulebook import WHOLE_STREAM, Route, RuleBook
+from rules.versions import RuleSet
+from streaming.bootstrap_state import share_of, write_share
+from streaming.bucket import Bucket
+from streaming.config import JobConfig
+from streaming.partitioning import divided
+from streaming.state_files import BucketFiles
+from streaming.statelog import NOTHING, StateLog
+from tests.support import histories
+from tests.support.histories import STREAM
+
+STREAMS = {STREAM.name: STREAM}
+CONFIG = JobConfig(STREAMS, {}, {}, Path("unused"), (), buckets=3, shuffle_partitions=2)
+
+
+def book_of(ruleset: RuleSet) -> RuleBook:
+    """The book after these versions."""
+    book = RuleBook(STREAMS)
+    for version in ruleset.versions:
+        route = book.route_of(version.rule)
+        book.add(version, 0, running=[*book.routes, route])
+    return book
+
+
+def cut(at: list[int], table: pa.Table) -> list[pa.Table]:
+    """The table in batches."""
+    edges = [0, *sorted(c % (table.num_rows + 1) for c in at), table.num_rows]
+    return [table.slice(a, b - a) for a, b in itertools.pairwise(edges)]
+
+
+def final(alerts: list[pa.Table]) -> dict[str, tuple[str, str]]:
+    """What a consumer is left with who keeps the highest revision: measures and text by alert id."""
+    last: dict[str, dict[str, Any]] = {}
+    for record in pa.concat_tables(alerts).to_pylist():
+        revision = last[record["alert_id"]]["revision"] + 1 if record["alert_id"] in last else 1
+        assert record["revision"] == revision, "revisions count up by one"
+        last[record["alert_id"]] = record
+    return {key: (r["measures"], r["text"]) for key, r in last.items() if r["kind"] == "alert"}
+
+
+def last_words(alerts: pa.Table, ruleset: RuleSet, events: pa.Table, route: Route, served: Any, since: int) -> pa.Table:
+    """What the lake's alerts say of a route's rules, as the state takes it."""
+    last = {record["alert_id"]: record for record in alerts.to_pylist()}
+    group_by = {(v.rule.id, v.version): v.rule.group_by for v in ruleset.versions}
+    routed = {} if route.field == WHOLE_STREAM else dict(
+        zip(events.column("id").to_pylist(), events.column(route.field).to_pylist(), strict=True)
+    )  # fmt: skip
+    rows = [
+        {**record, "retracted": record["kind"] == "retraction", ROUTED_BY: routed.get(record["event_id"])}
+        for record in last.values()
+        if group_by[record["rule_id"], record["rule_version"]] in served
+    ]
+    schema = LEDGER_SCHEMA
+    if route.field != WHOLE_STREAM:
+        schema = schema.append(pa.field(ROUTED_BY, STREAM.fields[route.field].arrow))
+    table = pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema)
+    return table.filter(pc.greater_equal(table.column("event_time").cast(pa.int64()), since))
+
+
+def restored(folder: Path, route: Route, book: RuleBook) -> dict[int, Bucket]:
+    """The buckets of a route as a worker makes them from the state, by their place."""
+    buckets = {}
+    for at, of in enumerate(sorted(folder.iterdir(), key=lambda of: int(of.name))):
+        files = BucketFiles(of)
+        head = files.before(1)
+        assert {file.name for file in of.iterdir()} == head.names | {"head-0"}
+        log = StateLog(files, STREAM.event_time)
+        buckets[at] = Bucket(STREAM, route, book)
+        buckets[at].restore(log.read(entry) for entry in head.missing(NOTHING))
+        buckets[at].engine.resume(head.clock, head.settled, head.horizon)
+    return buckets
+
+
+def parts_of(batch: pa.Table, route: Route) -> list[tuple[int, pa.Table]]:
+    """The batch by bucket, as buckets get it."""
+    whole = batch.append_column(PRIMARY, pa.array([True] * batch.num_rows, pa.bool_())).combine_chunks()
+    return [
+        (at, pa.Table.from_batches([part]))
+        for rows in whole.to_batches()
+        for at, part in divided(rows, None if route.field == WHOLE_STREAM else rows.column(route.field), CONFIG.buckets)
+    ]
+
+
+@pytest.mark.slow
+@settings(max_examples=3 * settings().max_examples)
+@given(
+    histories.rule_sets(),
+    histories.events(lateness=True),
+    st.lists(st.integers(0, 100), max_size=4),
+    st.lists(st.integers(0, 100), max_size=4),
+    st.integers(0, 100),
+    st.integers(0, 100),
+    st.booleans(),
+)
+def test_a_stream_goes_on_from_any_offset_before_what_it_had_said(
+    rule_set: Any, events: Any, cuts: list[int], others: list[int], stop: int, back: int, clock_known: bool
+) -> None:
+    """Laws 8 to 10: the job stopped somewhere, and goes on a little before in other batches: no revision is said twice,
+    and the highest of each alert is what an uninterrupted stream ends with."""
+    ruleset, _ = rule_set
+    table = histories.table(events)
+    stop %= table.num_rows + 1
+    begin = max(0, stop - back % 8)
+    old = Engine(STREAM, ruleset)
+    said = [old.advance(batch).alerts for batch in cut(cuts, table.slice(0, stop))]
+    before, after = table.slice(0, begin), table.slice(begin)
+    clock = after.column("arrival_time").cast(pa.int64())[0].as_py() if clock_known and after.num_rows else None
+    book, alerts = book_of(ruleset), pa.concat_tables(said)
+    for number, route in enumerate(book.routes):
+        share = share_of(CONFIG, book, number, clock)
+        needed = before.filter(pc.greater_equal(before.column("at").cast(pa.int64()), share.horizon))
+        words = last_words(alerts, ruleset, table, route, book.served_by(route), share.settled)
+        with tempfile.TemporaryDirectory() as scratch:
+            half = needed.num_rows // 2
+            written = write_share(Path(scratch), share, [needed.slice(0, half), needed.slice(half)], words)
+            assert written == len(set(needed.column("id").to_pylist()))
+            buckets = restored(Path(scratch), route, book)
+        assert len(buckets) == (1 if route.field == WHOLE_STREAM else CONFIG.buckets)
+        for batch in cut(others, after):
+            for at, part in parts_of(batch, route):
+                said.append(buckets[at].advance(part, None).alerts)
+    assert final(said) == final([Engine(STREAM, ruleset).advance(table).alerts])
+
+
+def test_large_shares_are_cut_into_entries(tmp_path: Path, monkeypatch: Any) -> None:
+    """An entry is read whole into a worker's memory."""
+    monkeypatch.setattr("streaming.bootstrap_state._ROWS_AN_ENTRY", 30)
+    made = [
+        {**dict.fromkeys(STREAM.fields), "id": f"e{i}", "who": f"w{i % 7}", "at": i, "arrival": i} for i in range(200)
+    ]
+    book = book_of(RuleSet())
+    share = share_of(CONFIG, book, 0, None)
+    nothing = LEDGER_SCHEMA.append(pa.field(ROUTED_BY, pa.string())).empty_table()
+    assert write_share(tmp_path, share, [histories.table(made)], nothing) == 200
+    buckets = restored(tmp_path, share.route, book).values()
+    assert sum(bucket.engine.rows for bucket in buckets) == 200
+    assert sum(len(BucketFiles(of).before(1).entries) for of in tmp_path.iterdir()) >= 200 / 30

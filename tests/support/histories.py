@@ -1,0 +1,341 @@
+"""Random streams, events and rules, each rule said twice: for nightjar (a mapping, SQL text) and for the reference."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from rules.durations import MICROSECONDS, parse_duration
+from rules.model import parse_rule
+from rules.streams import Stream, streams_from_mapping
+from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text
+from rules.types import Kind
+from rules.versions import RuleSet
+from tests.support.random_predicates import ALWAYS, Said, predicates
+from tests.support.reference import Event, Measure, Setting, Version
+
+SECOND = MICROSECONDS["s"]
+# Whatever a stream may have here beside its events' ids and times.
+FIELDS = {
+    "who": "string",
+    "place": "string",
+    "amount": "decimal(12,2)",
+    "large": "decimal(18,3)",
+    "fraction": "decimal(18,18)",
+    "whole": "decimal(18,0)",
+    "number": "int64",
+    "ratio": "double",
+    "flag": "boolean",
+    "seen": "timestamp",
+}
+
+
+def declared(
+    fields: tuple[str, ...],
+    *,
+    event_id: str,
+    event_time: str,
+    allowed_lateness: str,
+    max_future_skew: str,
+    entities: tuple[str, ...] = (),
+) -> Stream:
+    """A stream of these of the FIELDS, its ids and times first; its entity is the first of them unless given."""
+    kinds = {event_id: "string", event_time: "timestamp", **{name: FIELDS[name] for name in fields}}
+    written = {
+        "event_id": event_id,
+        "event_time": event_time,
+        "entities": [*(entities or fields[:1])],
+        "allowed_lateness": allowed_lateness,
+        "max_future_skew": max_future_skew,
+        "fields": kinds,
+    }
+    return streams_from_mapping({"things": written}, "tests")["things"]
+
+
+STREAM = declared(tuple(FIELDS), event_id="id", event_time="at", allowed_lateness="10s", max_future_skew="1m")
+STREAMS = {STREAM.name: STREAM}
+LATENESS = STREAM.allowed_lateness
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> Stream:
+    """Streams of some fields, whose events may be late, or early, to some degree."""
+    return declared(
+        tuple(draw(st.lists(st.sampled_from(tuple(FIELDS)), min_size=2, max_size=7, unique=True))),
+        event_id=draw(st.sampled_from(("id", "reference"))),
+        event_time=draw(st.sampled_from(("moment", "happened"))),
+        allowed_lateness=draw(st.sampled_from(("10s", "2s", "1m", "0s"))),
+        max_future_skew=draw(st.sampled_from(("0s", "2s"))),
+    )
+
+
+# Rules
+
+_NUMBERS = {"decimal", "int64", "double"}
+_ANY = {*_NUMBERS, "string", "boolean", "timestamp"}
+_FUNCTIONS = {
+    "count": _ANY,
+    "sum": _NUMBERS,
+    "avg": _NUMBERS,
+    "stddev": _NUMBERS,
+    "min": {*_NUMBERS, "timestamp"},
+    "max": {*_NUMBERS, "timestamp"},
+    "count_distinct": _ANY,
+    "first": _ANY,
+    "last": _ANY,
+}
+_RESULT = {"count": "int64", "count_distinct": "int64", "avg": "double", "stddev": "double"}
+
+
+def kinds_of(stream: Stream) -> tuple[tuple[str, str], ...]:
+    """(name, kind) of the fields that predicates read."""
+    own = (stream.event_id, stream.event_time)
+    return tuple((name, kind.kind.value) for name, kind in stream.fields.items() if name not in own)
+
+
+def result_kind(measure: Measure, stream: Stream) -> Kind:
+    """What kind of value a measure has."""
+    return Kind(_RESULT.get(measure.function) or stream.fields[str(measure.field)].kind)
+
+
+# Fields with so few values that events share them.
+SHARED = ("who", "place", "number", "flag", "seen")
+
+
+@functools.cache
+def _some(names: tuple[str, ...], most: int) -> st.SearchStrategy[list[str]]:
+    """Some of the fields, mostly of those that make groups of several events."""
+    shared = tuple(name for name in names if name in SHARED) or names
+    lists = [st.lists(st.sampled_from(among), max_size=most, unique=True) for among in (shared, shared, names)]
+    return st.one_of(lists)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The options that say which events a measure sees."""
+
+    over: str
+    since: Said | None
+    per: tuple[str, ...]
+    excluding_current: bool
+
+
+@st.composite
+def _keys(draw: st.DrawFn, stream: Stream, most: int) -> tuple[str, ...]:
+    """Fields whose values are one key; now and then with the event's id."""
+    fields = tuple(draw(_some(tuple(name for name, _ in kinds_of(stream)), most)))
+    return (*fields, stream.event_id) if draw(st.integers(0, 11)) == 11 else fields
+
+
+@st.composite
+def _windows(draw: st.DrawFn, stream: Stream) -> _Window:
+    kinds = kinds_of(stream)
+    return _Window(
+        draw(st.sampled_from(("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m"))),
+        draw(predicates(kinds)) if draw(st.integers(0, 2)) == 2 else None,
+        draw(_keys(stream, 2)) if draw(st.integers(0, 2)) == 2 else (),
+        draw(st.booleans()),
+    )
+
+
+@st.composite
+def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str, Any], Measure, str]:
+    """A measure as a rule writes it, as the reference takes it, and the kind of its result."""
+    fields = {name: kind.kind.value for name, kind in stream.fields.items()}
+    possible = [f for f, accepted in _FUNCTIONS.items() if accepted & set(fields.values())]
+    function = draw(st.sampled_from(possible))
+    fitting = [name for name, kind in fields.items() if kind in _FUNCTIONS[function]]
+    name = draw(st.sampled_from([None, *fitting] if function == "count" else fitting))
+    where = draw(predicates(kinds_of(stream))) if draw(st.booleans()) else None
+    written: dict[str, Any] = {function: name or "*", "over": window.over}
+    if where:
+        written["where"] = where.sql
+    if window.since:
+        written["since"] = window.since.sql
+    if window.per:
+        written["per"] = list(window.per)
+    if window.excluding_current:
+        written["excluding_current"] = True
+    measure = Measure(
+        function, name, parse_duration(window.over), where.test if where else ALWAYS, window.per,
+        window.excluding_current, window.since.test if window.since else None,
+    )  # fmt: skip
+    return written, measure, result_kind(measure, stream).value
+
+
+@st.composite
+def rules(
+    draw: st.DrawFn, rule_id: str, stream: Stream = STREAM, *, effective: int | None = None
+) -> tuple[dict[str, Any], Version]:
+    """One version of a rule, for nightjar and for the reference. effective: µs, said where it is given."""
+    drawn: dict[str, tuple[dict[str, Any], Measure, str]] = {}
+    for number in range(draw(st.sampled_from((1, 0, 2, 3, 4)))):
+        # measures of one window are found together
+        if not drawn or draw(st.booleans()):
+            window = draw(_windows(stream))
+        drawn[f"m{number}"] = draw(measures(stream, window))
+    kinds = kinds_of(stream)
+    names = tuple(name for name, _ in kinds)
+    group_by = draw(_keys(stream, draw(st.sampled_from((1, 1, 1, 2, 3)))))
+    where = draw(predicates(kinds)) if draw(st.integers(0, 3)) == 3 else None
+    read = {(name, kind) for name, kind in kinds if name == "amount"} | {kinds[0]}
+    when = draw(predicates((*sorted(read), *((name, kind) for name, (_, _, kind) in drawn.items()))))
+    written: dict[str, Any] = {
+        "id": rule_id,
+        "stream": stream.name,
+        "state": draw(st.sampled_from((*["active"] * 6, "shadow", "paused", "retired"))),
+        "group_by": list(group_by),
+        "measures": {name: text for name, (text, _, _) in drawn.items()},
+        "when": when.sql,
+        "severity": draw(st.sampled_from(("medium", "high"))),
+        "description": f"m0 is {{m0}} at {{{names[-1]}}}",
+    }
+    if where:
+        written["where"] = where.sql
+    if effective is not None:
+        written["effective"] = iso_text(effective)
+    version = Version(
+        rule_id,
+        1,
+        effective or 0,
+        group_by,
+        {name: measure for name, (_, measure, _) in drawn.items()},
+        when.test,
+        where.test if where else ALWAYS,
+        written["state"] in ("active", "shadow"),
+        written["state"] == "retired",
+    )
+    return written, version
+
+
+@st.composite
+def rule_sets(draw: st.DrawFn) -> tuple[RuleSet, list[Version]]:
+    """Up to two rules with up to two versions each, in the order of publication."""
+    ruleset, versions = RuleSet(), []
+    counts: dict[str, int] = {}
+    for _ in range(draw(st.integers(1, 3))):
+        rule_id = draw(st.sampled_from(("one", "two")))
+        counts[rule_id] = counts.get(rule_id, 0) + 1
+        effective = 0 if counts[rule_id] == 1 else draw(st.integers(1, 60)) * SECOND
+        written, version = draw(rules(rule_id, effective=effective))
+        version.version = counts[rule_id]
+        versions.append(version)
+        ruleset = ruleset.publish(parse_rule(written, STREAMS), 0, 0)
+    return ruleset, versions
+
+
+# Events
+
+_MOST = 10**18 - 1  # of the units of a decimal with 18 digits
+
+
+def _decimals(places: int) -> st.SearchStrategy[Decimal | None]:
+    units = st.none() | st.integers(-300, 300) | st.integers(-_MOST, _MOST) | st.sampled_from([_MOST, -_MOST])
+    return units.map(lambda n: None if n is None else Decimal(n).scaleb(-places))
+
+
+_DOUBLES = (0.1, -1.5, 1e16, 2.5, 1e-9, -0.0, 0.0, 5e-324, -1e140, 1.7e308, -1.7e308)
+# Equal ones, and those whose squares a double does not hold.
+_SPREADS = (1703.91, 1703.91, 1703.91, 1703.92, 1e-160, 3e-160, 1e160, 3e160)
+_VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "who": st.sampled_from(["x", "x", "x", "y", None]),
+    "place": st.sampled_from(["a", "a", "b", "b", "", "où donc, en vérité?", None]),
+    "amount": st.sampled_from([None, *range(-4, 4)]).map(lambda n: None if n is None else Decimal(n * 75) / 100)
+    | st.integers(-300, 300).map(lambda cents: Decimal(cents) / 100),
+    "large": _decimals(3),
+    "fraction": _decimals(18),
+    "whole": _decimals(0),
+    "number": st.sampled_from([None, 0, 1, 1, 1, 2, 2, -1, -2, 2**62, 2**63 - 1, -(2**63)]),
+    "ratio": st.sampled_from([None, *_DOUBLES, *_SPREADS]),
+    "flag": st.sampled_from([True, True, False, None]),
+    "seen": st.sampled_from([None, 0, 0, SECOND, 5 * SECOND + 1, -1, MIN_TIMESTAMP, MAX_TIMESTAMP]),
+}
+
+
+@functools.cache
+def _values(kinds: tuple[tuple[str, str], ...]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({name: _VALUES[name] for name, _ in kinds})
+
+
+@st.composite
+def event_values(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...]) -> st.SearchStrategy[dict[str, Any]]:
+    """Values of one history's events, whose doubles are so few that some windows hold equal ones only."""
+    doubles = _VALUES["ratio"] | st.floats(allow_nan=False, allow_infinity=False)
+    few = draw(st.lists(doubles, min_size=1, max_size=3))
+    return st.fixed_dictionaries(
+        {name: st.sampled_from(few) if kind == "double" else _VALUES[name] for name, kind in kinds}
+    )
+
+
+@functools.cache
+def _delays(most: int, skew: int) -> st.SearchStrategy[int]:
+    """How long after an event it arrives, in µs: mostly whole seconds, sometimes a microsecond more or less."""
+    seconds = [0, 0, 1, 2, 5, 10, 11, 30, 61]
+    wanted = [*(n * SECOND for n in [0, 0, 0, 0, *seconds]), *(n * SECOND + d for n in seconds for d in (-1, 1))]
+    wanted += [most, -skew]
+    return st.sampled_from(sorted((n for n in wanted if -skew <= n <= most), key=abs))
+
+
+_IDS = st.sampled_from(("e", "e", "e", "ü", "an-id-of-more-than-sixteen-bytes-"))
+
+
+@st.composite
+def event(
+    draw: st.DrawFn,
+    stream: Stream,
+    arrival: int,
+    made: list[Event],
+    *,
+    most: int,
+    conflicting: bool = False,
+    number: int | None = None,
+    values: st.SearchStrategy[dict[str, Any]] | None = None,
+) -> Event:
+    """An event that arrives then, at most so long after it happened (µs); now and then one of `made` again.
+
+    conflicting: or another event under the id of one of them. number: how many events there are already. values: of its
+    fields beside id and time.
+    """
+    number = len(made) if number is None else number
+    repeated = draw(st.sampled_from(made)) if made and draw(st.integers(0, 9)) == 9 else None
+    if repeated is not None and not (conflicting and draw(st.booleans())):
+        return {**repeated, "arrival": arrival}
+    name = f"{draw(_IDS)}{draw(st.integers(0, 99)):02d}-{number}" if repeated is None else repeated[stream.event_id]
+    at = arrival - draw(_delays(most, stream.max_future_skew))
+    own = draw(_values(kinds_of(stream)) if values is None else values)
+    return {stream.event_id: name, stream.event_time: at, **own, "arrival": arrival}
+
+
+_STEPS = st.sampled_from((0, 0, 1, 1, 2, 5))
+
+
+@st.composite
+def events(draw: st.DrawFn, *, lateness: bool, most: int = 25) -> list[Event]:
+    """Events in the order of arrival, with disorder, equal times, NULLs and repeated ids."""
+    arrival = 300 * SECOND
+    made: list[Event] = []
+    for _ in range(draw(st.integers(0, most))):
+        arrival += draw(_STEPS) * SECOND
+        made.append(draw(event(STREAM, arrival, made, most=3 * LATENESS if lateness else LATENESS)))
+    return made
+
+
+def table(made: list[Event], stream: Stream = STREAM) -> pa.Table:
+    """The events as the engine takes them."""
+    columns = {name: pa.array([e[name] for e in made], kind.arrow) for name, kind in stream.fields.items()}
+    columns["arrival_time"] = pa.array([e["arrival"] for e in made], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    return pa.table(columns)
+
+
+def setting(stream: Stream, *, truth: bool = False) -> Setting:
+    """What the reference needs to know of a stream. truth: as if nothing were late."""
+    return Setting(stream.event_id, stream.event_time, None if truth else stream.allowed_lateness)
+
+
+SETTING = setting(STREAM)
+TRUTH = setting(STREAM, truth=True)

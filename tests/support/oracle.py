@@ -1,0 +1,190 @@
+"""What one bucket may emit at each step, and what must stand after it: docs/semantics.md in a few dozen obvious lines.
+
+Times are µs. The clock only grows. `settled` only grows, and only with a batch's clock: nothing is emitted about an
+event before it. `horizon` only grows too: what lies before it is gone for good, its id included. An event is late that
+arrives more than the allowed lateness after it happened, or that is read when it is settled; it counts for what arrives
+after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rules.streams import Stream
+from rules.timestamps import parse_timestamp
+from tests.support.agreement import Measured, plain, same
+from tests.support.random_runs import Batch, place
+from tests.support.reference import OVERFLOW, Event, Setting, Version, applicable, fnv64, judged, judges
+
+Subject = tuple[str, int]  # rule id and version
+_NEVER = -(1 << 62)
+_IDENTITY = ("rule_id", "rule_version", "stream", "event_id", "event_time")
+_CONTENT = (*_IDENTITY, "rule_state", "group", "measures", "severity", "text")
+
+
+class Oracle:
+    """Follows the bucket of one route: of the versions, those are its own whose group-by the route serves.
+
+    `complaints` of each batch are lines for people. overflown: rule id, version and measure wherever a value has been
+    too large.
+    """
+
+    def __init__(self, stream: Stream, route: str) -> None:
+        self._stream, self._route = stream, route
+        self._setting = Setting(stream.event_id, stream.event_time, None)
+        self._clock = self.settled = self.horizon = _NEVER
+        self._rows: list[Event] = []  # in the order of law 1
+        self._last: dict[str, dict[str, Any]] = {}  # the last record of each alert
+        self._read = 0
+        self.overflown: set[tuple[str, int, str]] = set()
+
+    def complaints(
+        self,
+        batch: Batch,
+        versions: list[Version],
+        allowed_lateness: int,
+        alerts: list[dict[str, Any]],
+        late: list[str] | None,
+    ) -> Iterator[str]:
+        """What is wrong with what the bucket has emitted for a batch.
+
+        versions: all, as answered, its messages included; late: the ids of the late events that it has
+        reported, None where another bucket does.
+        """
+        expected_late = self._take_in(batch.events, versions, allowed_lateness)
+        if late is not None and sorted(late) != sorted(expected_late):
+            yield f"reports {sorted(late)} as late, expected {sorted(expected_late)}"
+        concluded = self._concluded(versions)
+        for record in alerts:
+            yield from self._wrong(record, concluded, versions)
+            self._last[record["alert_id"]] = record
+        yield from self._not_standing(concluded, versions)
+        if batch.clock is not None:
+            self._clock = max(self._clock, batch.clock)
+            self.settled = max(self.settled, self._clock - allowed_lateness)
+            self.horizon = max(self.horizon, self.settled - self._reach(versions))
+            self._rows = [row for row in self._rows if self._time(row) >= self.horizon]
+
+    def _time(self, row: Mapping[str, Any]) -> int:
+        return row[self._stream.event_time]  # type: ignore[no-any-return]
+
+    def _serves(self, version: Version) -> bool:
+        """Whether the route is the first of the version's group-by."""
+        return next(f for f in version.group_by if f in self._stream.entities) == self._route
+
+    def _reach(self, versions: list[Version]) -> int:
+        """The widest window of what applies to some event that is not settled, but for retired versions."""
+        times = [self.settled, *(v.effective for v in versions if v.effective > self.settled)]
+        seen = [applicable(versions, rule_id, time) for rule_id in {v.rule_id for v in versions} for time in times]
+        living = [v for v in seen if v is not None and not v.retired and self._serves(v)]
+        return max((measure.over for v in living for measure in v.measures.values()), default=0)
+
+    def _take_in(self, events: list[Event], versions: list[Version], allowed_lateness: int) -> list[str]:
+        """Insert the events that are new; returns the ids of the late ones."""
+        known, late = {row[self._stream.event_id] for row in self._rows}, []
+        for event in sorted(events, key=place):
+            event_id, time = event[self._stream.event_id], self._time(event)
+            if event_id in known:
+                continue
+            self._read += 1
+            is_late = event["arrival"] - time > allowed_lateness or time < self.settled
+            late += [event_id] * is_late
+            picks = {v.rule_id: applicable(versions, v.rule_id, time) for v in versions}
+            if time >= self.horizon:
+                known.add(event_id)
+                order = (event["arrival"], self._read)
+                self._rows.append({**event, "late": is_late, "order": order, "picks": picks})
+        self._rows.sort(key=self._order)
+        return late
+
+    def _order(self, row: Mapping[str, Any]) -> tuple[int, int, bytes]:
+        event_id = row[self._stream.event_id]
+        return self._time(row), fnv64(event_id), event_id.encode()
+
+    def _concluded(self, versions: list[Version]) -> dict[tuple[Subject, str, int], tuple[bool, Measured]]:
+        """Whether what applies is violated, and the measures, at every event that is neither settled nor late."""
+        found = {}
+        for index, row in enumerate(self._rows):
+            if row["late"] or self._time(row) < self.settled:
+                continue
+            for rule_id in {v.rule_id for v in versions}:
+                version = applicable(versions, rule_id, self._time(row))
+                if version is None or not self._serves(version) or not judges(version, row):
+                    continue
+                seen = [
+                    other
+                    for other in self._rows[: index + 1]
+                    if (not other["late"] or other["order"] <= row["order"])
+                    and all(other[f] == row[f] for f in version.group_by)
+                    and version.where(other)
+                ]
+                holds, measures = judged(self._setting, version, row, seen)
+                subject = (rule_id, version.version)
+                found[subject, row[self._stream.event_id], self._time(row)] = holds, measures
+                self.overflown |= {(*subject, name) for name, value in measures.items() if value is OVERFLOW}
+        return found
+
+    def _wrong(
+        self, record: dict[str, Any], concluded: Mapping[Any, tuple[bool, Measured]], versions: list[Version]
+    ) -> Iterator[str]:
+        """A record that may not be emitted now."""
+        key = _key(record)
+        said = f"{record['kind']} {record['revision']} of {key}"
+        last = self._last.get(record["alert_id"])
+        if key[2] < self.settled:
+            yield f"{said}: the event is settled"
+        if record["revision"] != (1 if last is None else last["revision"] + 1):
+            yield f"{said} follows {last}"
+        if last is not None and any(last[name] != record[name] for name in _IDENTITY):
+            yield f"{said}: the alert was about another event: {last}"
+        holds, measures = concluded.get(key, (False, {}))
+        if record["kind"] == "retraction":
+            if last is None or last["kind"] == "retraction":
+                yield f"{said} withdraws nothing"
+            elif _content(last) != _content(record):
+                yield f"{said} withdraws what was not said: {last}"
+            if holds:
+                yield f"{said}: it holds, with {measures}"
+        elif not holds:
+            yield f"{said}: it does not hold"
+        elif wrong := self._differing(record, measures, versions):
+            yield f"{said}: {wrong}"
+        elif last is not None and last["kind"] == "alert" and _content(last) == _content(record):
+            yield f"{said} changes nothing"
+
+    def _not_standing(self, concluded: Mapping[Any, tuple[bool, Measured]], versions: list[Version]) -> Iterator[str]:
+        """What stands of unsettled events and should not, or should and does not, or has other measures.
+
+        Of a version that came to apply to an event after that was read, nothing has to be said (nobody looks again).
+        """
+        standing = {_key(r): r for r in self._last.values() if r["kind"] == "alert" and _key(r)[2] >= self.settled}
+        picks = {(row[self._stream.event_id], self._time(row)): row["picks"] for row in self._rows}
+        for key in sorted({key for key, (holds, _) in concluded.items() if holds} | standing.keys()):
+            (rule_id, _), event_id, time = key
+            then = picks.get((event_id, time), {}).get(rule_id)
+            if then is not applicable(versions, rule_id, time):
+                continue
+            holds, measures = concluded.get(key, (False, {}))
+            if not holds:
+                yield f"{key} stands, and does not hold"
+            elif key not in standing:
+                yield f"{key} holds with {measures}, and does not stand"
+            elif wrong := self._differing(standing[key], measures, versions):
+                yield f"{key} stands: {wrong}"
+
+    def _differing(self, record: dict[str, Any], expected: Measured, versions: list[Version]) -> str:
+        """How the record's measures differ; empty where they do not."""
+        version = next(v for v in versions if (v.rule_id, v.version) == (record["rule_id"], record["rule_version"]))
+        got = plain(version.measures, self._stream, record["measures"])
+        wrong = [name for name, value in expected.items() if not same(got[name], value)]
+        return ", ".join(f"{name} is {got[name]!r}, expected {expected[name]!r}" for name in wrong)
+
+
+def _key(record: Mapping[str, Any]) -> tuple[Subject, str, int]:
+    time = parse_timestamp(record["event_time"], zone_required=True)
+    return (record["rule_id"], record["rule_version"]), record["event_id"], time  # type: ignore[return-value]
+
+
+def _content(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: record[name] for name in _CONTENT}

@@ -1,0 +1,223 @@
+"""Random cases: a stream of its own, rules that change while its events come, and what the reference makes of them.
+
+A history is played as a case (see nightjar.cases) and can be written as a case file.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+
+from nightjar.cases import Case, Expectation, Message, Step, read_case
+from nightjar.cases.documents import Number, json_text
+from rules.durations import format_duration
+from rules.publishing import CONTROLS
+from rules.streams import Stream
+from rules.timestamps import iso_text
+from rules.types import Kind
+from tests.support.histories import SECOND, event, result_kind, rules, setting, streams
+from tests.support.reference import Event, Passed, Version, violations
+
+
+@dataclass(frozen=True)
+class Happening:
+    """What happens at one time: a crash before all else, messages on the rules topic, events."""
+
+    at: int
+    crash: bool
+    messages: list[dict[str, Any]]
+    events: list[Event]
+
+
+@dataclass(frozen=True)
+class History:
+    """Happenings in the order of time, and the versions that their messages make.
+
+    Every version takes effect after its message, and after every event that came before that (law 9). activation_delay:
+    µs. cuts, crashes: another way to cut the same events into batches, as indices. passed: how far the stream is after
+    the last happening.
+    """
+
+    stream: Stream
+    activation_delay: int
+    happenings: list[Happening]
+    versions: list[Version]
+    cuts: list[int]
+    crashes: set[int]
+    passed: Passed
+
+    @functools.cached_property
+    def events(self) -> list[Event]:
+        """All of them, in the order of arrival."""
+        return [made for happening in self.happenings for made in happening.events]
+
+    @functools.cached_property
+    def case(self) -> Case:
+        """What a host plays."""
+        steps = tuple(
+            Step(
+                happening.at,
+                happening.crash,
+                tuple(json_text(message).encode() for message in happening.messages),
+                tuple(Message(self.stream.name, event_json(self.stream, made).encode()) for made in happening.events),
+            )
+            for happening in self.happenings
+        )
+        settings = _SETTINGS.model_copy(update={"activation_delay": self.activation_delay})
+        return Case("A random history", "", "random", {self.stream.name: self.stream}, settings, steps, Expectation())
+
+
+# whatever this machine has set, as every case's
+_SETTINGS = read_case("steps: [{at: 0m}]", "random").settings
+
+
+@dataclass
+class _Published:
+    """What has been published: each rule's last version, as written."""
+
+    last: dict[str, dict[str, Any]] = field(default_factory=dict)
+    versions: list[Version] = field(default_factory=list)
+
+    def take(self, written: dict[str, Any], version: Version) -> None:
+        """A rule that says just what its last version says is no new one."""
+        if self.last.get(version.rule_id) == written:
+            return
+        number = 1 + sum(known.rule_id == version.rule_id for known in self.versions)
+        self.last[version.rule_id] = written
+        self.versions.append(replace(version, version=number))
+
+    def last_version(self, rule_id: str) -> Version:
+        return next(known for known in reversed(self.versions) if known.rule_id == rule_id)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    """Histories of up to about a hundred events and a dozen rule messages."""
+    stream = draw(streams())
+    delay = stream.max_future_skew + draw(st.sampled_from((0, 5 * SECOND)))
+    most = stream.allowed_lateness + draw(st.sampled_from((0, 60 * SECOND)))
+    published, made, happenings = _Published(), [], []
+    at, passed, earliest = 300 * SECOND, Passed(), dict[str, Event]()
+    for number in range(draw(st.sampled_from(range(1, 11)))):
+        at += draw(st.sampled_from((0, 1, 1, 2, 5, 20))) * SECOND
+        wanted = draw(st.integers(1, 3)) if number == 0 else max(0, draw(st.integers(-3, 2)))
+        if wanted and happenings and at == happenings[-1].at:
+            at += SECOND
+        messages: list[dict[str, Any]] = []
+        known = len(published.versions)
+        for _ in range(wanted):
+            # in a step of a case rules come first
+            controls_only = bool(messages) and "control" in messages[-1]
+            first = not made
+            messages.append(draw(_messages(stream, at, delay, published, first=first, controls_only=controls_only)))
+        for version in published.versions[known:]:
+            version.since = passed.horizon
+        # an id whose event is before the horizon may name another event
+        repeatable = [event for event in earliest.values() if event[stream.event_time] >= passed.horizon]
+        came: list[Event] = []
+        for _ in range(draw(st.sampled_from((2, 0, 1, 3, 5, 8, 12)))):
+            came.append(draw(event(stream, at, repeatable, most=most, conflicting=True, number=len(made))))
+            made.append(came[-1])
+            identity = came[-1][stream.event_id]
+            if identity not in earliest and came[-1][stream.event_time] >= passed.horizon:
+                repeatable.append(came[-1])
+            earliest.setdefault(identity, came[-1])
+        passed = passed.until(setting(stream), published.versions, at)
+        happenings.append(Happening(at, number > 0 and draw(st.integers(0, 5)) == 5, messages, came))
+    cuts = draw(st.lists(st.integers(0, 100), max_size=6))
+    return History(stream, delay, happenings, published.versions, cuts, draw(st.sets(st.integers(0, 7))), passed)
+
+
+@st.composite
+def _messages(
+    draw: st.DrawFn, stream: Stream, at: int, delay: int, published: _Published, *, first: bool, controls_only: bool
+) -> dict[str, Any]:
+    """A rule, one that has been published already, or a control message. first: no event has come yet."""
+    effective = None
+    if draw(st.integers(0, 3)) or first:
+        # with no event before it, a version may take effect at any time
+        leads = (-1000, -1000, -1000, -1000, -20, 20) if first else (0, 1, 5, 20)
+        effective = at + stream.max_future_skew + draw(st.sampled_from(leads)) * SECOND
+    known = sorted(published.last)
+    if not controls_only and (not known or draw(st.booleans())):
+        rule_id = draw(st.sampled_from(("one", "two", "three")))
+        written, version = draw(rules(rule_id, stream, effective=effective))
+        published.take(written, replace(version, effective=at + delay if effective is None else effective))
+        return written
+    rule_id = draw(st.sampled_from(known))
+    last = published.last[rule_id]
+    if not controls_only and draw(st.integers(0, 4)) == 4:
+        return last
+    control = draw(st.sampled_from((*CONTROLS, "resume", "resume")))
+    state = CONTROLS[control]
+    given = {} if effective is None else {"effective": iso_text(effective)}
+    written = {key: value for key, value in last.items() if key != "effective"} | {"state": state.value} | given
+    version = replace(
+        published.last_version(rule_id),
+        effective=at + delay if effective is None else effective,
+        active=state.is_evaluated,
+        retired=control == "retire",
+    )
+    published.take(written, version)
+    return {"control": control, "rule": rule_id, **given}
+
+
+# As a case file
+
+
+def event_json(stream: Stream, made: Event) -> str:
+    """The event as a producer sends it."""
+    return json_text({name: _said(kind.kind, made[name]) for name, kind in stream.fields.items()})
+
+
+def _said(kind: Kind, value: Any) -> Any:
+    """A value of a field as JSON has it."""
+    if value is None or kind in (Kind.STRING, Kind.BOOLEAN):
+        return value
+    if kind is Kind.TIMESTAMP:
+        return iso_text(value)
+    return Number(f"{value:f}" if isinstance(value, Decimal) else repr(value))
+
+
+def case_file(history: History, differences: Iterable[str]) -> str:
+    """The history as a case file that expects what the reference says the stream ends with."""
+    stream = history.stream
+    declared = {
+        "event_id": stream.event_id,
+        "event_time": stream.event_time,
+        "entities": list(stream.entities),
+        "allowed_lateness": format_duration(stream.allowed_lateness),
+        "max_future_skew": format_duration(stream.max_future_skew),
+        "fields": {name: str(kind) for name, kind in stream.fields.items()},
+    }
+    lines = [
+        *(f"# {line}" for line in differences),
+        f"title: {history.case.title}",
+        f"settings: {{activation_delay: {format_duration(history.activation_delay)}}}",
+        f"streams: {json_text({stream.name: declared})}",
+        "steps:",
+    ]
+    for happening in history.happenings:
+        lines.append(f"  - at: {iso_text(happening.at)}")
+        lines += ["    crash: true"] if happening.crash else []
+        for key, messages in (
+            ("rules", [message for message in happening.messages if "control" not in message]),
+            ("control", [message for message in happening.messages if "control" in message]),
+        ):
+            lines += [f"    {key}:"] * bool(messages) + [f"      - {json_text(message)}" for message in messages]
+        lines += ["    events:", f"      {stream.name}:"] * bool(happening.events)
+        lines += [f"        - {event_json(stream, made)}" for made in happening.events]
+    expected = violations(setting(stream), history.versions, history.events)
+    lines += ["expect:", "  final:" if expected else "  final: []"]
+    by_name = {(version.rule_id, version.version): version for version in history.versions}
+    for (rule_id, version, event_id), values in expected.items():
+        measures = by_name[rule_id, version].measures
+        said = {name: _said(result_kind(measures[name], stream), value) for name, value in values.items()}
+        row = {"rule_id": rule_id, "rule_version": Number(version), "event_id": event_id, "measures": said}
+        lines.append(f"    - {json_text(row)}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,325 @@
+"""Random runs of the job: partitions read unevenly, clocks, restarts with other settings, rules that come meanwhile.
+
+Records arrive at one time and are read at another. A batch takes all rule messages that have arrived and some unread
+events of each partition, in their order; its clock is honest (no event read later arrived before it) or, now and then,
+ahead. `Answers` says in a few lines what the job must answer, once and for all, when it reads a rule message.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from rules.durations import format_duration
+from rules.publishing import CONTROLS
+from rules.streams import Stream, streams_from_mapping
+from rules.timestamps import iso_text, parse_timestamp
+from tests.support.histories import SECOND, SHARED, declared, event, event_values, kinds_of, rules
+from tests.support.random_cases import Happening, History
+from tests.support.reference import Event, Passed, Version
+
+ELSEWHERE = "elsewhere"  # a stream that is declared from some restart on, if ever
+_FOREIGN = streams_from_mapping(
+    {
+        ELSEWHERE: {
+            "event_id": "id",
+            "event_time": "at",
+            "entities": ["who"],
+            "fields": {"id": "string", "at": "timestamp", "who": "string"},
+        }
+    },
+    "tests",
+)[ELSEWHERE]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A record of the rules topic. effective: where it says so, µs; version: what its rule is to the reference."""
+
+    offset: int
+    arrival: int
+    written: dict[str, Any]
+    effective: int | None = None
+    version: Version | None = None
+
+
+@dataclass(frozen=True)
+class Restart:
+    """The job starts with these settings (µs); what was in memory is lost. elsewhere: whether ELSEWHERE is declared."""
+
+    activation_delay: int
+    allowed_lateness: int
+    elsewhere: bool
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one batch reads. at: the present; clock: µs, None where the batch has none.
+
+    again: the first attempt at it fails once all is done, and another worker repeats it.
+    """
+
+    at: int
+    messages: list[Published]
+    events: list[Event]
+    clock: int | None
+    again: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """The steps of a job over one stream, the first a Restart. Events have `arrival`, `partition` and `offset`.
+
+    buckets: of each route.
+    """
+
+    declared: Stream
+    steps: list[Restart | Batch]
+    buckets: int = 1
+
+    @functools.cached_property
+    def events(self) -> list[Event]:
+        """All of them, in the order of arrival."""
+        read = [each for step in self.steps if isinstance(step, Batch) for each in step.events]
+        return sorted(read, key=place)
+
+    @property
+    def honest(self) -> bool:
+        """Whether no event was read that had arrived before a clock read earlier, and lateness never changed."""
+        clock = 0
+        for step in self.steps:
+            if isinstance(step, Restart):
+                continue
+            if any(each["arrival"] < clock for each in step.events):
+                return False
+            clock = max(clock, step.clock or 0)
+        return len({step.allowed_lateness for step in self.steps if isinstance(step, Restart)}) == 1
+
+    def streams(self, restart: Restart) -> dict[str, Stream]:
+        """What is declared while the job runs so."""
+        ours = replace(self.declared, allowed_lateness=restart.allowed_lateness)
+        return {ours.name: ours} | ({ELSEWHERE: _FOREIGN} if restart.elsewhere else {})
+
+
+def script(run: Run, complaints: Iterable[str]) -> str:
+    """A Python program that plays the run; for PYTHONPATH=.:tests."""
+    stream = run.declared
+    made = {name: getattr(stream, name) for name in ("event_id", "event_time", "entities")}
+    made |= {name: format_duration(getattr(stream, name)) for name in ("allowed_lateness", "max_future_skew")}
+    fields = tuple(name for name in stream.fields if name not in (stream.event_id, stream.event_time))
+    lines = [
+        *(f"# {line}" for line in complaints),
+        "from decimal import Decimal  # noqa: F401",
+        "from histories import declared",
+        "from random_runs import Batch, Published, Restart, Run",
+        "from stream_host import played",
+        f"stream = declared({fields!r}, **{made!r})",
+        "steps = [",
+    ]
+    for step in run.steps:
+        messages = step.messages if isinstance(step, Batch) else []
+        plain = [replace(message, version=None) for message in messages]
+        lines.append(f"    {replace(step, messages=plain) if messages else step!r},")
+    return "\n".join([*lines, "]", f"print(*played(Run(stream, steps, {run.buckets})), sep='\\n')", ""])
+
+
+def as_history(run: Run) -> History | None:
+    """The same as a case can express it; None where records wait to be read, or settings change."""
+    starts = [step for step in run.steps if isinstance(step, Restart)]
+    answers, happenings, started = Answers(), [], 0
+    for step in run.steps:
+        if isinstance(step, Restart):
+            started += 1
+            continue
+        arrivals = {each["arrival"] for each in step.events} | {message.arrival for message in step.messages}
+        if arrivals - {step.at} or any(message.written.get("stream") == ELSEWHERE for message in step.messages):
+            return None
+        for message in step.messages:
+            answers.take(message, starts[0])
+        crash = started > 1 or step.again
+        happenings.append(Happening(step.at, crash, [message.written for message in step.messages], step.events))
+        started = 1
+    if len({replace(start, elsewhere=False) for start in starts}) > 1:
+        return None
+    stream = run.streams(starts[0])[run.declared.name]
+    return History(stream, starts[0].activation_delay, happenings, answers.versions, [], set(), Passed())
+
+
+def place(event: Event) -> tuple[int, int, int]:
+    """Where an event stands among all arrivals."""
+    return event["arrival"], event["partition"], event["offset"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the job says of a message. version: None where it is refused."""
+
+    status: str
+    rule_id: str
+    version: int | None = None
+    effective: int | None = None
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Answer:
+        """An answer of the job to a message."""
+        effective = record["effective"]
+        when = None if effective is None else parse_timestamp(effective, zone_required=True)
+        return cls(record["status"], record["rule_id"], record["rule_version"], when)
+
+
+@dataclass
+class Answers:
+    """The versions after the messages answered so far. What has been answered is never decided again.
+
+    versions: of the stream; effective, arrivals: µs, by rule id and version, also of rules on ELSEWHERE.
+    """
+
+    versions: list[Version] = field(default_factory=list)
+    effective: dict[tuple[str, int], int] = field(default_factory=dict)
+    arrivals: dict[tuple[str, int], int] = field(default_factory=dict)
+    _last: dict[str, tuple[dict[str, Any], Version | None]] = field(default_factory=dict)
+
+    def take(self, message: Published, restart: Restart) -> Answer:
+        """Answer a message by the settings of the day."""
+        written, version = message.written, message.version
+        rule_id = written["rule" if "control" in written else "id"]
+        last, last_version = self._last.get(rule_id, (None, None))
+        if "control" in written:
+            if last is None:
+                return Answer("REJECTED", rule_id)
+            state = CONTROLS[written["control"]]
+            if last_version is not None:
+                version = replace(last_version, active=state.is_evaluated, retired=written["control"] == "retire")
+            said = {key: written[key] for key in ("effective",) if key in written}
+            written = {key: value for key, value in last.items() if key != "effective"} | {"state": state.value} | said
+        elif (written["stream"] == ELSEWHERE and not restart.elsewhere) or (
+            last is not None and last["stream"] != written["stream"]
+        ):
+            return Answer("REJECTED", rule_id)
+        number = 1 + sum(known == rule_id for known, _ in self.effective)
+        if last == written:
+            return Answer("ACCEPTED", rule_id, number - 1, self.effective[rule_id, number - 1])
+        self._last[rule_id] = written, version
+        effective = message.arrival + restart.activation_delay if message.effective is None else message.effective
+        self.effective[rule_id, number], self.arrivals[rule_id, number] = effective, message.arrival
+        if version is not None:
+            self.versions.append(replace(version, version=number, effective=effective))
+        return Answer("ACCEPTED", rule_id, number, effective)
+
+
+# Seconds from one happening to the next: within a window, beyond lateness, beyond every window.
+_PAUSES = st.sampled_from((1, 0, 1, 2, 5, 20, 20, 150))
+_LATENESS = st.sampled_from((10 * SECOND, 2 * SECOND, 60 * SECOND, 0))
+_DELAYS = st.sampled_from((0, 5 * SECOND, 20 * SECOND))
+
+
+@st.composite
+def runs(draw: st.DrawFn, stream: Stream | None = None) -> Run:
+    """Runs of up to about eighty events, a dozen batches and half a dozen rule messages; of a stream of their own."""
+    stream = draw(_streams()) if stream is None else stream
+    restart = Restart(draw(_DELAYS), draw(_LATENESS), elsewhere=False)
+    world = _World(draw, stream)
+    steps: list[Restart | Batch] = [restart]
+    at = 300 * SECOND
+    for number in range(draw(st.integers(2, 10))):
+        at += draw(_PAUSES) * SECOND
+        for _ in range(draw(st.integers(1, 2)) if number == 0 else draw(st.sampled_from((0, 0, 1, 2)))):
+            world.publish(draw, at, first=not world.made)
+        for _ in range(draw(st.sampled_from((2, 0, 1, 3, 5, 8, 12)))):
+            world.send(draw, at, restart.allowed_lateness)
+        if number and draw(st.integers(0, 4)) == 4:
+            changed = draw(st.sampled_from(("", "activation_delay", "allowed_lateness", "elsewhere")))
+            drawn = Restart(draw(_DELAYS), draw(_LATENESS), draw(st.booleans())) if changed else restart
+            steps.append(restart := replace(restart, **{changed: getattr(drawn, changed)} if changed else {}))
+        for _ in range(draw(st.sampled_from((1, 0, 1, 2)))):
+            steps.append(world.read(draw, at))
+    steps.append(world.read(draw, at, everything=True))
+    return Run(stream, steps, draw(st.sampled_from((1, 1, 2, 3))))
+
+
+@st.composite
+def _streams(draw: st.DrawFn) -> Stream:
+    """Streams with one or two entity fields, by which all rules group, and some others to measure."""
+    entities = draw(st.lists(st.sampled_from(SHARED), min_size=1, max_size=2, unique=True))
+    numbers = draw(st.lists(st.sampled_from(("amount", "ratio", "number", "fraction")), min_size=1, max_size=2))
+    fields = tuple(dict.fromkeys([*entities, *numbers]))
+    return declared(
+        fields, event_id="id", event_time="at", allowed_lateness="10s", max_future_skew="2s", entities=tuple(entities)
+    )
+
+
+class _World:
+    """What has been sent, and what of it has been read."""
+
+    def __init__(self, draw: st.DrawFn, stream: Stream) -> None:
+        partitions = draw(st.sampled_from((2, 1, 3, 4)))
+        self.stream = stream
+        self.made: list[Event] = []
+        self._values = draw(event_values(kinds_of(stream)))
+        self._dishonest = draw(st.integers(0, 4)) == 4
+        self._unread: list[list[Event]] = [[] for _ in range(partitions)]
+        self._sent = [0] * partitions
+        self._messages: list[Published] = []
+        self._published = 0
+        self._known: dict[str, Published] = {}
+
+    def publish(self, draw: st.DrawFn, at: int, *, first: bool) -> None:
+        """A rule, one that has been published before, or a control message."""
+        leads = (None, None, -1000, -1000) if first else (None, None, 0, 5, 20, -5, -60, -1000)
+        lead = draw(st.sampled_from(leads))
+        effective = None if lead is None else at + lead * SECOND
+        kind = draw(st.sampled_from(("rule", "rule", "control", "control", "again", "elsewhere")))
+        if first and kind != "elsewhere":
+            kind = "rule"
+        known = sorted(self._known)
+        if kind in ("control", "again") and known:
+            rule_id = draw(st.sampled_from(known))
+            if kind == "again":
+                self._take(replace(self._known[rule_id], arrival=at))
+                return
+            control = draw(st.sampled_from(("retire", "pause", "resume", "resume", "shadow")))
+            said = {} if effective is None else {"effective": iso_text(effective)}
+            self._take(Published(0, at, {"control": control, "rule": rule_id, **said}, effective))
+            return
+        rule_id = draw(st.sampled_from(("one", "two")))
+        if kind == "elsewhere":
+            written = {"id": rule_id, "stream": ELSEWHERE, "group_by": ["who"], "when": "TRUE"}
+            self._take(Published(0, at, written))
+            return
+        written, version = draw(rules(rule_id, self.stream, effective=effective))
+        if not set(version.group_by) & set(self.stream.entities):
+            version.group_by = (*version.group_by[:1], self.stream.entities[0])
+            written["group_by"] = list(version.group_by)
+        message = Published(0, at, written, effective, version)
+        self._known[rule_id] = message
+        self._take(message)
+
+    def _take(self, message: Published) -> None:
+        self._messages.append(replace(message, offset=self._published))
+        self._published += 1
+
+    def send(self, draw: st.DrawFn, at: int, allowed_lateness: int) -> None:
+        """An event, or a copy of one, to some partition."""
+        most = allowed_lateness + draw(st.sampled_from((0, 0, 60))) * SECOND
+        made = draw(event(self.stream, at, self.made, most=most, conflicting=True, values=self._values))
+        partition = draw(st.integers(0, len(self._sent) - 1))
+        self.made.append(made)
+        self._unread[partition].append({**made, "partition": partition, "offset": self._sent[partition]})
+        self._sent[partition] += 1
+
+    def read(self, draw: st.DrawFn, at: int, *, everything: bool = False) -> Batch:
+        """The next batch, at that time."""
+        events: list[Event] = []
+        for number, unread in enumerate(self._unread):
+            wanted = len(unread) if everything or not unread else draw(st.integers(0, len(unread)))
+            events += unread[:wanted]
+            self._unread[number] = unread[wanted:]
+        messages, self._messages = self._messages, []
+        honest = min([at, *(unread[0]["arrival"] for unread in self._unread if unread)])
+        behind = draw(st.sampled_from((0, 0, None, 1, 20, -15, -100) if self._dishonest else (0, 0, None, 1, 20)))
+        clock = None if behind is None else honest - behind * SECOND
+        return Batch(at, messages, events, clock, draw(st.integers(0, 4)) == 4)

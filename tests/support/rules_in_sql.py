@@ -1,0 +1,164 @@
+"""Rules in SQL: every measure and every verdict of a version at every event, by one query of DuckDB.
+
+How it works: events are numbered in the order of law 1, and each is joined with its group's events up to it; a measure
+is an aggregate of those that its options let through. Predicates are the rule's own text.
+
+What it does not do: sums of doubles and spreads of large numbers, which SQL has not exactly. They come as UNSAID, and
+so does a verdict that hangs on them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from rules.measures import Function, Measure
+from rules.streams import Stream
+from rules.types import Kind
+from rules.versions import RuleVersion
+from tests.support.reference import Event, fnv64
+
+# ruff: noqa: S608  the queries are made of rules that have been checked
+
+UNSAID = object()
+# Squares of as many as a history has, and their sum, fit 127 bits.
+_SQUARABLE = 10**15
+_EARLIER = "ORDER BY the_nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+_DOUBLES = (Function.AVG, Function.STDDEV)
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """A database of its own, on one thread."""
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET enable_progress_bar = false")  # it would stand among what is printed
+    return connection
+
+
+def evaluated(
+    connection: duckdb.DuckDBPyConnection,
+    stream: Stream,
+    versions: list[RuleVersion],
+    version: RuleVersion,
+    events: list[Event],
+) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Event id → (whether the version is violated, measures) at the events that it is judged at.
+
+    versions: the rule's, in the order of publication. events: in the order of arrival.
+    """
+    connection.register("arrived", _table(stream, events))
+    rows = connection.execute(_query(stream, versions, version)).fetchall()
+    names = list(version.rule.measures)
+    found = {}
+    for event_id, holds, *values in rows:
+        measures = {
+            name: _read(version.rule.measures[name], stream, value) for name, value in zip(names, values, strict=True)
+        }
+        found[event_id] = (UNSAID if UNSAID in measures.values() else holds, measures)
+    return found
+
+
+def _table(stream: Stream, events: list[Event]) -> pa.Table:
+    """The fields (timestamps as µs), the units of decimals as whole numbers, arrival, and the hash of the id."""
+    columns = {
+        "hash": pa.array([fnv64(event[stream.event_id]) for event in events], pa.uint64()),
+        "arrived": pa.array(range(len(events)), pa.int64()),
+    }
+    for name, kind in stream.fields.items():
+        values = [event[name] for event in events]
+        columns[name] = pa.array(values, pa.int64() if kind.kind is Kind.TIMESTAMP else kind.arrow)
+        if kind.kind is Kind.DECIMAL:
+            units = [None if value is None else int(value.scaleb(kind.scale)) for value in values]
+            columns[f"{name} units"] = pa.array(units, pa.int64())
+    return pa.table(columns)
+
+
+def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) -> str:
+    rule = version.rule
+    event_id, event_time = f'"{stream.event_id}"', f'"{stream.event_time}"'
+    grouped = [f'"{name}" IS NOT NULL' for name in rule.group_by]
+    same = [f'e."{name}" = o."{name}"' for name in rule.group_by]
+    by = ", ".join(f'"{name}"' for name in rule.group_by)
+    marks, resets = [], []
+    for name, measure in rule.measures.items():
+        if measure.where is not None:
+            marks.append(f'coalesce(({measure.where}), FALSE) AS "{name} counts"')
+        if measure.since is not None:
+            over = f"{'PARTITION BY ' + by if by else ''} {_EARLIER}"
+            resets.append(
+                f'coalesce(max(the_nth) FILTER (WHERE {measure.since}) OVER ({over}), 0) AS "{name} begins after"'
+            )
+    aggregates = [f'{_aggregate(name, measure, stream)} AS "{name}"' for name, measure in rule.measures.items()]
+    later = versions[versions.index(version) + 1 :]
+    applies = [f"e.{event_time} >= {version.effective}", *(f"e.{event_time} < {other.effective}" for other in later)]
+    measures = "".join(f', "{name}"' for name in rule.measures)
+    return f"""
+        WITH known AS (
+            SELECT * FROM arrived QUALIFY row_number() OVER (PARTITION BY {event_id} ORDER BY arrived) = 1
+        ), seen AS (
+            SELECT *, row_number() OVER (ORDER BY {event_time}, hash, {event_id}) AS the_nth FROM known
+            WHERE {" AND ".join([f"({rule.where or 'TRUE'})", *grouped])}
+        ), marked AS (
+            SELECT {", ".join(["*", *marks, *resets])} FROM seen
+        ), found AS (
+            SELECT {", ".join([f"e.{event_id}", *aggregates])}
+            FROM marked AS e JOIN marked AS o ON {" AND ".join([*same, "o.the_nth <= e.the_nth"])}
+            WHERE {" AND ".join(applies)} GROUP BY e.{event_id}
+        )
+        SELECT {event_id}, coalesce(({rule.when}), FALSE){measures} FROM found JOIN seen USING ({event_id})
+    """
+
+
+def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
+    """The measure over o, seen from e."""
+    time = f'"{stream.event_time}"'
+    conditions = [f"o.{time} >= e.{time} - {measure.over}"]
+    conditions += [f'o."{field}" = e."{field}"' for field in measure.per]
+    if measure.where is not None:
+        conditions.append(f'o."{name} counts"')
+    if measure.since is not None:
+        conditions.append(f'o.the_nth > e."{name} begins after"')
+    if measure.excluding_current:
+        conditions.append("o.the_nth < e.the_nth")
+    if measure.field is None:
+        return f"count(*) FILTER (WHERE {' AND '.join(conditions)})"
+    kind, x = stream.fields[measure.field], f'o."{measure.field}"'
+    counted = f"FILTER (WHERE {' AND '.join([*conditions, f'{x} IS NOT NULL'])})"
+    if measure.function in (Function.SUM, *_DOUBLES) and kind.kind is Kind.DOUBLE:
+        return "CAST('NaN' AS DOUBLE)"
+    units = f'o."{measure.field} units"' if kind.kind is Kind.DECIMAL else x
+    scale = 10**kind.scale
+    match measure.function:
+        case Function.SUM:  # NULL where 64 bits do not hold it
+            total = f"coalesce(sum({units}) {counted}, 0)"
+            fits = f"{total} BETWEEN -9223372036854775808 AND 9223372036854775807"
+            return f"CASE WHEN {fits} THEN CAST(coalesce(sum({x}) {counted}, 0) AS DECIMAL(19, {kind.scale})) END"
+        case Function.AVG:
+            return f"CAST(sum({units}) {counted} AS DOUBLE) / (count({x}) {counted} * CAST({scale} AS HUGEINT))"
+        case Function.STDDEV:
+            small = f"{units} BETWEEN -{_SQUARABLE} AND {_SQUARABLE}"
+            n, wide = f"count({x}) {counted}", f"CAST(CASE WHEN {small} THEN {units} END AS HUGEINT)"
+            squares, total = f"sum({wide} * {wide}) {counted}", f"sum({wide}) {counted}"
+            spread = f"CAST({n} * {squares} - {total} * {total} AS DOUBLE) / ({n} * ({n} - 1))"
+            return (
+                f"CASE WHEN NOT bool_and({small}) {counted} THEN CAST('NaN' AS DOUBLE)"
+                f" WHEN {n} >= 2 THEN sqrt({spread}) / {scale} END"
+            )
+        case Function.COUNT_DISTINCT:
+            return f"count(DISTINCT {x}) {counted}"
+        case Function.FIRST:
+            return f"arg_min({x}, o.the_nth) {counted}"
+        case Function.LAST:
+            return f"arg_max({x}, o.the_nth) {counted}"
+    return f"{measure.function}({x}) {counted}"
+
+
+def _read(measure: Measure, stream: Stream, value: Any) -> Any:
+    if isinstance(value, float) and value != value:  # noqa: PLR0124  NaN, which no event has
+        return UNSAID
+    if measure.function is Function.SUM:
+        if value is None:
+            return UNSAID
+        return value if stream.fields[str(measure.field)].kind is Kind.DECIMAL else int(value)
+    return value

@@ -1,0 +1,104 @@
+"""Whether stream and backfill say of a random run what the oracle and the reference allow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+
+from nightjar.cases.corrections import corrections_of
+from rules.engine.store import LATE
+from tests.support.agreement import Key, Measured, differing, final, plain
+from tests.support.evicting import evicting_early
+from tests.support.histories import setting
+from tests.support.oracle import Oracle
+from tests.support.random_runs import Answer, Answers, Restart, Run
+from tests.support.reference import violations
+from tests.support.stream_host import Emitted, StreamHost, lake_table
+
+
+class RunAgreement:
+    """A run played by the host. complaints: lines for people; counts: what has been compared."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._stream = run, run.declared
+        self._answers, self._alerts, self._late = Answers(), list[dict[str, Any]](), set[tuple[int, int]]()
+        self._published: dict[tuple[str, int], tuple[int, int]] = {}  # arrival of the message, and the horizon then
+        self.counts: Counter[str] = Counter(events=len(run.events))
+        # histories are small: look for what can go as soon as a few events are held
+        with evicting_early(), TemporaryDirectory(prefix="nightjar-run-") as folder:
+            self.complaints = [*self._streamed(Path(folder)), *self._corrected()]
+
+    def _streamed(self, folder: Path) -> Iterator[str]:
+        self._host = host = StreamHost(self._run, folder)
+        oracles = [Oracle(self._stream, route.field) for route in host.buckets]
+        failed: set[tuple[str, int, str]] = set()
+        for number, step in enumerate(self._run.steps):
+            if isinstance(step, Restart):
+                self._restart = step
+                host.restart(step)
+                continue
+            expected = [self._answers.take(message, self._restart) for message in step.messages]
+            answers = [Answer.read(answer) for answer in host.answer(step.messages)]
+            horizon = max(oracle.horizon for oracle in oracles)
+            self._published = {v: (at, horizon) for v, at in self._answers.arrivals.items()} | self._published
+            if answers != expected:
+                yield f"step {number}: answers {answers}, expected {expected}"
+            shares = host.shares(step.events)
+            for at, (oracle, emitted) in enumerate(zip(oracles, host.take(step), strict=True)):
+                where = f"step {number}, bucket {at} of {host.buckets[at].field}: "
+                self._alerts += emitted.alerts
+                self._late |= {(row["partition"], row["offset"]) for row in emitted.late}
+                self._count(emitted)
+                found = oracle.complaints(
+                    replace(step, events=shares[at]), self._answers.versions, self._restart.allowed_lateness,
+                    emitted.alerts, [row["event_id"] for row in emitted.late] if host.speaks(at) else None,
+                )  # fmt: skip
+                yield from (where + line for line in found)
+                failed |= {_failure(row) for row in emitted.rule_status if row["status"] == "FAILED"}
+        overflown = set().union(*(oracle.overflown for oracle in oracles))
+        if failed - overflown:
+            yield f"FAILED {sorted(failed - overflown)}, whose values fit"
+
+    def _count(self, emitted: Emitted) -> None:
+        self.counts["alerts"] += len(emitted.alerts)
+        self.counts["revisions"] += sum(record["revision"] > 1 for record in emitted.alerts)
+        self.counts["late_events"] += len(emitted.late)
+
+    def _corrected(self) -> Iterator[str]:
+        """With the night's corrections the alerts are the truth, and each has a cause."""
+        run, stream = self._run, self._stream
+        truth = violations(setting(stream, truth=True), self._answers.versions, run.events)
+        streams = run.streams(self._restart)
+        table = lake_table(run.events, streams[stream.name])
+        late = [(event["partition"], event["offset"]) in self._late for event in run.events]
+        events = {stream.name: table.append_column(LATE, pa.array(late, pa.bool_()))}
+        corrections = corrections_of(streams, self._host.book.ruleset, self._published, events, self._alerts)
+        self.counts["corrections"] += len(corrections)
+        self.counts.update(f"cause_{record['cause']}" for record in corrections)
+        yield from (f"night: unexplained: {record}" for record in corrections if record["cause"] == "unexplained")
+        measures = {(v.rule_id, v.version): v.measures for v in self._answers.versions}
+        try:
+            records = final([*self._alerts, *corrections]).values()
+        except AssertionError as wrong:
+            yield f"night: {wrong}"
+            return
+        got: dict[Key, Measured] = {}
+        for record in records:
+            subject = record["rule_id"], record["rule_version"]
+            if subject not in measures:
+                yield f"night: {record} is of no version"
+                continue
+            got[*subject, record["event_id"]] = plain(measures[subject], stream, record["measures"])
+        yield from differing("night", got, truth)
+
+
+def _failure(record: dict[str, Any]) -> tuple[str, int, str]:
+    """Rule id, version and measure."""
+    measure = record["reasons"][0].removeprefix("measures.").partition(":")[0]
+    return record["rule_id"], record["rule_version"], measure

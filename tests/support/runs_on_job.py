@@ -1,0 +1,269 @@
+"""Purpose: random runs on the real job: Kafka with several partitions, Spark, Delta and a night.
+
+How it works: many runs share one stream, each with an owner's field that its rules ask for and marks on its ids. Their
+records are sent in the order of arrival, some partitions behind the others, while the job is started again with other
+settings, ended or crashed, behind or down. Then a night is passed. What it cannot see is which batch the job made of
+what, and what it may therefore say at a step: tests/support/run_agreement.py holds the operator against that.
+
+What it checks: rules are answered as `Answers` says; nobody says a revision twice with another content; the night finds
+a cause for every difference; and with its corrections the alerts of each run are its truth, by the reference.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from backfill.config import Request
+from backfill.publication import correction_record
+from backfill.run import Run as Night
+from backfill.staging import CORRECTED, HELD_BACK
+from nightjar.cases.documents import json_text
+from nightjar.configuration.backfill import backfill_config
+from nightjar.configuration.settings import Settings
+from nightjar.kafka import topics
+from nightjar.kafka.clients import producer
+from nightjar.kafka.readers import Reader
+from rules.timestamps import from_microseconds
+from rules.types import STRING
+from tests.support.agreement import Key, Measured, differing, final, plain
+from tests.support.histories import SECOND, declared, setting
+from tests.support.job_host import CaseRun
+from tests.support.random_cases import event_json
+from tests.support.random_runs import Answer, Answers, Published, Restart, Run, runs
+from tests.support.reference import Event, violations
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OWNER = "of_run"
+PARTITIONS = 4
+# What the runs that are played together are drawn for.
+SHARED = declared(
+    ("who", "place", "amount", "number", "ratio", "fraction", "flag"),
+    event_id="id", event_time="at", allowed_lateness="10s", max_future_skew="2s", entities=("who", "place"),
+)  # fmt: skip
+
+
+@dataclass
+class _Marked:
+    """A run whose rules and ids begin with its mark. events: in the order of arrival."""
+
+    mark: str
+    messages: list[Published]
+    events: list[Event]
+
+
+@dataclass
+class RunsOnJob:
+    """Runs of SHARED, played and judged. settings: whose topics do not exist yet; topic: that of the events.
+
+    complaints: lines for people; counts: what has been compared.
+    """
+
+    session: SparkSession
+    settings: Settings
+    topic: str
+    runs: list[Run]
+    seed: int
+    phases: int = 10
+    say: Callable[[str], None] = lambda _: None
+    complaints: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._marked = [_marked(run, f"r{number}_") for number, run in enumerate(self.runs)]
+        fields = MappingProxyType({**SHARED.fields, OWNER: STRING})
+        self._stream = replace(SHARED, fields=fields, topic=self.topic)
+        self._rng = random.Random(self.seed)  # noqa: S311  nothing secret
+        self._answers, self._expected = Answers(), list[Answer]()
+        self._ends: dict[tuple[str, int], int] = {}
+        self._unanswered: list[Published] = []
+        self._published = 0
+        self._play()
+        self.complaints += [*self._judged()]
+
+    def _play(self) -> None:
+        topics.ensure(self.settings, [self._stream])
+        messages = sorted((m for of in self._marked for m in of.messages), key=lambda message: message.arrival)
+        events = sorted((e for of in self._marked for e in of.events), key=lambda event: event["arrival"])
+        arrivals = sorted({message.arrival for message in messages} | {event["arrival"] for event in events})
+        edges = [arrivals[len(arrivals) * number // self.phases] for number in range(1, self.phases)] + [
+            arrivals[-1] + 1
+        ]
+        waiting: list[list[Event]] = [[] for _ in range(PARTITIONS)]
+        restart, begin, rng = Restart(5 * SECOND, 10 * SECOND, elsewhere=False), 0, self._rng
+        with producer(self.settings) as self._producer, ExitStack() as running:
+            job = running.enter_context(self._job(restart))
+            for number, end in enumerate(edges):
+                down = number > 0 and rng.random() < 0.5
+                if down:
+                    if rng.random() < 0.5:
+                        job.crash()
+                    running.close()
+                    restart = self._changed(restart)
+                for event in events:
+                    if begin <= event["arrival"] < end:
+                        waiting[event["partition"]].append(event)
+                of_phase = [message for message in messages if begin <= message.arrival < end]
+                begin = end
+                # what a job that runs had answered before an event came is stamped before that event
+                rules_first = rng.random() < 0.5 or not down
+                if rules_first:
+                    self._publish(of_phase)
+                    if not down:
+                        job.await_answered(self._published)
+                for partition, unsent in enumerate(waiting):
+                    if number + 1 == self.phases or rng.random() < 0.7:
+                        self._send(partition, unsent)
+                        unsent.clear()
+                if not rules_first:
+                    self._publish(of_phase)
+                if down:
+                    job = running.enter_context(self._job(restart))
+                job.await_answered(self._published)
+                self._expected += [self._answers.take(message, restart) for message in self._unanswered]
+                self._unanswered.clear()
+                if number + 1 == self.phases or rng.random() < 0.5:
+                    job.await_consumed(self._ends)
+                self.say(f"phase {number + 1} of {self.phases}, {restart}{', after it was down' if down else ''}")
+            job.await_told()
+        self._last = replace(self._stream, allowed_lateness=restart.allowed_lateness)
+
+    def _job(self, restart: Restart) -> CaseRun:
+        streams = {SHARED.name: replace(self._stream, allowed_lateness=restart.allowed_lateness)}
+        settings = self.settings.model_copy(update={"activation_delay": restart.activation_delay})
+        return CaseRun(self.session, settings, streams, clock_interval=SECOND)
+
+    def _changed(self, restart: Restart) -> Restart:
+        rng = self._rng
+        if rng.random() < 0.3:
+            return replace(restart, activation_delay=rng.choice((0, 5, 20)) * SECOND)
+        return replace(restart, allowed_lateness=rng.choice((10, 10, 10, 2, 60)) * SECOND)
+
+    def _publish(self, messages: list[Published]) -> None:
+        for message in messages:
+            value = json_text(message.written).encode()
+            self._producer.send(self.settings.rules_topic, value, timestamp_ms=message.arrival // 1000).get(60)
+        self._unanswered += messages
+        self._published += len(messages)
+
+    def _send(self, partition: int, events: list[Event]) -> None:
+        sent = [
+            self._producer.send(
+                self.topic, event_json(self._stream, event).encode(), partition=partition,
+                timestamp_ms=event["arrival"] // 1000,
+            )
+            for event in events
+        ]  # fmt: skip
+        for each in sent:
+            self._ends[self.topic, partition] = each.get(60).offset + 1
+
+    def _judged(self) -> Iterator[str]:
+        with Reader(self.settings, self.settings.rule_status_topic) as reader:
+            told = [json.loads(record.value) for record in reader.all()]
+        answers = [Answer.read(record) for record in told if "message" in record]
+        for answer, expected in zip(answers, self._expected, strict=True):
+            if answer != expected:
+                yield f"answer {answer}, expected {expected}"
+        said: dict[tuple[str, int], dict[str, Any]] = {}
+        with Reader(self.settings, self.settings.alerts_topic) as reader:
+            for record in reader.all():
+                alert = json.loads(record.value)
+                del alert["emitted_at"]
+                known = said.setdefault((alert["alert_id"], alert["revision"]), alert)
+                if known != alert:
+                    yield f"two contents under one revision: {known} and {alert}"
+        corrections = self._corrections()
+        self.counts.update(
+            runs=len(self._marked), events=sum(len(of.events) for of in self._marked), answers=len(answers),
+            alerts=len(said), corrections=len(corrections),
+        )  # fmt: skip
+        for correction in corrections:
+            self.counts[f"cause_{correction['cause']}"] += 1
+            if correction["cause"] == "unexplained":
+                yield f"unexplained: {correction}"
+        every = [*sorted(said.values(), key=lambda alert: alert["revision"]), *corrections]
+        for of in self._marked:
+            yield from self._true(of, [record for record in every if record["rule_id"].startswith(of.mark)])
+
+    def _corrections(self) -> list[dict[str, Any]]:
+        """What the night says of everything, held back or not."""
+        config = backfill_config(self.settings, {SHARED.name: self._last})
+        first = from_microseconds(min(e["at"] for of in self._marked for e in of.events)).date() - timedelta(days=1)
+        request = Request("runs", first, days=4)
+        night = Night(self.session, config, request)
+        for stage in ("archive", "evaluate", "reconcile"):
+            night.do(stage)
+        staged = [pl.read_parquet(request.staged(config.lake) / name / "*.parquet") for name in (CORRECTED, HELD_BACK)]
+        rows = pl.concat([staged[0], staged[1].drop("outcome")])
+        return [correction_record(row, 0) for row in rows.to_dicts()]
+
+    def _true(self, of: _Marked, records: list[dict[str, Any]]) -> Iterator[str]:
+        versions = [version for version in self._answers.versions if version.rule_id.startswith(of.mark)]
+        truth = violations(setting(self._stream, truth=True), versions, of.events)
+        measures = {(version.rule_id, version.version): version.measures for version in versions}
+        try:
+            standing = final(records).values()
+        except AssertionError as wrong:
+            yield f"{of.mark}: {wrong}: {records}"
+            return
+        got: dict[Key, Measured] = {}
+        for record in standing:
+            subject = record["rule_id"], record["rule_version"]
+            got[*subject, record["event_id"]] = plain(measures[subject], self._stream, record["measures"])
+        self.counts["violations"] += len(truth)
+        yield from differing(of.mark, got, truth)
+
+
+def drawn(number: int, count: int) -> list[Run]:
+    """So many runs of SHARED, the same for the same number, but for those without events."""
+    found: list[Run] = []
+
+    @seed(number)
+    @settings(
+        max_examples=count, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=[*HealthCheck]
+    )
+    @given(runs(SHARED))
+    def draw(run: Run) -> None:
+        if run.events:
+            found.append(run)
+
+    draw()
+    return found
+
+
+def with_topics_of_its_own(settings: Settings, mark: str, folder: Path) -> Settings:
+    """Settings for RunsOnJob: topics that begin with the mark, and everything else in the folder."""
+    named = {name: f"{mark}-{value}" for name, value in settings.model_dump().items() if name.endswith("_topic")}
+    small = {"arrival": "producer", "partitions": PARTITIONS, "buckets": 2, "warm_up_batches": 0}
+    return settings.model_copy(update={**named, **small, "data_dir": folder / mark})
+
+
+def _marked(run: Run, mark: str) -> _Marked:
+    mine = f"{OWNER} = '{mark}'"
+    events = [{**event, "id": mark + event["id"], OWNER: mark} for event in run.events]
+    messages = [message for step in run.steps if not isinstance(step, Restart) for message in step.messages]
+    return _Marked(mark, [_owned(message, mark, mine) for message in messages], events)
+
+
+def _owned(message: Published, mark: str, mine: str) -> Published:
+    written, version = dict(message.written), message.version
+    name = "rule" if "control" in written else "id"
+    written[name] = mark + written[name]
+    if "when" in written:
+        written["where"] = f"({written['where']}) AND {mine}" if "where" in written else mine
+    if version is not None:  # which asks for no owner: the reference is given the events of the run alone
+        version = replace(version, rule_id=mark + version.rule_id)
+    return replace(message, written=written, version=version)

@@ -1,0 +1,134 @@
+"""Many cases as one, so that a job, a lake and a run serve all of them.
+
+How it works: cases share the streams that they declare alike, each with one field more that says whose an event is,
+and every rule's `where` asks for it, so that a rule sees the events of its own case alone. Ids of rules and events
+begin with the case's mark. `Part.own` takes the marks off what comes of it.
+
+Known limitations: settings are those of the job that plays them; a case with settings of its own has no place here.
+Groups are shared: where one case's event comes out of order, another's later events of that group are looked at again,
+which shows where a version took effect in the past. Such a case names customers that no other has.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from types import MappingProxyType
+from typing import Any
+
+from nightjar.cases import Case, Message, Step
+from nightjar.cases.documents import Number, json_text
+from rules.events import parse_event
+from rules.streams import Stream, load_streams
+from rules.types import STRING
+from tests.support.reference import fnv64
+
+OWNER = "of_case"
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One case of several. names: its streams' names to those they have together."""
+
+    case: Case
+    mark: str
+    names: Mapping[str, str]
+
+    @property
+    def steps(self) -> list[Step]:
+        """The case's steps with everything marked."""
+        return [
+            replace(step, rules=tuple(map(self._rule, step.rules)), events=tuple(map(self._event, step.events)))
+            for step in self.case.steps
+        ]
+
+    def own(self, row: Row) -> Row:
+        """A record as the case knows it."""
+        found: Row = json.loads(json.dumps(row).replace(self.mark, ""))
+        own = {shared: name for name, shared in self.names.items()}
+        return {**found, "stream": own[found["stream"]]} if "stream" in found else found
+
+    def _rule(self, message: bytes) -> bytes:
+        try:
+            written = json.loads(message)
+        except ValueError:
+            return message
+        if not isinstance(written, dict):
+            return message
+        for key in ("id", "rule"):
+            if isinstance(written.get(key), str):
+                written[key] = self.mark + written[key]
+        if "stream" in written:
+            written["stream"] = self.names.get(written["stream"], written["stream"])
+        if "when" in written:
+            mine = f"{OWNER} = '{self.mark}'"
+            written["where"] = f"({written['where']}) AND {mine}" if "where" in written else mine
+        return json.dumps(written).encode()
+
+    def _event(self, message: Message) -> Message:
+        name, key = self.names[message.stream], self.case.streams[message.stream].event_id
+        try:
+            written = json.loads(message.raw, parse_int=Number, parse_float=Number)
+        except ValueError:
+            return Message(name, message.raw)
+        if not isinstance(written, dict):
+            return Message(name, message.raw)
+        if written.get(key):
+            written[key] = f"{self.mark}{written[key]}"
+        return Message(name, json_text({OWNER: self.mark, **written}).encode())
+
+
+@dataclass(frozen=True)
+class Together:
+    """Cases as one. streams: by name, with everything they need."""
+
+    parts: tuple[Part, ...]
+    streams: Mapping[str, Stream]
+
+    @classmethod
+    def of(cls, cases: Iterable[Case]) -> "Together":
+        """The cases, each with a mark of its own."""
+        shipped, parts = load_streams(), []
+        known: list[tuple[Stream, str]] = []
+        for number, case in enumerate(cases):
+            mark, names = _mark(number, case), {}
+            said = b"".join(message for step in case.steps for message in step.rules)
+            for name, stream in case.streams.items():
+                if name.encode() not in said:  # a stream without a rule would cost every batch its share
+                    continue
+                shared = next((shared for declared, shared in known if declared == stream), None)
+                if shared is None:
+                    shared = name if stream == shipped.get(name) else f"{name}_{number}"
+                    known.append((stream, shared))
+                names[name] = shared
+            parts.append(Part(case, mark, names))
+        streams = {name: _owned(stream, name) for stream, name in known}
+        return cls(tuple(parts), streams)
+
+    def rounds(self) -> Iterator[list[tuple[Part, Step]]]:
+        """The first step of every case, then the second of those that have one, and so on."""
+        steps = [(part, part.steps) for part in self.parts]
+        for number in range(max(len(of) for _, of in steps)):
+            yield [(part, of[number]) for part, of in steps if number < len(of)]
+
+
+def _owned(stream: Stream, name: str) -> Stream:
+    return replace(stream, name=name, topic=name, fields=MappingProxyType({**stream.fields, OWNER: STRING}))
+
+
+def _mark(number: int, case: Case) -> str:
+    """The first under which the case's events keep their order, which at equal times is that of hashes."""
+    events = []
+    for message in (event for step in case.steps for event in step.events):
+        stream = case.streams[message.stream]
+        event = parse_event(message.raw, stream)
+        if isinstance(event, dict):
+            events.append((message.stream, event[stream.event_time], event[stream.event_id]))
+
+    def ordered(mark: str) -> list[Any]:
+        return sorted(events, key=lambda event: (*event[:2], fnv64(mark + event[2])))
+
+    marks = (f"c{number}_{attempt}_" for attempt in count())
+    return next(mark for mark in marks if ordered(mark) == ordered(""))
