@@ -8,6 +8,7 @@ clocks that say nothing, which they read again; made-up events come from a sourc
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import tempfile
 import time
@@ -22,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812  the name every Spark progr
 from pyspark.sql import types as T  # noqa: N812
 
 from ingestion.kafka_source import record_columns
-from rules.rulebook import Record, RuleBook
+from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
 from rules.types import FieldType, Kind
 from streaming.answering import answer_to
@@ -52,9 +53,9 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places) -> None:
     if not config.warm_up_batches:
         return
     began = time.monotonic()
-    config = replace(config, buckets=1)  # what runs is the same for each
-    rules = tuple(_answer(config.streams, stream, offset) for offset, stream in enumerate(config.streams.values()))
     routes = tuple(RuleBook(config.streams).routes)
+    config = replace(config, buckets=buckets_for(config.shuffle_partitions, routes))
+    rules = made_up_rules(config.streams, routes)
     name = f"warm-up-{uuid.uuid4().hex}"
     control = control_records(session, config, "latest")
     records = record_columns(_records(session, config)).unionByName(record_columns(control))
@@ -137,28 +138,38 @@ def _value(kind: FieldType, number: Column, *, of_each: bool) -> Column:
             return number % 2 == 0
 
 
-def _answer(streams: Mapping[str, Stream], stream: Stream, offset: int) -> Record:
+def buckets_for(partitions: int, routes: Sequence[Route]) -> int:
+    """As few buckets a route as give each partition one: what runs is the same for all, but in a process of its own."""
+    return math.ceil(partitions / len(routes))
+
+
+def made_up_rules(streams: Mapping[str, Stream], routes: Sequence[Route]) -> tuple[Record, ...]:
+    """The answers that accept a rule for each route."""
+    return tuple(_answer(streams, route, offset) for offset, route in enumerate(routes))
+
+
+def _answer(streams: Mapping[str, Stream], route: Route, offset: int) -> Record:
     book = RuleBook(streams)
-    message = Record(offset, 0, json.dumps(_rule(stream)).encode())
+    message = Record(offset, 0, json.dumps(_rule(streams[route.stream], route.field, offset)).encode())
     _, value = answer_to(message, f"rules-0-{offset}", book, book.routes, 0)
     return Record(offset, 0, json.dumps(value).encode())
 
 
-def _rule(stream: Stream) -> dict[str, Any]:
-    """A rule that uses every kind of measure."""
-    number = next((name for name, kind in stream.fields.items() if kind.is_number), None)
+def _rule(stream: Stream, field: str, number: int) -> dict[str, Any]:
+    """A rule by this field that uses every kind of measure. number: no other rule's."""
+    amount = next((name for name, kind in stream.fields.items() if kind.is_number), None)
     measures: dict[str, Any] = {
         "w_count": {"count": "*", "over": "1h"},
-        "w_distinct": {"count_distinct": stream.event_id, "over": "10m"},
+        "w_distinct": {"count_distinct": stream.entities[0], "over": "10m"},
         "w_first": {"first": stream.event_id, "over": "10m"},
         "w_last": {"last": stream.event_id, "over": "10m", "excluding_current": True},
     }
-    if number is not None:
-        measures |= {f"w_{f}": {f: number, "over": "1h"} for f in ("sum", "avg", "min", "max", "stddev")}
+    if amount is not None:
+        measures |= {f"w_{f}": {f: amount, "over": "1h"} for f in ("sum", "avg", "min", "max", "stddev")}
     return {
-        "id": f"warm-up-{stream.name}".replace("_", "-"),
+        "id": f"warm-up-{number}",
         "stream": stream.name,
-        "group_by": [stream.entities[0]],
+        "group_by": [field],
         "measures": measures,
         "when": "w_count > 2",
         "effective": "2000-01-01T00:00:00Z",

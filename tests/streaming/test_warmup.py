@@ -1,4 +1,4 @@
-"""The events that the job warms up with are events, and of every form that the engine keeps otherwise."""
+"""The job warms up with events, of every form that the engine keeps otherwise, and a rule for them in each process."""
 
 from dataclasses import replace
 from types import MappingProxyType
@@ -8,23 +8,32 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
 from rules.events import parse_event
+from rules.rulebook import RuleBook
 from rules.streams import Stream, load_streams
 from rules.types import FieldType, Kind
-from streaming.warmup import made_up
+from streaming.bucketing import Packer
+from streaming.payloads import Kind as Packed
+from streaming.source import as_packed
+from streaming.warmup import buckets_for, made_up, made_up_rules
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
 ROWS = 256
 
 
-def events(spark: "SparkSession", streams: list[Stream]) -> list[tuple[str, Any]]:
-    """Topic and parsed event of so many made-up records."""
+def records(spark: "SparkSession", streams: list[Stream]) -> "DataFrame":
+    """So many made-up records."""
     numbers = spark.range(ROWS).select(F.current_timestamp().alias("timestamp"), F.col("id").alias("value"))
+    return made_up(numbers, streams)
+
+
+def events(spark: "SparkSession", streams: list[Stream]) -> list[tuple[str, Any]]:
+    """Topic and parsed event of each."""
     of_topic = {stream.topic: stream for stream in streams}
-    found = made_up(numbers, streams).select("topic", "value").collect()
+    found = records(spark, streams).select("topic", "value").collect()
     return [(row.topic, parse_event(bytes(row.value), of_topic[row.topic])) for row in found]
 
 
@@ -52,3 +61,22 @@ def test_numbers_leave_32_bits_and_optional_fields_lack(spark: "SparkSession") -
     lacking = [event["note"] is None for event in found]
     assert not any(lacking[: ROWS // 2])
     assert {True, False} == set(lacking[ROWS // 2 :])
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 4, 7, 20])
+def test_every_partition_evaluates_a_rule(spark: "SparkSession", partitions: int) -> None:
+    """Each has an engine process of its own, and one that had none would compile with the first batch of traffic."""
+    streams = load_streams()
+    book = RuleBook(streams)
+    routes = tuple(book.routes)
+    for answer in made_up_rules(streams, routes):
+        book.receive(answer)
+    buckets = buckets_for(partitions, routes)
+    packer = Packer(streams, routes, buckets, partitions, "rule-status", "clock", "quarantine", bounded=True)
+    packed = packer.packed(as_packed(records(spark, list(streams.values()))).toArrow())
+    evaluating = {
+        bucket % partitions
+        for bucket, kind, _ in packed
+        if kind is Packed.EVENTS and book.served_by(routes[bucket // buckets])
+    }
+    assert evaluating == set(range(partitions))
