@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
+from ingestion.kafka_source import record_columns
 from rules.events import parse_event
 from rules.rulebook import RuleBook
 from rules.streams import Stream, load_streams
 from rules.types import FieldType, Kind
 from streaming.bucketing import Packer
 from streaming.payloads import Kind as Packed
-from streaming.source import as_packed
 from streaming.warmup import buckets_for, made_up, made_up_rules
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def test_every_partition_evaluates_a_rule(spark: "SparkSession", partitions: int
         book.receive(answer)
     buckets = buckets_for(partitions, routes)
     packer = Packer(streams, routes, buckets, partitions, "rule-status", "clock", "quarantine", bounded=True)
-    packed = packer.packed(as_packed(records(spark, list(streams.values()))).toArrow())
+    packed = packer.packed(record_columns(records(spark, list(streams.values()))).toArrow())
     evaluating = {
         bucket % partitions
         for bucket, kind, _ in packed
