@@ -5,24 +5,21 @@ import os
 import sys
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
-from nightjar.configuration.settings import Settings, load_settings
-from nightjar.kafka import topics
+from nightjar.configuration.settings import load_settings
 from nightjar.local.kafka import LocalKafka
-from rules.streams import Stream, load_streams
+from rules.streams import load_streams
+from tests.support.topics import CLUSTER, TestTopics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-# Settings of a cluster, as JSON, for the session that tests share: tests/cluster runs other tests so.
-CLUSTER = "TESTS_ON_CLUSTER"
 
 # The laws are tried on many histories; the inner loop (`make test-fast`) tries a fifth of them.
 hypothesis.settings.register_profile("full", max_examples=100, deadline=None)
@@ -33,24 +30,6 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long begins first, so that no process is left with it in the end."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
-
-
-@dataclass(frozen=True)
-class TestTopics:
-    """Settings that connect to the session's broker, and the shipped streams, all with topics nobody else uses."""
-
-    __test__ = False
-    settings: Settings
-    streams: dict[str, Stream]
-
-    def with_arrival(self, arrival: str) -> "TestTopics":
-        """The same, with the topics made for the other arrival; call it before they exist."""
-        return replace(self, settings=self.settings.model_copy(update={"arrival": arrival}))
-
-    def ensure(self) -> "TestTopics":
-        """Make the topics."""
-        topics.ensure(self.settings, self.streams.values())
-        return self
 
 
 @pytest.fixture(scope="session")

@@ -2,23 +2,15 @@
 
 import json
 import uuid
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import polars as pl
 import pytest
 
-from backfill.config import BackfillConfig
-from backfill.run import STAGES, Run
-from lake.scanning import scan
-from lake.tables import CORRECTIONS, RECONCILIATION, VIOLATIONS
-from nightjar.airflow.backfill_requests import request_of
 from nightjar.cases import Step
 from nightjar.configuration.backfill import backfill_config
-from nightjar.configuration.settings import Settings
-from nightjar.demo.history import History, plan_history
+from nightjar.demo.history import plan_history
 from nightjar.generate import Options
 from nightjar.kafka import topics
 from nightjar.kafka.clients import producer
@@ -28,11 +20,12 @@ from nightjar.replay import send_together
 from rules.streams import load_streams
 from rules.timestamps import microseconds
 from tests.support.job_host import CaseRun
+from tests.support.nights import DAY, FirstNight, Night
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DAY = datetime(2026, 1, 5, tzinfo=UTC)
+
 RULES = [
     {
         "id": "busy", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 4 AND spent > 100",
@@ -48,38 +41,6 @@ RULES = [
         "measures": {"f": {"count": "*", "over": "30m", "where": "status = 'FAIL'"}},
     },
 ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Night:
-    """The lake of a day that was played through the job, and the truth about it."""
-
-    session: "SparkSession"
-    config: BackfillConfig
-    settings: Settings
-    history: History
-
-    def run(self, run_id: str, *stages: str, **asked: Any) -> dict[str, Any]:
-        """Some stages of a run of the day (none: all); what they counted."""
-        request = request_of(DAY.date(), self.config.streams, run_id=run_id, **asked)
-        run = Run(self.session, self.config, request)
-        counts: dict[str, Any] = {}
-        for stage in stages or STAGES:
-            counts |= run.do(stage)
-        return counts
-
-    def alerts(self) -> pl.DataFrame:
-        """Every record of the alerts topic, as a consumer of committed records reads it."""
-        with Reader(self.settings, self.settings.alerts_topic) as reader:
-            return pl.read_ndjson(b"\n".join(record.value for record in reader.all()), infer_schema_length=None)
-
-    def results(self) -> dict[str, list[dict[str, Any]]]:
-        """The rows of the tables of results, but for which run wrote them, by the tables' names."""
-        found = {}
-        for table in (VIOLATIONS, RECONCILIATION, CORRECTIONS):
-            rows = scan(self.config.lake.root, table).drop("run_id", strict=False).collect()
-            found[table.name] = rows.sort(rows.columns).to_dicts()
-        return found
 
 
 @pytest.fixture(scope="session")
@@ -112,16 +73,6 @@ def night(spark: "SparkSession", broker: LocalKafka, tmp_path_factory: pytest.Te
     config = backfill_config(settings, streams)
     # in Spark's tasks, which a day as small as this would be spared
     return Night(spark, replace(config, lake=replace(config.lake, max_driver_rows=-1)), settings, history)
-
-
-@dataclass(frozen=True)
-class FirstNight:
-    """What the first run of the day counted, and the results it left; said: the alerts topic before it."""
-
-    night: Night
-    said: pl.DataFrame
-    counts: dict[str, Any]
-    results: dict[str, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from expectations.suites import OUTCOME, VIOLATIONS, events_suite, reconciliatio
 from lake.arrow_shuffle import Work
 from rules.timestamps import microseconds
 from rules.truth import VIOLATION_SCHEMA
-from tests.expectations.frames import DAY, EVENTS, NOON, RULES, STREAM, events, outcomes, violations
+from tests.support.frames import DAY, EVENTS, NOON, RULES, STREAM, events, outcomes, violations
 
 WHOLE_DAY = [(microseconds(NOON) - 1 * 43_200_000_000, microseconds(NOON) + 43_200_000_000)]
 

@@ -30,8 +30,7 @@ from nightjar.kafka.clients import consumer, producer
 from nightjar.kafka.readers import Reader
 from rules.durations import format_duration
 from rules.timestamps import iso_text, microseconds
-from tests.backfill.conftest import DAY, FirstNight, Night
-from tests.backfill.test_run import expected, standing
+from tests.support.nights import DAY, FirstNight, Night, expected, standing
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -13,9 +13,9 @@ from nightjar.configuration.settings import PREFIX
 from nightjar.kafka import topics
 from nightjar.kafka.readers import Reader
 from rules.timestamps import microseconds
-from tests.backfill.conftest import DAY
-from tests.conftest import TestTopics
 from tests.support.job_host import CaseRun
+from tests.support.nights import DAY
+from tests.support.topics import TestTopics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

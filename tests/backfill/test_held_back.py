@@ -14,8 +14,7 @@ from nightjar.kafka.clients import producer
 from rules.alert_ids import alert_id
 from rules.canonical import canonical
 from rules.timestamps import iso_text, microseconds
-from tests.backfill.conftest import DAY, FirstNight, Night
-from tests.backfill.test_run import expected, standing
+from tests.support.nights import DAY, FirstNight, Night, expected, standing
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -8,7 +8,7 @@ from backfill.left_over import stage_pending, staged_pending
 from lake.scanning import columns
 from lake.tables import RECONCILIATION
 from rules.versions import RuleSet
-from tests.backfill.test_scope import REQUEST
+from tests.support.payments import REQUEST
 
 
 def test_without_rules_none_is_judged(tmp_path: Path) -> None:

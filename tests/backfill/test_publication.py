@@ -24,7 +24,7 @@ from nightjar.kafka.clients import producer, python_options
 from nightjar.kafka.readers import Reader
 from rules.alert_ids import alert_id
 from rules.timestamps import microseconds
-from tests.conftest import TestTopics
+from tests.support.topics import TestTopics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

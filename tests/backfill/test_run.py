@@ -14,41 +14,14 @@ from lake import delta
 from lake.scanning import scan
 from lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table, events_table
 from nightjar.kafka.clients import producer
-from nightjar.kafka.rule_topics import rule_book
-from rules.truth import Truth
-from tests.backfill.conftest import FirstNight, Night
+from tests.support.nights import FirstNight, Night, expected, standing
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-def truth(night: Night) -> pl.DataFrame:
-    """What holds, by the engine at once over all events."""
-    ruleset = rule_book(night.settings, night.config.streams).ruleset
-    return pl.concat(
-        pl.DataFrame(Truth(share.stream, ruleset, share.events).violations())
-        for share in night.history.streams.values()
-    )
 
 
 def versions_of(night: Night, *tables: Table) -> list[int]:
     """The newest version of each table."""
     return [delta.version(night.config.lake.root, table) for table in tables]
-
-
-def standing(alerts: pl.DataFrame) -> set[tuple[str, str]]:
-    """What a consumer who keeps the highest revision is left with: id and measures."""
-    last = alerts.sort("revision").unique("alert_id", keep="last")
-    return {
-        (row["alert_id"], json.dumps({k: v for k, v in row["measures"].items() if v is not None}, sort_keys=True))
-        for row in last.filter(pl.col("kind") == "alert").to_dicts()
-    }
-
-
-def expected(night: Night) -> set[tuple[str, str]]:
-    """The same of the truth."""
-    return {
-        (row["alert_id"], json.dumps(json.loads(row["measures"]), sort_keys=True)) for row in truth(night).to_dicts()
-    }
 
 
 def test_a_night_puts_the_stream_right_and_a_second_one_changes_nothing(first_night: FirstNight) -> None:

@@ -9,7 +9,6 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.config import Request
 from backfill.histories import Published, histories
 from backfill.scope import (
     GROUP,
@@ -29,9 +28,8 @@ from rules.model import Rule, State, parse_rule
 from rules.streams import load_streams
 from rules.types import DOUBLE
 from rules.versions import RuleSet, RuleVersion
-from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, SCHEMA, STREAM, payment
+from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, REQUEST, SCHEMA, STREAM, payment
 
-REQUEST = Request("x", NOON.date(), days=3)
 GROUP_BY = GroupBy(("customer_id",), 2 * HOUR)
 
 HOURS = st.lists(st.tuples(st.integers(-60, 60), st.sampled_from(["ann", "bob"])), max_size=20)

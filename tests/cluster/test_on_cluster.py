@@ -18,9 +18,9 @@ from nightjar.operations.job_watch import await_consumed
 from rules.streams import load_streams
 from streaming.config import JobError
 from streaming.session import open_session
-from tests.conftest import CLUSTER, TestTopics
 from tests.support.places import MINUTE, RULES, SECONDS, final, history, place_of, truth, until
 from tests.support.spark_cluster import SparkCluster
+from tests.support.topics import CLUSTER, TestTopics
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 PROJECT = Path(__file__).parents[2]

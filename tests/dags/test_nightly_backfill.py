@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nightjar.airflow.submission import LAKE_POOL, PENDING, STAGES
-from tests.dags.conftest import Airflow
+from tests.support.airflow import Airflow
 
 # Reads the DAG once; what the parsing alone has imported is taken before anything is rendered.
 LOOK = """

@@ -14,9 +14,9 @@ from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from rules.streams import SHIPPED
 from rules.timestamps import microseconds
-from tests.conftest import TestTopics
-from tests.dags.conftest import Airflow
+from tests.support.airflow import Airflow
 from tests.support.answers import answered
+from tests.support.topics import TestTopics
 
 # A server with its JVM, and three runs of the DAG.
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -14,7 +14,7 @@ import pytest
 from expectations import docs, offline
 from expectations.findings import Checked
 from expectations.suites import Suite, reconciliation_suite, violations_suite
-from tests.expectations.frames import DAY, NOON
+from tests.support.frames import DAY, NOON
 
 pytestmark = pytest.mark.slow  # Great Expectations takes seconds to import
 

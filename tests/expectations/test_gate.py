@@ -18,7 +18,7 @@ from expectations.topic import Gap
 from expectations.violation_checks import rechecked
 from rules.alert_ids import alert_id
 from rules.timestamps import microseconds
-from tests.expectations.frames import DAY, EVENTS, NOON, RULES, STREAM, event, events, outcomes, truth, violations
+from tests.support.frames import DAY, EVENTS, NOON, RULES, STREAM, event, events, outcomes, truth, violations
 
 pytestmark = pytest.mark.slow  # Great Expectations takes seconds to import
 

@@ -17,7 +17,7 @@ from expectations.suites import GAPS
 from expectations.topic import Gap
 from nightjar.kafka.clients import python_options
 from nightjar.local.kafka import LocalKafka
-from tests.expectations.frames import DAY, STREAM
+from tests.support.frames import DAY, STREAM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

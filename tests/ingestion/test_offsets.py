@@ -10,7 +10,7 @@ from kafka.admin import NewTopic
 from ingestion import offsets
 from ingestion.offsets import beginning_offsets, end_offsets
 from nightjar.kafka.clients import admin
-from tests.conftest import TestTopics
+from tests.support.topics import TestTopics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

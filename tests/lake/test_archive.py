@@ -16,7 +16,7 @@ from lake.scanning import scan
 from lake.tables import ARCHIVES, events_table
 from nightjar.configuration.lake import lake_config
 from nightjar.kafka.clients import admin, producer
-from tests.conftest import TestTopics
+from tests.support.topics import TestTopics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,8 +28,8 @@ from nightjar.operations.rebuild import rebuild
 from rules.streams import Stream
 from rules.timestamps import iso_text, parse_timestamp
 from rules.types import STRING, decimal
-from tests.conftest import TestTopics
 from tests.support.job_host import CaseRun
+from tests.support.topics import TestTopics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

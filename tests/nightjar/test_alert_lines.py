@@ -7,7 +7,7 @@ import pytest
 
 from nightjar.cli.alert_lines import alert_line, alert_of
 from nightjar.kafka.readers import Record
-from tests.nightjar.test_alerts_tail import ALERT
+from tests.support.reports import ALERT
 
 
 def record(value: bytes | dict[str, Any]) -> Record:

@@ -7,18 +7,11 @@ from typing import Any
 import pytest
 
 from nightjar.kafka.clients import producer
-from tests.conftest import TestTopics
-from tests.nightjar.test_rules_commands import environment
-from tests.support.command import run
+from tests.support.command import environment, run
+from tests.support.reports import ALERT
+from tests.support.topics import TestTopics
 
 pytestmark = pytest.mark.kafka
-
-ALERT = {
-    "alert_id": "a1", "revision": 1, "kind": "alert", "rule_id": "burst", "rule_version": 2, "rule_state": "active",
-    "stream": "transactions", "group": {"customer_id": "c7"}, "event_id": "t1",
-    "event_time": "2026-01-05T10:00:00.000000Z", "measures": {"payments": 4}, "severity": "high",
-    "text": "4 payments", "muted": False, "source": "stream", "emitted_at": "2026-01-05T10:00:01.000000Z",
-}  # fmt: skip
 
 
 @pytest.fixture

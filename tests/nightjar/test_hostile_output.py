@@ -28,9 +28,9 @@ from rules.canonical import canonical
 from rules.errors import printable
 from rules.streams import load_streams
 from rules.timestamps import microseconds
-from tests.conftest import TestTopics
-from tests.nightjar.test_status import word
 from tests.support.answers import answered
+from tests.support.reports import word
+from tests.support.topics import TestTopics
 
 # Markup that would raise, hide and link, escapes of 7 and 8 bits, a line end, and a change of direction.
 HOSTILE = "ann[/x][conceal]b[/conceal][link=http://e.example]l[/link]:bomb:\x1b[2J\x1b]0;t\x07\x9b2J\rc\nerror: d\u202e"

@@ -15,7 +15,7 @@ from nightjar.configuration.settings import load_settings
 from nightjar.kafka import topics
 from nightjar.kafka.clients import KafkaError, admin, consumer, producer
 from nightjar.local.kafka import LocalKafka, LocalKafkaError
-from tests.conftest import TestTopics
+from tests.support.topics import TestTopics
 
 pytestmark = pytest.mark.kafka
 

@@ -20,10 +20,10 @@ from nightjar.operations.rebuild import rebuild
 from rules.errors import NightjarError
 from streaming.checkpoint import committed_offsets, query_folder, refuse_unfit
 from streaming.config import JobConfig
-from tests.conftest import TestTopics
 from tests.support.command import run
 from tests.support.job_host import CaseRun
 from tests.support.places import MINUTE, NOON, RULES, Place, final, history, truth
+from tests.support.topics import TestTopics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,8 +25,8 @@ from rules.errors import SettingsError
 from rules.events import Reason, Rejection, check_skew, parse_event
 from rules.streams import Stream, load_streams, streams_from_mapping
 from rules.timestamps import microseconds
-from tests.conftest import TestTopics
 from tests.support.command import run
+from tests.support.topics import TestTopics
 
 STREAM = load_streams()["transactions"]
 LATENESS = timedelta(microseconds=STREAM.allowed_lateness)

@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 
 from nightjar.kafka.clients import admin
 from nightjar.kafka.replication import problem, warn_of_few_replicas
-from tests.conftest import TestTopics
+from tests.support.topics import TestTopics
 
 
 @pytest.mark.parametrize(

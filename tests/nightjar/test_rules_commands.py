@@ -9,12 +9,11 @@ from threading import Event, Thread
 import pytest
 
 from nightjar.configuration.job import job_config
-from nightjar.configuration.settings import Settings
 from nightjar.kafka.readers import Reader
 from streaming import kafka_clients
 from streaming.answering import Answering
-from tests.conftest import TestTopics
-from tests.support.command import run
+from tests.support.command import environment, run
+from tests.support.topics import TestTopics
 
 pytestmark = pytest.mark.kafka
 
@@ -26,12 +25,6 @@ measures:
   payments: {count: "*", over: 10m}
 when: "payments >= 4"
 """
-
-
-def environment(settings: Settings) -> dict[str, str]:
-    """What makes the command line use the test's topics."""
-    names = ["bootstrap_servers", "rules_topic", "rule_status_topic", "alerts_topic", "job_progress_topic"]
-    return {f"NIGHTJAR_{name.upper()}": str(getattr(settings, name)) for name in names}
 
 
 @pytest.fixture

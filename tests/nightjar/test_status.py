@@ -8,22 +8,12 @@ import pytest
 
 from nightjar.kafka.clients import producer
 from nightjar.operations.job_watch import STALE
-from tests.conftest import TestTopics
-from tests.nightjar.test_rules_commands import environment
 from tests.support.answers import answered
-from tests.support.command import run
+from tests.support.command import environment, run
+from tests.support.reports import word
+from tests.support.topics import TestTopics
 
 pytestmark = pytest.mark.kafka
-
-
-def word(at: int, **more: Any) -> dict[str, Any]:
-    """A word of the driver."""
-    return {
-        "kind": "job", "state": "running", "incarnation": "i", "process": 7, "at": at,
-        "batches": 2, "batch": 9, "rows": 100, "parts_ms": {"run": 30.0, "whole": 40.0}, "slowest_ms": 60,
-        "lag": {"transactions": {"events": 12, "seconds": 1.5}},
-        "skew": 12_345_678, **more,
-    }  # fmt: skip
 
 
 def bucket(number: int, events: int) -> dict[str, Any]:

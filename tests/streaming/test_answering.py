@@ -17,7 +17,7 @@ from streaming import kafka_clients
 from streaming.answering import Answering, answer_to
 from streaming.clock import Arrivals
 from streaming.config import JobConfig, JobError
-from tests.conftest import TestTopics
+from tests.support.topics import TestTopics
 
 pytestmark = pytest.mark.kafka
 

@@ -9,8 +9,8 @@ import pytest
 from nightjar.cases.model import Message, Step
 from nightjar.kafka.readers import Reader
 from rules.timestamps import iso_text
-from tests.conftest import TestTopics
 from tests.support.job_host import CaseRun
+from tests.support.topics import TestTopics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

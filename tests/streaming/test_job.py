@@ -16,9 +16,9 @@ from nightjar.local.job_process import JobProcess
 from nightjar.operations.job_watch import await_consumed, await_running
 from rules.timestamps import iso_text
 from streaming.checkpoint import query_folder
-from tests.conftest import TestTopics
 from tests.support.command import run
 from tests.support.places import MINUTE, NOON, RULES, SECONDS, Place, Row, final, history, place_of, rule, truth, until
+from tests.support.topics import TestTopics
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -7,7 +7,7 @@ from kafka.admin import NewTopic
 from nightjar.configuration.job import job_config
 from nightjar.kafka.clients import admin
 from streaming.kafka_clients import producer
-from tests.conftest import TestTopics
+from tests.support.topics import TestTopics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

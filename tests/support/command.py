@@ -6,6 +6,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from nightjar.configuration.settings import Settings
+
 
 def run(
     *arguments: str, code: int = 0, environment: Mapping[str, str] | None = None, folder: Path | None = None
@@ -23,3 +25,9 @@ def run(
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=given, cwd=folder, timeout=120)
     assert done.returncode == code, f"{arguments} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """What makes the command line use the test's topics."""
+    names = ["bootstrap_servers", "rules_topic", "rule_status_topic", "alerts_topic", "job_progress_topic"]
+    return {f"NIGHTJAR_{name.upper()}": str(getattr(settings, name)) for name in names}

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from backfill.config import BackfillConfig
+from backfill.config import BackfillConfig, Request
 from backfill.staging import Notes
 from lake.config import LakeConfig
 from lake.json_topics import JsonReader
@@ -30,6 +30,8 @@ SCHEMA = pa.schema(
         ("arrival_time", pa.timestamp("us", "UTC")), ("arrival_date", pa.date32()),
     ]
 )  # fmt: skip
+# Of three days that end with that noon's.
+REQUEST = Request("x", NOON.date(), days=3)
 
 
 def payment(name: str, at: datetime, arrives: datetime | None = None, **changed: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from nightjar.local.job_process import JobProcess
 from rules.engine import Engine
 from rules.timestamps import iso_text, parse_timestamp
 from streaming.checkpoint import committed_offsets
-from tests.conftest import TestTopics
+from tests.support.topics import TestTopics
 
 SECONDS = 180.0
 NOON = parse_timestamp("2024-03-01T12:00:00Z", zone_required=True) or 0
