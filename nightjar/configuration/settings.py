@@ -137,7 +137,6 @@ class Settings(BaseSettings):
     quarantine_topic: TopicName = Field(
         "quarantine", description="Topic of records that cannot be used, with the reason."
     )
-    history_topic: TopicName = Field("history", description="Topic of past events that warm up a new rule.")
     clock_topic: TopicName = Field(
         "clock", description="Topic of the job's clock: how far arrival has come, also when no events come."
     )
