@@ -55,7 +55,7 @@ check: setup
 	$(call say,ruff)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	$(call say,mypy --strict rules)
+	$(call say,mypy --strict)
 	@$(BIN)/mypy
 	$(call say,import-linter)
 	@$(BIN)/lint-imports --no-cache
