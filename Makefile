@@ -55,7 +55,7 @@ check: setup
 	$(call say,ruff)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	$(call say,mypy --strict rules)
+	$(call say,mypy --strict)
 	@$(BIN)/mypy
 	$(call say,import-linter)
 	@$(BIN)/lint-imports --no-cache
@@ -83,7 +83,7 @@ docs: setup
 	@$(BIN)/python -m tools.by_example
 
 clean:
-	@! pid=$$(sed -n 's/.*"broker": \([0-9]*\).*/\1/p' .nightjar/kafka/broker.json 2>/dev/null | grep .) || ! kill -0 "$$pid" 2>/dev/null || \
+	@! pid=$$(sed -n 's/.*"broker": \[\([0-9]*\),.*/\1/p' .nightjar/kafka/broker.json 2>/dev/null | grep .) || ! kill -0 "$$pid" 2>/dev/null || \
 	  { echo "error: a local broker still runs on .nightjar/kafka (process $$pid): stop it first" >&2; exit 2; }
 	$(call say,removing caches and local data; .venv and .jars stay)
 	@rm -rf .nightjar .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist

@@ -103,8 +103,9 @@ class Witness:
         # where a version has displaced another in the past, both are announced: what it says, and what that one said
         in_force = next((v for v in reversed(self._versions[rule_id]) if v.effective <= row["at"]), None)
         came = None if in_force is None else self._published.get((rule_id, in_force.version))
-        behind = came is not None and window.arrival is not None and window.arrival <= came.arrival
-        if behind and window.arrival != came.arrival:
+        came_at = None if came is None else came.arrival
+        behind = came_at is not None and window.arrival is not None and window.arrival <= came_at
+        if behind and window.arrival != came_at:
             return Cause.RULE_PROPAGATION
         published = self._published.get((rule_id, number))
         if window.before_state or (published is not None and window.starts < published.history_since):

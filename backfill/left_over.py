@@ -12,7 +12,12 @@ from backfill.staging import PENDING
 from lake.tables import RECONCILIATION
 from rules.versions import RuleSet
 
-_KINDS = {"bigint": pl.Int64, "date": pl.Date, "timestamp": pl.Datetime("us", "UTC"), "string": pl.String}
+_KINDS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "bigint": pl.Int64,
+    "date": pl.Date,
+    "timestamp": pl.Datetime("us", "UTC"),
+    "string": pl.String,
+}
 _SCHEMA = {name: _KINDS[kind] for name, kind in RECONCILIATION.columns.items()} | {"group_by": pl.String}
 _VERSION = ["rule_id", "rule_version", "group_by"]
 
@@ -27,7 +32,7 @@ def stage_pending(folder: Path, pending: pl.DataFrame | None, ruleset: RuleSet, 
         named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in ruleset.versions]
         versions = pl.DataFrame(named, {name: _SCHEMA[name] for name in _VERSION}, orient="row")
         before = pl.col("event_time").dt.epoch("us") < request.end
-        rows = pending.filter(before).join(versions, on=_VERSION[:2]).select(rows.columns).cast(_SCHEMA)
+        rows = pending.filter(before).join(versions, on=_VERSION[:2]).select(rows.columns).cast(pl.Schema(_SCHEMA))
     file = folder / PENDING / "part.parquet"
     file.parent.mkdir(parents=True, exist_ok=True)
     rows.write_parquet(file)

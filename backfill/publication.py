@@ -116,7 +116,7 @@ def _is_published(record: Mapping[str, Any], known: Mapping[tuple[str, int], Map
 
 def _published_since(config: BackfillConfig, archived: Mapping[int, int]) -> dict[tuple[str, int], Mapping[str, Any]]:
     """The corrections that are on the topic behind these offsets, by alert id and revision."""
-    topic, known, skipped = config.lake.topics.alerts, {}, 0
+    topic, known, skipped = config.lake.topics.alerts, dict[tuple[str, int], Mapping[str, Any]](), 0
     consumer = KafkaConsumer(
         isolation_level="read_committed", enable_auto_commit=False, auto_offset_reset="earliest", **config.python_kafka
     )

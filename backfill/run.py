@@ -188,7 +188,7 @@ def run_all(
     """
     behind = not archived  # whether Kafka may hold what the lake does not
     for request in requests:
-        run, counts, verdict = Run(session, config, request), {}, None
+        run, counts, verdict = Run(session, config, request), dict[str, int](), None
         try:
             for stage in STAGES:
                 if stage == "archive" and not behind:

@@ -96,6 +96,7 @@ class Surveyor:
         for number, heap in enumerate(self.heaps):
             if heap.reading is not reading:
                 continue
+            by: tuple[str, ...]
             if heap.group_by is None:
                 rows, by = near.select(stream.event_id, *ARRIVED, _CONTENT), (stream.event_id,)
             else:
@@ -107,7 +108,8 @@ class Surveyor:
 
     def _again(self, stream: Stream, group_by: GroupBy) -> pl.DataFrame:
         mine = self.pending.filter((pl.col("stream") == stream.name) & (pl.col("group_by") == group_by.name))
-        return spans_of(*mine.select("group", pl.col("event_time").dt.epoch("us")).get_columns(), stream, group_by)
+        times = mine.get_column("event_time").dt.epoch("us").to_list()
+        return spans_of(mine.get_column("group").to_list(), times, stream, group_by)
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
         """Stage what is found in a bucket; a row of _COUNTED."""

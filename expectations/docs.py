@@ -61,7 +61,7 @@ def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, ke
     import great_expectations as gx
     from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
     from great_expectations.core.run_identifier import RunIdentifier
-    from great_expectations.data_context.store import ValidationResultsStore
+    from great_expectations.data_context.store.validation_results_store import ValidationResultsStore
     from great_expectations.data_context.types.resource_identifiers import (
         ExpectationSuiteIdentifier,
         ValidationResultIdentifier,

@@ -7,6 +7,9 @@ up. The rows themselves are counted elsewhere, in as many processes as they take
 query each.
 """
 
+# mypy: disable-error-code="override"
+# Great Expectations passes all by name: a method takes what it needs, and `**_` the rest.
+
 from __future__ import annotations
 
 import html
@@ -17,12 +20,17 @@ from typing import Any, ClassVar
 import great_expectations as gx
 import pandas as pd
 from great_expectations.core.metric_domain_types import MetricDomainTypes
-from great_expectations.execution_engine import PandasExecutionEngine
+from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation, render_suite_parameter_string
+from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
-from great_expectations.render import RenderedStringTemplateContent, RenderedTableContent
-from great_expectations.render.components import LegacyDiagnosticRendererType, LegacyRendererType
+from great_expectations.render.components import (
+    LegacyDiagnosticRendererType,
+    LegacyRendererType,
+    RenderedStringTemplateContent,
+    RenderedTableContent,
+)
 from great_expectations.render.renderer.renderer import renderer
 
 from expectations.measured import COLUMNS, Measured
@@ -119,7 +127,11 @@ def suite_of(suite: Suite) -> gx.ExpectationSuite:
     made = [ExpectNoneBreaking(name=COLUMNS, sql="", sentence=sentence, meta={"name": COLUMNS})]
     made += [
         ExpectNoneBreaking(
-            name=each.name, sql=each.sql, sentence=each.sentence, severity=each.severity, meta={"name": each.name}
+            name=each.name,
+            sql=each.sql,
+            sentence=each.sentence,
+            severity=FailureSeverity(each.severity),
+            meta={"name": each.name},
         )
         for each in suite.expectations
     ]

@@ -64,8 +64,8 @@ def ask(gaps: list[Gap], topic: str, options: Mapping[str, Any], most: int) -> l
                     asked[gap.partition, gap.first_missing] = _judged(consumer, gap, place, begins[place], why)
     except (KafkaError, OSError) as failure:
         _log.warning("Kafka was not asked about missing offsets", topic=topic, failure=str(failure))
-        doubt = {"known": False, "why": f"Kafka does not answer ({type(failure).__name__})"}
-        asked = {place: gap if gap.known else replace(gap, **doubt) for place, gap in asked.items()}
+        why = f"Kafka does not answer ({type(failure).__name__})"
+        asked = {place: gap if gap.known else replace(gap, known=False, why=why) for place, gap in asked.items()}
     return [asked.get((gap.partition, gap.first_missing), gap) for gap in gaps]
 
 

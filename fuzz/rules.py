@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -193,9 +192,3 @@ def _is_understandable(reason: str) -> bool:
     return 10 < len(reason) < 5000 and not any(
         word in reason for word in ("Traceback", "recursion", "<class", "object at 0x")
     )
-
-
-def first_of_each(findings: list[tuple[str, bytes]]) -> dict[str, bytes]:
-    """The shortest text of each finding."""
-    ordered = sorted(findings, key=lambda finding: (finding[0], len(finding[1])))
-    return {wrong: next(group)[1] for wrong, group in itertools.groupby(ordered, key=lambda finding: finding[0])}

@@ -88,12 +88,12 @@ class _Site:
             with Reader(self.settings, topic) as reader:
                 honest[topic] = [record.value for record in reader.last(200)]
         source = HostileRecords(self.settings, honest, self.rng)
-        sent: dict[str, list[Any]] = {topic: [] for topic in (*own, self.settings.history_topic)}
+        sent: dict[str, list[Any]] = {topic: [] for topic in own}
         began = time.monotonic()
         with producer(self.settings, linger_ms=20) as client:
             for number in range(records):
-                topic = self.rng.choice([*sent])
-                value = source.record(topic if topic in own else self.rng.choice(own))
+                topic = self.rng.choice(own)
+                value = source.record(topic)
                 sent[topic].append(client.send(topic, value, key=self.rng.choice((b"", b"k", b"\xff", b"job"))))
                 if number % 20_000 == 0:
                     say(f"{number:,} hostile records sent after {time.monotonic() - began:.0f} s")

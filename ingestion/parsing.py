@@ -11,7 +11,7 @@ the smallest unit of the field) is read at a tenth of the speed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,11 +67,10 @@ def parse_events(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parsed
     rows, events, rejected = [], list[dict[str, Any]](), list[tuple[int, Rejection]]()
     for at in np.setdiff1d(np.arange(len(raw)), sure).tolist():
         event = parse_event(raw[at] or b"", stream)
-        late = (
-            None if isinstance(event, Rejection) else check_skew(event[stream.event_time], arrivals[at].as_py(), stream)
-        )
-        if isinstance(event, Rejection) or late is not None:
-            rejected.append((at, event if isinstance(event, Rejection) else late))
+        if isinstance(event, Rejection):
+            rejected.append((at, event))
+        elif (early := check_skew(event[stream.event_time], arrivals[at].as_py(), stream)) is not None:
+            rejected.append((at, early))
         else:
             rows.append(at)
             events.append(event)
@@ -189,7 +188,7 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 _Typed = Callable[[list[Any], FieldType], tuple[pa.Array, Mask]]
 # The types that msgspec gives to the values of a field where nothing is in doubt, and how they become a column.
-_TYPED: dict[Kind, tuple[Collection[type], _Typed]] = {
+_TYPED: dict[Kind, tuple[frozenset[type], _Typed]] = {
     Kind.STRING: (frozenset({str}), _strings),
     Kind.BOOLEAN: (frozenset({bool}), _booleans),
     Kind.INT64: (frozenset({int}), _integers),

@@ -106,13 +106,13 @@ def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) 
         ) from failure
     session.sparkContext.setLogLevel("ERROR")
     if master.startswith(_STANDALONE):
-        _await_executor(session, error)
+        _await_executor(session, master, error)
     return session
 
 
 def has_executors(session: SparkSession) -> bool:
     """Whether tasks run elsewhere than in the driver's own JVM."""
-    return not session.sparkContext.master.startswith("local")
+    return not str(session.sparkContext.master).startswith("local")
 
 
 def _refuse_silent(master: str, error: type[NightjarError]) -> None:
@@ -134,9 +134,9 @@ def _refuse_silent(master: str, error: type[NightjarError]) -> None:
     )
 
 
-def _await_executor(session: SparkSession, error: type[NightjarError]) -> None:
+def _await_executor(session: SparkSession, master: str, error: type[NightjarError]) -> None:
     """Wait for the first executor: without one a query would wait for ever, and only log that it does."""
-    context, master = session.sparkContext._jsc.sc(), session.sparkContext.master  # noqa: SLF001  PySpark has no other way
+    context = session.sparkContext._jsc.sc()  # noqa: SLF001  PySpark has no other way
     until = time.monotonic() + _EXECUTOR_SECONDS
     while not context.isStopped() and len(context.statusTracker().getExecutorInfos()) < 2:  # the driver is one
         if time.monotonic() > until:

@@ -39,4 +39,4 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
     }
     if config.master.startswith("local"):
         settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
-    return settings | config.spark_conf
+    return settings | dict(config.spark_conf)

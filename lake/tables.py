@@ -7,7 +7,7 @@ UTC with microseconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -48,7 +48,7 @@ class Table:
         """The columns as Spark's own type."""
         from pyspark.sql.types import StructType
 
-        return StructType.fromDDL(self.ddl)
+        return cast("StructType", StructType.fromDDL(self.ddl))
 
     @property
     def arrow(self) -> pa.Schema:

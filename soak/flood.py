@@ -85,10 +85,6 @@ class Watching:
                 elif told["stream"] == _STREAM and told["route"] == "customer_id":
                     self.counts[told["bucket"]] = told["counts"]["events"]
 
-    def waits(self) -> int:
-        """Events that waited at the driver's last word."""
-        return int(self.words[-1]["lag"][_STREAM]["events"]) if self.words else 0
-
 
 def send(settings: Settings, part: Part, seed: int) -> tuple[float, float, int]:
     """Send a part; when it began and ended, and how many events it was."""

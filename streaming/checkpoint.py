@@ -123,7 +123,7 @@ def _committed(config: JobConfig) -> int | None:
 
 
 def _folder(config: JobConfig) -> Path:
-    return config.checkpoint / _kept(config).get("folder", "")
+    return config.checkpoint / str(_kept(config).get("folder", ""))
 
 
 def _kept(config: JobConfig) -> dict[str, Any]:

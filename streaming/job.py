@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from kafka import KafkaConsumer, KafkaProducer
     from kafka.producer.future import FutureRecordMetadata
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _log = structlog.get_logger(__name__)
 

@@ -91,7 +91,7 @@ class BucketTasks:
     @classmethod
     def of(cls, plan: BucketPlan) -> Self:
         """The tasks of one run of the query."""
-        return cls(Remote(plan.incarnation, cloudpickle.dumps(BucketProcessor(plan))))
+        return cls(Remote(plan.incarnation, cloudpickle.dumps(BucketProcessor(plan))))  # type: ignore[no-untyped-call]
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """A task's packed rows (wire.PACKED_SCHEMA) to rows of records.OUTPUT_SCHEMA."""

@@ -19,10 +19,10 @@ from streaming.engine_processes import fork_starter
 _run = daemon.worker
 
 
-def _worker(connection: socket.socket, authenticated: bool) -> int:
+def _worker(sock: socket.socket, authenticated: bool) -> int:
     """PySpark's own, but for the traceback that it prints where Spark has closed the connection, as when it ends."""
     try:
-        return _run(connection, authenticated)
+        return _run(sock, authenticated)
     except BrokenPipeError:
         os._exit(1)
 

@@ -17,7 +17,8 @@ from streaming.processor import BucketPlan, BucketTasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamReader, StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 # How long a clean stop waits for the running batch (seconds); after that Spark interrupts it, and repeats it later.
 _FINISH_SECONDS = 120.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ingestion.session import QUICK_COMPILER, common_settings, started
 from streaming.config import JobConfig, JobError
@@ -67,7 +67,8 @@ def held_by_jvm(session: SparkSession, file: Path) -> Iterator[None]:
         JobError: another JVM still holds it after a minute.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    opened = session._jvm.java.io.RandomAccessFile(str(file.resolve()), "rw")  # noqa: SLF001  PySpark has no other way in
+    jvm: Any = session._jvm  # noqa: SLF001  PySpark has no other way in
+    opened = jvm.java.io.RandomAccessFile(str(file.resolve()), "rw")
     try:
         until = time.monotonic() + _JVM_ENDS_SECONDS
         while opened.getChannel().tryLock() is None:
@@ -101,5 +102,5 @@ def spark_settings(config: JobConfig) -> dict[str, str]:
             "spark.sql.streaming.pollingDelay": "20ms",
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         }
-        | config.spark_conf
+        | dict(config.spark_conf)
     )

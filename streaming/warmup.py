@@ -77,7 +77,7 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places) -> None:
             progress = query.lastProgress
             if progress is not None and progress["batchId"] + 2 >= config.warm_up_batches:
                 break  # the one that runs now is the last
-            query.awaitTermination(0.02)
+            query.awaitTermination(0.02)  # type: ignore[arg-type]  # fractions of a second work
         finish(query)
     _log.info("warm", seconds=round(time.monotonic() - began, 1))
 

@@ -19,7 +19,8 @@ from nightjar.cases.documents import Number
 from nightjar.cases.simulate import simulate
 from rules.durations import format_duration, parse_duration
 from rules.events import parse_event
-from rules.streams import DEFAULT_ALLOWED_LATENESS, Stream, load_streams
+from rules.lateness import DEFAULT_ALLOWED_LATENESS
+from rules.streams import Stream, load_streams
 from rules.timestamps import iso_text, parse_timestamp
 
 ROOT = Path(__file__).parents[1]

@@ -94,7 +94,7 @@ def _named(pending: list[PendingDay]) -> list[date]:
     return [found.day for found in pending]
 
 
-def _in_a_line(crash: Exception) -> str:
+def _in_a_line(crash: BaseException) -> str:
     """What is known of the cause, without the frames of Python and of the JVM."""
     said = " ".join(line.strip() for line in str(crash).partition("\n\tat ")[0].splitlines())
     return f"{type(crash).__name__}: {shortened(printable(said), 1000)}"

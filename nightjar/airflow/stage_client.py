@@ -84,7 +84,7 @@ class StageClient:
 
     def _followed(self, connection: socket.socket, log: Callable[[str], object]) -> bool:
         """Whether the server took the stage, which then is done. Raises StageFailedError where it failed."""
-        taken, said = False, []
+        taken, said = False, list[str]()
         for message in messages(connection):
             if "exit" in message:
                 if (code := int(message["exit"])) != 0:

@@ -9,7 +9,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -108,7 +108,7 @@ class _Construction:
             return self.table(node, depth)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, depth + 1) for item in node.value]
-        return self.scalar(node)
+        return self.scalar(cast("yaml.ScalarNode", node))
 
     def table(self, node: yaml.MappingNode, depth: int) -> Table:
         table = Table(node.start_mark.line + 1)

@@ -38,7 +38,8 @@ def alert_of(record: Record) -> Alert | None:
 
 def alert_line(alert: Alert) -> Text:
     """Event time, severity, rule, group, what became of it, text, latency."""
-    record = {name: printable(value) if isinstance(value, str) else value for name, value in alert.record.items()}
+    shown = {name: printable(value) for name, value in alert.record.items() if isinstance(value, str)}
+    record = alert.record | shown
     retracted = record["kind"] == "retraction"
     group = printable(" ".join(f"{value}" for value in record["group"].values()))
     latency = "" if alert.latency is None else f"  {alert.latency / 1000:,.0f} ms"

@@ -89,6 +89,11 @@ SparkConf = Annotated[dict[str, str], BeforeValidator(_spark_names)]
 KafkaSecurity = Annotated[dict[str, SecretStr], BeforeValidator(_kafka_names)]
 
 
+def _as_written(text: str) -> Any:
+    """A default in the form that people write: it is read as what they give is."""
+    return text
+
+
 class Settings(BaseSettings):
     """The table.
 
@@ -122,7 +127,7 @@ class Settings(BaseSettings):
         description="Who stamps a record's arrival: `broker` (LogAppendTime), or `producer` (CreateTime), for replays.",
     )
     activation_delay: Duration = Field(
-        "5s", description="A rule takes effect this long after its message arrived, unless it says when."
+        _as_written("5s"), description="A rule takes effect this long after its message arrived, unless it says when."
     )
 
     rules_topic: TopicName = Field("rules", description="Topic of rule messages and control messages. Kept forever.")
@@ -137,7 +142,6 @@ class Settings(BaseSettings):
     quarantine_topic: TopicName = Field(
         "quarantine", description="Topic of records that cannot be used, with the reason."
     )
-    history_topic: TopicName = Field("history", description="Topic of past events that warm up a new rule.")
     clock_topic: TopicName = Field(
         "clock", description="Topic of the job's clock: how far arrival has come, also when no events come."
     )
@@ -153,10 +157,11 @@ class Settings(BaseSettings):
         -1, description="Replicas of a topic when it is created. -1: what the brokers say."
     )
     event_retention: Duration = Field(
-        "7d", description="How long event topics keep records. With `arrival = producer` they keep them forever."
+        _as_written("7d"),
+        description="How long event topics keep records. With `arrival = producer` they keep them forever.",
     )
     alert_retention: Duration = Field(
-        "30d", description="How long alerts, late events, quarantined records and progress are kept."
+        _as_written("30d"), description="How long alerts, late events, quarantined records and progress are kept."
     )
 
     lake_dir: LocalPath | None = Field(None, description="Folder of the lake's tables. Empty: `lake` in `data_dir`.")
@@ -189,7 +194,9 @@ class Settings(BaseSettings):
         None,
         description="Most records one micro-batch reads. Empty: what takes the job about two seconds.",
     )
-    slow_batch_warning: Duration = Field("5s", description="A micro-batch that takes longer is logged as a warning.")
+    slow_batch_warning: Duration = Field(
+        _as_written("5s"), description="A micro-batch that takes longer is logged as a warning."
+    )
     warm_up_batches: NonNegativeInt = Field(
         8, description="Micro-batches of made-up events before traffic, for the compilers. 0: a quicker, colder start."
     )
@@ -198,7 +205,7 @@ class Settings(BaseSettings):
         description="Most events one rule may retain, by an estimate: events a day of its stream x its widest window.",
     )
     staging_retention: Duration = Field(
-        "7d",
+        _as_written("7d"),
         description="How long the staged folder of a finished backfill is kept; that of a failed one is kept at least "
         "until its day has been run again.",
     )

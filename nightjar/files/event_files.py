@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from nightjar.files.event_columns import MisfitError, as_declared
 from rules.errors import NightjarError
 from rules.events import Rejection, parse_event
-from rules.streams import Stream, did_you_mean
+from rules.names import did_you_mean
+from rules.streams import Stream
 from rules.types import TIMESTAMP
 
 ARRIVAL = "arrival_time"

@@ -83,7 +83,8 @@ def draw_payments(rng: np.random.Generator, people: Population, count: int, firs
 def draw_cents(rng: np.random.Generator, people: Population, customer: NDArray[np.int32]) -> NDArray[np.int64]:
     """A usual amount of each customer: int64 cents."""
     logarithm = people.log_amount[customer] + people.log_spread[customer] * rng.standard_normal(customer.size)
-    return np.clip(np.rint(np.exp(logarithm) * 100), 50, LARGEST_AMOUNT).astype(np.int64)
+    cents: NDArray[np.int64] = np.clip(np.rint(np.exp(logarithm) * 100), 50, LARGEST_AMOUNT).astype(np.int64)
+    return cents
 
 
 def draw_logins(rng: np.random.Generator, people: Population, count: int, first_weekday: int, days: int) -> Logins:

@@ -128,7 +128,8 @@ def _within(
     rng: np.random.Generator, row: NDArray[np.integer], begin: NDArray[np.int64], length: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Microseconds of events spread evenly over their episode; `begin` and `length` are milliseconds an episode."""
-    return (begin[row] + (rng.random(row.size) * length[row]).astype(np.int64)) * 1000
+    happened: NDArray[np.int64] = (begin[row] + (rng.random(row.size) * length[row]).astype(np.int64)) * 1000
+    return happened
 
 
 def _label(scenario: Scenario, count: int) -> NDArray[np.int8]:

@@ -16,6 +16,7 @@ import tempfile
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from nightjar.jvm.jars import PROJECT, JarsError, jar_folder, java
 
@@ -91,7 +92,7 @@ def _load_and_write(file: Path) -> None:
         topics.ensure(broker.settings, streams.values())
         lake = lake_config(broker.settings, streams)
         session = open_session(replace(lake, java_options=(f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds=off")))
-        gateway = session.sparkContext._gateway  # noqa: SLF001  PySpark has no other way to the JVM's process
+        gateway: Any = session.sparkContext._gateway  # noqa: SLF001  PySpark has no other way to the JVM's process
         config = replace(job_config(broker.settings, streams), warm_up_batches=2)
         warm_up(session, config, Places(session, config.shuffle_partitions))
         session.range(1).write.format("delta").save("table")

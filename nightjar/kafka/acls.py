@@ -54,7 +54,6 @@ ACCESS = (
         (Role.JOB,), (Role.ANALYSTS, Role.JOB, Role.BACKFILL, Role.READERS),
     ),
     Access("clock_topic", "how far arrival has come", (Role.JOB,), (Role.JOB,)),
-    Access("history_topic", "past events that warm up a rule", (Role.BACKFILL,), (Role.JOB,)),
     Access(
         "alerts_topic", "alerts, revisions, retractions, corrections",
         (Role.JOB, Role.BACKFILL), (Role.BACKFILL, Role.READERS),

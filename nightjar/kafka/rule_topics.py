@@ -125,8 +125,8 @@ def _rule_id(message: Mapping[str, Any]) -> str:
 
 
 def _settled_by(message: Mapping[str, Any]) -> tuple[Answer, ...]:
-    state = CONTROLS.get(message["control"]) if "control" in message else State(message["state"])
-    at_once = () if State(state).is_evaluated else (Answer.ACCEPTED,)
+    state = CONTROLS[message["control"]] if "control" in message else State(message["state"])
+    at_once = () if state.is_evaluated else (Answer.ACCEPTED,)
     return (Answer.REJECTED, Answer.ACTIVE, *at_once)
 
 

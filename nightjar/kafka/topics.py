@@ -16,9 +16,6 @@ FOREVER = "-1"
 # A day, for whoever looks into what happened.
 _CLOCKS_KEPT = str(24 * 3600 * 1000)
 
-# Past events warm up a new rule once and are of no use after that; old time stamps rule out a retention by time.
-HISTORY_BYTES = str(4 * 1024**3)
-
 # The topic settings that change what events and rules mean, and what to do where an existing topic has another value.
 _REMEDIES = {
     "message.timestamp.type": "Set arrival to what the topic has, name another topic, or remove this one",
@@ -43,13 +40,11 @@ def topics(settings: Settings, streams: Iterable[Stream]) -> list[Topic]:
     answers = {"message.timestamp.type": "LogAppendTime", "retention.ms": _ms(settings.alert_retention)}
     # History matters: neither a rule message nor its answer is ever compacted away, and one partition keeps the order.
     rules = {"cleanup.policy": "delete", "retention.ms": FOREVER, "retention.bytes": FOREVER}
-    history = {"message.timestamp.type": "CreateTime", "retention.ms": FOREVER, "retention.bytes": HISTORY_BYTES}
     return [
         *(Topic(stream.topic, settings.partitions, arrival | events) for stream in streams),
         Topic(settings.rules_topic, 1, arrival | rules),
         # The brokers' own time stamps are what the job takes for the present; a clock is of use for seconds.
         Topic(settings.clock_topic, 1, {"message.timestamp.type": "LogAppendTime", "retention.ms": _CLOCKS_KEPT}),
-        Topic(settings.history_topic, settings.partitions, history),
         Topic(settings.alerts_topic, settings.partitions, answers),
         Topic(settings.late_events_topic, settings.partitions, answers),
         Topic(settings.quarantine_topic, settings.partitions, answers),

@@ -15,12 +15,9 @@ import configparser
 import json
 import os
 import secrets
-import socket
-import subprocess
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -33,9 +30,9 @@ from nightjar.airflow.submission import LAKE_POOL
 from nightjar.configuration.settings import Settings
 from nightjar.jvm.jars import PROJECT
 from nightjar.local.airflow_client import AirflowClient, RunResult
+from nightjar.local.process import HOST, ManagedProcess, Record, free_port, refuse_taken, stop_families
 from rules.errors import NightjarError
 
-HOST = "127.0.0.1"
 USER = "admin"
 
 # Four Pythons import Airflow at once: about 25 s on two slow cores, several times that beside a compiler.
@@ -82,7 +79,8 @@ class LocalAirflow:
         self._environment = dict(environment or {})
         self._folder = folder
         self._schedule = schedule
-        self._processes: dict[str, psutil.Popen] = {}
+        self._components: dict[str, ManagedProcess] = {}
+        self._record = Record(self.home / "airflow.json")
 
     def __enter__(self) -> Self:
         self.start()
@@ -116,17 +114,15 @@ class LocalAirflow:
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._settle_predecessor()
         if self.port:
-            _refuse_taken(self.port)
-        self.port = self.port or _free_port()
+            refuse_taken(self.port, "airflow_port", LocalAirflowError)
+        self.port = self.port or free_port()
         self._write_configuration()
         self._make_password()
         self._make_database()
         try:
             for name, arguments in COMPONENTS.items():
-                self._processes[name] = self._started(name, arguments)
-            self._record.write_text(
-                json.dumps([_identity(psutil.Process()), *map(_identity, self._processes.values())])
-            )
+                self._components[name] = self._started(name, arguments)
+            self._record.write(self._components)
             self._await_health()
             self.client.ensure_pool(LAKE_POOL, 1, "The lake has one writer at a time.")
         except BaseException:
@@ -138,23 +134,22 @@ class LocalAirflow:
 
         Nothing happens if it does not run.
         """
-        processes, self._processes = self._processes, {}
-        if not processes:
+        running, self._components = self._running(), {}
+        if not running:
             return
         try:
             # The scheduler first: its tasks, killed, tell the API server of it.
-            if "scheduler" in processes:
-                _stop_trees([processes.pop("scheduler")])
+            if "scheduler" in running:
+                stop_families([running.pop("scheduler")], STOP_SECONDS)
         finally:
-            _stop_trees(processes.values())
+            stop_families(running.values(), STOP_SECONDS)
             stop_servers(str(self.home))
-            self._record.unlink(missing_ok=True)
+            self._record.remove()
 
     def check(self) -> None:
         """Raise LocalAirflowError with the end of its log where a component has ended."""
-        for name, process in self._processes.items():
-            if process.poll() is not None:
-                raise self._failure(f"its {name} ended by itself with code {process.returncode}", name)
+        for component in self._components.values():
+            component.check()
 
     def wait(self) -> NoReturn:
         """Stay until interrupted. Raises LocalAirflowError where a component ends."""
@@ -172,7 +167,7 @@ class LocalAirflow:
                 file, trace = next(iter(errors.items()))
                 raise LocalAirflowError(f"cannot be imported:\n{trace}", where=file, remedy="The last line says why")
             if time.monotonic() > deadline:
-                raise self._failure(f"the DAG {dag_id} was not read within {seconds:.0f} s", "dag-processor")
+                raise self._components["dag-processor"].failure(f"the DAG {dag_id} was not read within {seconds:.0f} s")
             time.sleep(POLL_SECONDS)
 
     def run(
@@ -198,28 +193,14 @@ class LocalAirflow:
 
         return client.wait(dag_id, run_id, seconds, checked)
 
-    @property
-    def _record(self) -> Path:
-        return self.home / "airflow.json"
-
-    def _log(self, name: str) -> Path:
-        return self.home / f"{name}.log"
+    def _running(self) -> dict[str, psutil.Process]:
+        return {name: of.process for name, of in self._components.items() if of.process is not None}
 
     def _settle_predecessor(self) -> None:
-        try:
-            parent, *components = json.loads(self._record.read_text())
-        except (OSError, ValueError, TypeError):
-            return
-        living = [process for process in map(_living, components) if process]
-        if living and (holder := _living(parent)):
-            raise LocalAirflowError(
-                f"an Airflow already runs here (started by process {holder.pid})",
-                where=str(self.home),
-                remedy="Stop it first, or set data_dir and airflow_port to others",
-            )
-        _stop_trees(living)
+        remedy = "Stop it first, or set data_dir and airflow_port to others"
+        stop_families(self._record.left_behind("an Airflow", LocalAirflowError, remedy), STOP_SECONDS)
         stop_servers(str(self.home))
-        self._record.unlink(missing_ok=True)
+        self._record.remove()
 
     def _write_configuration(self) -> None:
         path = self.home / "airflow.cfg"
@@ -277,23 +258,23 @@ class LocalAirflow:
         marker, current = self.home / "database-version", version("apache-airflow-core")
         if marker.is_file() and marker.read_text() == current:
             return
-        process = self._started("database", ["db", "migrate"])
-        if process.wait() != 0:
-            raise self._failure("its database could not be made", "database")
+        migration = self._started("database", ["db", "migrate"])
+        migration.wait()
+        if migration.stop(STOP_SECONDS) != 0:
+            raise migration.failure("its database could not be made")
         marker.write_text(current)
 
-    def _started(self, name: str, arguments: list[str]) -> psutil.Popen:
-        with self._log(name).open("wb") as log:
-            # A session of its own: Ctrl-C reaches the parent only, which then stops them in their turn.
-            return psutil.Popen(
-                [sys.executable, "-m", "airflow", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self._child_environment(),
-                cwd=self._folder,
-                start_new_session=True,
-            )
+    def _started(self, name: str, arguments: list[str]) -> ManagedProcess:
+        started = ManagedProcess(
+            f"its {name}",
+            [sys.executable, "-m", "airflow", *arguments],
+            self.home / f"{name}.log",
+            LocalAirflowError,
+            environment=self._child_environment(),
+            folder=self._folder,
+        )
+        started.start()
+        return started
 
     def _child_environment(self) -> dict[str, str]:
         inherited = {
@@ -318,74 +299,9 @@ class LocalAirflow:
             self.check()
             if time.monotonic() > deadline:
                 name = unwell[0].replace("_", "-")
-                log = name if name in COMPONENTS else "api-server"
-                raise self._failure(f"not healthy after {START_SECONDS:.0f} s: {', '.join(unwell)}", log)
+                component = self._components.get(name, self._components["api-server"])
+                raise component.failure(f"not healthy after {START_SECONDS:.0f} s: {', '.join(unwell)}")
             time.sleep(POLL_SECONDS)
-
-    def _failure(self, what: str, name: str) -> LocalAirflowError:
-        with self._log(name).open(errors="replace") as log:
-            end = "".join(deque(log, 15))
-        return LocalAirflowError(f"{what}; its log ends:\n{end}", where=str(self._log(name)), remedy="The log says why")
-
-
-def _stop_trees(roots: Iterable[psutil.Process]) -> None:
-    """Stop processes with all that came of them, and leave nothing behind."""
-    started: list[psutil.Process] = []
-    for root in roots:
-        tree = _tree(root)
-        started += tree
-        # The children, because those of the scheduler pass it on to their tasks, and these to Spark.
-        for process in tree:
-            with suppress(psutil.NoSuchProcess):
-                if process == root or process.ppid() == root.pid:
-                    process.terminate()
-    try:
-        psutil.wait_procs(started, STOP_SECONDS)
-    finally:
-        left = {process for survivor in started if survivor.is_running() for process in _tree(survivor)}
-        for process in left:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(left, STOP_SECONDS)
-
-
-def _tree(root: psutil.Process) -> list[psutil.Process]:
-    with suppress(psutil.NoSuchProcess):
-        return [root, *root.children(recursive=True)]
-    return [root]
-
-
-def _identity(process: psutil.Process) -> tuple[int, float]:
-    return process.pid, process.create_time()
-
-
-def _living(identity: tuple[int, float]) -> psutil.Process | None:
-    """The process of an identity; None where it has ended, though another may have its number now."""
-    pid, created = identity
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        if abs(process.create_time() - created) < 1.0 and process.status() != psutil.STATUS_ZOMBIE:
-            return process
-    return None
-
-
-def _refuse_taken(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            raise LocalAirflowError(
-                "the port is taken by another program",
-                where=f"{HOST}:{port}",
-                remedy="Stop that program, or set airflow_port to another (0: any free one)",
-            ) from None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def _fernet_key() -> str:

@@ -60,12 +60,11 @@ class AirflowClient:
         self._credentials = {"username": user, "password": password}
         self._token: str | None = None
 
-    def healthy(self) -> bool:
-        """Whether the API, the database, the scheduler, the DAG processor and the triggerer are all well."""
-        return not self.unwell()
-
     def unwell(self) -> list[str]:
-        """The components that are not (yet) well; only the API where it does not answer."""
+        """Those of API, database, scheduler, DAG processor and triggerer that are not (yet) well.
+
+        Only the API where it does not answer.
+        """
         try:
             code, found = self._send("GET", "/api/v2/monitor/health", None, {})
         except (OSError, http.client.HTTPException):

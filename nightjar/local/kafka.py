@@ -7,32 +7,25 @@ refused, and a broker that outlived a killed parent is stopped first. The data s
 What it does not do: no second broker, no security, and it listens on 127.0.0.1 only.
 """
 
-import json
 import os
-import signal
 import socket
 import subprocess
-import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Self
 
 from nightjar.configuration.settings import Settings
 from nightjar.jvm.jars import jars, java
 from nightjar.kafka.clients import KafkaError, admin
+from nightjar.local.process import HOST, ManagedProcess, Record, free_port, refuse_taken, stop_families
 from rules.errors import NightjarError
-
-HOST = "127.0.0.1"
 
 # A slow core needs about 10 s; a machine that compiles meanwhile may need several times that.
 START_SECONDS = 90.0
 
 # A broker with unflushed data takes a few seconds; after that it is killed (its log recovers at the next start).
 STOP_SECONDS = 30.0
-
-POLL_SECONDS = 0.05
 
 _LOG4J = """
 appender.out.type = Console
@@ -61,7 +54,8 @@ class LocalKafka:
         self.port = settings.kafka_port
         self._given = settings
         self._compiler = ["-XX:TieredStopAtLevel=1"] if short_lived else []
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ManagedProcess | None = None
+        self._record = Record(self.folder / "broker.json")
 
     def __enter__(self) -> Self:
         self.start()
@@ -83,7 +77,7 @@ class LocalKafka:
     @property
     def pid(self) -> int | None:
         """The broker's process, None when it does not run."""
-        return None if self._process is None or self._process.poll() is not None else self._process.pid
+        return None if self._process is None else self._process.pid
 
     def start(self) -> None:
         """Start the broker and return once it answers.
@@ -96,22 +90,16 @@ class LocalKafka:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._settle_predecessor()
         if self.port:
-            _refuse_taken(self.port)
-        port, controller_port = self.port or _free_port(), _free_port()
+            refuse_taken(self.port, "kafka_port", LocalKafkaError, ", or bootstrap_servers to use it")
+        port, controller_port = self.port or free_port(), free_port()
         self._write_configuration(port, controller_port)
         self._format_storage()
-        with self.log.open("wb") as log:
-            command = self._command(
-                "kafka.Kafka", [str(self.folder / "server.properties")], heap=self._given.kafka_heap
-            )
-            # A session of its own: Ctrl-C reaches the parent only, which then stops the broker in its turn.
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        self.port = port
-        self._record.write_text(json.dumps({"broker": self._process.pid, "parent": os.getpid()}))
+        command = self._command("kafka.Kafka", [str(self.folder / "server.properties")], heap=self._given.kafka_heap)
+        self.port, self._process = port, ManagedProcess("the broker", command, self.log, LocalKafkaError)
+        self._process.start()
         try:
-            self._await_health()
+            self._record.write({"broker": self._process})
+            self._process.await_ready(lambda: _listens(self.port) and self._answers(), START_SECONDS)
         except BaseException:
             self.stop()
             raise
@@ -122,34 +110,14 @@ class LocalKafka:
         process, self._process = self._process, None
         if process is None:
             return
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        self._record.unlink(missing_ok=True)
+        process.stop(STOP_SECONDS)
+        self._record.remove()
         (self.folder / "port").unlink(missing_ok=True)
 
-    @property
-    def _record(self) -> Path:
-        return self.folder / "broker.json"
-
     def _settle_predecessor(self) -> None:
-        try:
-            found = json.loads(self._record.read_text())
-            broker, parent = int(found["broker"]), int(found["parent"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return
-        if str(self.folder) in _command_line(broker):
-            if parent != os.getpid() and _command_line(parent):
-                raise LocalKafkaError(
-                    f"a broker already runs here (process {broker}, started by process {parent})",
-                    where=str(self.folder),
-                    remedy="Stop it first, or set data_dir and kafka_port to others",
-                )
-            _stop_orphan(broker)
-        self._record.unlink(missing_ok=True)
+        remedy = "Stop it first, or set data_dir and kafka_port to others"
+        stop_families(self._record.left_behind("a broker", LocalKafkaError, remedy), STOP_SECONDS)
+        self._record.remove()
 
     def _write_configuration(self, port: int, controller_port: int) -> None:
         properties = {
@@ -204,16 +172,6 @@ class LocalKafka:
         logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
         return [java(), *options, *self._compiler, logging, "-cp", class_path, main_class, *arguments]
 
-    def _await_health(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            if self.pid is None:
-                raise self._failure("the broker ended while starting")
-            if _listens(self.port) and self._answers():
-                return
-            time.sleep(POLL_SECONDS)
-        raise self._failure(f"the broker did not answer within {START_SECONDS:.0f} s")
-
     def _answers(self) -> bool:
         try:
             with admin(self.settings) as client:
@@ -221,54 +179,11 @@ class LocalKafka:
         except KafkaError:
             return False
 
-    def _failure(self, what: str) -> LocalKafkaError:
-        end = _last_lines(self.log.read_text(errors="replace"))
-        return LocalKafkaError(f"{what}; its log ends:\n{end}\n", where=str(self.log), remedy="The log names the cause")
-
-
-def _refuse_taken(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as the broker does: a connection's remains do not count
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            raise LocalKafkaError(
-                "the port is taken by another program",
-                where=f"{HOST}:{port}",
-                remedy="Stop that program, set kafka_port to another (0: any free one), or bootstrap_servers to use it",
-            ) from None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
 
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex((HOST, port)) == 0
-
-
-def _command_line(pid: int) -> str:
-    """How a process was started; empty when there is none, or it is only waiting to be collected."""
-    found = subprocess.run(
-        ["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    return "" if found.endswith("<defunct>") else found
-
-
-def _stop_orphan(pid: int) -> None:
-    for sent in (signal.SIGTERM, signal.SIGKILL):
-        os.kill(pid, sent)
-        deadline = time.monotonic() + STOP_SECONDS
-        while time.monotonic() < deadline:
-            if not _command_line(pid):
-                return
-            time.sleep(POLL_SECONDS)
 
 
 def _last_lines(text: str, count: int = 15) -> str:

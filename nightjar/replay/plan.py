@@ -192,9 +192,10 @@ def _keeps_arrival(table: pa.Table, options: ReplayOptions) -> bool:
 def _shifted(happened: NDArray[np.int64], options: ReplayOptions) -> NDArray[np.int64]:
     if options.start is None or not happened.size:
         return happened
+    first, last = int(happened.min()), int(happened.max())
     if math.isinf(options.speed):
-        return happened - happened.max() + options.start
-    return options.start + ((happened - happened.min()) / options.speed).astype(np.int64)
+        return happened - last + options.start
+    return options.start + ((happened - first) / options.speed).astype(np.int64)
 
 
 def _delays(
@@ -269,4 +270,5 @@ def _as_text(name: str, kind: FieldKind) -> pl.Expr:
 
 
 def _microseconds(table: pa.Table, name: str) -> NDArray[np.int64]:
-    return table[name].cast(TIMESTAMP.arrow).cast(pa.int64()).to_numpy().copy()
+    values: NDArray[np.int64] = table[name].cast(TIMESTAMP.arrow).cast(pa.int64()).to_numpy()
+    return values.copy()

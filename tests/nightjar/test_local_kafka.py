@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
@@ -24,7 +25,7 @@ def test_topics_are_made_once(kafka_topics: TestTopics) -> None:
     """The first call makes every topic, the second none."""
     made = topics.ensure(kafka_topics.settings, kafka_topics.streams.values())
     again = topics.ensure(kafka_topics.settings, kafka_topics.streams.values())
-    assert len(made) == len(kafka_topics.streams) + 8
+    assert len(made) == len(kafka_topics.streams) + 7
     assert again == []
 
 
@@ -89,9 +90,11 @@ def test_second_start_on_a_live_folder_is_refused(broker: LocalKafka, tmp_path: 
     """A broker of another live process is left alone."""
     record = broker.folder / "broker.json"
     mine = record.read_text()
-    record.write_text(json.dumps({"broker": broker.pid, "parent": os.getppid()}))
+    parent = psutil.Process(os.getppid())
+    record.write_text(json.dumps({**json.loads(mine), "parent": [parent.pid, parent.create_time()]}))
     try:
-        with pytest.raises(LocalKafkaError, match=f"a broker already runs here .process {broker.pid}"):
+        said = f"a broker already runs here .broker {broker.pid}, started by process {parent.pid}"
+        with pytest.raises(LocalKafkaError, match=said):
             LocalKafka(load_settings(data_dir=broker.folder.parent, kafka_port=0)).start()
     finally:
         record.write_text(mine)
@@ -129,7 +132,8 @@ def test_data_outlives_a_killed_broker_and_its_forgotten_process(tmp_path: Path)
     orphan = LocalKafka(settings, short_lived=True)
     orphan.start()
     record = tmp_path / "kafka" / "broker.json"
-    record.write_text(json.dumps({"broker": orphan.pid, "parent": 2**22 + 1}))  # above the largest process id: nobody
+    nobody = [2**22 + 1, 0.0]  # above the largest process id
+    record.write_text(json.dumps({**json.loads(record.read_text()), "parent": nobody}))
     with LocalKafka(settings, short_lived=True) as second:
         assert orphan.pid is None
         assert load_settings(data_dir=tmp_path, kafka_port=0).bootstrap == second.bootstrap

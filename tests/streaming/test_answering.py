@@ -164,6 +164,6 @@ def test_answers_of_another_rules_topic_refuse_a_start(own: TestTopics) -> None:
     publish(own, RULE)
     with driver(config):
         pass
-    other = replace(config, topics=replace(config.topics, rules=own.settings.history_topic))
+    other = replace(config, topics=replace(config.topics, rules=own.settings.late_events_topic))
     with pytest.raises(JobError, match="it ends at offset 0, and answers reach to offset 0"), driver(other):
         pass

@@ -83,8 +83,8 @@ def check(
         console.print(f"{file}: {counted(len(found), 'rule')}: {', '.join(rule.id for rule in found)}", soft_wrap=True)
         for rule_id, events in retained.items():
             console.print(f"    {rule_id} retains about {counted(events, 'event')}", soft_wrap=True)
-    for refusal in refusals:
-        show_error(refusal)
+    for each in refusals:
+        show_error(each)
     if refusals:
         raise typer.Exit(2)
 

@@ -78,7 +78,7 @@ def _show(console: "SafeConsole", found: "Status") -> None:
         )
     if found.latency:
         p50, p99 = found.latency["p50_ms"], found.latency["p99_ms"]
-        over = counted(found.latency["alerts"], "alert")
+        over = counted(int(found.latency["alerts"]), "alert")
         console.print(line(f"latency: p50 {p50:,.0f} ms, p99 {p99:,.0f} ms over the last {over}"))
     for stream, groups in found.retained.items():
         shown = ", ".join(f"{rows:,} by {group_by or '(all)'}" for group_by, rows in groups.items())
