@@ -4,7 +4,7 @@ How it works: the groups with differences are replayed through the engine as the
 the stream reported as late. If the replay says what the stream said, these events are the cause, and that is proven.
 A late event of another partition may have been read only when the alert was settled, although it had arrived before;
 so where the replay differs, the window alone is replayed with the first of these, the first two, and so on.
-Else the other ways out of law 9 are looked at: the stream had not read the events, the rule came after them, its
+Else the other exceptions to S9 are tried: the stream had not read the events, the rule came after them, its
 history was not there, an id names two events. What is left is `unexplained`: a defect.
 
 All is found from arrays in the order of group and time, so that a difference costs what it takes to find its window.

@@ -65,12 +65,16 @@ class Checks(InHeaps):
         return 1 + len(self.comparisons) * self.heaps
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
-        """The counts of a part, and what is compared of it."""
-        yield from self.looked_at(self.parts[task].suite, self.read(self.parts[task]))
+        """The counts of a part, and what is compared of it; nothing where it has no rows (a day without alerts)."""
+        part = self.parts[task]
+        if part.files:
+            yield from self.looked_at(part.suite, self.read(part))
+        else:
+            yield 0, measured.COUNTS.empty_table()
 
     def read(self, part: Part) -> pl.DataFrame:
-        """The part's rows."""
-        return pl.concat([pl.read_parquet(file.path) for file in part.files]) if part.files else pl.DataFrame()
+        """The rows of a part that has files."""
+        return pl.concat([pl.read_parquet(file.path) for file in part.files])
 
     def looked_at(self, number: int, rows: pl.DataFrame) -> Iterator[tuple[int, pa.Table]]:
         """What is sent of some rows of the suite with this number."""

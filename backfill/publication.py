@@ -151,7 +151,7 @@ def _corrections(values: Sequence[bytes | None]) -> tuple[dict[tuple[str, int], 
 
 
 def correction_record(row: Mapping[str, Any], emitted_at: int) -> dict[str, Any]:
-    """A correction as consumers of alerts read it (law 10). emitted_at: µs."""
+    """A correction as consumers of alerts read it (S10). emitted_at: µs."""
     return {
         "alert_id": row["alert_id"],
         "revision": row["revision"],

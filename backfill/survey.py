@@ -148,7 +148,7 @@ def survey(
 
 
 def repeated(records: pl.DataFrame, event_id: str) -> pl.DataFrame:
-    """The records whose event id is repeated: the id, PLACE, REPEATS and CONFLICTS (law 4).
+    """The records whose event id is repeated: the id, PLACE, REPEATS and CONFLICTS (S4.3).
 
     The engine drops duplicates itself, but sees only the groups it is given: of an id whose copies name different
     groups the later ones are dropped by these.

@@ -137,7 +137,7 @@ def stream_of(topic: str = "transactions") -> Stream:
 
 
 def placed(events: Path, out: Path, *, hot: bool = False) -> None:
-    """The payments as both sides read them, with `place`: event time, then law 1's order among equal times. hot: each
+    """The payments as both sides read them, with `place`: event time, then S1.1's order among equal times. hot: each
     second one is of one customer."""
     table = pq.read_table(events)
     columns = {name: table[name].cast(pa.string()) for name in ("transaction_id", "customer_id", "terminal_id")}

@@ -1,4 +1,4 @@
-"""The figures that have a goal, as one picture: docs/figures/performance.svg, of docs/performance.md.
+"""The figures that have a goal, as one picture: docs/figures/performance.svg, of docs/explanation/performance.md.
 
     python -m bench.plot
 
@@ -15,7 +15,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 
 FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
-# In the order of docs/performance.md.
+# In the order of docs/explanation/performance.md.
 FILES = ("latency", "drain", "start", "night", "engine", "backfill", "gate")
 MET, MISSED = "#3b7a57", "#b5462f"
 

@@ -42,7 +42,7 @@ overtaken by another is refused) and the form's day empty; its dates are midnigh
 after it is included. A task that waits in *scheduled* waits for the one slot of the pool `nightjar_lake` (which must
 exist: *Admin*, *Pools*).
 
-More: docs/airflow.md in the repository.
+More: docs/how-to/airflow.md in the repository.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,7 @@
 """What anybody could write to nightjar's own topics: honest records with something wrong in them, and garbage. Seeded.
 
-Whoever may write to a topic is believed where the record keeps to its schema (docs/security.md): such records are made
-again until they are none.
+Whoever may write to a topic is believed where the record keeps to its schema (docs/reference/security.md): such
+records are made again until they are none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The topics that hold JSON of nightjar's own: a record to a row, inside Python workers.
 
 Anybody may write to a topic: a record that is not what it should be becomes NULLs, with its bytes in `original`, so
-that whoever reads the rows need not check them again. An alert's id must follow from its other keys (law 10): else one
+that whoever reads the rows need not check them again. An alert's id must follow from its other keys (S10.1): else one
 record could stand in for another alert.
 """
 

@@ -67,11 +67,28 @@ class Measure(BaseModel):
 
     function: Function
     field: str | None
-    over: Duration
-    where: str | None = None
-    per: Annotated[tuple[str, ...], Field(max_length=MAX_FIELDS)] = ()
-    excluding_current: Annotated[bool, Field(strict=True)] = False
-    since: str | None = None
+    over: Annotated[
+        Duration,
+        Field(
+            description="Length of the window: `500ms`, `10s`, `3m`, `1h`, `90d`; at most "
+            f"{format_duration(MAX_OVER)}. Both ends are included."
+        ),
+    ]
+    where: Annotated[str | None, Field(description="Only events that meet it count.")] = None
+    per: Annotated[
+        tuple[str, ...],
+        Field(
+            max_length=MAX_FIELDS,
+            description="`[field]`: only events count that have the same value of this field as the current one; at "
+            f"most {MAX_FIELDS} fields.",
+        ),
+    ] = ()
+    excluding_current: Annotated[
+        bool, Field(strict=True, description="`true`: the current event itself does not count.")
+    ] = False
+    since: Annotated[
+        str | None, Field(description="Only events after the latest earlier event that meets it count.")
+    ] = None
 
     @model_validator(mode="before")
     @classmethod

@@ -87,18 +87,79 @@ class Rule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: Annotated[StrictStr, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
-    stream: StrictStr
-    state: State = State.ACTIVE
-    group_by: Annotated[tuple[StrictStr, ...], Field(max_length=MAX_FIELDS)]
-    where: StrictStr | None = None
-    measures: Annotated[dict[str, Measure], Field(max_length=MAX_MEASURES)] = {}
-    when: StrictStr
-    severity: Severity = Severity.MEDIUM
-    description: Annotated[StrictStr, Field(max_length=4096)] = ""
-    effective: Annotated[datetime, BeforeValidator(_instant)] | None = None
-    author: Annotated[StrictStr, Field(max_length=MAX_AUTHOR)] | None = None
-    reason: Annotated[StrictStr, Field(max_length=MAX_REASON)] | None = None
+    id: Annotated[
+        StrictStr,
+        Field(
+            pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$",
+            description="The rule's name: lower-case letters, digits, `.`, `_`, `-`; at most 100 characters.",
+        ),
+    ]
+    stream: Annotated[
+        StrictStr, Field(description="The stream it watches, as declared. A rule keeps its stream for life.")
+    ]
+    state: Annotated[
+        State,
+        Field(
+            description="`active`; `shadow` (alerts are marked as trial); `paused` (no alerts, keeps its history); "
+            "`retired` (ended, keeps no state)."
+        ),
+    ] = State.ACTIVE
+    group_by: Annotated[
+        tuple[StrictStr, ...],
+        Field(
+            max_length=MAX_FIELDS,
+            description=f"Fields whose values make a group, at most {MAX_FIELDS}. `[]`: the whole stream is one group. "
+            "An event with NULL in one of them belongs to no group.",
+        ),
+    ]
+    where: Annotated[
+        StrictStr | None,
+        Field(description="The events that the rule sees at all: others are neither counted nor evaluated."),
+    ] = None
+    measures: Annotated[
+        dict[str, Measure],
+        Field(
+            max_length=MAX_MEASURES,
+            description=f"Name → measure, at most {MAX_MEASURES} measures. A name must not be that of a field.",
+        ),
+    ] = {}
+    when: Annotated[
+        StrictStr,
+        Field(description="The condition, over fields and measures. An event for which it holds is a violation."),
+    ]
+    severity: Annotated[Severity, Field(description="`low`, `medium`, `high` or `critical`; part of the alert.")] = (
+        Severity.MEDIUM
+    )
+    description: Annotated[
+        StrictStr,
+        Field(
+            max_length=4096,
+            description="The alert's text, at most 4096 characters. `{name}` of a field or measure is filled in, at "
+            f"most {_MAX_PLACEHOLDERS} of them with 200 characters each; doubles are shown with two digits after the "
+            "point (`measures` has all digits).",
+        ),
+    ] = ""
+    effective: Annotated[
+        Annotated[datetime, BeforeValidator(_instant)] | None,
+        Field(
+            description="Event time from which this version applies. Without it: arrival of the message plus the "
+            "setting `activation_delay`; in `nightjar evaluate`, from the beginning."
+        ),
+    ] = None
+    author: Annotated[
+        Annotated[StrictStr, Field(max_length=MAX_AUTHOR)] | None,
+        Field(
+            description=f"Who published this version: one line, at most {MAX_AUTHOR} characters. Shown by `nightjar "
+            "rules list` and kept in the lake. Another author alone makes no new version.",
+        ),
+    ] = None
+    reason: Annotated[
+        Annotated[StrictStr, Field(max_length=MAX_REASON)] | None,
+        Field(
+            description=f"Why this version was published: one line, at most {MAX_REASON} characters. Treated like "
+            "`author`.",
+        ),
+    ] = None
 
     @field_validator("description")
     @classmethod

@@ -1,4 +1,4 @@
-"""The truth: what rules conclude about a finished table of events, whatever the order it came in (law 9).
+"""The truth: what rules conclude about a finished table of events, whatever the order it came in (S9).
 
 The stream's alerts are held against it, and `nightjar evaluate` writes it to a file.
 """
@@ -34,7 +34,7 @@ RESULT_SCHEMA = pa.schema(
     ]
 )
 
-# What holds at an event, as an alert says it (law 10).
+# What holds at an event, as an alert says it (S10).
 VIOLATION_SCHEMA = pa.schema(
     [ALERT_SCHEMA.field(name) for name in ALERT_SCHEMA.names if name not in ("revision", "kind")]
 )

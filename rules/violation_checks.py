@@ -1,6 +1,6 @@
 """Alerts held against their own words: does what a violation records still mean that its rule is violated there?
 
-How it works: the version is looked up by event time (law 5), and its `where` and `when` run on the event's fields and
+How it works: the version is looked up by event time (S5.1), and its `where` and `when` run on the event's fields and
 on the measures as recorded, read back from their JSON. No window is evaluated: that the measures are right is the
 engine's affair, that the rest follows from them is checked here, by other means.
 
@@ -28,7 +28,7 @@ from rules.types import FieldType, Kind
 from rules.versions import RuleSet, RuleVersion
 
 # What a violation is told of, a row each, in the violations' order.
-#   expected_id: the id that law 10 gives it
+#   expected_id: the id that S10.1 gives it
 #   event_exists: an event of that id is there, and happened at that time
 #   group_true: the group is the event's
 #   version_effective: that version of the rule is the one the event's time sees, and is one that looks for something

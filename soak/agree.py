@@ -5,7 +5,7 @@
 EVENTS is a Parquet file of card payments: transaction_id, event_time, customer_id, terminal_id, and `amount`
 (decimal) or `amount_cents` (integer); without it, so many payments are simulated. Ten rules with windows from
 10 minutes to 30 days are evaluated by `nightjar evaluate --measures`, and by DuckDB's window functions, which know
-nothing of the engine: events are numbered in the order of law 1, and a frame is so many of them back.
+nothing of the engine: events are numbered in the order of S1.1, and a frame is so many of them back.
 A line of JSON a rule: rows, violations, differences.
 """
 

@@ -1,4 +1,4 @@
-"""Whether law 9 holds for the whole system: real history through Kafka, the job, the lake and the backfill.
+"""Whether S9 holds for the whole system: real history through Kafka, the job, the lake and the backfill.
 
     python -m soak.end_to_end EVENTS.parquet --days 7 [--late 0.01 --disorder 0.03 --duplicates 0.005
         --malformed 0.001 --seed S] [--rules 20] [--kills K] [--rule-changes R] [--window-hours H] [--rate 8000]

@@ -355,7 +355,7 @@ def _refuse_missing_topics(config: JobConfig, consumer: KafkaConsumer) -> None:
         raise JobError(
             f"there is no topic {', '.join(missing)}",
             where=_brokers(config),
-            remedy="`nightjar up` makes the topics, or have them made as docs/settings.md says",
+            remedy="`nightjar up` makes the topics, or have them made as docs/reference/settings.md says",
         )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# The laws are tried on many histories; the inner loop (`make test-fast`) tries a fifth of them.
+# Properties are tried on many histories; the inner loop (`make test-fast`) tries a fifth of them.
 hypothesis.settings.register_profile("full", max_examples=100, deadline=None)
 hypothesis.settings.register_profile("fast", max_examples=20, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full"))

@@ -145,7 +145,7 @@ def played(request: pytest.FixtureRequest, host: str, case: Case) -> tuple[Outco
 
 @pytest.mark.parametrize("path", [pytest.param(path, marks=on_services, id=path.stem) for path in CASES])
 def test_hosts_agree_row_by_row(job: Streamed, night: Mapping[str, Outcome], path: Path) -> None:
-    """Law 9: the job says what the engine says, and the backfill's violations are that, with its corrections made."""
+    """S9: the job says what the engine says, and the backfill's violations are that, with its corrections made."""
     case = load_case(path)
     engine, stream, truth = simulate(case), job.outcomes[case.origin], night[case.origin]
     revised = [*SAID, "revision", "kind"]

@@ -1,4 +1,4 @@
-"""docs/by-example.md: the case files as a book, made by `make docs` (`python -m tools.by_example`).
+"""docs/reference/by-example.md: the case files as a book, made by `make docs` (`python -m tools.by_example`).
 
 Chapters stand in tests/cases/contents.toml. What a page shows of a case is what the bare engine makes of it, which the
 tests hold the other hosts to.
@@ -25,19 +25,19 @@ from rules.timestamps import iso_text, parse_timestamp
 
 ROOT = Path(__file__).parents[1]
 CASES = ROOT / "tests" / "cases"
-PAGE = ROOT / "docs" / "by-example.md"
+PAGE = ROOT / "docs" / "reference" / "by-example.md"
 
 _HEAD = """\
 # By example
 
 <!-- Made by `make docs` from the case files in tests/cases, in the order of their contents.toml. -->
 
-What [semantics.md](semantics.md) says, one idea at a time. Each example is a [case file](cases.md) that the tests run
+The [semantics](../semantics.md), one idea at a time. Each example is a [case file](cases.md) that the tests run
 on the bare engine, on the Spark job over Kafka, and on the nightly backfill of a Delta lake; try one with
 `nightjar simulate tests/cases/NAME.yaml`.
 
 A table shows when things arrive (counted from the beginning of the case), what arrives (of an event its id, the time it
-happened, and its other fields in the order of the heading), and what is then said of it. A version of a rule takes
+happened, and its other fields in the order of the heading), and what the stream then emits. A version of a rule takes
 effect five seconds after it arrives unless it says otherwise. The last line, if there is one, is what the nightly
 backfill has to correct, and why.
 """
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 
 def contents() -> list[dict[str, Any]]:
-    """The chapters: title, about, and cases (file names without their ending)."""
+    """The chapters: title, about, semantics (statements, such as S4.3) and cases (file names without their ending)."""
     chapters: list[dict[str, Any]] = tomllib.loads((CASES / "contents.toml").read_text())["chapters"]
     return chapters
 
@@ -58,12 +58,18 @@ def page() -> str:
     chapters = [(chapter, [load_case(CASES / f"{name}.yaml") for name in chapter["cases"]]) for chapter in contents()]
     parts = [_HEAD]
     for chapter, cases in chapters:
-        listed = "\n".join(f"  - [{case.title}](#{_anchor(case.title)})" for case in cases)
+        listed = "\n".join(f"    - [{case.title}](#{_anchor(case.title)})" for case in cases)
         parts.append(f"- [{chapter['title']}](#{_anchor(chapter['title'])})\n{listed}")
     for chapter, cases in chapters:
-        parts.append(f"\n## {chapter['title']}\n\n{chapter['about']}")
+        parts.append(f"\n## {chapter['title']}\n\n{chapter['about']}{_cited(chapter)}")
         parts += ["\n" + "\n".join(_Section(case).lines()).rstrip() for case in cases]
     return "\n".join(parts) + "\n"
+
+
+def _cited(chapter: Mapping[str, Any]) -> str:
+    """Links to the statements that a chapter shows."""
+    links = [f"[{name}](../semantics.md#{name.lower().replace('.', '-')})" for name in chapter.get("semantics", ())]
+    return f"\n\nSemantics: {', '.join(links)}." if links else ""
 
 
 def _anchor(title: str) -> str:
@@ -87,7 +93,7 @@ class _Section:
         yield f"### {case.title}"
         yield ""
         name = Path(case.origin).name
-        told = f"{case.description} ([{name}](../tests/cases/{name}))"
+        told = f"{case.description} (`tests/cases/{name}`)"
         yield textwrap.fill(told, _WIDTH, break_long_words=False, break_on_hyphens=False)
         yield ""
         shipped = load_streams()
@@ -96,7 +102,7 @@ class _Section:
         yield from _rules(own, [self._in_offsets(rule) for rule in first])
         self.shown = {str(written["id"]): written for written in first if "id" in written}
         used = [name for name in case.streams if any(event.stream == name for s in case.steps for event in s.events)]
-        yield f"| at | {'<br>'.join(self._heading(name) for name in used) or 'what arrives'} | what is said |"
+        yield f"| at | {'<br>'.join(self._heading(name) for name in used) or 'what arrives'} | what is emitted |"
         yield "| --- | --- | --- |"
         for number, step in enumerate(case.steps):
             yield from self._step(step, is_first=number == 0)

@@ -1,6 +1,6 @@
 """Case files: rules and events step by step, and what is expected of them; how people test their rules.
 
-docs/cases.md is the format. A host runs a `Case` and gives back an `Outcome`: `simulate` is the bare
+docs/reference/cases.md is the format. A host runs a `Case` and gives back an `Outcome`: `simulate` is the bare
 engine.
 """
 

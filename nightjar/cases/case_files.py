@@ -150,7 +150,9 @@ class _Reader:
         except ValidationError as refusal:
             first = refusal.errors()[0]
             what = first["msg"].removeprefix("Value error, ")
-            raise self.error(what, "docs/settings.md says what it takes", written, str(first["loc"][0])) from None
+            raise self.error(
+                what, "docs/reference/settings.md says what it takes", written, str(first["loc"][0])
+            ) from None
 
     # Steps
 

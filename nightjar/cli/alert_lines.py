@@ -18,7 +18,7 @@ _SHAPE = {
 
 
 class Alert(NamedTuple):
-    """A record of the alerts topic. record: law 10; latency: µs from the event's sending to receipt, or None."""
+    """A record of the alerts topic. record: S10; latency: µs from the event's sending to receipt, or None."""
 
     record: dict[str, Any]
     latency: int | None

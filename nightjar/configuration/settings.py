@@ -1,8 +1,8 @@
 """Every setting of nightjar: one table of name, default and help.
 
 A setting comes from the environment (`NIGHTJAR_BUCKETS=8`), else from a TOML file (`buckets = 8` in `nightjar.toml`, or
-in the file that `NIGHTJAR_SETTINGS` names), else from the table below. `docs/settings.md` shows the same table; a test
-holds the two together.
+in the file that `NIGHTJAR_SETTINGS` names), else from the table below, from which `make docs` makes the table in
+docs/reference/settings.md.
 """
 
 import difflib
@@ -272,7 +272,7 @@ def load_settings(**overrides: Any) -> Settings:
 
 
 def settings_table() -> list[tuple[str, str, str]]:
-    """(name, default as one writes it, help) of every setting, in order; what docs/settings.md shows."""
+    """(name, default as one writes it, help) of every setting, in order; what docs/reference/settings.md shows."""
     return [
         (name, _written(name, field.default), field.description or "") for name, field in Settings.model_fields.items()
     ]
@@ -312,7 +312,7 @@ def _from_file() -> dict[str, Any]:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(
-            f"is not TOML: {error}", where=str(path), remedy="docs/settings.md has an example"
+            f"is not TOML: {error}", where=str(path), remedy="docs/reference/settings.md has an example"
         ) from None
 
 
@@ -347,4 +347,4 @@ def _explained(error: ValidationError, overrides: Mapping[str, Any]) -> Settings
 
 def _nearest(name: str) -> str:
     found = difflib.get_close_matches(name, list(Settings.model_fields), n=1)
-    return f"Did you mean {found[0]}?" if found else "docs/settings.md lists them all"
+    return f"Did you mean {found[0]}?" if found else "docs/reference/settings.md lists them all"

@@ -54,7 +54,7 @@ class History:
     """All of it, and two instants in it (µs): when rules are changed, and from when on the change holds.
 
     The change holds 3 hours after it is published: longer than a new rule's window, so that the job has had all that
-    the rule looks back at (law 9).
+    the rule looks back at (S9).
     """
 
     streams: dict[str, Planned]

@@ -2,7 +2,7 @@
 
 How it works: the stream's final alert of each id is compared with the truth's violation, row by row. A difference is
 explained where the event is late (the stream evaluates none that is), or where a late event of the same group lies in
-the window of one of the rule's measures (alerts from before it came do not count it: law 8). Anything else is a
+the window of one of the rule's measures (alerts from before it came do not count it: S8.4). Anything else is a
 defect.
 """
 
@@ -54,7 +54,7 @@ class Comparison:
 def compare(stream: Stream, ruleset: RuleSet, events: pa.Table, final: Iterable[Mapping[str, Any]]) -> Comparison:
     """Compare the stream's final alerts with the truth about the events.
 
-    events: the stream's fields and arrival_time, an event id's first arrival once. final: alert records (law 10) of
+    events: the stream's fields and arrival_time, an event id's first arrival once. final: alert records (S10) of
     this stream, of each id the highest revision, without retracted ones; their measures as `exact_json` reads them.
     """
     found = Truth(stream, ruleset, events)

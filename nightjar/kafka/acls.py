@@ -1,5 +1,7 @@
-"""Which principals write and read each topic, as one table: docs/security.md shows it, `nightjar topics` prints it, and
-`nightjar topics --acls` turns it into commands of Kafka's own tool.
+"""Which principals write and read each topic, as one table.
+
+docs/reference/security.md shows it, `nightjar topics` prints it, and `nightjar topics --acls` turns it into commands of
+Kafka's own tool.
 
 Whoever may write a topic can make nightjar believe what it says: a forged record is checked against its schema, but one
 that keeps to the schema is believed. So each topic has the fewest writers there can be.
@@ -126,7 +128,7 @@ def acl_commands(
 
 
 def markdown() -> str:
-    """The two tables as docs/security.md shows them."""
+    """The two tables as docs/reference/security.md shows them."""
     lines = ["| role | who |", "| --- | --- |"]
     lines += [f"| `{role}` | {who} |" for role, who in ROLES.items()]
     lines += ["", "| topic (setting) | holds | writers | readers |", "| --- | --- | --- | --- |"]

@@ -91,7 +91,7 @@ def _refuse_failed(answers: list[dict[str, object]], settings: Settings) -> None
             raise KafkaError(
                 f"topic {answer['name']} cannot be made: {reason}",
                 where=f"Kafka at {settings.bootstrap}",
-                remedy="Allow it, or have it made with the settings of docs/settings.md",
+                remedy="Allow it, or have it made with the settings of docs/reference/settings.md",
             )
 
 

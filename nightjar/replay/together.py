@@ -1,6 +1,6 @@
 """Sending several streams' plans as one replay, in the order of arrival across all of them.
 
-The job lets go of events by how far arrival has come in what it has read (law 11), so no record may be sent
+The job evicts events by how far arrival has come in what it has read (S11.2), so no record may be sent
 after one that arrived much later, whatever topic either is on. Here a step of event time is delivered before the next
 one begins, however slow the machine is at that moment.
 """

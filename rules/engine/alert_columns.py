@@ -1,4 +1,4 @@
-"""The alert record of law 10, as text columns: the one place where values become JSON."""
+"""The alert record of S10, as text columns: the one place where values become JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what holds to what is announced: new alerts, revisions with new values, and retractions (law 7)."""
+"""From what holds to what is announced: new alerts, revisions with new values, and retractions (S7)."""
 
 from __future__ import annotations
 

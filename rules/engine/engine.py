@@ -95,7 +95,7 @@ class Engine:
     """One stream's retained events and rules.
 
     stream: the declaration of the events. ruleset: all published versions. batch: evaluate every event whatever its
-    lateness (the truth); False: late events count for events that arrive later, and are not evaluated (law 8).
+    lateness (the truth); False: late events count for events that arrive later, and are not evaluated (S8.3, S8.4).
     group_bys: evaluate the rules of these only (None: of all), where others are evaluated elsewhere.
 
     clock: µs, the greatest given; settled: event time (µs) before which no event is evaluated any more; horizon: event
@@ -161,7 +161,7 @@ class Engine:
 
     @property
     def retained(self) -> dict[tuple[str, ...], int]:
-        """How many events each group-by still needs (law 11)."""
+        """How many events each group-by still needs (S11.1)."""
         return {p.group_by: self._timelines[p.group_by].retained(self._needed(p).since) for p in self._plan.groups}
 
     @property

@@ -122,7 +122,7 @@ def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> E
 
 
 def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], Mask | None]:
-    """For each version that some row sees: uint8 a row, or None where all rows see it (law 5)."""
+    """For each version that some row sees: uint8 per row, or None where all rows see it (S5.1)."""
     found: dict[tuple[str, int], Mask | None] = {}
     first, last = int(times.min()), int(times.max())
     for rule_id, versions in plan.versions.items():

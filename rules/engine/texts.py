@@ -20,7 +20,7 @@ _DASH = 45
 def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
     """64-bit FNV-1a of data[start:end], finished with MurmurHash3's fmix64 so that short ids spread over all bits.
 
-    Source: Fowler, Noll and Vo's FNV-1a; Appleby's MurmurHash3. Part of the order of events (law 1), hence
+    Source: Fowler, Noll and Vo's FNV-1a; Appleby's MurmurHash3. Part of the order of events (S1.1), hence
     never to be changed for a live checkpoint.
     """
     h = np.uint64(0xCBF29CE484222325)

@@ -1,4 +1,4 @@
-"""One group-by's rows in law 1's order, and which of them a batch makes worth evaluating."""
+"""One group-by's rows in S1.1's order, and which of them a batch makes worth evaluating."""
 
 from __future__ import annotations
 

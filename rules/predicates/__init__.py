@@ -78,7 +78,7 @@ def compile_predicate(
 def check_predicate(
     text: str, columns: Mapping[str, FieldType], *, where: str = "", unknown: Container[str] = ()
 ) -> None:
-    """Raise PredicateError with everything that is wrong with a condition, spellings that docs/rules.md lacks included.
+    """Raise PredicateError with everything wrong with a condition, spellings that the rules reference lacks included.
 
     unknown: further names of columns, whose types are not known; what is compared with them is not checked.
     """

@@ -5,8 +5,8 @@ So what is not allowed is refused by its name and place, and the parser only eve
 measures may be called like words of SQL that are none of this language (show, any, order): the parser sees them under
 names of ours.
 
-Rules are checked `strict`ly: by docs/rules.md, to the letter. Without it other spellings that sqlglot knows are taken
-too (`==`, `x::double`), so that a rule which an earlier release accepted still runs.
+Rules are checked `strict`ly: by docs/reference/rules.md, to the letter. Without it other spellings that sqlglot knows
+are taken too (`==`, `x::double`), so that a rule which an earlier release accepted still runs.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def _refusals(
 
 
 def _is_documented(tokens: Sequence[Token], at: int, written: str) -> bool:
-    """Whether docs/rules.md has the word, spelled and placed so."""
+    """Whether docs/reference/rules.md has the word, spelled and placed so."""
     token, before = tokens[at], tokens[at - 1] if at else None
     extracting = at > 1 and tokens[at - 2].text.upper() == "EXTRACT" and tokens[at - 1].token_type is TokenType.L_PAREN
     if extracting:

@@ -53,6 +53,14 @@ def test_one_alert_with_two_outcomes_is_found_in_two_files(tmp_path: Path) -> No
     assert [each.examples for each in found if each.observed] == [({"alert_id": "a0", "$rows": "2"},)]
 
 
+def test_a_day_without_alerts_has_nothing_to_reconcile(tmp_path: Path) -> None:
+    """No outcome is right where there is neither a violation nor an alert, and wrong where there is one."""
+    parts = parts_of(0, staged_files(laid(tmp_path / "outcomes", [outcomes({}).to_arrow().slice(0, 0)])), 2)
+    for violations_found, expected in ((0, {}), (3, {"violations_add_up": 3})):
+        suite = reconciliation_suite(violations_found, 0)
+        assert broken(summed(suite, OUTCOME, exchanged(Checks([suite], parts, 3)))) == expected
+
+
 def checked(folder: Path, records: pl.DataFrame, staged: list[pa.Table]) -> dict[str, dict[str, int]]:
     """What is broken of the day's records, in files of nine, and of the staged violations, by suite."""
     whole = records.drop("arrival_date").to_arrow(compat_level=pl.CompatLevel.oldest())

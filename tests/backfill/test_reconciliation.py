@@ -108,7 +108,7 @@ def history(said: list[tuple[int, int, str, str]]) -> pl.DataFrame:
 
 @given(SAID, TRUE)
 def test_after_the_corrections_the_last_words_are_the_truth(said: list[Any], true: dict[int, int]) -> None:
-    """Law 10: who keeps the highest revision of each id has the truth; and a second run has nothing to add."""
+    """S10: who keeps the highest revision of each id has the truth; and a second run has nothing to add."""
     known, right = history(said), truth(*(content(number, spent) for number, spent in true.items()))
     new = corrections(right, known, NO_CAUSES).with_columns(pl.lit("backfill").alias("source"))
     after = pl.concat([known, new.select(known.columns)])

@@ -25,7 +25,7 @@ def versions_of(night: Night, *tables: Table) -> list[int]:
 
 
 def test_a_night_puts_the_stream_right_and_a_second_one_changes_nothing(first_night: FirstNight) -> None:
-    """Laws 8 to 10: every difference is explained, corrected once, and then the stream's last words are the truth."""
+    """S8 to S10: every difference is explained, corrected once, and then the stream's last words are the truth."""
     night, said, counts = first_night.night, first_night.said, first_night.counts
     root = night.config.lake.root
     assert standing(said) != expected(night), "the day has late events, or this shows nothing"

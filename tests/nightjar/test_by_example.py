@@ -1,4 +1,4 @@
-"""docs/by-example.md: what the case files say, as a page."""
+"""docs/reference/by-example.md: what the case files say, as a page."""
 
 from pathlib import Path
 

@@ -56,7 +56,7 @@ def compared(history: History, ruleset: RuleSet, name: str, final: Iterable[dict
 
 @pytest.mark.parametrize("name", ["transactions", "logins"])
 def test_late_events_explain_every_difference(history: History, ruleset: RuleSet, name: str) -> None:
-    """An engine that does as the laws say differs from the truth by late events alone, and both causes occur."""
+    """An engine that keeps to docs/semantics.md differs from the truth by late events alone, and both causes occur."""
     found = compared(history, ruleset, name, streamed(history, ruleset, name).values())
     causes = {difference.cause for difference in found.differences}
     assert causes <= {LATE_ITSELF, LATE_IN_WINDOW}

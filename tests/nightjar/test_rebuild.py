@@ -65,7 +65,7 @@ def forget(settings: Settings, topic: str, before: dict[int, int]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_crashed_job_goes_on_from_the_lake_with_other_buckets(place: Place, spark: "SparkSession") -> None:
-    """Laws 8 to 10, where the job had read more than it told, and Kafka holds not even all of that."""
+    """S8 to S10, where the job had read more than it told, and Kafka holds not even all of that."""
     settings, streams = place.topics.settings, place.topics.streams
     topic = streams["transactions"].topic
     events, _ = history(2400)

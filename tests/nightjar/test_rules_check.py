@@ -75,7 +75,7 @@ def test_rules_are_checked_against_the_streams_that_are_named(tmp_path: Path) ->
 
 def blocks(document: str, language: str = "yaml") -> list[str]:
     """The code blocks of a document."""
-    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / document).read_text(encoding="utf-8")
     found: list[str] = re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert found
     return found
@@ -112,7 +112,7 @@ def test_every_predicate_in_the_reference_is_one(text: str) -> None:
 
 def test_the_reference_names_every_key_function_and_limit() -> None:
     """What a rule can say is in the reference."""
-    text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "rules.md").read_text(encoding="utf-8")
     options = [name for name in Measure.model_fields if name not in ("function", "field")]
     for name in (*Rule.model_fields, *options, *(function.value for function in Function)):
         assert f"`{name}`" in text, name
@@ -122,7 +122,7 @@ def test_the_reference_names_every_key_function_and_limit() -> None:
 @pytest.mark.parametrize("text", blocks("cases.md"))
 def test_every_case_in_the_documents_comes_out_as_it_says(text: str) -> None:
     """They are whole cases."""
-    case = read_case(text, "docs/cases.md")
+    case = read_case(text, "docs/reference/cases.md")
     assert case.expect.rows
     assert [difference.as_dict() for difference in check(case.expect, simulate(case))] == []
 

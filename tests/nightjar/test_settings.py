@@ -9,7 +9,7 @@ from nightjar.configuration.settings import load_settings, settings_table
 from nightjar.kafka.clients import admin, python_options, spark_options
 from rules.errors import SettingsError
 
-DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
 
 @pytest.fixture(autouse=True)
@@ -19,14 +19,14 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("row", settings_table(), ids=lambda row: row[0])
 def test_every_setting_is_documented_as_it_is(row: tuple[str, str, str]) -> None:
-    """docs/settings.md has a line with each setting's name, default and help."""
+    """docs/reference/settings.md has a line with each setting's name, default and help."""
     name, default, text = row
     shown = f"`{default}`" if default else ""
     assert f"| `{name}` | {shown} | {text} |" in DOCS.read_text(encoding="utf-8").splitlines()
 
 
 def test_docs_name_no_setting_that_is_gone() -> None:
-    """The table in docs/settings.md has no line beyond the settings."""
+    """The table in docs/reference/settings.md has no line beyond the settings."""
     documented = [
         line.split("`")[1] for line in DOCS.read_text(encoding="utf-8").splitlines() if line.startswith("| `")
     ]

@@ -53,7 +53,7 @@ def payments(*events: str) -> str:
 
 
 def test_an_alert_is_the_whole_record() -> None:
-    """All keys of law 10 that exist so far, in their order."""
+    """All keys of S10 that exist so far, in their order."""
     (alert,) = played(CASE).alerts
     assert tuple(alert) == ALERT_KEYS
     assert alert == {

@@ -12,11 +12,11 @@ from nightjar.kafka.topics import topics
 from rules.streams import load_streams
 from tests.support.command import run
 
-SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
+SECURITY = Path(__file__).parents[2] / "docs" / "reference" / "security.md"
 
 
 def test_the_document_shows_the_table() -> None:
-    """docs/security.md is the same data."""
+    """docs/reference/security.md is the same data."""
     assert acls.markdown() in SECURITY.read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Law 11: what is held is what some live rule can still need, also when rules have changed."""
+"""S11: what is held is what some live rule can still need, also when rules have changed."""
 
 import json
 

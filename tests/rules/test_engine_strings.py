@@ -1,4 +1,4 @@
-"""The table of strings gives back what it was given, in the order of law 1, however it keeps it."""
+"""The table of strings gives back what it was given, in the order of S1.1, however it keeps it."""
 
 import uuid
 

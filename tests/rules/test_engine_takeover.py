@@ -1,4 +1,4 @@
-"""An engine restored from deltas, clock, settled and horizon continues like the one that was lost (laws 9 to 11)."""
+"""An engine restored from deltas, clock, settled and horizon continues like the one that was lost (S9 to S11)."""
 
 from __future__ import annotations
 

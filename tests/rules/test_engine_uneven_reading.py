@@ -77,7 +77,7 @@ def said(batches: list[pa.Table], random: Random | None = None) -> dict[str, Any
 
 @given(st.integers(0, 1 << 32))
 def test_final_alerts_do_not_depend_on_how_evenly_partitions_are_read(seed: int) -> None:
-    """Law 8: a late event counts for what arrived after it, and for nothing else, whichever is read first."""
+    """S8: a late event counts for what arrived after it, and for nothing else, whichever is read first."""
     random = Random(seed)  # noqa: S311  no secrets are drawn here
     events = drawn(random, 40)
     of_partition = pa.array([random.randint(0, 1) for _ in range(events.num_rows)])

@@ -43,7 +43,7 @@ def test_an_event_before_every_version_sees_none() -> None:
 
 @given(st.lists(st.integers(0, 20), max_size=8), st.integers(-1, 21))
 def test_the_last_published_of_the_versions_in_effect_applies(effective: list[int], at: int) -> None:
-    """Law 5: among the versions effective by an event's time the one published last is the event's."""
+    """S5: among the versions effective by an event's time the one published last is the event's."""
     rules = RuleSet()
     for time in effective:
         rules = rules.publish(rule(), time)

@@ -56,7 +56,7 @@ def advanced(*events: dict[str, Any], rule: Rule = RULE) -> tuple[Any, pa.Table]
 
 
 def test_alert_has_every_key_of_its_record() -> None:
-    """The record of law 10, keyed by its id, with its event's sent_at."""
+    """The record of S10, keyed by its id, with its event's sent_at."""
     advance, table = advanced(event(1, AT))
     ((key, sent_at, record),) = parts(alert_records("topic", advance.alerts, table, STREAM.event_id, 5_000_000))
     assert (key, sent_at) == (record["alert_id"], "7000001")

@@ -168,7 +168,7 @@ def test_large_entries_are_merged_no_more(monkeypatch: Any) -> None:
 def test_an_engine_restored_from_the_log_goes_on_like_one_that_was_never_lost(
     rule_set: Any, events: Any, cuts: list[int], fan_out: int, largest: int, in_head: int
 ) -> None:
-    """Laws 9 and 11 through the durable form: merged or too large to be, filtered by the horizon, written and read."""
+    """S9 and S11 through the durable form: merged or too large to be, filtered by the horizon, written and read."""
     ruleset, _ = rule_set
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statelog, "FAN_OUT", fan_out)

@@ -34,7 +34,7 @@ class Oracle:
         self._stream, self._route = stream, route
         self._setting = Setting(stream.event_id, stream.event_time, None)
         self._clock = self.settled = self.horizon = _NEVER
-        self._rows: list[Event] = []  # in the order of law 1
+        self._rows: list[Event] = []  # in the order of S1.1
         self._last: dict[str, dict[str, Any]] = {}  # the last record of each alert
         self._read = 0
         self.overflown: set[tuple[str, int, str]] = set()

@@ -186,7 +186,7 @@ def truth(place: Place, events: list[tuple[int, Row]]) -> dict[str, Row]:
 
 
 def concluded(row: Row, measures: Row) -> Row:
-    """What law 9 speaks of: the same for the stream and for the truth."""
+    """What S9 speaks of: the same for the stream and for the truth."""
     return {name: row[name] for name in ("rule_id", "rule_version", "event_id", "text")} | {"measures": measures}
 
 

@@ -38,7 +38,7 @@ class Happening:
 class History:
     """Happenings in the order of time, and the versions that their messages make.
 
-    Every version takes effect after its message, and after every event that came before that (law 9). activation_delay:
+    Every version takes effect after its message, and after every event that came before that (S9). activation_delay:
     µs. cuts, crashes: another way to cut the same events into batches, as indices. passed: how far the stream is after
     the last happening.
     """

@@ -1,4 +1,4 @@
-"""The slow, obvious evaluator: docs/semantics.md said in Python, to hold the engine against.
+"""The slow, obvious evaluator: docs/semantics.md in plain Python, which the engine is compared with.
 
 Events are dictionaries of plain values (Decimal, str, int, float, bool, None; times in µs) with `arrival` and stand in
 the order of arrival. Predicates are Python functions of such a dictionary; see `histories.py` for where they come from.
@@ -61,7 +61,7 @@ def fnv64(text: str) -> int:
 
 
 def violations(setting: Setting, versions: list[Version], events: list[Event]) -> dict[tuple[str, int, str], Event]:
-    """(rule id, version, event id) -> the measures, for every violation (law 1 to 8)."""
+    """(rule id, version, event id) -> the measures, for every violation (S1 to S8)."""
     return {key: measures for key, (violated, measures) in evaluations(setting, versions, events).items() if violated}
 
 
@@ -99,7 +99,7 @@ def evaluations(
 def judged(setting: Setting, version: Version, event: Event, seen: list[Event]) -> tuple[bool, Event]:
     """Whether a version's condition holds at an event, and the measures.
 
-    seen: what its windows may count, in the order of law 1; the event is the last of them.
+    seen: what its windows may count, in the order of S1.1; the event is the last of them.
     """
     measures = {
         name: value(
@@ -111,7 +111,7 @@ def judged(setting: Setting, version: Version, event: Event, seen: list[Event]) 
 
 
 def in_order(setting: Setting, events: list[Event]) -> list[Event]:
-    """The first arrival of every id, in the order of law 1, with `arrived`: its place among all arrivals."""
+    """The first arrival of every id, in the order of S1.1, with `arrived`: its place among all arrivals."""
     first_arrivals: dict[str, Event] = {}
     for place, event in enumerate(events):
         first_arrivals.setdefault(event[setting.event_id], {**event, "arrived": place})
@@ -134,7 +134,7 @@ def judges(version: Version, event: Event) -> bool:
 
 
 def applicable(versions: list[Version], rule_id: str, time: int) -> Version | None:
-    """The version of a rule that events of that time see (law 5)."""
+    """The version of a rule that events of that time see (S5.1)."""
     effective = [v for v in versions if v.rule_id == rule_id and v.effective <= time]
     return effective[-1] if effective else None
 
@@ -167,7 +167,7 @@ def reach_of(version: Version) -> int:
 
 
 def retained(setting: Setting, versions: list[Version], events: list[Event], at: Passed) -> dict[tuple[str, ...], int]:
-    """For every group-by of a rule that lives, how many events can still be needed (law 11)."""
+    """For every group-by of a rule that lives, how many events can still be needed (S11.1)."""
     found = {}
     alive = living(versions, at.settled)
     for group_by in {version.group_by for version in alive}:

@@ -1,6 +1,6 @@
 """Rules in SQL: every measure and every verdict of a version at every event, by one query of DuckDB.
 
-How it works: events are numbered in the order of law 1, and each is joined with its group's events up to it; a measure
+How it works: events are numbered in the order of S1.1, and each is joined with its group's events up to it; a measure
 is an aggregate of those that its options let through. Predicates are the rule's own text.
 
 What it does not do: sums of doubles and spreads of large numbers, which SQL has not exactly. They come as UNSAID, and

@@ -24,7 +24,8 @@ def simulate(
 ) -> None:
     """Play rules and events step by step, with time under the case's control, and check what it expects.
 
-    Exits with 1 where something is not as expected, and shows the difference row by row. docs/cases.md is the format.
+    Exits with 1 where something differs from what the case expects, and shows the difference row by row. The format is
+    in docs/reference/cases.md.
     """
     from nightjar.cases import check, find_cases, load_case
     from nightjar.cases.simulate import simulate as played

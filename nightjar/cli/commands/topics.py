@@ -28,9 +28,9 @@ def topics(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
 ) -> None:
-    """Show every topic with its writers and readers; docs/security.md explains the roles. Nothing needs to run for it.
+    """Show every topic with its writers and readers; no service needs to run.
 
-    Without --principal a role's principal is User:nightjar-ROLE.
+    Roles are explained in docs/reference/security.md. Without --principal a role's principal is User:nightjar-ROLE.
     """
     from rich.table import Table
 

@@ -25,7 +25,7 @@ _LONG = 4096
 
 @njit(cache=True)
 def _before(x, y, times, ends, heap):  # type: ignore[no-untyped-def]
-    """Law 1's order: event time, then the id's hash, then the id's bytes."""
+    """S1.1's order: event time, then the id's hash, then the id's bytes."""
     if times[x] != times[y]:
         return times[x] < times[y]
     i, i_end = np.int64(ends[x]), np.int64(ends[x + 1])
@@ -215,11 +215,11 @@ def _past(arena_times, a, b, bound):  # type: ignore[no-untyped-def]
 def affected(  # type: ignore[no-untyped-def]
     touched, first, places, base, spans, rows, arena_times, late, order, newest, reach, settled
 ):
-    """Runs of rows to evaluate: the new rows on time and all within `reach` after them, in their group (law 7).
+    """Runs of rows to evaluate: the new rows on time and all within `reach` after them, in their group (S7).
 
     New are the rows from `base` on. Within `reach` after a late one those that arrived after it are evaluated again,
     where it had arrived before what was held: before the row whose order is `newest`. Rows before `settled` (µs) and
-    late rows are in no run (law 8).
+    late rows are in no run (S8.3).
     Returns (run_first, run_start, at): run r evaluates the arena places at[run_first[r]:run_first[r + 1]] of the
     segment that starts at run_start[r].
     """

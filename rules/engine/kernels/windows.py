@@ -189,7 +189,7 @@ def changes(run_first, rows, at, low, excluding, late, last_late, order):  # typ
 
     fill: int64 (runs, 2), the stretch of the first window of each run, without the row itself; begin: int64
     (rows + 1), where each row's changes start in ops (int32). A late row counts only for rows that arrived after it
-    (laws 7 and 8), so where some late row arrived after some row to evaluate the window is not just a stretch: such
+    (S7, S8.4), so where some late row arrived after some row to evaluate the window is not just a stretch: such
     *contended* rows are added and removed as the rows to evaluate come before or after them in arrival (order).
     last_late is the arrival of the latest late row of all: before it, there is nothing to look for.
     """

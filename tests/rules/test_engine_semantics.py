@@ -1,4 +1,4 @@
-"""Design section 5, law by law, against the reference evaluator."""
+"""The semantics (docs/semantics.md) statement by statement, against the reference evaluator."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def cut(draw_cuts: list[int], table: pa.Table) -> list[pa.Table]:
 @settings(max_examples=3 * settings().max_examples)
 @given(histories.rule_sets(), histories.events(lateness=True))
 def test_the_truth_equals_the_reference_on_every_measure(rule_set: Any, events: Any) -> None:
-    """Laws 1 to 5: every measure of every rule at every event, whatever the events' lateness."""
+    """S1 to S5: every measure of every rule at every event, whatever the events' lateness."""
     ruleset, versions = rule_set
     engine = Engine(STREAM, ruleset, batch=True)
     advance = engine.advance(histories.table(events))
@@ -74,7 +74,7 @@ def test_the_truth_equals_the_reference_on_every_measure(rule_set: Any, events: 
 def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
     rule_set: Any, events: Any, cuts: list[int], crashes: set[int], evicting: bool
 ) -> None:
-    """Laws 6 to 9 and 11: however arrivals are cut into batches, and whatever is lost in crashes and evicted."""
+    """S6 to S9 and S11: however arrivals are cut into batches, and whatever is lost in crashes and evicted."""
     ruleset, versions = rule_set
     engine = Engine(STREAM, ruleset)
     alerts, deltas, late = [], [], []
@@ -112,7 +112,7 @@ def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
 @settings(max_examples=2 * settings().max_examples)
 @given(histories.rule_sets(), histories.events(lateness=False), st.lists(st.integers(0, 100), max_size=6))
 def test_where_nothing_is_late_the_stream_ends_at_the_truth(rule_set: Any, events: Any, cuts: list[int]) -> None:
-    """Law 9 on the bare engine: ids, versions and the very text of the values."""
+    """S9 on the bare engine: ids, versions and the very text of the values."""
     ruleset, _ = rule_set
     stream, truth = Engine(STREAM, ruleset), Engine(STREAM, ruleset, batch=True)
     alerts = [stream.advance(batch).alerts for batch in cut(cuts, histories.table(events))]
