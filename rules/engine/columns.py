@@ -33,16 +33,18 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     for at, column in enumerate(table.columns if large else ()):
         if column.type == pa.string() and column.nbytes > _LARGEST_TEXT:
             table = table.set_column(at, table.field(at).with_type(pa.large_string()), column.cast(pa.large_string()))
-    batches = table.combine_chunks().to_batches()
+    batches = table.to_batches()
+    if len(batches) > 1:
+        batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
 
 def as_declared(batch: pa.RecordBatch) -> pa.Table:
     """What `one_batch` made one batch, with its strings as string again, in as many chunks as they need."""
     table = pa.Table.from_batches([batch])
-    wide = [at for at, kind in enumerate(batch.schema.types) if kind.id == _WIDE]
-    if not wide:
+    if pa.large_string() not in (types := batch.schema.types):
         return table
+    wide = [at for at, kind in enumerate(types) if kind.id == _WIDE]
     if batch.num_rows > 1 and any(batch.column(at).nbytes > _LARGEST_TEXT for at in wide):
         middle = batch.num_rows // 2
         return pa.concat_tables([as_declared(batch.slice(0, middle)), as_declared(batch.slice(middle))])
@@ -101,7 +103,7 @@ def logical(values: npt.NDArray[np.generic], valid: Mask | None, kind: FieldType
 def narrow(array: RowArray, rows: slice, values: Int64Array, live: Sequence[slice]) -> bool:
     """Write values to an array of int32, which becomes one of int64 where one of them does not fit; whether it did."""
     array.all[rows] = values
-    if array.all.dtype == np.int64 or (array.all[rows] == values).all():
+    if array.all.dtype == np.int64 or not np.count_nonzero(array.all[rows] != values):
         return False
     array.cast(np.int64, live)
     array.all[rows] = values

@@ -292,8 +292,7 @@ class Engine:
                 continue
             found = evaluation.evaluate(timeline, self._masks, plan, runs)
             if not self._batch:
-                rows = timeline.rows[runs.at].astype(np.int64)
-                said += announce(self.store, self._ledger, plan, found.violated, rows, unannounced)
+                said += announce(self.store, self._ledger, plan, found.violated, found.rows, unannounced)
             results.append(found)
         return results, remember(self._ledger, said)
 

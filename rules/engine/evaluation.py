@@ -67,7 +67,8 @@ class Evaluations(Sequence[Evaluated]):
         conditions: dict[int, Mask],
         marks: Marks,
     ) -> None:
-        self._program, self._rows, self._where = program, rows, where
+        self.rows = rows  # the store rows that were evaluated
+        self._program, self._where = program, where
         self._values, self._conditions, self._marks = values, conditions, marks
         self._overflown = any(len(found.overflow) for found in values.values())
 
@@ -92,12 +93,12 @@ class Evaluations(Sequence[Evaluated]):
             overflows = [Overflow(name, int(row)) for name, v in values.items() for row in v.overflow if seen[row]]
         violated = self._conditions[at] & seen if at in self._conditions else np.zeros(len(seen), np.uint8)
         violated[[overflow.at for overflow in overflows]] = 0
-        return Evaluated(compiled, self._rows, seen, violated.nonzero()[0], values, overflows)
+        return Evaluated(compiled, self.rows, seen, violated.nonzero()[0], values, overflows)
 
     @property
     def violated(self) -> list[Evaluated]:
         """Those that are violated somewhere."""
-        some = (self[at] for at, condition in self._conditions.items() if condition.any())
+        some = (self[at] for at, condition in self._conditions.items() if np.count_nonzero(condition))
         return [result for result in some if len(result.violated)]
 
     @property

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +27,7 @@ _TOTALS = {
 }
 
 
-@dataclass(frozen=True)
-class Values:
+class Values(NamedTuple):
     """One aggregate at the rows to evaluate: physical values, and where they are not NULL (uint8; None: everywhere).
 
     `overflow` holds indices into the rows where the exact value has no place in the type (usually none).
@@ -50,13 +47,22 @@ class _Question(NamedTuple):
     """What kernels.totals is asked of one window: for each field and mask a place in specification and scales.
 
     First those with a spread, then other sums, then what is only counted, so that no memory is taken for more.
+    places: of each aggregate that it answers.
     """
 
     spreads: int
     sums: int
-    places: dict[tuple[str | None, MaskKey], int]
+    places: dict[Aggregate, int]
     specification: Int64Array
     scales: npt.NDArray[np.float64]
+
+
+class Asked(NamedTuple):
+    """Aggregates, and how they are found: many by one question to each window, others by a kernel each."""
+
+    aggregates: tuple[Aggregate, ...]
+    questions: dict[Window, _Question]
+    others: tuple[Aggregate, ...]
 
 
 class _Walk:
@@ -82,7 +88,7 @@ class _Walk:
 class _Evaluation:
     """The aggregates at the rows of some runs, with everything shared that can be."""
 
-    def __init__(self, timeline: Timeline, masks: Masks, runs: Runs, questions: dict[Window, _Question]) -> None:
+    def __init__(self, timeline: Timeline, masks: Masks, runs: Runs) -> None:
         self._timeline, self._store, self._masks = timeline, timeline.store, masks
         self._rows, self._start, self._horizon = runs.rows, runs.start, runs.horizon
         facts = timeline.marks.all, timeline.narrow.all, timeline.wide.all
@@ -90,8 +96,6 @@ class _Evaluation:
         self._lows: dict[tuple[int, MaskKey | None], Int64Array] = {}
         self._splits: dict[tuple[int, MaskKey | None, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
         self._changes: dict[Window, tuple[_Walk, tuple[npt.NDArray[Any], ...]]] = {}
-        self._questions = questions
-        self._totals: dict[Window, tuple[npt.NDArray[Any], ...]] = {}
 
     def _low(self, over: int, since: MaskKey | None) -> Int64Array:
         if (over, since) not in self._lows:
@@ -134,12 +138,7 @@ class _Evaluation:
         return walk.facts[0], self._timeline.marks[word], bit
 
     def values(self, aggregate: Aggregate) -> Values:
-        """One aggregate at every row."""
-        question = self._questions.get(aggregate.window)
-        if question is not None and aggregate.function in _TOTALS:
-            place = question.places.get(_summed(aggregate))
-            if place is not None:
-                return self._total(aggregate, question, place)
+        """One aggregate at every row, by a kernel of its own."""
         function, field, rows = aggregate.function, aggregate.field, self._rows
         assert field is not None
         walk, changes = self.changes(aggregate.window)
@@ -172,41 +171,46 @@ class _Evaluation:
             floats.sums(*counted, values, column, function is Function.AVG, counts, results)
         return _of_doubles(function, walk.placed(counts, rows), walk.placed(results, rows))
 
-    def _total(self, aggregate: Aggregate, question: _Question, place: int) -> Values:
-        walk, changes = self.changes(aggregate.window)
-        if aggregate.window not in self._totals:
-            n = len(walk.at)
-            sums = question.sums, n
-            results = (
-                np.empty((len(question.scales), n), np.int64), np.empty(sums, np.int64), np.empty(sums),
-                np.empty(sums, np.uint8), np.empty((question.spreads, n)),
-            )  # fmt: skip
-            totals.totals(*changes, *walk.facts, question.specification, question.scales, *results)
-            self._totals[aggregate.window] = results
-        counts, exact, means, beyond, deviations = self._totals[aggregate.window]
-        rows = self._rows
-        match aggregate.function:
-            case Function.COUNT:
-                return Values(walk.placed(counts[place], rows), None, _NONE)
-            case Function.SUM:
-                return Values(walk.placed(exact[place], rows), None, walk.placed(beyond[place], rows).nonzero()[0])
-            case Function.AVG:
-                found, least = means[place], 1
-            case _:
-                found, least = deviations[place], 2
-        valid = (counts[place] >= least).view(np.uint8)
-        return Values(walk.placed(found, rows), walk.placed(valid, rows), _NONE)
+    def totals(self, window: Window, question: _Question) -> dict[Aggregate, Values]:
+        """The aggregates of a question at every row."""
+        walk, changes = self.changes(window)
+        n, rows = len(walk.at), self._rows
+        sums = question.sums, n
+        counts, exact, means = np.empty((len(question.scales), n), np.int64), np.empty(sums, np.int64), np.empty(sums)
+        beyond, deviations = np.empty(sums, np.uint8), np.empty((question.spreads, n))
+        totals.totals(
+            *changes, *walk.facts, question.specification, question.scales, counts, exact, means, beyond, deviations
+        )
+        overflown = np.count_nonzero(beyond)
+        values = {}
+        for aggregate, place in question.places.items():
+            match aggregate.function:
+                case Function.COUNT:
+                    values[aggregate] = Values(walk.placed(counts[place], rows), None, _NONE)
+                    continue
+                case Function.SUM:
+                    overflow = walk.placed(beyond[place], rows).nonzero()[0] if overflown else _NONE
+                    values[aggregate] = Values(walk.placed(exact[place], rows), None, overflow)
+                    continue
+                case Function.AVG:
+                    found, least = means[place], 1
+                case _:
+                    found, least = deviations[place], 2
+            valid = (counts[place] >= least).view(np.uint8)
+            values[aggregate] = Values(walk.placed(found, rows), walk.placed(valid, rows), _NONE)
+        return values
 
 
-def _asked(timeline: Timeline, masks: Masks, aggregates: Iterable[Aggregate]) -> dict[Window, _Question]:
-    """Those of the aggregates that kernels.totals finds."""
+def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) -> Asked:
     fields = timeline.store.stream.fields
     asked: dict[Window, dict[tuple[str | None, MaskKey], int]] = {}
+    answered: dict[Window, list[Aggregate]] = {}
     for aggregate in aggregates:
         summed, what = _summed(aggregate), _TOTALS.get(aggregate.function)
         if what is not None and (summed[0] is None or fields[summed[0]].kind is not Kind.DOUBLE):
             of_window = asked.setdefault(aggregate.window, {})
             of_window[summed] = max(of_window.get(summed, what), what)
+            answered.setdefault(aggregate.window, []).append(aggregate)
     questions = {}
     for window, of_window in asked.items():
         kinds = sorted(of_window.values(), reverse=True)
@@ -220,9 +224,10 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: Iterable[Aggregate]) ->
             specification.append((what, timeline.marks[word], bit, is_wide, column))
             scales.append(1.0 if field is None else 10.0 ** fields[field].scale)
         spreads, counts = kinds.count(totals.SPREAD), kinds.count(totals.COUNT)
-        places = {key: at for at, key in enumerate(keys)}
+        places = {aggregate: keys.index(_summed(aggregate)) for aggregate in answered[window]}
         questions[window] = _Question(spreads, len(kinds) - counts, places, np.array(specification), np.array(scales))
-    return questions
+    known = {aggregate for question in questions.values() for aggregate in question.places}
+    return Asked(aggregates, questions, tuple(aggregate for aggregate in aggregates if aggregate not in known))
 
 
 def _summed(aggregate: Aggregate) -> tuple[str | None, MaskKey]:
@@ -236,12 +241,16 @@ def evaluate(
     """Every one of the aggregates at every row of the runs."""
     if not aggregates:
         return {}
-    known, questions = timeline.asked or ((), {})
-    if known is not aggregates:
-        questions = _asked(timeline, masks, aggregates)
-        timeline.asked = aggregates, questions
-    evaluation = _Evaluation(timeline, masks, runs, questions)
-    return {aggregate: evaluation.values(aggregate) for aggregate in aggregates}
+    asked: Asked | None = timeline.asked
+    if asked is None or asked.aggregates is not aggregates:
+        asked = timeline.asked = _asked(timeline, masks, aggregates)
+    evaluation = _Evaluation(timeline, masks, runs)
+    values: dict[Aggregate, Values] = {}
+    for window, question in asked.questions.items():
+        values |= evaluation.totals(window, question)
+    for aggregate in asked.others:
+        values[aggregate] = evaluation.values(aggregate)
+    return values
 
 
 def _physical(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from rules.predicates import Predicate, truths
 _BITS = 8
 # Rows marked at once: what is known of them while they are marked stays in the cache, however many are held.
 _STRETCH = 1 << 14
+_ALL = np.ones(1, np.uint8)
 
 
 class Mark(NamedTuple):
@@ -89,7 +91,8 @@ class Masks:
                 stretch = slice(old, min(old + _STRETCH, rows.stop, self._rows))
                 held = self._evaluated(new, stretch) | {text: self.at(_alone(text), stretch) for text in known}
                 for key, (word, bit) in marks.items():
-                    _set(self.words, word, old, self._combined(key, held, stretch), bit)
+                    marked = np.broadcast_to(self._combined(key, held, stretch), stretch.stop - stretch.start)
+                    _set(self.words, word, old, marked.copy(), bit)
         self._places = self._places | marks
         return {mark.word for mark in marks.values()}
 
@@ -135,12 +138,10 @@ class Masks:
     def _mark(self, rows: slice) -> None:
         """Mark new rows by everything."""
         held = self._evaluated(self._predicates, rows)
-        highest = max((word * _BITS + bit for word, bit in self._places.values()), default=-1)
-        bits = np.zeros((highest + 1, rows.stop - rows.start), np.uint8)
+        words = np.zeros((self.words.shape[1], rows.stop - rows.start), np.uint8)
         for key, (word, bit) in self._places.items():
-            bits[word * _BITS + bit] = self._combined(key, held, rows)
-        packed = np.packbits(bits, axis=0, bitorder="little")
-        self.words[rows, : len(packed)] = packed.T
+            words[word] |= self._combined(key, held, rows) << bit
+        self.words[rows] = words.T
 
     def _evaluated(self, predicates: Mapping[str, Predicate], rows: slice) -> dict[str, Mask]:
         columns = LazyColumns(
@@ -149,13 +150,11 @@ class Masks:
         return dict(zip(predicates, truths([*predicates.values()], columns, rows.stop - rows.start), strict=True))
 
     def _combined(self, key: MaskKey, held: Mapping[str, Mask], rows: slice) -> Mask:
+        """One place a row, or one for all."""
         parts = [held[text] for text in key.predicates]
-        if key.field is not None:
-            valid = self._store.valid(key.field, rows)
-            parts += [] if valid is None else [valid]
-        if not parts:
-            return np.ones(rows.stop - rows.start, np.uint8)
-        return parts[0] if len(parts) == 1 else np.bitwise_and.reduce(parts)
+        if key.field is not None and (valid := self._store.valid(key.field, rows)) is not None:
+            parts.append(valid)
+        return reduce(np.bitwise_and, parts) if parts else _ALL
 
 
 def _alone(text: str) -> MaskKey:

@@ -27,6 +27,7 @@ _STRETCH = 1 << 15
 _AT_ONCE = 1 << 28  # bytes of strings that are copied to be looked up
 _BLOCK = 512
 _NO_BYTES: ByteArray = np.empty(0, np.uint8)
+_NO_TRUTHS: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
 _FARTHEST = (1 << 31) - 1  # what an int32 can say of the heap
 # Tags of places: nothing was ever here; a code was; else a tag is _TAKEN and seven bits.
 _EMPTY, _LEFT, _TAKEN = np.uint8(0), np.uint8(1), np.uint8(128)
@@ -58,16 +59,25 @@ def _fill(first, last, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _leave(first, last, codes, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
-    """Take codes[first:last] out of the table. Those that are not in it are passed over."""
-    for i in range(first, last):
-        code = codes[i]
+def _leave(codes, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
+    """Take the codes out of the table; returns how many places are empty for it. Codes not in it are passed over."""
+    emptied = 0
+    size = len(slots)
+    for code in codes:
         h = hash_text(heap, np.int64(ends[code]), np.int64(ends[code + 1]))
-        at = _home(h, len(slots))
+        at = _home(h, size)
         while tags[at] != _EMPTY and (slots[at] != code or tags[at] == _LEFT):
-            at = at + 1 if at + 1 < len(slots) else 0
-        if tags[at] != _EMPTY:
-            tags[at] = _LEFT
+            at = at + 1 if at + 1 < size else 0
+        if tags[at] == _EMPTY:
+            continue
+        tags[at] = _LEFT
+        if tags[at + 1 if at + 1 < size else 0] != _EMPTY:
+            continue
+        while tags[at] == _LEFT:  # nobody who looks for a string that is here has to pass
+            tags[at] = _EMPTY
+            emptied += 1
+            at = at - 1 if at else size - 1
+    return emptied
 
 
 @njit(cache=True)
@@ -176,12 +186,12 @@ def _parts(strings: pa.Array) -> tuple[Int32Array, ByteArray, npt.NDArray[np.boo
     Copies: Numba takes many times longer to dispatch on the read-only arrays that Arrow lends than to copy a batch.
     """
     kind = np.dtype(np.int64 if pa.types.is_large_string(strings.type) else np.int32)
-    offsets = np.frombuffer(strings.buffers()[1], kind, len(strings) + 1, strings.offset * kind.itemsize)
-    heap, data = strings.buffers()[2], _NO_BYTES
-    if heap is not None and offsets[-1] > offsets[0]:
-        data = np.frombuffer(heap, np.uint8, offsets[-1] - offsets[0], offsets[0]).copy()
-    valid = strings.is_valid().to_numpy(zero_copy_only=False) if strings.null_count else np.empty(0, np.bool_)
-    return (offsets - offsets[0]).astype(np.int32, copy=False), data, valid
+    _, ends, heap = strings.buffers()
+    offsets = np.frombuffer(ends, kind, len(strings) + 1, strings.offset * kind.itemsize)
+    first, size = offsets[0], offsets[-1] - offsets[0]
+    data = np.frombuffer(heap, np.uint8, size, first).copy() if heap is not None and size else _NO_BYTES
+    valid = strings.is_valid().to_numpy(zero_copy_only=False) if strings.null_count else _NO_TRUTHS
+    return (offsets - first).astype(np.int32, copy=False), data, valid
 
 
 class StringTable:
@@ -260,7 +270,7 @@ class StringTable:
         self._heap.release(heap)
 
     def _leave(self, codes: Int64Array) -> None:
-        _leave(0, len(codes), codes, self._slots, self._tags, self.ends, self.heap)
+        self._taken -= _leave(codes, self._slots, self._tags, self.ends, self.heap)
 
     def keep(self, codes: Int64Array) -> None:
         """Forget all but these codes (ascending); they become 0, 1, …"""
@@ -287,8 +297,8 @@ class StringTable:
         self._slots, self._tags = (allocate((size,), dtype) for dtype in (np.int32, np.uint8))
         for codes in stretches:
             _fill(codes.start, codes.stop, self._slots, self._tags, self.ends, self.heap)
-        self._leave(self._forgotten)
         self._taken = sum(s.stop - s.start for s in stretches)
+        self._leave(self._forgotten)
 
     def _reserve(self, rows: int, size: int) -> None:
         stretches = self._stretches

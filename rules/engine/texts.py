@@ -126,6 +126,8 @@ def byte(heap, start, i):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def hash_text(heap, start, end):  # type: ignore[no-untyped-def]
     """`hash_bytes` of the text at heap[start:end]."""
+    if start == end or heap[start] < _UUID:
+        return hash_bytes(heap, start, end)
     h = np.uint64(0xCBF29CE484222325)
     for i in range(length(heap, start, end)):
         h = (h ^ np.uint64(byte(heap, start, i))) * np.uint64(0x100000001B3)

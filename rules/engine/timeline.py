@@ -67,7 +67,7 @@ class Timeline:
         self.marks, self.narrow, self.wide = Facts(np.uint8), Facts(np.int32), Facts(np.int64)
         self._masks = masks
         # the last aggregates and what `measures` has found out about them, which holds until the facts change
-        self.asked: tuple[tuple[Any, ...], Any] | None = None
+        self.asked: Any = None
         # event time (µs) from which on no row of the store has been let go
         self.complete_since = LONG_AGO
         self._fields: tuple[str, ...] = ()

