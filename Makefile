@@ -17,6 +17,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Most of a test of the job is waiting. A file's tests share what they have started, so they stay together.
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
+# No hashes in the lock, and no uv.lock: a store that builds its own wheels (pyspark has none) has others, and uv.lock
+# names one registry.
 UV_VERSION := $(shell sed -n 's/^uv==//p' requirements.lock)
 # What is installed follows from the lock and from pyproject.toml up to the tools' own tables.
 STAMP := $(VENV)/.set-up-$(shell { cat requirements.lock; sed '/^\[tool\./,$$d' pyproject.toml; } | cksum | cut -d ' ' -f 1)

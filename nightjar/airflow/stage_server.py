@@ -14,7 +14,6 @@ What it does not do: listen on a network, take anything but text from the socket
 """
 
 import contextlib
-import fcntl
 import os
 import secrets
 import signal
@@ -40,6 +39,7 @@ from nightjar.airflow.stage_socket import (
     session_parts,
 )
 from nightjar.airflow.submission import FAILED, STAGES, VERDICT
+from nightjar.operations.locks import locked
 from rules.errors import NightjarError
 
 # Between two tasks Airflow takes a few seconds, and a minute and more before it tries one again. After a night's last
@@ -266,18 +266,11 @@ def _locked(file: Path) -> IO[str] | None:
     """The lock of the server of this name, with this process' number in it; None where another server keeps it."""
     lock = file.open("a+")
     until = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() > until:
-                return None
-            time.sleep(0.05)
-            continue
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        return lock
+    while not locked(lock):
+        if time.monotonic() > until:
+            return None
+        time.sleep(0.05)
+    return lock
 
 
 def _terminated(*_: Any) -> NoReturn:

@@ -1,7 +1,8 @@
 """YAML as a case file needs it: a number keeps its digits, a mapping the lines of its keys, and `no` is a word.
 
 Plain scalars are null, true, false, numbers as JSON writes them, points in time, and text. Anchors, aliases and `<<`
-work, so that a rule need not be written twice; a repeated key is refused.
+work, so that a rule need not be written twice; a repeated key is refused. The loader of rules (rules/documents.py) does
+the contrary on each count, because anybody may send a rule.
 """
 
 import base64

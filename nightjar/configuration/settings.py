@@ -305,6 +305,7 @@ def _from_file() -> dict[str, Any]:
     if not named and not path.is_file():
         return {}
     try:
+        # No TomlConfigSettingsSource: it passes over a named file that is missing, or is no regular file.
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(

@@ -1,17 +1,18 @@
 """Airflow's REST API, as far as nightjar asks it: is it healthy, start a run, how does the run stand, what was logged.
 
-One connection a question, over plain HTTP without a proxy: it is meant for the Airflow on this machine. The token comes
-from the auth manager and is fetched again when it has expired.
+One connection a question, over plain HTTP without a proxy: it is meant for the Airflow on this machine, and an Airflow
+that stops waits for open connections. The token comes from the auth manager and is fetched again when it has expired.
 """
 
-import http.client
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
+
+import httpx
 
 from rules.errors import NightjarError
 
@@ -56,7 +57,12 @@ class AirflowClient:
 
     def __init__(self, host: str, port: int, user: str, password: str) -> None:
         self.address = f"{host}:{port}"
-        self._host, self._port = host, port
+        self._http = httpx.Client(
+            base_url=f"http://{self.address}",
+            timeout=ANSWER_SECONDS,
+            limits=httpx.Limits(max_keepalive_connections=0),
+            trust_env=False,
+        )
         self._credentials = {"username": user, "password": password}
         self._token: str | None = None
 
@@ -67,9 +73,9 @@ class AirflowClient:
         """
         try:
             code, found = self._send("GET", "/api/v2/monitor/health", None, {})
-        except (OSError, http.client.HTTPException):
+        except httpx.HTTPError:
             return ["api_server"]
-        if code != http.HTTPStatus.OK:
+        if code != HTTPStatus.OK:
             return ["api_server"]
         return sorted(name for name, told in found.items() if told and told.get("status") != "healthy")
 
@@ -84,7 +90,7 @@ class AirflowClient:
     def has_dag(self, dag_id: str) -> bool:
         """Whether the DAG has been read, and is current."""
         code, found = self._authorized("GET", f"/api/v2/dags/{quote(dag_id)}", None)
-        return code == http.HTTPStatus.OK and not found["is_stale"]
+        return code == HTTPStatus.OK and not found["is_stale"]
 
     def unpause(self, dag_id: str) -> None:
         """Let the DAG's runs start; a paused DAG's runs wait."""
@@ -94,7 +100,7 @@ class AirflowClient:
         """Make a pool, unless there is one of that name."""
         body = {"name": name, "slots": slots, "description": description}
         code, found = self._authorized("POST", "/api/v2/pools", body)
-        if code not in {http.HTTPStatus.CREATED, http.HTTPStatus.CONFLICT}:
+        if code not in {HTTPStatus.CREATED, HTTPStatus.CONFLICT}:
             raise self._refused("pools", code, found)
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
@@ -153,7 +159,7 @@ class AirflowClient:
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:
         code, found = self._authorized(method, f"/api/v2/{path}", body)
-        if code >= http.HTTPStatus.BAD_REQUEST:
+        if code >= HTTPStatus.BAD_REQUEST:
             raise self._refused(path, code, found)
         return found
 
@@ -162,32 +168,25 @@ class AirflowClient:
             for again in (False, True):
                 if self._token is None:
                     code, found = self._send("POST", "/auth/token", self._credentials, {})
-                    if code != http.HTTPStatus.CREATED:
+                    if code != HTTPStatus.CREATED:
                         raise self._refused("auth/token", code, found)
                     self._token = found["access_token"]
                 code, found = self._send(method, path, body, {"Authorization": f"Bearer {self._token}"})
-                if code != http.HTTPStatus.UNAUTHORIZED or again:
+                if code != HTTPStatus.UNAUTHORIZED or again:
                     break
                 self._token = None
             return code, found
-        except (OSError, http.client.HTTPException) as failure:
+        except httpx.HTTPError as failure:
             raise AirflowApiError(
                 f"Airflow does not answer ({failure})", where=self.address, remedy="Is `nightjar airflow` running?"
             ) from None
 
     def _send(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=ANSWER_SECONDS)
+        answer = self._http.request(method, path, json=body, headers=headers)
         try:
-            sent = None if body is None else json.dumps(body)
-            connection.request(method, path, sent, {"Content-Type": "application/json", **headers})
-            answer = connection.getresponse()
-            text = answer.read()
-        finally:
-            connection.close()
-        try:
-            return answer.status, json.loads(text) if text else None
+            return answer.status_code, answer.json() if answer.content else None
         except ValueError:
-            return answer.status, {"detail": text.decode(errors="replace")}
+            return answer.status_code, {"detail": answer.text}
 
     def _refused(self, path: str, code: int, found: object) -> AirflowApiError:
         detail = found.get("detail", found) if isinstance(found, dict) else found

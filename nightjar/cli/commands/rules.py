@@ -207,56 +207,23 @@ def diff(file: Annotated[Path, typer.Argument(help="A file of rules.", show_defa
     console.print(f"{counted(len(found), 'rule')}, as published")
 
 
-@app.command()
-def pause(
-    rule_id: RuleId,
-    effective: Effective = None,
-    reason: Reason = None,
-    author: Author = None,
-    wait: Wait = False,
-    timeout: Timeout = 60.0,
-) -> None:
-    """Stop evaluating a rule; it keeps its history."""
-    _control("pause", rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
+def _register_control(control: str, text: str) -> None:
+    @app.command(control, help=text)
+    def command(
+        rule_id: RuleId,
+        effective: Effective = None,
+        reason: Reason = None,
+        author: Author = None,
+        wait: Wait = False,
+        timeout: Timeout = 60.0,
+    ) -> None:
+        _control(control, rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
 
 
-@app.command()
-def resume(
-    rule_id: RuleId,
-    effective: Effective = None,
-    reason: Reason = None,
-    author: Author = None,
-    wait: Wait = False,
-    timeout: Timeout = 60.0,
-) -> None:
-    """Make a rule active again, whatever state it is in."""
-    _control("resume", rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
-
-
-@app.command()
-def shadow(
-    rule_id: RuleId,
-    effective: Effective = None,
-    reason: Reason = None,
-    author: Author = None,
-    wait: Wait = False,
-    timeout: Timeout = 60.0,
-) -> None:
-    """Keep evaluating a rule, with alerts that are marked as shadow."""
-    _control("shadow", rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
-
-
-@app.command()
-def retire(
-    rule_id: RuleId,
-    effective: Effective = None,
-    reason: Reason = None,
-    author: Author = None,
-    wait: Wait = False,
-    timeout: Timeout = 60.0,
-) -> None:
-    """End a rule for good; its history is dropped."""
-    _control("retire", rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
+_register_control("pause", "Stop evaluating a rule; it keeps its history.")
+_register_control("resume", "Make a rule active again, whatever state it is in.")
+_register_control("shadow", "Keep evaluating a rule, with alerts that are marked as shadow.")
+_register_control("retire", "End a rule for good; its history is dropped.")
 
 
 def _configured() -> "tuple[Settings, Mapping[str, Stream]]":
