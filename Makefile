@@ -1,7 +1,7 @@
 # make setup    everything Python, from the lock, into .venv        make check      lint, format, types, import arrows
 # make jars     Spark's further jars and a Kafka broker, into .jars  make test       all of the above and every test
 # make demo     the whole system on this machine, and a table       make test-fast  the tests that need no service
-# make bench    the figures quoted in docs/                         make docs       docs/reference, from code and case files
+# make bench    the figures quoted in docs/                         make docs       generated pages, and the site in build/site
 # make clean    remove caches and local data
 #
 # Everything sets itself up first; nothing touches the network once it has.
@@ -84,6 +84,8 @@ bench: need-java setup jars
 docs: setup
 	@$(BIN)/python -m tools.by_example
 	@$(BIN)/python -m tools.reference
+	$(call say,mkdocs: the site in build/site/index.html)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 clean:
 	@! pid=$$(sed -n 's/.*"broker": \[\([0-9]*\),.*/\1/p' .nightjar/kafka/broker.json 2>/dev/null | grep .) || ! kill -0 "$$pid" 2>/dev/null || \

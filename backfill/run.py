@@ -157,7 +157,7 @@ STAGES: dict[str, tuple[Callable[[Run], dict[str, Any]], str]] = {
     "archive": (Run.archive, "what is new on Kafka, to the lake"),
     "evaluate": (Run.evaluate, "the groups that the day's events touch, by the stream's own engine"),
     "gate": (Run.gate, "what must hold of events and violations before anything is published"),
-    "reconcile": (Run.reconcile, "the stream's last words against the truth, and why they differ"),
+    "reconcile": (Run.reconcile, "the stream's alerts compared with the truth, and the causes of differences"),
     "publish": (Run.publish, "corrections to Kafka, results to their tables"),
 }
 

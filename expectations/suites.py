@@ -197,7 +197,7 @@ def violations_suite() -> Suite:
     """Of a run's violations, each with what its recheck says of it."""
     expectations = (
         every_row("alert_id_true", "an alert's id is the hash of rule, version, event, time", "alert_id = expected_id"),
-        every_row("event_exists", "the event is in the lake, and happened when the violation says", "event_exists"),
+        every_row("event_exists", "the event is in the lake, and has the event time of the violation", "event_exists"),
         every_row("group_true", "the group is the event's", "NOT coalesce(event_exists, false) OR group_true"),
         every_row(
             "version_effective",
@@ -247,7 +247,7 @@ def reconciliation_suite(violations: int, standing: int) -> Suite:
         ),
         Expectation(
             "alerts_add_up",
-            f"matched, retracted and revised alerts are the {standing} that the stream had standing",
+            f"matched, retracted and revised alerts are the {standing} alerts of the stream",
             breaking="outcome IN ('matched', 'retracted', 'revised')",
             exactly=standing,
         ),

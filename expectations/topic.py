@@ -76,7 +76,7 @@ def _judged(consumer: KafkaConsumer, gap: Gap, place: TopicPartition, begin: int
     consumer.seek(place, max(gap.first_missing, begin))
     end = end_offsets(consumer, [place])[place]
     if end <= gap.last_missing:
-        return replace(gap, known=False, why=f"the topic ends at offset {end}: was it made anew?")
+        return replace(gap, known=False, why=f"the topic ends at offset {end}: was it recreated?")
     first = _first_record(consumer, place, gap.last_missing + 1, end)
     if first > gap.last_missing:
         return replace(gap, known=True, why=why)

@@ -195,13 +195,13 @@ def _told(failure: str, config: LakeConfig) -> LakeError:
             f"Kafka has deleted records before they were archived{': ' + reason[1] if reason else ''}",
             where=str(config.root),
             remedy="They are lost to the lake; keep records for longer (event_retention). "
-            "`nightjar archive --leave-out-deleted` goes on with those that are left",
+            "`nightjar archive --leave-out-deleted` continues with the remaining ones",
         )
     cause = failure.partition("=== Streaming Query ===")[0].strip()
     return LakeError(
         f"the archive failed: {cause[:2000]}",
         where=str(config.root),
-        remedy="Once the cause is gone, run it again: it goes on where it was",
+        remedy="Run it again once the cause is fixed: it resumes where it stopped",
     )
 
 

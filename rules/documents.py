@@ -57,7 +57,7 @@ def _refusing(form: str, where: str) -> Iterator[None]:
     try:
         yield
     except _RepeatedKeyError as failure:
-        raise refusal(f"key {failure} stands twice in one mapping", "Keep one of them", where) from None
+        raise refusal(f"key {failure} is there twice in one mapping", "Keep one of them", where) from None
     except _ReferenceError as failure:
         remedy = 'Put a star in quotes, as in count: "*"'
         raise refusal(f"a reference ({failure}) is not allowed", remedy, where) from None

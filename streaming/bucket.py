@@ -99,7 +99,7 @@ def failure_record(failure: Failure) -> tuple[str, dict[str, Any]]:
     """(key, value) on rule-status of a rule whose measure left its range at an event, or that cannot be evaluated."""
     reason = failure.why or (
         f"measures.{failure.measure}: its exact value at event {failure.event_id} does not fit its type, so the rule "
-        "says nothing there. Narrow the window, or take the average"
+        "is not evaluated there. Narrow the window, or take the average"
     )
     status = Status(Answer.FAILED, failure.rule_id, failure.rule_version, reasons=(reason,))
     return failure.rule_id, status.record() | {"event_id": failure.event_id}

@@ -54,9 +54,9 @@ _log = structlog.get_logger(__name__)
 TELL_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 
-_GOES_ON = "The log above has the cause; once it is gone, start the job again: it goes on where it was"
+_GOES_ON = "The log above has the cause. Start the job again once it is fixed: it resumes where it stopped"
 _UNREADABLE_STATE = (
-    "Where the checkpoint's files cannot be put right, or Kafka no longer has what comes next, "
+    "Where the checkpoint's files cannot be repaired, or Kafka no longer has the next records, "
     "`nightjar stream rebuild` writes a new one from the lake"
 )
 # Spark's errors where a checkpoint lacks something or was written by another plan, and the option that it names where
@@ -167,8 +167,8 @@ class Driver:
                     _log.info("batches have another size", records=self._batch_size.records)
             if not stop.is_set():
                 with self._without_kafka():
-                    self._tell(query, "planning anew")
-                _log.info("a rule needs a new route: the query is planned anew")
+                    self._tell(query, "replanning")
+                _log.info("a rule needs a new shuffle key: the query is restarted")
         with self._without_kafka():
             self._tell(query, "stopped")
             self._producer.flush(kafka_clients.WAIT_MS / 1000)
@@ -355,7 +355,7 @@ def _refuse_missing_topics(config: JobConfig, consumer: KafkaConsumer) -> None:
         raise JobError(
             f"there is no topic {', '.join(missing)}",
             where=_brokers(config),
-            remedy="`nightjar up` makes the topics, or have them made as docs/reference/settings.md says",
+            remedy="`nightjar up` makes the topics, or create them as described in docs/reference/settings.md",
         )
 
 

@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import pytest
 import typer
 
 from nightjar.cli.app import app
+from rules.documents import read_documents
+from rules.model import parse_rule
+from rules.streams import load_streams
 from tools import reference
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md"])
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 SITE_LIMIT = 120  # seconds
 
 
@@ -108,3 +112,35 @@ def test_commands_in_the_docs_exist_with_their_options(page: Path) -> None:
         given = [word.strip("[]").split("=")[0] for word in words if word.strip("[").startswith("--")]
         unknown += [f"{line}: {name}" for name in given if name not in {*options, "--help"}]
     assert unknown == []
+
+
+def test_rules_of_the_tutorial_can_be_published() -> None:
+    """A block of YAML there is a rule file."""
+    found = 0
+    for page in sorted((DOCS / "tutorial").glob("*.md")):
+        for text in re.findall(r"^```yaml.*?\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            for written in read_documents(text):
+                parse_rule(written, load_streams())
+                found += 1
+    assert found
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    """A broken link or anchor fails the build; scripts, styles, fonts and images are files of the site."""
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SITE_LIMIT,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    loaded = re.compile(
+        r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?(https?:)?//|<link\b[^>]*rel=\"?(?:stylesheet|preconnect|icon)[^>]*href=\"?(https?:)?//"
+    )
+    pages = list(tmp_path.rglob("*.html"))
+    assert pages
+    assert [str(page) for page in pages if loaded.search(page.read_text(encoding="utf-8"))] == []
+    assert (tmp_path / "search" / "search_index.js").stat().st_size > 0

@@ -28,7 +28,7 @@ CASES = ROOT / "tests" / "cases"
 PAGE = ROOT / "docs" / "reference" / "by-example.md"
 
 _HEAD = """\
-# By example
+# Semantics by example
 
 <!-- Made by `make docs` from the case files in tests/cases, in the order of their contents.toml. -->
 

@@ -41,7 +41,7 @@ def measure_options() -> str:
 
 def commands() -> str:
     """Every command with its help, arguments and options."""
-    return "\n".join(_commands(typer.main.get_command(app), "nightjar")).rstrip()
+    return "\n".join(_commands(typer.main.get_command(app), "nightjar")).strip()
 
 
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
@@ -95,18 +95,24 @@ def _commands(group: Any, path: str) -> Iterator[str]:
     for name, command in sorted(group.commands.items()):
         whole = f"{path} {name}"
         if hasattr(command, "commands"):
+            if command.invoke_without_command:
+                yield from _command(command, whole)
             yield from _commands(command, whole)
-            continue
-        arguments = [found for found in command.params if found.param_type_name == "argument"]
-        options = [found for found in command.params if found.param_type_name == "option" and not found.hidden]
-        usage = [whole, *(_argument(found) for found in arguments), *(["[OPTIONS]"] if options else [])]
-        yield from ["", f"## {whole}", "", "```text", " ".join(usage), "```", "", _prose(command.help or "")]
-        if arguments or options:
-            yield from ["", "| argument or option | default | meaning |", "| --- | --- | --- |"]
-        for found in arguments:
-            yield f"| `{_argument(found)}` | {_default(found)} | {_cell(found.help)} |"
-        for found in options:
-            yield f"| {_names(found)} | {_default(found)} | {_cell(found.help)} |"
+        else:
+            yield from _command(command, whole)
+
+
+def _command(command: Any, whole: str) -> Iterator[str]:
+    arguments = [found for found in command.params if found.param_type_name == "argument"]
+    options = [found for found in command.params if found.param_type_name == "option" and not found.hidden]
+    usage = [whole, *(_argument(found) for found in arguments), *(["[OPTIONS]"] if options else [])]
+    yield from ["", f"## {whole}", "", "```text", " ".join(usage), "```", "", _prose(command.help or "")]
+    if arguments or options:
+        yield from ["", "| argument or option | default | meaning |", "| --- | --- | --- |"]
+    for found in arguments:
+        yield f"| `{_argument(found)}` | {_default(found)} | {_cell(found.help)} |"
+    for found in options:
+        yield f"| {_names(found)} | {_default(found)} | {_cell(found.help)} |"
 
 
 def _argument(parameter: Any) -> str:

@@ -32,7 +32,9 @@ def request_of(
         now = datetime.fromtimestamp(time.time(), UTC)
         run_id = f"{day.isoformat()}-{now:%Y%m%dT%H%M%S%f}"
     elif not _RUN_ID.fullmatch(run_id):
-        raise BackfillError("is no name of a folder", where=f"run id {run_id!r}", remedy="Use letters, digits, . _ -")
+        raise BackfillError(
+            "is not a valid folder name", where=f"run id {run_id!r}", remedy="Use letters, digits, . _ -"
+        )
     return Request(
         run_id,
         day,
@@ -54,7 +56,9 @@ def days_of(day: str | None, days: str | None) -> list[date]:
     first, _, last = (day or days or "").partition("..")
     begin, end = _day(first), _day(last or first)
     if end < begin or end - begin > timedelta(days=_MOST_DAYS):
-        raise BackfillError("is no range of days", where=f"--days {days}", remedy="Write --days 2026-11-01..2026-11-20")
+        raise BackfillError(
+            "is not a valid range of days", where=f"--days {days}", remedy="Write --days 2026-11-01..2026-11-20"
+        )
     return [begin + timedelta(days=number) for number in range((end - begin).days + 1)]
 
 
@@ -62,7 +66,7 @@ def _day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise BackfillError("is no day", where=repr(text), remedy="Write it like 2026-11-20") from None
+        raise BackfillError("is not a valid date", where=repr(text), remedy="Write it like 2026-11-20") from None
 
 
 def _groups(text: str, streams: Mapping[str, Stream]) -> dict[str, tuple[str, ...]]:
@@ -72,7 +76,7 @@ def _groups(text: str, streams: Mapping[str, Stream]) -> dict[str, tuple[str, ..
         name, _, values = part.partition("=")
         if name not in fields:
             raise BackfillError(
-                "is no field of a stream", where=f"group {part!r}", remedy=did_you_mean(name, fields, "Fields are")
+                "is not a field of any stream", where=f"group {part!r}", remedy=did_you_mean(name, fields, "Fields are")
             )
         found = tuple(value.strip() for value in values.split(",") if value.strip())
         if not found:

@@ -162,7 +162,7 @@ def _message(line: bytes) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise StageServerError("a message is no JSON object", where="stage server", remedy="Start it again")
+        raise StageServerError("a message is not a JSON object", where="stage server", remedy="Start it again")
     return found
 
 

@@ -112,7 +112,7 @@ def run_day(dag_run: DagRun, asked: str | None = None) -> date:
     try:
         return date.fromisoformat(*_matching("day", [asked], DAY))
     except ValueError:
-        raise SubmissionError("is no day of the calendar", where=f"day {asked!r}", remedy="Write YYYY-MM-DD") from None
+        raise SubmissionError("is not a valid date", where=f"day {asked!r}", remedy="Write YYYY-MM-DD") from None
 
 
 def is_asked(params: Mapping[str, Any]) -> bool:
@@ -124,7 +124,7 @@ def _matching(name: str, values: Iterable[object] | None, pattern: str) -> list[
     kept = []
     for value in values or ():
         if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII) or value.endswith("\n"):
-            raise SubmissionError("cannot be used", where=f"{name} {value!r}", remedy=f"It must match {pattern}")
+            raise SubmissionError("is not valid", where=f"{name} {value!r}", remedy=f"It must match {pattern}")
         kept.append(value)
     return kept
 

@@ -161,7 +161,7 @@ class _Reader:
             raise self.error("a step is not a mapping", "Write - at: 5m, and what happens then", case, "steps")
         self.known(step, _STEP_KEYS, "is not a key of a step")
         if "at" not in step:
-            raise self.error("the step says no time", f"Give it at: {_TIME_REMEDY}", step)
+            raise self.error("the step has no time", f"Give it at: {_TIME_REMEDY}", step)
         at = self.time(step, "at")
         if before is not None and at < before:
             raise self.error(
@@ -188,7 +188,7 @@ class _Reader:
         for name in events:
             if name not in self.streams:
                 remedy = did_you_mean(name, self.streams, "Streams are")
-                raise self.error("is no declared stream", remedy, events, name)
+                raise self.error("is not a declared stream", remedy, events, name)
             for event in self.listed(events, name):
                 yield Message(name, self.message(event, events, name, lambda e, name=name: self.event(e, name)))
 
@@ -201,7 +201,7 @@ class _Reader:
         if isinstance(written, str):
             return written.encode()
         raise self.error(
-            f"{json_text(written):.60} is no message",
+            f"{json_text(written):.60} is not a message",
             "Write a mapping, or the raw message as text in quotes",
             table,
             key,
@@ -276,7 +276,7 @@ class _Reader:
 
     def row(self, row: Any, section: str, table: Table) -> Row:
         if not isinstance(row, Table):
-            raise self.error(f"{json_text(row):.60} is no row", "Write the keys that matter", table, section)
+            raise self.error(f"{json_text(row):.60} is not a row", "Write the keys that matter", table, section)
         self.known(row, KEYS[section], f"is not a key of the rows of {section}")
         found = dict(row)
         for key in TIMES & row.keys():

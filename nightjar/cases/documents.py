@@ -124,7 +124,7 @@ class _Construction:
                 raise self.error(key_node, "a key is not a name", "Write name: value")
             key = str(key_node.value)
             if key in table:
-                raise self.error(key_node, f"key {key!r} stands twice in one mapping", "Keep one of them")
+                raise self.error(key_node, f"key {key!r} is there twice in one mapping", "Keep one of them")
             table[key] = value
             table.lines[key] = key_node.start_mark.line + 1
         for key, value in merged.items():

@@ -85,7 +85,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _number(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if not (_is_text(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
             or pa.types.is_decimal(column.type)):  # fmt: skip
-        raise ValueError("it is no number")
+        raise ValueError("not a number")
     return column
 
 
@@ -107,7 +107,7 @@ def _double(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 def _boolean(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if not _is_text(column.type):
-        raise ValueError("it is no boolean")
+        raise ValueError("not a boolean")
     return column.cast(kind)
 
 
@@ -128,14 +128,14 @@ def _timestamp(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     elif pa.types.is_integer(column.type):
         column = column.cast(pa.int64()).cast(pa.timestamp("ms", "UTC"))
     elif not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
-        raise ValueError("it is no time")
+        raise ValueError("not a time")
     zone = column.type.tz if pa.types.is_timestamp(column.type) else None
     finer = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
     cut = column.cast(pa.timestamp("us", zone), safe=not finer)
     times = cut.cast(kind) if zone else pc.assume_timezone(cut, "UTC")
     ends = pc.min_max(times.cast(pa.int64())).as_py()
     if ends["min"] is not None and not MIN_TIMESTAMP <= ends["min"] <= ends["max"] <= MAX_TIMESTAMP:
-        raise ValueError("it is no time of the years 1 to 9999")
+        raise ValueError("not a time of the years 1 to 9999")
     return times
 
 
@@ -150,7 +150,7 @@ def _times_of_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     for text in column.to_pylist():
         instant = None if text is None else parse_timestamp(text, zone_required=False)
         if text is not None and instant is None:
-            raise ValueError("it is no time; write it like 2018-04-01T12:00:00Z")
+            raise ValueError("not a time; write it like 2018-04-01T12:00:00Z")
         times.append(instant)
     return pa.chunked_array([pa.array(times, pa.int64()).cast(_MICROSECONDS)])
 

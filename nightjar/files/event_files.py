@@ -42,9 +42,9 @@ def read_events(path: Path, stream: Stream) -> pa.Table:
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise EventsError("is no file of events by its name", where=str(path), remedy=f"Name it {', '.join(readers)}")
+        raise EventsError("is not a known kind of file", where=str(path), remedy=f"Name it {', '.join(readers)}")
     if not path.is_file():
-        raise EventsError("there is no such file", where=str(path), remedy="Name a file of events")
+        raise EventsError("does not exist", where=str(path), remedy="Name a file of events")
     try:
         table = reader(path, stream)
     except (OSError, pa.ArrowInvalid) as error:

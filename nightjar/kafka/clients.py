@@ -130,7 +130,7 @@ def _probe(bootstrap: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_MS / 1000).close()
         except ValueError:
             raise SettingsError(
-                f"{address!r} is no address", where="bootstrap_servers", remedy="Write host:port,host:port"
+                f"{address!r} is not an address", where="bootstrap_servers", remedy="Write host:port,host:port"
             ) from None
         except OSError as failure:
             failures.append(failure)

@@ -82,10 +82,12 @@ class ReplayOptions:
     def check(self, stream: Stream) -> None:
         """Raise SettingsError for what makes no sense."""
         if not self.speed > 0:
-            raise SettingsError(f"{self.speed} is no speed", where="speed", remedy="Give a positive number, or inf")
+            raise SettingsError(f"{self.speed} is not a speed", where="speed", remedy="Give a positive number, or inf")
         for name in ("disorder", "late", "duplicates", "malformed"):
             if not 0 <= getattr(self, name) <= 1:
-                raise SettingsError(f"{getattr(self, name)} is no share", where=name, remedy="Give a share from 0 to 1")
+                raise SettingsError(
+                    f"{getattr(self, name)} is not a share", where=name, remedy="Give a share from 0 to 1"
+                )
         if self.disorder + self.late > 1:
             raise SettingsError(
                 "disorder and late are more than all", where="late", remedy="An event is one or the other"
@@ -93,12 +95,12 @@ class ReplayOptions:
         if self.max_delay is not None and not 0 < self.max_delay < stream.allowed_lateness:
             allowed = format_duration(stream.allowed_lateness)
             raise SettingsError(
-                f"{format_duration(self.max_delay)} is no delay within stream {stream.name}'s allowed lateness",
+                f"{format_duration(self.max_delay)} is not a delay within stream {stream.name}'s allowed lateness",
                 where="max_delay",
                 remedy=f"Choose less than {allowed}, or ask for late events",
             )
         if self.max_late is not None and self.max_late <= 0:
-            raise SettingsError("is no delay", where="max_late", remedy="Give a positive duration")
+            raise SettingsError("is not a delay", where="max_late", remedy="Give a positive duration")
         if self.start is not None and math.isinf(self.speed) and (self.disorder or self.late):
             raise SettingsError(
                 "as fast as possible, everything arrives now: nothing can be out of order or late",

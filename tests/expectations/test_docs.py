@@ -112,7 +112,7 @@ def test_a_page_says_what_holds_and_what_breaks_it(tmp_path: Path) -> None:
     built(tmp_path)
     (page,) = (tmp_path / "site").rglob("violations.html")
     text = page.read_text()
-    assert "the event is in the lake, and happened when the violation says" in text
+    assert "the event is in the lake, and has the event time of the violation" in text
     assert "broken by 1" in text
     assert "NOT coalesce(alert_id = expected_id, false)" in text
     assert "Data asset: violations" in " ".join(re.sub(r"<[^>]*>", " ", text).split())

@@ -206,8 +206,8 @@ def test_findings_outlive_the_process() -> None:
         "settings_changed, duplicate_conflict, unexplained): broken by 1\n"
         "    alert_id=a5, rule_id=r, rule_version=1, stream=transactions, group={}, event_id=t5, "
         "event_time=2026-01-05 12:00:00, outcome=retracted, cause=bad luck\n"
-        "- reconciliation, alerts_add_up (matched, retracted and revised alerts are the 7 that the stream had "
-        "standing): broken by 1\n"
+        "- reconciliation, alerts_add_up (matched, retracted and revised alerts are the 7 alerts of "
+        "the stream): broken by 1\n"
         "Look there"
     )
 

@@ -22,9 +22,9 @@ def test_days_are_one_or_a_range() -> None:
     [
         (None, None, "one of --day and --days is needed"),
         ("2026-11-20", "2026-11-20..2026-11-21", "one of --day and --days is needed"),
-        ("20.11.2026", None, "is no day"),
-        ("2026-02-30", None, "is no day"),
-        (None, "2026-11-20..2026-11-19", "is no range of days"),
+        ("20.11.2026", None, "is not a valid date"),
+        ("2026-02-30", None, "is not a valid date"),
+        (None, "2026-11-20..2026-11-19", "is not a valid range of days"),
     ],
 )
 def test_what_is_no_day_is_refused(day: str | None, days: str | None, said: str) -> None:
@@ -53,5 +53,5 @@ def test_a_group_that_cannot_be_is_refused(groups: str, said: str) -> None:
 @pytest.mark.parametrize("run_id", ["../../etc", "", "a/b", ".hidden"])
 def test_a_run_id_is_the_name_of_a_folder_and_nothing_else(run_id: str) -> None:
     """It becomes a path."""
-    with pytest.raises(BackfillError, match="no name of a folder"):
+    with pytest.raises(BackfillError, match="not a valid folder name"):
         request_of(date(2026, 11, 20), STREAMS, run_id=run_id)

@@ -38,7 +38,7 @@ EVENTS = "transaction_id,event_time,customer_id,terminal_id,amount\n1,2026-01-05
     ("arguments", "said"),
     [
         (["replay", "events.csv", "--stream", "transaction"], "Did you mean transactions?"),
-        (["replay", "gone.csv", "--stream", "transactions"], "gone.csv: there is no such file"),
+        (["replay", "gone.csv", "--stream", "transactions"], "gone.csv: does not exist"),
         (["replay", "events.txt", "--stream", "transactions"], "Name it .parquet, .csv"),
         (["replay", "events.csv", "--stream", "logins"], "has no column login_id"),
         (["replay", "events.csv", "--stream", "transactions", "--speed", "fast"], "Give a positive number, or max"),

@@ -157,7 +157,7 @@ def test_all_evaluations_are_written_on_demand(folder: Path) -> None:
     [
         ({"--stream": "transaction"}, "Did you mean transactions?"),
         ({"--rules": "none.yaml"}, "none.yaml: cannot be read"),
-        ({"--events": "none.csv"}, "none.csv: there is no such file"),
+        ({"--events": "none.csv"}, "none.csv: does not exist"),
         ({"--streams": "none.toml"}, "none.toml: cannot be read"),
         ({"--out": "nowhere/v.parquet"}, "nowhere/v.parquet: cannot be written"),
         ({"--out": "v.csv"}, "Name it like violations.parquet"),

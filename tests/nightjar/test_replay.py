@@ -227,8 +227,8 @@ def test_no_events_no_records() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (ReplayOptions(speed=0), "speed: 0 is no speed"),
-        (ReplayOptions(late=1.5), "late: 1.5 is no share"),
+        (ReplayOptions(speed=0), "speed: 0 is not a speed"),
+        (ReplayOptions(late=1.5), "late: 1.5 is not a share"),
         (ReplayOptions(late=0.6, disorder=0.6), "An event is one or the other"),
         (ReplayOptions(max_delay=STREAM.allowed_lateness), "Choose less than 10m"),
         (ReplayOptions(start=0, speed=math.inf, late=0.1), "nothing can be out of order or late"),

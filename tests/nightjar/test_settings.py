@@ -112,7 +112,7 @@ def test_unknown_name_in_the_file_is_refused() -> None:
 
 def test_address_without_port_is_refused() -> None:
     """The brokers are written host:port."""
-    with pytest.raises(SettingsError, match=r"'kafka' is no address. Write host:port"):
+    with pytest.raises(SettingsError, match=r"'kafka' is not an address. Write host:port"):
         admin(load_settings(bootstrap_servers="kafka"))
 
 

@@ -19,16 +19,16 @@ def _group() -> None:
 
 @app.command()
 def tail(
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Show the earlier ones first.")] = False,
-    rule: Annotated[str | None, typer.Option(help="Those of one rule only.", show_default=False)] = None,
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Show earlier alerts first.")] = False,
+    rule: Annotated[str | None, typer.Option(help="Only alerts of this rule.", show_default=False)] = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="End after so many.", show_default=False)
+        int | None, typer.Option("--count", "-n", min=1, help="End after this many alerts.", show_default=False)
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the records as they are, one per line, with latency_ms.")
     ] = False,
 ) -> None:
-    """Show alerts as they come: event time, severity, rule, group, text, and the latency since the event was sent.
+    """Show alerts as they arrive: event time, severity, rule, group, text, and the latency since the event was sent.
 
     Revisions and retractions are marked. Ends with Ctrl-C.
     """

@@ -13,7 +13,7 @@ def register(app: typer.Typer) -> None:
 def archive(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     leave_out_deleted: Annotated[
-        bool, typer.Option(help="Go on behind records that Kafka has deleted before they were archived.")
+        bool, typer.Option(help="Continue after records that Kafka has deleted before they were archived.")
     ] = False,
 ) -> None:
     """Bring what is new on every topic to the Delta tables of the lake, each record exactly once."""

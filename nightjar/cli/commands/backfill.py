@@ -33,10 +33,10 @@ def backfill(
             "--dry-run", help="Show what would be corrected, and write nothing. With --pending: show which days."
         ),
     ] = False,
-    publish: Annotated[bool, typer.Option(help="Put the corrections on Kafka.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a day.")] = False,
+    publish: Annotated[bool, typer.Option(help="Publish the corrections to Kafka.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per day.")] = False,
 ) -> None:
-    """Evaluate a finished day again with all that has come, explain every difference to the stream, and correct it.
+    """Evaluate a finished day again with all its events, explain every difference to the stream, publish corrections.
 
     Brings the archive up to date first. Run a day as often as you like: what has not changed is not published again.
     The exit code is 1 where a day needs a person: the gate refused it, and nothing of it is published; or corrections

@@ -9,10 +9,10 @@ def register(app: typer.Typer) -> None:
 
 
 def demo() -> None:
-    """Start Kafka and the job, publish rules, replay two days with every flaw, and hold the alerts against the truth.
+    """Start Kafka and the job, publish rules, replay two days with disorder and garbage, and compare alerts and truth.
 
     The exit code is 0 only if every event is accounted for and late events explain every difference to the truth.
-    Nothing of it stays: the folder is temporary, the port a free one.
+    It leaves nothing behind: the folder is temporary, the port a free one.
     """
     from nightjar.cli.console import result_console
     from nightjar.demo.run import run

@@ -32,7 +32,7 @@ def evaluate(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
-    """Evaluate rules over a file of events and write the violations: the truth that the stream is held against.
+    """Evaluate rules over a file of events and write the violations: the truth that the stream is compared with.
 
     A row has rule_id, rule_version, event_id, event_time, violated, group and measures (JSON objects; decimals as
     text with all their digits). Each rule applies from its `effective` time on, or from the beginning. Rules of other
@@ -58,7 +58,7 @@ def evaluate(
         raise SettingsError("is not named as a Parquet file", where=str(out), remedy="Name it like violations.parquet")
     if not out.parent.is_dir():
         raise SettingsError(
-            "cannot be written: there is no such folder", where=str(out), remedy="Make it, or name another"
+            "cannot be written: the folder does not exist", where=str(out), remedy="Create it, or name another"
         )
     if out.resolve() == events.resolve():
         raise SettingsError("is the file of events itself", where=str(out), remedy="Name another file")

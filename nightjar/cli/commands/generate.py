@@ -17,12 +17,12 @@ def register(app: typer.Typer) -> None:
 def generate(
     out: Annotated[Path, typer.Option(help="Folder to write transactions.parquet and logins.parquet into.")],
     events: Annotated[
-        int | None, typer.Option(help="Number of payments. Default: two a customer a day.", show_default=False)
+        int | None, typer.Option(help="Number of payments. Default: two per customer and day.", show_default=False)
     ] = None,
     days: Annotated[int, typer.Option(help="Days they are spread over.")] = 7,
     customers: Annotated[int, typer.Option(help="Number of customers.")] = 5_000,
     terminals: Annotated[int, typer.Option(help="Number of terminals.")] = 2_000,
-    logins: Annotated[float, typer.Option(help="Honest logins a payment.")] = 0.4,
+    logins: Annotated[float, typer.Option(help="Genuine logins per payment.")] = 0.4,
     fraud: Annotated[float, typer.Option(help="Share of payments that are fraudulent.")] = 0.005,
     start: Annotated[datetime, typer.Option(formats=["%Y-%m-%d"], help="First day, UTC.")] = datetime(2026, 1, 5),  # noqa: DTZ001  typer gives such a value too; the zone is added below
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same events.")] = 0,

@@ -36,7 +36,7 @@ def replay(
         str | None, typer.Option(help="Longest delay beyond it. Default: as long again.", show_default=False)
     ] = None,
     duplicates: Annotated[float, typer.Option(help="Share of events that are sent twice.")] = 0.0,
-    malformed: Annotated[float, typer.Option(help="Records that are no events, as a share of the events.")] = 0.0,
+    malformed: Annotated[float, typer.Option(help="Malformed records, as a share of the events.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same flaws.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was sent as one JSON object.")] = False,
 ) -> None:
@@ -119,7 +119,9 @@ def _speed(text: str) -> float:
     try:
         return math.inf if text == "max" else float(text)
     except ValueError:
-        raise SettingsError(f"{text!r} is no speed", where="--speed", remedy="Give a positive number, or max") from None
+        raise SettingsError(
+            f"{text!r} is not a speed", where="--speed", remedy="Give a positive number, or max"
+        ) from None
 
 
 def _duration(option: str, text: str | None) -> int | None:

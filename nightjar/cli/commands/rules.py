@@ -53,13 +53,13 @@ def check(
     ] = None,
     rate: Annotated[
         list[str] | None,
-        typer.Option(help="Events a day of a stream, as STREAM=NUMBER. May be repeated.", show_default=False),
+        typer.Option(help="Events per day of a stream, as STREAM=NUMBER. May be repeated.", show_default=False),
     ] = None,
     rates: Annotated[Path | None, typer.Option(help="TOML file of them: STREAM = NUMBER.", show_default=False)] = None,
 ) -> None:
     """Report everything that is wrong with rules, each with its place and a remedy; the exit code is 2 if anything is.
 
-    Nothing needs to run for it. Where a stream's events a day are given, or the lake holds them, it also estimates how
+    No service needs to run. Where a stream's events a day are given, or the lake holds them, it also estimates how
     many events each rule retains (events a day x widest window) and refuses more than `max_retained_events`.
     """
     from nightjar.cli.console import counted, result_console, show_error

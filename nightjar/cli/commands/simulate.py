@@ -19,10 +19,10 @@ def register(app: typer.Typer) -> None:
 def simulate(
     cases: Annotated[list[Path], typer.Argument(help="Case files, or folders of them.", show_default=False)],
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what came of each case as one JSON object, a line each.")
+        bool, typer.Option("--json", help="Print the result of each case as one JSON object per line.")
     ] = False,
 ) -> None:
-    """Play rules and events step by step, with time under the case's control, and check what it expects.
+    """Run rules and events step by step, with time under the case's control, and check what it expects.
 
     Exits with 1 where something differs from what the case expects, and shows the difference row by row. The format is
     in docs/reference/cases.md.

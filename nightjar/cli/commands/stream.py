@@ -43,7 +43,9 @@ def stream(context: typer.Context) -> None:
 def rebuild(
     buckets: Annotated[
         int | None,
-        typer.Option(min=1, help="Buckets of the new checkpoint, instead of the setting.", show_default=False),
+        typer.Option(
+            min=1, help="Number of buckets of the new checkpoint, instead of the setting.", show_default=False
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
