@@ -59,8 +59,8 @@ def updated(page: str) -> str:
     for name, (where, made) in PARTS.items():
         if where == page:
             part = re.compile(rf"(?<=<!-- generated: {name} -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL)
-            content = made()
-            text, found = part.subn(lambda _, content=content: content, text)
+            content = made().replace("\\", r"\\")  # as a replacement, in which a backslash means something
+            text, found = part.subn(content, text)
             if found != 1:
                 raise ValueError(f"{page} has {found} parts `generated: {name}`, one is expected")
     return text
