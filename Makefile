@@ -51,7 +51,7 @@ $(STAMP):
 
 jars: need-java setup
 	@$(BIN)/python -m nightjar.jvm.jars
-	@$(BIN)/python -m nightjar.jvm.class_archive
+	@$(BIN)/python -m nightjar.jvm.prepare_classes
 
 check: setup
 	$(call say,ruff)
