@@ -29,6 +29,7 @@ from typing import IO, Any, NoReturn
 
 import psutil
 
+from backfill.stages import STAGES
 from nightjar.airflow.stage_socket import (
     Parts,
     StageServerError,
@@ -39,7 +40,7 @@ from nightjar.airflow.stage_socket import (
     server_key,
     session_parts,
 )
-from nightjar.airflow.submission import FAILED, STAGES, VERDICT
+from nightjar.airflow.submission import FAILED, VERDICT
 from rules.errors import NightjarError
 
 # Between two tasks Airflow takes a few seconds, and a minute and more before it tries one again. After a night's last
