@@ -7,7 +7,6 @@ clocks that say nothing, which they read again; made-up events come from a sourc
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import time
@@ -21,12 +20,14 @@ import structlog
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 from pyspark.sql import types as T  # noqa: N812
 
+from contracts import rule_status
+from contracts.clock import Clock
+from contracts.json_text import ascii_json
 from ingestion.kafka_source import record_columns
 from rules.rulebook import Record, RuleBook
 from rules.streams import Stream
 from rules.types import FieldType, Kind
 from streaming.answering import answer_to
-from streaming.clock import clock_record
 from streaming.config import JobConfig
 from streaming.places import Places
 from streaming.processor import BucketPlan
@@ -68,7 +69,7 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places) -> None:
         plan = BucketPlan(name, name, state, config.streams, routes, config.buckets, config.topics, rules)
         rows = evaluated(records, config, packer_of(config, routes), plan, places)
         clocks = rows.where(F.col("topic") == config.topics.job_progress).select(
-            F.lit(config.topics.clock).alias("topic"), "key", F.lit(clock_record(name, {}).decode()).alias("value"),
+            F.lit(config.topics.clock).alias("topic"), "key", F.lit(Clock(name, {}).encoded().decode()).alias("value"),
             "headers",
         )  # fmt: skip
         query = started(clocks, config, f"{folder}/query", name)
@@ -139,9 +140,9 @@ def _value(kind: FieldType, number: Column, *, of_each: bool) -> Column:
 
 def _answer(streams: Mapping[str, Stream], stream: Stream, offset: int) -> Record:
     book = RuleBook(streams)
-    message = Record(offset, 0, json.dumps(_rule(stream)).encode())
+    message = Record(offset, 0, ascii_json(_rule(stream)))
     _, value = answer_to(message, f"rules-0-{offset}", book, book.routes, 0)
-    return Record(offset, 0, json.dumps(value).encode())
+    return Record(offset, 0, rule_status.encoded(value))
 
 
 def _rule(stream: Stream) -> dict[str, Any]:
