@@ -81,6 +81,7 @@ bench: need-java setup jars
 
 docs: setup
 	@$(BIN)/python -m tools.by_example
+	@$(BIN)/python -m tools.schemas
 
 clean:
 	@! pid=$$(sed -n 's/.*"broker": \([0-9]*\).*/\1/p' .nightjar/kafka/broker.json 2>/dev/null | grep .) || ! kill -0 "$$pid" 2>/dev/null || \
