@@ -84,6 +84,7 @@ bench: need-java setup jars
 docs: setup
 	@$(BIN)/python -m tools.by_example
 	@$(BIN)/python -m tools.reference
+	@$(BIN)/python -m tools.schemas
 	$(call say,mkdocs: the site in build/site/index.html)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 

@@ -27,14 +27,12 @@ from backfill.staging import (
     stage,
     staged_files,
 )
-from rules.engine.alert_columns import ALERT_SCHEMA
+from contracts.alerts import RECORD_SCHEMA
 from rules.truth import VIOLATION_SCHEMA
 
 # Corrections of these are not published: the stream has yet to read what they are about, and a later run looks again;
 # or nobody knows whether the stream or the truth is right, and a person has to look.
 _WAITING, _HELD_BACK = Cause.STREAM_DOWN.value, Cause.UNEXPLAINED.value
-# What is read of a record of the alerts topic.
-RECORDS = pa.schema([*ALERT_SCHEMA, ("source", pa.string()), ("cause", pa.string())])
 _NO_CAUSES = pl.DataFrame(schema={"alert_id": pl.String, "cause": pl.String})
 
 # What is counted, of which kind, and how many.
@@ -51,7 +49,7 @@ class Buckets:
         """Remove what an attempt before has left; where there is nothing else to read, there are empty tables."""
         for name in (JUDGED, DIFFERING, OUTCOMES, CORRECTED, HELD_BACK):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        self._conclude("none", pl.DataFrame(RECORDS.empty_table()), _NO_CAUSES)
+        self._conclude("none", pl.DataFrame(RECORD_SCHEMA.empty_table()), _NO_CAUSES)
 
     @property
     def numbers(self) -> list[int]:
@@ -83,7 +81,7 @@ class Buckets:
     def judge(self, bucket: int, records: pa.Table) -> list[Count]:
         """Stage the outcomes of a bucket, or, where some differ, what finding their causes takes; counts.
 
-        records: of the alerts topic (RECORDS).
+        records: of the alerts topic (RECORD_SCHEMA).
         """
         alerts = self._alerts(records)
         stream = last_words(alerts.filter(pl.col("source") == "stream"))
@@ -126,7 +124,7 @@ class Buckets:
         ]
 
     def _alerts(self, records: pa.Table) -> pl.DataFrame:
-        return well_formed(pl.DataFrame(records.cast(RECORDS)).lazy()).collect()
+        return well_formed(pl.DataFrame(records.cast(RECORD_SCHEMA)).lazy()).collect()
 
     def _truth(self, bucket: int | str) -> pl.DataFrame:
         file = self._file(EVALUATED, bucket)

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 import structlog
 
-from backfill.buckets import RECORDS, Buckets, Count
+from backfill.buckets import Buckets, Count
 from backfill.causes import CONFLICTS, Witness
 from backfill.config import BackfillConfig, Request
 from backfill.event_selection import PLACE, Portion, Reading, groupings, portions, readings_of, shares
@@ -25,6 +25,7 @@ from backfill.histories import Published
 from backfill.left_over import staged_pending
 from backfill.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_spans, within
 from backfill.staging import EXCHANGED, Notes, groups_folder, judged_spans, repeated_folder
+from contracts.alerts import RECORD_SCHEMA
 from lake import delta, stream_state
 from lake.arrow_shuffle import exchange
 from lake.events import as_declared
@@ -152,13 +153,13 @@ class Judge:
         if task == 0:
             parts = dict.fromkeys(self.buckets.numbers, found.clear()) | parts
         for bucket, part in parts.items():
-            yield bucket, part.select(RECORDS.names).to_arrow(compat_level=pl.CompatLevel.oldest())
+            yield bucket, part.select(RECORD_SCHEMA.names).to_arrow(compat_level=pl.CompatLevel.oldest())
 
     def _records(self, files: Sequence[delta.File]) -> pl.DataFrame:
         event = pl.col("event_time").dt.epoch("us")
         records = (
             scan_files(ALERTS, files)
-            .select(RECORDS.names)
+            .select(RECORD_SCHEMA.names)
             .filter(pl.col("alert_id").is_not_null() & within(event, self.spans))
         )
         versions = pl.LazyFrame(

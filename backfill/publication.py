@@ -1,4 +1,4 @@
-"""Corrections to Kafka: alert records with `source: backfill`, in transactions of a few hundred.
+"""Corrections to Kafka (contracts.alerts), in transactions of a few hundred.
 
 How it works: there is one publisher per lake at a time: the next one aborts what the one before has left open, and
 fences it off (its transactional id is derived from the lake, so that two lakes on one Kafka do not disturb each other).
@@ -12,9 +12,8 @@ alerts too. Hence many small ones.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -24,11 +23,9 @@ import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from backfill.config import BackfillConfig, BackfillError
+from contracts.alerts import correction_record, corrections_of, message
 from ingestion.offsets import end_offsets
 from lake.archive import query_id
-from lake.json_topics import JsonReader
-from lake.tables import ALERTS
-from rules.timestamps import iso_text
 
 _log = structlog.get_logger(__name__)
 
@@ -66,7 +63,7 @@ def publish(
             known = _published_since(config, archived)
             now = time.time_ns() // 1000
             records = [correction_record(row, now) for row in corrections.iter_rows(named=True)]
-            messages = [_message(record) for record in records if not _is_published(record, known)]
+            messages = [message(record) for record in records if not _is_published(record, known)]
             note()
             for first in range(0, len(messages), _RECORDS_PER_TRANSACTION):
                 some = messages[first : first + _RECORDS_PER_TRANSACTION]
@@ -98,10 +95,6 @@ def _publish_together(producer: KafkaProducer, topic: str, messages: Iterable[tu
         raise
 
 
-def _message(record: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    return record["alert_id"].encode(), json.dumps(record, ensure_ascii=False).encode()
-
-
 def _is_published(record: Mapping[str, Any], known: Mapping[tuple[str, int], Mapping[str, Any]]) -> bool:
     """Whether this very correction is on the topic. Raises BackfillError where another one has taken its revision."""
     there = known.get((record["alert_id"], record["revision"]))
@@ -131,43 +124,11 @@ def _published_since(config: BackfillConfig, archived: Mapping[int, int]) -> dic
             if time.monotonic() > deadline:
                 raise kafka.errors.KafkaTimeoutError(f"topic {topic} could not be read to its end")
             for records in consumer.poll(timeout_ms=200).values():
-                found, others = _corrections([record.value for record in records])
-                known |= found
+                found, others = corrections_of([record.value for record in records])
+                known |= {(record["alert_id"], record["revision"]): record for record in found}
                 skipped += others
     finally:
         consumer.close()
     if skipped:
         _log.warning("records of the alerts topic are no alerts, and were skipped", records=skipped, topic=topic)
     return known
-
-
-def _corrections(values: Sequence[bytes | None]) -> tuple[dict[tuple[str, int], Mapping[str, Any]], int]:
-    """The corrections among records of the topic, by alert id and revision, and how many are no alerts."""
-    reader = JsonReader(ALERTS)
-    alerts = [value for value in values if reader.reads(value)]
-    records = [json.loads(value or b"") for value in alerts]
-    found = {(each["alert_id"], each["revision"]): each for each in records if each["source"] == "backfill"}
-    return found, len(values) - len(alerts)
-
-
-def correction_record(row: Mapping[str, Any], emitted_at: int) -> dict[str, Any]:
-    """A correction as consumers of alerts read it (S10). emitted_at: µs."""
-    return {
-        "alert_id": row["alert_id"],
-        "revision": row["revision"],
-        "kind": row["kind"],
-        "rule_id": row["rule_id"],
-        "rule_version": row["rule_version"],
-        "rule_state": row["rule_state"],
-        "stream": row["stream"],
-        "group": json.loads(row["group"]),
-        "event_id": row["event_id"],
-        "event_time": f"{row['event_time']:%Y-%m-%dT%H:%M:%S.%fZ}",
-        "measures": json.loads(row["measures"]),
-        "severity": row["severity"],
-        "text": row["text"],
-        "muted": False,
-        "source": "backfill",
-        "cause": row["cause"],
-        "emitted_at": iso_text(emitted_at),
-    }

@@ -28,6 +28,7 @@ from backfill.evaluation import evaluate
 from backfill.gating import gate_evaluation, gate_reconciliation
 from backfill.publication import publish
 from backfill.scope import settled
+from backfill.stages import STAGES
 from backfill.staging import CORRECTED, Notes, Progress, read_notes, take_notes, write_notes
 from backfill.verdicts import held_back, refuse_outdated, refuse_unarchived
 from expectations.findings import VerdictError
@@ -60,7 +61,7 @@ class Run:
         folder = self.request.staged(self.config.lake)
         began = time.monotonic()
         try:
-            counts = STAGES[stage][0](self)
+            counts: dict[str, Any] = getattr(self, stage)()
         # A library that ends the program, as PySpark does where it lacks another, has not done the stage.
         except (Exception, SystemExit) as failure:
             try:
@@ -150,16 +151,6 @@ class Run:
             notes = None
         manifest = results.Manifest(state, progress.counts, progress.seconds, failure)
         results.add_manifest(self.config, self.request, notes, manifest, _now())
-
-
-# What each stage does, in their order.
-STAGES: dict[str, tuple[Callable[[Run], dict[str, Any]], str]] = {
-    "archive": (Run.archive, "what is new on Kafka, to the lake"),
-    "evaluate": (Run.evaluate, "the groups that the day's events touch, by the stream's own engine"),
-    "gate": (Run.gate, "what must hold of events and violations before anything is published"),
-    "reconcile": (Run.reconcile, "the stream's alerts compared with the truth, and the causes of differences"),
-    "publish": (Run.publish, "corrections to Kafka, results to their tables"),
-}
 
 
 @dataclass(frozen=True)

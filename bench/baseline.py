@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
-from ingestion.event_schema import SENT_AT
+from contracts.headers import SENT_AT
 from nightjar.configuration.job import job_config
 from nightjar.configuration.settings import load_settings
 from nightjar.kafka import topics

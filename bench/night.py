@@ -27,10 +27,11 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
+from backfill.stages import STAGES
 from bench.figures import emit, say, timed
 from lake.scanning import scan
 from lake.tables import RUNS
-from nightjar.airflow.submission import PENDING, STAGES
+from nightjar.airflow.submission import PENDING
 from nightjar.cli.stages import terminated_as_interrupt
 from nightjar.configuration.settings import Settings
 from nightjar.demo.history import plan_history

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from structlog.testing import capture_logs
 
+from contracts.clock import read_clock
 from fuzz.hostile_messages import ANSWERS, CLOCKS, MESSAGES
 from lake.json_topics import JsonReader
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS
@@ -22,7 +24,6 @@ from nightjar.kafka.readers import Record
 from nightjar.operations.job_watch import JobState
 from rules.rulebook import is_failure, read_answer
 from rules.timestamps import MAX_TIMESTAMP
-from streaming.clock import read_clock
 
 _VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 1.5, -0.0, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63), 10**400, 1e308, "", "x",
@@ -89,7 +90,7 @@ class HostileRecords:
             elif rng.random() < 0.2:
                 del held[name]
             else:
-                held[name] = rng.choice(_VALUES)
+                held[name] = deepcopy(rng.choice(_VALUES))  # another change may go into it
 
 
 def _is_answer(value: bytes) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingestion.event_schema import SENT_AT
+from contracts.headers import SENT_AT
 from rules.engine import Engine
 from rules.engine.store import ARRIVAL
 from rules.errors import RuleError

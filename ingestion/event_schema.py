@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from contracts.headers import SENT_AT
 from rules.streams import Stream
 
-SENT_AT = "sent_at"
 PRIMARY = "primary"
 # In a table of announcements: the value of the route's field in the alert's group.
 ROUTED_BY = "routed_by"

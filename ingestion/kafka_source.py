@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
-from ingestion.event_schema import SENT_AT
+from contracts.headers import SENT_AT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -34,6 +34,7 @@ import pyarrow.compute as pc
 import structlog
 from kafka import KafkaProducer
 
+from contracts.job_progress import ARCHIVE_KEY, ARCHIVE_MARK
 from ingestion.kafka_source import SOURCE_OPTIONS
 from lake import delta
 from lake.config import LakeConfig, LakeError
@@ -160,8 +161,8 @@ def _sent_mark(config: LakeConfig) -> int:
             acks="all", allow_auto_create_topics=False, max_block_ms=_SEND_SECONDS * 1000, **config.python_kafka
         )
         try:
-            value = json.dumps({"kind": "archive"}).encode()
-            sent = producer.send(topic, value, key=b"archive", timestamp_ms=_NO_TIME_MS).get(_SEND_SECONDS)
+            mark = producer.send(topic, ARCHIVE_MARK, key=ARCHIVE_KEY, timestamp_ms=_NO_TIME_MS)
+            sent = mark.get(_SEND_SECONDS)
         finally:
             producer.close(_SEND_SECONDS)
     except kafka.errors.KafkaError as failure:

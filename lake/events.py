@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ingestion.event_schema import SENT_AT
+from contracts.headers import SENT_AT
 from ingestion.kafka_source import record_columns
 from ingestion.parsing import parse_events
 from lake.tables import COORDINATES, events_table

@@ -10,27 +10,27 @@ from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import structlog
 
+from contracts.job_progress import offsets_of
+from contracts.json_text import ascii_json
+from contracts.rule_status import RULE_STATUS as ANSWER
 from ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
 from lake.config import LakeError
 from lake.delta import exists, folder, schema
+from lake.json_topics import JsonReader
 from lake.scanning import scan
 from lake.tables import ALERTS, PROGRESS, RULE_STATUS, events_table
 from rules.engine.alert_columns import json_objects
 from rules.engine.ledger import LEDGER_SCHEMA
 from rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
 from rules.streams import Stream, optional_field
-from rules.timestamps import MIN_TIMESTAMP, from_microseconds, iso_text
+from rules.timestamps import MIN_TIMESTAMP, from_microseconds
 
 _log = structlog.get_logger(__name__)
-
-# Columns of RULE_STATUS that make an answer, as the record on the topic has them.
-_ANSWER = ("status", "rule_id", "rule_version", "effective", "reasons", "message", "route")
 
 # Partition to the first offset and the one after the last.
 Ranges = Mapping[int, tuple[int, int]]
@@ -60,23 +60,13 @@ def _reported(root: Path, name: str, at: int | None) -> dict[str, dict[int, int]
     while True:
         newest = reported.tail(wanted).collect().to_series().to_list()
         for number, text in enumerate(reversed(newest)):
-            if (offsets := _offsets(text)) is not None:
+            if (offsets := offsets_of(text)) is not None:
                 if number:
                     _log.warning("records of progress have no offsets of partitions", column=name, skipped=number)
                 return offsets
         if len(newest) < wanted:
             return {}
         wanted *= 100
-
-
-def _offsets(text: str) -> dict[str, dict[int, int]] | None:
-    try:
-        read = json.loads(text)
-        offsets = {topic: {int(number): offset for number, offset in of.items()} for topic, of in read.items()}
-    except (ValueError, AttributeError, RecursionError):
-        return None
-    given = [offset for of in offsets.values() for offset in of.values()]
-    return offsets if all(type(offset) is int and 0 <= offset < 1 << 63 for offset in given) else None
 
 
 def answers(root: Path, at: int | None = None) -> list[Record]:
@@ -86,17 +76,12 @@ def answers(root: Path, at: int | None = None) -> list[Record]:
     """
     rows = scan(root, RULE_STATUS, at).filter(pl.col("status").is_not_null()).sort("offset")
     arrival, effective = pl.col("arrival_time").dt.epoch("us"), pl.col("effective").dt.epoch("us")
-    read = rows.select("offset", arrival.alias("arrival"), *_ANSWER, "rule").with_columns(effective).collect()
-    return [Record(row["offset"], row["arrival"], _answer(row)) for row in read.iter_rows(named=True)]
-
-
-def _answer(row: Mapping[str, Any]) -> bytes:
-    """The record's value again."""
-    value = {name: row[name] for name in _ANSWER if row[name] is not None or name in ("rule_version", "effective")}
-    value["effective"] = None if row["effective"] is None else iso_text(row["effective"])
-    if row["rule"] is not None:
-        value["rule"] = json.loads(row["rule"])
-    return json.dumps(value).encode()
+    read = (
+        rows.select("offset", arrival.alias("arrival"), *JsonReader(RULE_STATUS).names)
+        .with_columns(effective)
+        .collect()
+    )
+    return [Record(row["offset"], row["arrival"], ascii_json(ANSWER.record(row))) for row in read.iter_rows(named=True)]
 
 
 def events(root: Path, stream: Stream, offsets: Ranges, since: int = MIN_TIMESTAMP) -> Iterator[pa.Table]:

@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
+from contracts.alerts import ALERT
+from contracts.job_progress import PROGRESS as OFFSETS
+from contracts.late_events import LATE_EVENT
+from contracts.quarantine import QUARANTINED
+from contracts.record_type import RecordType
+from contracts.rule_status import RULE_STATUS as ANSWER
+from rules.alert_schema import ALERT_SCHEMA
 from rules.streams import Stream
 from rules.types import FieldType, Kind
 
@@ -77,57 +84,30 @@ def events_table(stream: Stream) -> Table:
 
 # A record of these topics that cannot be read has NULL everywhere but in `original`, its bytes.
 _UNREADABLE = {"original": "binary", **COORDINATES}
-ALERTS = Table(
-    "alerts",
-    {
-        "alert_id": "string", "revision": "bigint", "kind": "string", "rule_id": "string", "rule_version": "bigint",
-        "rule_state": "string", "stream": "string", "group": "string", "event_id": "string", "event_time": "timestamp",
-        "measures": "string", "severity": "string", "text": "string", "muted": "boolean", "source": "string",
-        "cause": "string", "emitted_at": "timestamp", **_UNREADABLE,
-    },
-    ("arrival_date",),
-)  # fmt: skip
+# What a column is called whose name in the record is another: the row's own coordinates have it.
+RENAMED = {"partition": "record_partition", "offset": "record_offset", "original": "record"}
+
+
+def _columns_of(record: RecordType, *without: str) -> dict[str, str]:
+    members = {name: member for name, member in record.members.items() if name not in without}
+    read = {RENAMED.get(name, name): spark_type(FieldType(member.kind)) for name, member in members.items()}
+    return {**read, **_UNREADABLE}
+
+
+ALERTS = Table("alerts", _columns_of(ALERT), ("arrival_date",))
 # record_partition and record_offset: where the late record stood on its stream's topic.
-LATE_EVENTS = Table(
-    "late_events",
-    {
-        "stream": "string", "event_id": "string", "event_time": "timestamp", "record_partition": "bigint",
-        "record_offset": "bigint", "event": "string", **_UNREADABLE,
-    },
-    ("arrival_date",),
-)  # fmt: skip
-QUARANTINE = Table(
-    "quarantine",
-    {
-        "reason": "string", "detail": "string", "stream": "string", "topic": "string", "record_partition": "bigint",
-        "record_offset": "bigint", "record": "string", **_UNREADABLE,
-    },
-    ("arrival_date",),
-)  # fmt: skip
+LATE_EVENTS = Table("late_events", _columns_of(LATE_EVENT, "arrival_time"), ("arrival_date",))
+QUARANTINE = Table("quarantine", _columns_of(QUARANTINED, "arrival_time", "size"), ("arrival_date",))
 # The answers to rule messages: folded in the order of offsets (rules.rulebook) they say which rules there are. rule
 # is the JSON of the rule that was accepted.
-RULE_STATUS = Table(
-    "rule_status",
-    {
-        "status": "string", "rule_id": "string", "rule_version": "bigint", "effective": "timestamp",
-        "reasons": "string", "message": "string", "rule": "string", "route": "string", **_UNREADABLE,
-    },
-)  # fmt: skip
+RULE_STATUS = Table("rule_status", _columns_of(ANSWER, "event_id"))
 # Rule messages as they were published, for whoever looks into what happened.
 RULES = Table("rules", {"value": "binary", **COORDINATES})
 # How far the stream had come: consumed is JSON, topic to partition to the offset after the last record of a batch;
 # began the same, to the offset of the first record that its state can hold.
-PROGRESS = Table(
-    "job_progress",
-    {"state": "string", "consumed": "string", "began": "string", **_UNREADABLE},
-    ("arrival_date",),
-)
+PROGRESS = Table("job_progress", _columns_of(OFFSETS), ("arrival_date",))
 
-_CONTENT = {
-    "alert_id": "string", "rule_id": "string", "rule_version": "bigint", "rule_state": "string", "stream": "string",
-    "group": "string", "event_id": "string", "event_time": "timestamp", "measures": "string", "severity": "string",
-    "text": "string",
-}  # fmt: skip
+_CONTENT = {name: ALERTS.columns[name] for name in ALERT_SCHEMA.names if name not in ("revision", "kind")}
 # The truth as far as it is known: what holds, by event date.
 VIOLATIONS = Table("violations", {**_CONTENT, "event_date": "date"}, ("event_date",))
 # One row for each alert that the stream or the backfill has within a run's scope; see backfill/reconciliation.py.

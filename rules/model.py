@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ from rules.checking import MAX_MEASURES, check_rule
 from rules.documents import MAX_BYTES, read_documents, refusal
 from rules.errors import Problem, RuleError, printable, shortened
 from rules.measures import MAX_FIELDS, Function, Measure, result_type
+from rules.states import Severity, State
 from rules.streams import Stream
 from rules.timestamps import from_microseconds, parse_timestamp
 
@@ -30,29 +30,6 @@ __all__ = [
     "result_type",
     "rule_to_mapping",
 ]
-
-
-class State(StrEnum):
-    """What becomes of a rule's violations: announced, only recorded, not looked for; retired rules keep no state."""
-
-    ACTIVE = "active"
-    SHADOW = "shadow"
-    PAUSED = "paused"
-    RETIRED = "retired"
-
-    @property
-    def is_evaluated(self) -> bool:
-        """Whether rules in this state are looked at."""
-        return self in (State.ACTIVE, State.SHADOW)
-
-
-class Severity(StrEnum):
-    """How grave an alert is."""
-
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-    CRITICAL = "critical"
 
 
 # What a description may name, and how often: every alert fits one record of Kafka.

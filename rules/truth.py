@@ -13,8 +13,9 @@ import polars as pl
 import pyarrow as pa
 
 from rules.alert_ids import alert_id
+from rules.alert_schema import ALERT_SCHEMA
 from rules.engine import Engine, Evaluated
-from rules.engine.alert_columns import ALERT_SCHEMA, Described
+from rules.engine.alert_columns import Described
 from rules.engine.engine import Failure
 from rules.engine.store import ARRIVAL
 from rules.errors import EvaluationError

@@ -26,6 +26,7 @@ import numpy as np
 
 from bench.figures import say
 from bench.pipeline import await_line, contestant, events, message, prepare
+from contracts.headers import sent_now
 from nightjar.cli.stages import terminated_as_interrupt
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.kafka.clients import producer
@@ -99,7 +100,7 @@ def send(settings: Settings, part: Part, seed: int) -> tuple[float, float, int]:
                     _STREAM,
                     key=event[1].encode(),
                     value=message(event, int(now * 1000)),
-                    headers=[("sent_at", b"%d" % int(now * 1_000_000))],
+                    headers=sent_now(int(now * 1_000_000)),
                 )
                 sent += 1
             time.sleep(0.002)

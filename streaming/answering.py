@@ -12,7 +12,6 @@ Known limitation: a message that `rules` has deleted before a job answered it is
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
@@ -22,6 +21,8 @@ import structlog
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
+from contracts import rule_status
+from contracts.json_text import ascii_json
 from ingestion.offsets import beginning_offsets, end_offsets
 from rules.errors import Problem
 from rules.model import Rule
@@ -280,11 +281,11 @@ class Answering:
 
     def _sent(self, key: str, value: dict[str, Any], arrival: int) -> FutureRecordMetadata:
         stamp = {"timestamp_ms": arrival // 1000} if self._config.arrival == "producer" else {}
-        written = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        written = rule_status.encoded(value)
         if len(written) > _MOST_BYTES:
             reason = f"its answer has {len(written):,} bytes, more than Kafka takes. Split the rule in two"
             key, refused = answer_record(Status(Answer.REJECTED, value["rule_id"], reasons=(reason,)), value["message"])
-            written = json.dumps(refused).encode()
+            written = ascii_json(refused)
         return self._producer.send(self._answers.topic, written, key=key.encode(), **stamp)
 
     def _fold_until(self, offsets: list[int]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from contracts import rule_status
 from ingestion.event_schema import PRIMARY
 from rules.engine import Advance, Delta, Engine, Failure
-from rules.publishing import Answer, Status
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
 
@@ -101,5 +101,4 @@ def failure_record(failure: Failure) -> tuple[str, dict[str, Any]]:
         f"measures.{failure.measure}: its exact value at event {failure.event_id} does not fit its type, so the rule "
         "is not evaluated there. Narrow the window, or take the average"
     )
-    status = Status(Answer.FAILED, failure.rule_id, failure.rule_version, reasons=(reason,))
-    return failure.rule_id, status.record() | {"event_id": failure.event_id}
+    return rule_status.failure_record(failure.rule_id, failure.rule_version, failure.event_id, reason)

@@ -16,14 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from ingestion.event_schema import SENT_AT, events_schema
+from contracts.clock import read_clock
+from contracts.headers import SENT_AT
+from contracts.quarantine import quarantine_record
+from ingestion.event_schema import events_schema
 from ingestion.parsing import parse_events
 from rules.publishing import Answer
 from rules.rulebook import WHOLE_STREAM, Route, is_failure, read_answer
 from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP
-from streaming.clock import read_clock
-from streaming.output_records import batches_of, quarantine_record, said
+from streaming.output_records import batches_of, said
 from streaming.partitioning import buckets_of, divided, shuffle_key
 from streaming.payloads import Kind, to_ipc
 
@@ -97,7 +99,7 @@ class Packer:
             clock = read_clock(raw, arrival if self.bounded else MAX_TIMESTAMP)
             skipped += clock is None
             if clock is not None:
-                yield from self._to_buckets(Kind.CLOCK, json.dumps(clock).encode())
+                yield from self._to_buckets(Kind.CLOCK, clock.encoded())
         yield from _skipped(self.clock_topic, skipped)
 
     def _to_buckets(self, kind: Kind, payload: bytes, stream: str | None = None) -> Iterator[Packed]:

@@ -13,18 +13,16 @@ that never had a record keeps its stream's clock from starting.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 from kafka import TopicPartition
 
 from ingestion.offsets import beginning_offsets, end_offsets
 from rules.durations import MICROSECONDS
-from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
 from streaming.config import JobConfig
 
 if TYPE_CHECKING:
@@ -108,27 +106,6 @@ def clock_of(partitions: list[Standing], now: int | None) -> int | None:
     bounds = [standing.waiting if standing.lag else (standing.last if now is None else now) for standing in partitions]
     known = [bound for bound in bounds if bound is not None]
     return min(known) if known and len(known) == len(bounds) else None
-
-
-def clock_record(incarnation: str, clocks: Mapping[str, int]) -> bytes:
-    """The value of a record of the clock topic, as the buckets read it."""
-    return json.dumps({"incarnation": incarnation, "clocks": clocks}).encode()
-
-
-def read_clock(value: bytes, latest: int) -> dict[str, Any] | None:
-    """What a record of the clock topic says, its clocks no later than `latest` (µs); None where it is no clock.
-
-    Anybody may write to a topic: nothing is raised for a record of another shape.
-    """
-    try:
-        written = json.loads(value)
-        incarnation, clocks = written["incarnation"], written["clocks"].items()
-        known = [type(clock) is int and MIN_TIMESTAMP <= clock <= MAX_TIMESTAMP for _, clock in clocks]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    if not isinstance(incarnation, str) or not all(known):
-        return None
-    return {"incarnation": incarnation, "clocks": {stream: min(clock, latest) for stream, clock in clocks}}
 
 
 class Arrivals:

@@ -27,13 +27,16 @@ import structlog
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
+from contracts.clock import Clock
+from contracts.job_progress import DRIVER_KEY, JobReport
+from contracts.json_text import ascii_json
 from ingestion.offsets import end_offsets
 from rules.rulebook import Route
 from streaming import kafka_clients
 from streaming.answering import Answering
 from streaming.batch_size import BatchSize
 from streaming.checkpoint import committed_offsets, committed_state, query_folder, refuse_unfit, settle
-from streaming.clock import Arrivals, BrokerClock, clock_record, clocks_of_standings, host_clock
+from streaming.clock import Arrivals, BrokerClock, clocks_of_standings, host_clock
 from streaming.config import JobConfig, JobError
 from streaming.places import Places
 from streaming.processor import BucketPlan
@@ -260,7 +263,7 @@ class Driver:
             self._batch_size.take(batch)
             self._warn_if_slow(batch)
         book = self._answering.book
-        told: dict[str, Any] = {
+        report: JobReport = {
             "kind": "job",
             "state": state,
             "incarnation": self._incarnation,
@@ -273,13 +276,13 @@ class Driver:
             "began": self._began,
             "rules": {"versions": len(book.answered), "answers": book.next_offset, "skipped": book.skipped},
         }
-        self._send(self._config.topics.job_progress, json.dumps(told).encode(), key=b"job")
+        self._send(self._config.topics.job_progress, ascii_json(report), key=DRIVER_KEY)
         if state == "running" and time.monotonic() >= self._next_clock:
             self._next_clock = time.monotonic() + self._config.clock_interval / 1_000_000
             # the first is sent for the time stamp that the brokers give it
             clocks = {} if stamped is None else clocks_of_standings(self._config, standings, stamped)
             sent_at = time.monotonic()
-            sent = self._send(self._config.topics.clock, clock_record(self._incarnation, clocks))
+            sent = self._send(self._config.topics.clock, Clock(self._incarnation, clocks).encoded())
             sent.add_callback(lambda written: self._brokers.take(written.timestamp * 1000, sent_at))
 
     def _send(self, topic: str, value: bytes, **options: Any) -> FutureRecordMetadata:

@@ -5,22 +5,19 @@ Values are JSON; a header `sent_at` (µs, as text) goes with an alert whose even
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingestion.event_schema import SENT_AT
-from rules.engine.alert_columns import json_objects, jsonable
-from rules.events import Rejection
+from contracts.alerts import ALERT
+from contracts.columns import alert_columns, late_columns, texts
+from contracts.headers import SENT_AT
+from contracts.json_text import json_text
+from contracts.late_events import LATE_EVENT
 from rules.streams import Stream
-from rules.timestamps import iso_text
-from rules.types import INT64, STRING, TIMESTAMP, FieldType
 
 # What Spark's sink takes: the columns of `SAID` in its own words.
 OUTPUT_SCHEMA = "topic string, key string, value string, headers array<struct<key: string, value: binary>>"
@@ -31,20 +28,10 @@ SAID = pa.schema([("topic", pa.string()), ("key", pa.string()), ("value", pa.str
 ROWS_A_BATCH = 4000
 CHARACTERS_A_BATCH = 4_000_000
 
-# Bytes of an unusable record that its quarantine record repeats. A megabyte in Base64 would be more than Kafka takes;
-# all of it stays at its place in Kafka, and in the lake.
-MAX_ORIGINAL = 65_536
-
-_PLAIN: dict[str, FieldType] = {
-    "alert_id": STRING, "revision": INT64, "kind": STRING, "rule_id": STRING, "rule_version": INT64,
-    "rule_state": STRING, "stream": STRING, "event_id": STRING, "event_time": TIMESTAMP, "severity": STRING,
-    "text": STRING,
-}  # fmt: skip
-
 
 def said(topic: str, records: Iterable[tuple[str, Mapping[str, Any]]]) -> pa.Table:
     """Records (key, value) as SAID; for those that are few."""
-    pairs = [(key, json.dumps(value, ensure_ascii=False)) for key, value in records]
+    pairs = [(key, json_text(value)) for key, value in records]
     return _said(topic, *(pa.array([pair[at] for pair in pairs], pa.string()) for at in (0, 1)))
 
 
@@ -56,67 +43,17 @@ def alert_records(topic: str, alerts: pa.Table, events: pa.Table, event_id: str,
     """
     if not alerts.num_rows:
         return SAID.empty_table()
-    rows = alerts.num_rows
-    columns = {name: jsonable(alerts.column(name).combine_chunks(), kind) for name, kind in _PLAIN.items()}
-    about = {
-        "muted": pa.repeat(pa.scalar(value=False), rows),
-        "source": pa.repeat("stream", rows),
-        "emitted_at": pa.repeat(iso_text(emitted_at), rows),
-    }
-    head = ("alert_id", "revision", "kind", "rule_id", "rule_version", "rule_state", "stream")
-    parts = {
-        "head": json_objects({name: columns[name] for name in head}, rows).str.head(-1),
-        "group": _series(alerts.column("group")),
-        "event": json_objects({name: columns[name] for name in ("event_id", "event_time")}, rows)
-        .str.slice(1)
-        .str.head(-1),
-        "measures": _series(alerts.column("measures")),
-        "tail": json_objects({**{name: columns[name] for name in ("severity", "text")}, **about}, rows).str.slice(1),
-    }
-    values = pl.DataFrame(parts).select(
-        pl.format('{},"group":{},{},"measures":{},{}', "head", "group", "event", "measures", "tail")
-    )
+    columns = alert_columns(alerts, emitted_at)
     sent_at = _sent_at(alerts.column("event_id"), events, event_id)
-    return _said(topic, alerts.column("alert_id").combine_chunks(), _strings(values), sent_at)
+    return _said(topic, columns["alert_id"], texts(ALERT, columns, alerts.num_rows), sent_at)
 
 
 def late_records(topic: str, late: pa.Table, stream: Stream) -> pa.Table:
     """Late events (the engine's, with `partition` and `offset`) as SAID: their fields, arrival and coordinates."""
     if not late.num_rows:
         return SAID.empty_table()
-    fields = {name: jsonable(late.column(name).combine_chunks(), kind) for name, kind in stream.fields.items()}
-    about = {
-        "stream": pa.repeat(stream.name, late.num_rows),
-        "event_id": late.column(stream.event_id).combine_chunks(),
-        "event_time": fields[stream.event_time],
-        "arrival_time": jsonable(late.column("arrival_time").combine_chunks(), TIMESTAMP),
-        "partition": late.column("partition").combine_chunks(),
-        "offset": late.column("offset").combine_chunks(),
-    }
-    parts = {
-        "about": json_objects(about, late.num_rows).str.head(-1),
-        "event": json_objects(fields, late.num_rows),
-    }
-    values = pl.DataFrame(parts).select(pl.format('{},"event":{}}}', "about", "event"))
-    return _said(topic, late.column(stream.event_id).combine_chunks(), _strings(values))
-
-
-def quarantine_record(
-    rejection: Rejection, stream: Stream, *, partition: int, offset: int, arrival: int, raw: bytes
-) -> tuple[str, dict[str, Any]]:
-    """A record that cannot be used: (key, value). arrival: µs; raw: its bytes, of which MAX_ORIGINAL are repeated."""
-    value = {
-        "reason": rejection.reason.value,
-        "detail": rejection.detail,
-        "stream": stream.name,
-        "topic": stream.topic,
-        "partition": partition,
-        "offset": offset,
-        "arrival_time": iso_text(arrival),
-        "size": len(raw),
-        "original": base64.b64encode(raw[:MAX_ORIGINAL]).decode(),
-    }
-    return f"{stream.topic}-{partition}-{offset}", value
+    columns = late_columns(late, stream)
+    return _said(topic, columns["event_id"], texts(LATE_EVENT, columns, late.num_rows))
 
 
 def batches_of(records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
@@ -152,11 +89,3 @@ def _sent_at(ids: pa.ChunkedArray, events: pa.Table, event_id: str) -> pa.Array:
     known = events.column(event_id).combine_chunks()
     places = pc.index_in(ids.combine_chunks().cast(known.type), value_set=known)
     return events.column(SENT_AT).combine_chunks().take(places).cast(pa.string())
-
-
-def _strings(values: pl.DataFrame) -> pa.Array:
-    return values.to_series().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
-
-
-def _series(column: pa.ChunkedArray) -> pl.Series:
-    return pl.Series(column.combine_chunks(), dtype=pl.String)

@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
     EVENTS = "events"  # an Arrow stream of `events_schema`
     RULE = "rule"  # JSON: offset, arrival (µs), value (text) of an answer on rule-status
-    CLOCK = "clock"  # JSON: incarnation, clocks (µs by stream)
+    CLOCK = "clock"  # a record of contracts.clock
     SKIPPED = "skipped"  # how many records of nightjar's own topics were skipped
     QUARANTINE = "quarantine"  # an Arrow stream of records.SAID for the quarantine topic, which is passed on
 

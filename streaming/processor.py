@@ -22,6 +22,8 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
+from contracts.clock import read_clock
+from contracts.job_progress import BucketReport, bucket_key
 from contracts.topics import Topics
 from ingestion.event_schema import events_schema
 from rules.rulebook import Record, Route, RuleBook
@@ -165,7 +167,7 @@ class BucketProcessor:
         if time.monotonic() - cached.told_at >= _TELL_SECONDS:
             cached.told_at = time.monotonic()
             parts = {"read": read - started, "evaluate": evaluated - read, "write": written - evaluated}
-            told = {
+            report: BucketReport = {
                 "kind": "bucket", "bucket": number, "stream": stream.name, "route": route.field, "at": now,
                 "held": bucket.engine.rows, "entries": len(head.entries),
                 "stored": sum(entry.size for entry in head.entries), "counts": asdict(bucket.counts),
@@ -174,7 +176,7 @@ class BucketProcessor:
                 "engine": f"{socket.gethostname()}:{os.getpid()}", "restored": cached.restored,
             }  # fmt: skip
             cached.restored = 0
-            yield said(topics.job_progress, [(f"bucket-{number}", told)])
+            yield said(topics.job_progress, [(bucket_key(number), report)])
 
     def _cached(self, number: int, head: Head, files: BucketFiles) -> _Cached:
         """The bucket where the log is: the one in memory as far as that has seen a beginning of the log."""
@@ -209,9 +211,9 @@ class BucketProcessor:
 
     def _clock(self, stream: Stream, payloads: Iterable[bytes]) -> int | None:
         """The latest clock of this run; one of an earlier run may speak of records that are yet to be read again."""
-        written = (json.loads(payload) for payload in payloads)
-        clocks = [w["clocks"].get(stream.name) for w in written if w["incarnation"] == self._plan.incarnation]
-        return max((clock for clock in clocks if clock is not None), default=None)
+        read = [clock for clock in map(read_clock, payloads) if clock is not None]
+        of_run = [clock.clocks.get(stream.name) for clock in read if clock.incarnation == self._plan.incarnation]
+        return max((clock for clock in of_run if clock is not None), default=None)
 
 
 def _record(written: Mapping[str, Any]) -> Record:

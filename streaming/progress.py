@@ -1,10 +1,11 @@
-"""What the job tells about itself once a second on the job-progress topic, for `nightjar status`."""
+"""What the driver reports once a second (contracts.job_progress), from Spark's own progress and its standings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from contracts.job_progress import Batches, Lag
 from streaming.clock import Standing
 
 # Spark's names for the parts of a micro-batch, and ours.
@@ -14,7 +15,7 @@ _PARTS = {
 }  # fmt: skip
 
 
-def batches_told(progress: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def batches_told(progress: Iterable[Mapping[str, Any]]) -> Batches:
     """Spark's progress of some batches as one: rows, and mean milliseconds of the parts of those that had rows."""
     busy = [batch for batch in progress if batch["numInputRows"] > 0]
     if not busy:
@@ -33,13 +34,12 @@ def batches_told(progress: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def lag_told(standings: Mapping[str, list[Standing]], now: int | None) -> dict[str, Any]:
-    """How far behind the job is, by stream: events that wait, seconds since the oldest of them arrived, and how many
-    there are in all (`end`), so that two reports show how fast they come and are read.
+def lag_told(standings: Mapping[str, list[Standing]], now: int | None) -> dict[str, Lag]:
+    """How far behind the job is, by stream.
 
     now: the brokers' present, µs; None where it is not known yet.
     """
-    told = {}
+    told: dict[str, Lag] = {}
     for stream, partitions in standings.items():
         waiting = [standing.waiting for standing in partitions if standing.lag and standing.waiting is not None]
         seconds = 0.0 if now is None or not waiting else round(max(0, now - min(waiting)) / 1_000_000, 3)

@@ -7,7 +7,6 @@ clocks that say nothing, which they read again; made-up events come from a sourc
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import tempfile
@@ -22,12 +21,14 @@ import structlog
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 from pyspark.sql import types as T  # noqa: N812
 
+from contracts import rule_status
+from contracts.clock import Clock
+from contracts.json_text import ascii_json
 from ingestion.kafka_source import record_columns
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
 from rules.types import FieldType, Kind
 from streaming.answering import answer_to
-from streaming.clock import clock_record
 from streaming.config import JobConfig
 from streaming.places import Places
 from streaming.processor import BucketPlan
@@ -69,7 +70,7 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places) -> None:
         plan = BucketPlan(name, name, state, config.streams, routes, config.buckets, config.topics, rules)
         rows = evaluated(records, config, packer_of(config, routes), plan, places)
         clocks = rows.where(F.col("topic") == config.topics.job_progress).select(
-            F.lit(config.topics.clock).alias("topic"), "key", F.lit(clock_record(name, {}).decode()).alias("value"),
+            F.lit(config.topics.clock).alias("topic"), "key", F.lit(Clock(name, {}).encoded().decode()).alias("value"),
             "headers",
         )  # fmt: skip
         query = started(clocks, config, f"{folder}/query", name)
@@ -150,9 +151,9 @@ def made_up_rules(streams: Mapping[str, Stream], routes: Sequence[Route]) -> tup
 
 def _answer(streams: Mapping[str, Stream], route: Route, offset: int) -> Record:
     book = RuleBook(streams)
-    message = Record(offset, 0, json.dumps(_rule(streams[route.stream], route.field, offset)).encode())
+    message = Record(offset, 0, ascii_json(_rule(streams[route.stream], route.field, offset)))
     _, value = answer_to(message, f"rules-0-{offset}", book, book.routes, 0)
-    return Record(offset, 0, json.dumps(value).encode())
+    return Record(offset, 0, rule_status.encoded(value))
 
 
 def _rule(stream: Stream, field: str, number: int) -> dict[str, Any]:

@@ -17,9 +17,9 @@ import polars as pl
 import pytest
 
 from backfill.config import Request
-from backfill.publication import correction_record
 from backfill.run import Run
 from backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES
+from contracts.alerts import correction_record
 from expectations.findings import GateError
 from nightjar.cases import Case, Expectation, Outcome, check, find_cases, load_case
 from nightjar.cases.model import standing

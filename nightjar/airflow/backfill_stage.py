@@ -14,7 +14,8 @@ import typer
 
 from backfill.config import BackfillConfig, Request
 from backfill.pending import PendingDay, pending_days
-from backfill.run import STAGES, Run, run_all
+from backfill.run import Run, run_all
+from backfill.stages import STAGES
 from expectations.findings import VerdictError
 from lake.session import open_session
 from nightjar.airflow.backfill_requests import days_of, request_of

@@ -28,6 +28,7 @@ from typing import IO, Any, NoReturn
 
 import psutil
 
+from backfill.stages import STAGES
 from nightjar.airflow.stage_socket import (
     Parts,
     StageServerError,
@@ -38,7 +39,7 @@ from nightjar.airflow.stage_socket import (
     server_key,
     session_parts,
 )
-from nightjar.airflow.submission import FAILED, STAGES, VERDICT
+from nightjar.airflow.submission import FAILED, VERDICT
 from nightjar.operations.locks import locked
 from rules.errors import NightjarError
 

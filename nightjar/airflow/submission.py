@@ -15,8 +15,6 @@ from typing import Any, Protocol
 from rules.errors import NightjarError
 from rules.lateness import largest_allowed_lateness
 
-STAGES = ("archive", "evaluate", "gate", "reconcile", "publish")
-
 # The program's other task: it runs the days before the run's own that still need it.
 PENDING = "pending"
 

@@ -1,8 +1,6 @@
 """What the night would put right after a case: the backfill's own functions over the case's events, without a lake."""
 
-import json
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 import polars as pl
@@ -10,10 +8,9 @@ import pyarrow as pa
 
 from backfill.causes import CONFLICTS, Witness
 from backfill.histories import Published
-from backfill.publication import correction_record
 from backfill.reconciliation import Outcome, corrections, reconcile
 from backfill.scope import group_bys
-from rules.engine.alert_columns import ALERT_SCHEMA
+from contracts.alerts import ALERT, RECORD_SCHEMA, correction_record
 from rules.engine.store import LATE
 from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -21,7 +18,6 @@ from rules.truth import VIOLATION_SCHEMA, Truth
 from rules.versions import RuleSet
 
 _VERSION = ["rule_id", "rule_version"]
-_SAID = pa.schema([*ALERT_SCHEMA, ("source", pa.string()), ("cause", pa.string())])
 
 
 def corrections_of(
@@ -39,7 +35,7 @@ def corrections_of(
     """
     tables = [Truth(streams[name], ruleset, table.drop_columns(LATE)).violations() for name, table in events.items()]
     truth = pl.DataFrame(pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *tables]))
-    said = pl.DataFrame(pa.Table.from_pylist([_row(alert) for alert in alerts], _SAID))
+    said = pl.DataFrame(pa.Table.from_pylist([_row(alert) for alert in alerts], RECORD_SCHEMA))
     differing = reconcile(truth, said).filter(pl.col("outcome") != Outcome.MATCHED.value)
     if not differing.height:
         return []
@@ -51,8 +47,7 @@ def corrections_of(
 
 def _row(alert: Mapping[str, Any]) -> dict[str, Any]:
     """The record as a row of the lake."""
-    texts = {name: json.dumps(alert[name]) for name in ("group", "measures")}
-    return {**alert, **texts, "event_time": datetime.fromisoformat(alert["event_time"]), "cause": None}
+    return {name: ALERT.members[name].value(alert.get(name)) for name in RECORD_SCHEMA.names}
 
 
 def _causes(

@@ -1,20 +1,21 @@
 """A case on the bare engine: no Kafka, no Spark, time as the case says; and what the night would put right."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from contracts.alerts import alert_record
+from contracts.columns import late_columns, texts
+from contracts.late_events import LATE_EVENT
 from nightjar.cases import Case, Outcome, Step
 from rules.engine import Delta, Engine, Failure
-from rules.engine.alert_columns import json_objects, jsonable
 from rules.engine.store import ARRIVAL, LATE
 from rules.events import Rejection, check_skew, parse_event
 from rules.publishing import Answer, Status, publish
 from rules.streams import Stream
-from rules.timestamps import iso_text, microseconds
+from rules.timestamps import iso_text
 from rules.types import TIMESTAMP
 from rules.versions import RuleSet
 
@@ -114,7 +115,7 @@ class _Host:
         for failure in advance.failures:
             self.fail(failure, at)
         for alert in advance.alerts.to_pylist():
-            self.outcome.alerts.append(_alert_record(alert, at))
+            self.outcome.alerts.append(alert_record(alert, at))
 
     def corrections(self) -> list[dict[str, Any]]:
         """What the backfill would have to say, given all that arrived."""
@@ -143,31 +144,5 @@ def _table(stream: Stream, arrived: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(arrived, stream.schema.append(pa.field(ARRIVAL, TIMESTAMP.arrow)))
 
 
-def _alert_record(alert: Mapping[str, Any], at: int) -> dict[str, Any]:
-    return {
-        **alert,
-        "group": json.loads(alert["group"]),
-        "event_time": iso_text(microseconds(alert["event_time"])),
-        "measures": json.loads(alert["measures"]),
-        "muted": False,
-        "source": "stream",
-        "emitted_at": iso_text(at),
-    }
-
-
 def _late_records(stream: Stream, late: pa.Table) -> list[dict[str, Any]]:
-    columns = {name: jsonable(late.column(name).combine_chunks(), kind) for name, kind in stream.fields.items()}
-    arrivals = jsonable(late.column(ARRIVAL).combine_chunks(), TIMESTAMP)
-    records = []
-    for text, arrival in zip(json_objects(columns, late.num_rows), arrivals, strict=True):
-        event = json.loads(text)
-        records.append(
-            {
-                "stream": stream.name,
-                "event_id": event[stream.event_id],
-                "event_time": event[stream.event_time],
-                "arrival_time": arrival.as_py(),
-                "event": event,
-            }
-        )
-    return records
+    return [json.loads(text) for text in texts(LATE_EVENT, late_columns(late, stream), late.num_rows).to_pylist()]

@@ -4,21 +4,17 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
+from contracts.alerts import RETRACTED, shown
 from nightjar.cli.console import readable
-from nightjar.kafka.readers import Record, json_object
+from nightjar.kafka.readers import Record
 from rules.errors import printable
 
 _SEVERITY_STYLES = {"low": "cyan", "medium": "yellow", "high": "red", "critical": "bold red"}
 _GROUP_WIDTH = 24
-# What is shown of an alert, and must be there.
-_SHAPE = {
-    "alert_id": str, "revision": int, "kind": str, "rule_id": str, "rule_version": int, "rule_state": str,
-    "stream": str, "group": dict, "event_id": str, "event_time": str, "measures": dict, "severity": str, "text": str,
-}  # fmt: skip
 
 
 class Alert(NamedTuple):
-    """A record of the alerts topic. record: S10; latency: µs from the event's sending to receipt, or None."""
+    """A record of the alerts topic (contracts.alerts). latency: µs from the event's sending to receipt, or None."""
 
     record: dict[str, Any]
     latency: int | None
@@ -26,12 +22,8 @@ class Alert(NamedTuple):
 
 def alert_of(record: Record) -> Alert | None:
     """The alert of a Kafka record; None where it holds none: anybody may write to a topic."""
-    written = json_object(record.value)
-    if written is None or not all(isinstance(written.get(key), kind) for key, kind in _SHAPE.items()):
-        return None
-    if written["kind"] not in ("alert", "retraction") or any(
-        isinstance(written[key], bool) or not 1 <= written[key] < 2**63 for key in ("revision", "rule_version")
-    ):
+    written = shown(record.value)
+    if written is None:
         return None
     return Alert(written, None if record.sent_at is None else record.received - record.sent_at)
 
@@ -40,7 +32,7 @@ def alert_line(alert: Alert) -> Text:
     """Event time, severity, rule, group, what became of it, text, latency."""
     shown = {name: printable(value) for name, value in alert.record.items() if isinstance(value, str)}
     record = alert.record | shown
-    retracted = record["kind"] == "retraction"
+    retracted = record["kind"] == RETRACTED
     group = printable(" ".join(f"{value}" for value in record["group"].values()))
     latency = "" if alert.latency is None else f"  {alert.latency / 1000:,.0f} ms"
     line = Text(f"{record['event_time'][:19].replace('T', ' ')}  ")

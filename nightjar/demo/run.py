@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from contracts.rule_messages import rule_message
 from nightjar.cli.alert_lines import Alert, alert_line
 from nightjar.cli.console import SafeConsole, counted, line, lines
 from nightjar.cli.stages import Stages, terminated_as_interrupt
@@ -27,7 +28,7 @@ from nightjar.operations.job_watch import JobState
 from nightjar.operations.status import read_status
 from nightjar.replay import Kind, send_together
 from rules.errors import NightjarError
-from rules.model import load_rules, rule_to_mapping
+from rules.model import load_rules
 from rules.publishing import Answer
 from rules.streams import Stream, load_streams
 from rules.timestamps import from_microseconds, iso_text
@@ -103,7 +104,7 @@ def _play(
     stages: Stages, settings: Settings, streams: dict[str, Stream], history: History, job: JobProcess
 ) -> "_Outcome":
     with stages.stage("Rules", f"those of {RULES.relative_to(PROJECT)}, published an hour before the first event"):
-        messages = [rule_to_mapping(rule) for rule in load_rules(RULES, streams)]
+        messages = [rule_message(rule) for rule in load_rules(RULES, streams)]
         with rule_topics.Answers(settings) as answers:
             rule_topics.send(settings, messages, history.begins - _HOUR)
             _say_answers(stages.say, answers, messages)
@@ -175,7 +176,7 @@ class _Replay:
         send(history.begins, history.change_published)
         since = from_microseconds(history.change_holds)
         changes = [
-            rule_to_mapping(rule.model_copy(update={"effective": since})) for rule in load_rules(CHANGES, self.streams)
+            rule_message(rule.model_copy(update={"effective": since})) for rule in load_rules(CHANGES, self.streams)
         ]
         with rule_topics.Answers(self.settings) as answers:
             self._say(

@@ -1,12 +1,13 @@
 """What comes out of the job while the demo runs: alerts as they come, and the counts of everything."""
 
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from contracts.late_events import LATE_EVENT
+from contracts.quarantine import QUARANTINED
 from nightjar.cli.alert_lines import Alert, alert_of
 from nightjar.configuration.settings import Settings
 from nightjar.demo.verdict import exact_json
@@ -123,13 +124,14 @@ class Watch:
                 self.tally.take_latency(record)
                 self._on_alert(alert)
             return
-        written = json.loads(record.value)
-        stream = written.get("stream")
         if record.topic == names.late_events_topic:
-            if self._is_new("late", stream, str(record.key)):
-                self.tally.late[stream] += 1
-        elif self._is_new("quarantined", stream, str(written["partition"]), str(written["offset"])):
-            self.tally.quarantined.setdefault(stream, Counter())[written["reason"]] += 1
+            late = LATE_EVENT.row(record.value)
+            if late is not None and self._is_new("late", late["stream"], str(record.key)):
+                self.tally.late[late["stream"]] += 1
+            return
+        refused = QUARANTINED.row(record.value)
+        if refused is not None and self._is_new("quarantined", str(record.key)):
+            self.tally.quarantined.setdefault(refused["stream"], Counter())[refused["reason"]] += 1
 
     def _is_new(self, *coordinates: str) -> bool:
         """The job publishes everything at least once."""

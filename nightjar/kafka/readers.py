@@ -1,7 +1,5 @@
 """Reading topics from outside the job: all that is there now, the last few records, or what comes from now on."""
 
-import json
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -10,16 +8,10 @@ from typing import Any, NamedTuple
 import structlog
 from kafka import KafkaConsumer, TopicPartition
 
-from ingestion.event_schema import SENT_AT
+from contracts.headers import sent_at
 from ingestion.offsets import beginning_offsets, end_offsets
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import CONNECT_TIMEOUT_MS, KafkaError, consumer, explained
-
-# µs since 1970; more digits than fit 64 bits mean nothing.
-_SENT_AT = re.compile(rb"[0-9]{1,18}")
-
-# As deep as an event may be.
-_MAX_NESTING = 100
 
 # How long a poll waits before the reader gets to look at its own clock.
 _POLL_MS = 200
@@ -57,28 +49,6 @@ class Skipped:
             structlog.get_logger().warning(
                 "record_skipped", kind=kind, partition=record.partition, offset=record.offset, size=len(record.value)
             )
-
-
-def json_object(value: bytes) -> dict[str, Any] | None:
-    """The JSON object that a record holds, None where it holds none, or one that is nested deeper than an event."""
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(found, dict):
-        return None
-    level: list[Any] = [found]
-    for _ in range(_MAX_NESTING):
-        level = [each for held in level for each in _held(held)]
-        if not level:
-            return found
-    return None
-
-
-def _held(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
 
 
 class Reader:
@@ -163,7 +133,6 @@ class Reader:
 
 
 def _record(record: Any, received: int) -> Record:
-    sent = next((value for name, value in record.headers or () if name == SENT_AT), None)
     return Record(
         record.topic,
         record.partition,
@@ -171,6 +140,6 @@ def _record(record: Any, received: int) -> Record:
         record.key,
         record.value or b"",
         record.timestamp * 1000,
-        int(sent) if isinstance(sent, bytes) and _SENT_AT.fullmatch(sent) else None,
+        sent_at(record.headers),
         received,
     )

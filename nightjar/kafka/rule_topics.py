@@ -5,17 +5,17 @@ the rule book that the job uses, so the result is the job's. Messages that the j
 as it will judge them.
 """
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from contracts.rule_messages import encoded, rule_of, settled_by
+from contracts.rule_status import Told, told
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import KafkaError, explained, producer
 from nightjar.kafka.readers import Reader
-from rules.model import Rule, State
-from rules.publishing import CONTROLS, Answer, judge
+from rules.model import Rule
+from rules.publishing import judge
 from rules.rulebook import Record, RuleBook
 from rules.streams import Stream
 
@@ -57,27 +57,14 @@ def send(settings: Settings, messages: Iterable[Mapping[str, Any]], arrival: int
     ):
         for message in messages:
             stamp = None if arrival is None else arrival // 1000
-            value = json.dumps(message).encode()
-            client.send(settings.rules_topic, value, key=_rule_id(message).encode(), timestamp_ms=stamp).get(
-                _DELIVERY_SECONDS
-            )
+            key, value = encoded(message)
+            client.send(settings.rules_topic, value, key=key, timestamp_ms=stamp).get(_DELIVERY_SECONDS)
 
 
 def unchanged(book: RuleBook, rule: Rule) -> bool:
     """Whether publishing the rule would change nothing."""
     versions = book.ruleset.of_rule(rule.id)
     return bool(versions) and versions[-1].rule == rule
-
-
-@dataclass(frozen=True)
-class Told:
-    """One record of `rule-status`, as the job wrote it."""
-
-    answer: Answer
-    rule_id: str | None
-    version: int | None
-    effective: str | None
-    reasons: tuple[str, ...]
 
 
 class Answers:
@@ -99,16 +86,16 @@ class Answers:
         A rule that is paused or retired is never ACTIVE: ACCEPTED settles it. Raises KafkaError when that has not
         happened after `seconds`.
         """
-        waiting = [(_rule_id(message), _settled_by(message)) for message in messages]
+        waiting = [(rule_of(message), settled_by(message)) for message in messages]
         about = {rule_id for rule_id, _ in waiting}
         deadline = time.monotonic() + seconds
         while waiting:
             for record in self._reader.poll():
-                told = _told(record.value)
-                if told is None or told.rule_id not in about:
+                found = told(record.value)
+                if found is None or found.rule_id not in about:
                     continue
-                yield told
-                settled = next((w for w in waiting if w[0] == told.rule_id and told.answer in w[1]), None)
+                yield found
+                settled = next((w for w in waiting if w[0] == found.rule_id and found.answer in w[1]), None)
                 if settled is not None:
                     waiting.remove(settled)
             if waiting and time.monotonic() > deadline:
@@ -118,27 +105,3 @@ class Answers:
                     where=f"topic {self._settings.rule_status_topic}",
                     remedy="See with `nightjar status` whether it runs; what is published it will read",
                 )
-
-
-def _rule_id(message: Mapping[str, Any]) -> str:
-    return str(message["rule" if "control" in message else "id"])
-
-
-def _settled_by(message: Mapping[str, Any]) -> tuple[Answer, ...]:
-    state = CONTROLS[message["control"]] if "control" in message else State(message["state"])
-    at_once = () if state.is_evaluated else (Answer.ACCEPTED,)
-    return (Answer.REJECTED, Answer.ACTIVE, *at_once)
-
-
-def _told(value: bytes) -> Told | None:
-    try:
-        record = json.loads(value)
-        return Told(
-            Answer(record["status"]),
-            record["rule_id"],
-            record["rule_version"],
-            record["effective"],
-            tuple(record["reasons"]),
-        )
-    except (ValueError, KeyError, TypeError):
-        return None

@@ -1,20 +1,16 @@
 """What the job reports of itself on the job-progress topic, and waiting for it to get somewhere.
 
-The driver reports once a second how it stands, each bucket at most so often what it holds, once it has been given
-something (an event, a rule, or the clock that comes every few seconds). Anybody may write to the topic: what is not a
-report by its schema is skipped and counted.
+Each bucket reports once it has been given something (an event, a rule, or the clock that comes every few seconds).
+Anybody may write to the topic: what is not a report by its schema (contracts.job_progress) is skipped and counted.
 """
 
 import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
-from typing_extensions import TypedDict
-
+from contracts.job_progress import BucketReport, JobReport, is_of_another_kind, read_report
 from nightjar.configuration.settings import Settings
-from nightjar.kafka.readers import Reader, Record, Skipped, json_object
+from nightjar.kafka.readers import Reader, Record, Skipped
 from nightjar.local.job_process import JobProcess
 from rules.errors import NightjarError
 
@@ -28,69 +24,19 @@ class JobNotThereError(NightjarError):
     """The job did not reach the state that was waited for."""
 
 
-# Larger than anything counted, and still exact as a double.
-_Count = Annotated[int, Field(ge=0, le=2**53)]
-_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_report = with_config(ConfigDict(strict=True, extra="allow"))
-
-
-@_report
-class _Lag(TypedDict):
-    events: _Count
-    seconds: _Number
-    end: NotRequired[_Count]
-
-
-@_report
-class _JobReport(TypedDict):
-    """What is read of a report of the driver; it may have more keys. at: µs; parts_ms: mean milliseconds by part."""
-
-    kind: Literal["job"]
-    state: str
-    incarnation: str
-    process: _Count
-    at: _Count
-    batches: _Count
-    rows: _Count
-    most_rows: NotRequired[_Count]
-    parts_ms: dict[str, _Number]
-    slowest_ms: _Number
-    lag: dict[str, _Lag]
-    skew: NotRequired[Annotated[int, Field(ge=-(2**53), le=2**53)] | None]
-
-
-@_report
-class _BucketReport(TypedDict):
-    """What is read of a report of a bucket. retained: rows by group-by, its fields with commas; stored: bytes."""
-
-    kind: Literal["bucket"]
-    bucket: _Count
-    stream: str
-    at: _Count
-    counts: dict[str, _Count]
-    retained: dict[str, _Count]
-    stored: NotRequired[_Count]
-
-
-_REPORT: TypeAdapter[Any] = TypeAdapter(Annotated[_JobReport | _BucketReport, Field(discriminator="kind")])
-
-
 @dataclass
 class JobState:
     """The last report of the driver (None: there is none) and of each bucket, as they are on the topic."""
 
-    driver: dict[str, Any] | None = None
-    buckets: dict[int, dict[str, Any]] = field(default_factory=dict)
+    driver: JobReport | None = None
+    buckets: dict[int, BucketReport] = field(default_factory=dict)
     skipped: Skipped = field(default_factory=Skipped)
 
     def take(self, record: Record) -> None:
         """Take in a record of the job-progress topic."""
-        written = json_object(record.value)
-        try:
-            report: dict[str, Any] = _REPORT.validate_python(written)
-        except ValidationError:
-            # kinds of other releases are nothing to warn of
-            if written is None or written.get("kind") in (None, "job", "bucket"):
+        report = read_report(record.value)
+        if report is None:
+            if not is_of_another_kind(record.value):
                 self.skipped.add(record, "not a report of the job")
             return
         if report["kind"] == "job":
@@ -104,7 +50,8 @@ class JobState:
 
     def lag(self, streams: Iterable[str]) -> int:
         """Events of these streams that waited at the driver's last report."""
-        return sum(self.driver["lag"].get(name, {}).get("events", 0) for name in streams) if self.driver else 0
+        lags = {} if self.driver is None else self.driver["lag"]
+        return sum(lags[name]["events"] for name in streams if name in lags)
 
     def counts(self, stream: str) -> dict[str, int]:
         """The counts of a stream's buckets since the checkpoint began, together."""

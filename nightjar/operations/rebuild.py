@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from kafka import TopicPartition
 
+from contracts.clock import Clock
 from ingestion.offsets import beginning_offsets, end_offsets
 from lake import stream_state
 from lake.archive import archive
@@ -36,7 +37,7 @@ from streaming import kafka_clients
 from streaming.answering import Answering
 from streaming.bootstrap_state import share_of, write_share
 from streaming.checkpoint import Offsets, rebuilding
-from streaming.clock import Arrivals, clock_record, clocks_of_standings
+from streaming.clock import Arrivals, clocks_of_standings
 from streaming.config import JobConfig
 
 if TYPE_CHECKING:
@@ -167,5 +168,6 @@ def _clocks(settings: Settings, config: JobConfig, begins: Offsets) -> dict[str,
         producer(settings) as sender,
         explained(settings, "looking up where topics stand"),
     ):
-        stamped = sender.send(config.topics.clock, clock_record("rebuild", {})).get(_DELIVERY_SECONDS).timestamp * 1000
+        sent = sender.send(config.topics.clock, Clock("rebuild", {}).encoded())
+        stamped = sent.get(_DELIVERY_SECONDS).timestamp * 1000
         return clocks_of_standings(config, Arrivals(config, client).standings(begins), stamped)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from contracts.job_progress import JobReport
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.readers import Reader
 from nightjar.kafka.rule_topics import rule_book
@@ -29,7 +30,7 @@ _LATEST_RECORDS = 5000
 
 @dataclass(frozen=True)
 class Status:
-    """The state of the job. last: its driver's last report, empty where there is none; counts, retained: by stream.
+    """The state of the job. last: its driver's last report; counts, retained: by stream.
 
     heartbeat_seconds: since that report. batches: as the driver reports them, averaged over the last minute. latency:
     of the latest alerts, from the event's `sent_at` to the alert's arrival on its topic; empty where none has both.
@@ -40,7 +41,7 @@ class Status:
 
     running: bool
     heartbeat_seconds: float | None
-    last: dict[str, Any] = field(default_factory=dict)
+    last: JobReport | None = None
     batches: dict[str, Any] = field(default_factory=dict)
     latency: dict[str, float] = field(default_factory=dict)
     pace: dict[str, Pace] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class Status:
         return {
             "running": self.running,
             "heartbeat_seconds": self.heartbeat_seconds,
-            **{key: self.last.get(key) for key in keys},
+            **{key: None if self.last is None else self.last.get(key) for key in keys},
             "batches": self.batches,
             "latency": self.latency,
             "pace": {stream: found.as_dict() for stream, found in self.pace.items()},
@@ -71,7 +72,7 @@ class Status:
 def read_status(settings: Settings) -> Status:
     """The state of the job now. Raises KafkaError where its topics cannot be read."""
     state = JobState()
-    reports: deque[dict[str, Any]] = deque(maxlen=_LATEST_REPORTS)
+    reports: deque[JobReport] = deque(maxlen=_LATEST_REPORTS)
     with Reader(settings, settings.job_progress_topic) as reader:
         for record in reader.last(_LATEST_RECORDS):
             state.take(record)
@@ -107,7 +108,7 @@ def _rules(settings: Settings) -> dict[str, dict[str, Any]]:
     }
 
 
-def _batches(reports: list[dict[str, Any]]) -> dict[str, Any]:
+def _batches(reports: list[JobReport]) -> dict[str, Any]:
     """Batches that had rows, of all these reports as one; a part's mean is over batches.
 
     Percentiles are of the batches too, each taken to be what its second's were on average.

@@ -1,10 +1,11 @@
 """How fast events arrive and are read, from the reports of the job's driver, and when it will have caught up."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+
+from contracts.job_progress import JobReport, Lag
 
 # Only what happened this recently (µs) predicts what comes next. The end of a burst should show soon; what is
 # read comes batch by batch, each some seconds where the job is far behind.
@@ -28,16 +29,17 @@ class Pace:
         return {"arriving": self.arriving, "read": self.read, "caught_up_in": self.caught_up_in}
 
 
-def pace(reports: Sequence[Mapping[str, Any]], stream: str) -> Pace | None:
+def pace(reports: Sequence[JobReport], stream: str) -> Pace | None:
     """The pace of a stream; None where the reports do not show it, or nothing waits.
 
     reports: of one run of the driver, oldest first. Reading is timed from the first report after a batch's end to the
     last one, while the job was behind: a job that has nothing to do shows nothing of how fast it can be.
     """
-    known: list[tuple[int, Mapping[str, Any]]] = []
+    known: list[tuple[int, Lag]] = []
     for report in reports:
-        if "end" in report["lag"].get(stream, {}) and (not known or report["at"] > known[-1][0]):
-            known.append((report["at"], report["lag"][stream]))
+        lag = report["lag"].get(stream)
+        if lag is not None and "end" in lag and (not known or report["at"] > known[-1][0]):
+            known.append((report["at"], lag))
     while known and known[-1][0] - known[0][0] > _READING:
         known = known[1:]
     idle = [number for number, (_, lag) in enumerate(known) if not lag["events"]]

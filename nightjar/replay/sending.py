@@ -14,7 +14,7 @@ from kafka.partitioner.default import murmur2
 from numpy.typing import NDArray
 from rich.table import Table
 
-from ingestion.event_schema import SENT_AT
+from contracts.headers import sent_now
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import explained, producer
 from nightjar.replay.plan import Kind
@@ -167,7 +167,7 @@ class Sender:
                 self._topic,
                 value,
                 key=key.encode(),
-                headers=[(SENT_AT, b"%d" % (time.time_ns() // 1000))],
+                headers=sent_now(time.time_ns() // 1000),
                 partition=self._partition(key),
                 timestamp_ms=None if stamp is None else stamp // 1000,
             )

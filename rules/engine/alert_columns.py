@@ -1,4 +1,4 @@
-"""The alert record of S10, as text columns: the one place where values become JSON."""
+"""The text columns of ALERT_SCHEMA: the one place where values become JSON."""
 
 from __future__ import annotations
 
@@ -17,23 +17,6 @@ from rules.engine.strings import Int64Array
 from rules.model import PLACEHOLDER
 from rules.types import FieldType, Kind
 
-ALERT_SCHEMA = pa.schema(
-    [
-        ("alert_id", pa.string()),
-        ("revision", pa.int64()),
-        ("kind", pa.string()),
-        ("rule_id", pa.string()),
-        ("rule_version", pa.int64()),
-        ("rule_state", pa.string()),
-        ("stream", pa.string()),
-        ("group", pa.string()),
-        ("event_id", pa.string()),
-        ("event_time", pa.timestamp("us", "UTC")),
-        ("measures", pa.string()),
-        ("severity", pa.string()),
-        ("text", pa.string()),
-    ]
-)
 # Characters of a value within an alert's text, which is for people; group and measures have all of it.
 MAX_VALUE = 200
 

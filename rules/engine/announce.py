@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rules.alert_ids import alert_id
-from rules.engine.alert_columns import ALERT_SCHEMA, Described
+from rules.alert_schema import ALERT_SCHEMA
+from rules.engine.alert_columns import Described
 from rules.engine.evaluation import Evaluated
 from rules.engine.ledger import LEDGER_SCHEMA, NOTHING_SAID, Ledger, Subject
 from rules.engine.plan import GroupPlan

@@ -8,7 +8,7 @@ import pytest
 from backfill.config import BackfillError
 from backfill.explanation import explain
 from lake.tables import ALERTS, RECONCILIATION, VIOLATIONS
-from rules.engine.alert_columns import ALERT_SCHEMA
+from rules.alert_schema import ALERT_SCHEMA
 from tests.support.payments import NOON, add, config_of, days, fill, payment, publish
 
 ALERT: dict[str, Any] = {

@@ -16,7 +16,8 @@ from kafka import KafkaProducer
 
 from backfill import publication
 from backfill.config import BackfillConfig, BackfillError
-from backfill.publication import correction_record, publish
+from backfill.publication import publish
+from contracts.alerts import correction_record
 from lake.config import LakeConfig
 from nightjar.configuration.job import topics
 from nightjar.configuration.settings import Settings

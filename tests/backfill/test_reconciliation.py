@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill.reconciliation import corrections, last_words, reconcile, with_withdrawn
-from rules.engine.alert_columns import ALERT_SCHEMA
+from rules.alert_schema import ALERT_SCHEMA
 from rules.truth import VIOLATION_SCHEMA
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)

@@ -15,8 +15,8 @@ from backfill.causes import CONFLICTS, Witness
 from backfill.histories import histories
 from backfill.reconciliation import reconcile
 from backfill.scope import GroupBy
+from rules.alert_schema import ALERT_SCHEMA
 from rules.engine import Engine
-from rules.engine.alert_columns import ALERT_SCHEMA
 from rules.engine.store import ARRIVAL, LATE
 from rules.model import parse_rule
 from rules.streams import load_streams

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from nightjar.airflow.submission import LAKE_POOL, PENDING, STAGES
+from backfill.stages import STAGES
+from nightjar.airflow.submission import LAKE_POOL, PENDING
 from tests.support.airflow import Airflow
 
 # Reads the DAG once; what the parsing alone has imported is taken before anything is rendered.

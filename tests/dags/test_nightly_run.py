@@ -7,9 +7,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from backfill.stages import STAGES
 from lake.scanning import scan
 from lake.tables import RECONCILIATION, RUNS, VIOLATIONS
-from nightjar.airflow.submission import PENDING, STAGES
+from nightjar.airflow.submission import PENDING
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from rules.streams import SHIPPED

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingestion.event_schema import PRIMARY, SENT_AT, events_schema
+from contracts.headers import SENT_AT
+from ingestion.event_schema import PRIMARY, events_schema
 from lake import stream_state
 from lake.json_topics import JsonReader
 from lake.stream_state import announced

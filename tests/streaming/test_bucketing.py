@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingestion.event_schema import PRIMARY, SENT_AT
+from contracts.headers import SENT_AT
+from ingestion.event_schema import PRIMARY
 from rules.rulebook import WHOLE_STREAM, Route
 from rules.streams import load_streams
 from streaming.bucketing import Packed, Packer

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from contracts.clock import Clock
 from rules.streams import load_streams
-from streaming.clock import BrokerClock, Standing, clock_of, clock_record, clocks_of_standings
+from streaming.clock import BrokerClock, Standing, clock_of, clocks_of_standings
 from streaming.config import JobConfig
 
 CAUGHT_UP = Standing(consumed=5, end=5, last=70)
@@ -76,7 +77,7 @@ def test_the_present_is_the_brokers_whatever_the_hosts_clock_says(ahead: int) ->
 
 def test_record_names_the_run() -> None:
     """The buckets heed the clocks of their own run only."""
-    assert json.loads(clock_record("run", {"logins": 7})) == {"incarnation": "run", "clocks": {"logins": 7}}
+    assert json.loads(Clock("run", {"logins": 7}).encoded()) == {"incarnation": "run", "clocks": {"logins": 7}}
 
 
 def test_lag_is_never_negative() -> None:

@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from contracts.clock import read_clock
+from contracts.headers import SENT_AT
 from contracts.topics import Topics
 from fuzz.hostile_events import HostileEvents
 from fuzz.hostile_messages import CLOCKS, MESSAGES
-from ingestion.event_schema import SENT_AT
 from rules.events import Rejection, check_skew, parse_event
 from rules.rulebook import Route, RuleBook
 from rules.streams import load_streams
 from rules.timestamps import parse_timestamp
 from streaming import processor
 from streaming.bucketing import Packer
-from streaming.clock import read_clock
 from streaming.payloads import Kind, from_ipc
 from streaming.processor import BucketPlan, BucketProcessor
 from tests.support.answers import answered

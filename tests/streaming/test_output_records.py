@@ -8,13 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingestion.event_schema import PRIMARY, SENT_AT, events_schema
+from contracts.headers import SENT_AT
+from contracts.quarantine import MAX_ORIGINAL, quarantine_record
+from ingestion.event_schema import PRIMARY, events_schema
 from rules.engine import Engine
 from rules.events import Reason, Rejection
 from rules.model import Rule, parse_rule
 from rules.streams import load_streams
 from rules.versions import RuleSet
-from streaming.output_records import MAX_ORIGINAL, alert_records, batches_of, late_records, quarantine_record, said
+from streaming.output_records import alert_records, batches_of, late_records, said
 
 STREAMS = load_streams()
 STREAM = STREAMS["transactions"]

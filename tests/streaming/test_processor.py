@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from contracts.headers import SENT_AT
 from contracts.topics import Topics
-from ingestion.event_schema import PRIMARY, ROUTED_BY, SENT_AT, events_schema
+from ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
 from rules.engine.ledger import LEDGER_SCHEMA
 from rules.rulebook import Record, Route
 from rules.streams import Stream, load_streams, streams_from_mapping

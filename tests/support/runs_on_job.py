@@ -26,9 +26,9 @@ import polars as pl
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from backfill.config import Request
-from backfill.publication import correction_record
 from backfill.run import Run as Night
 from backfill.staging import CORRECTED, HELD_BACK
+from contracts.alerts import correction_record
 from nightjar.cases.documents import json_text
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import Settings

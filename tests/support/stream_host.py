@@ -21,8 +21,9 @@ from zlib import crc32
 
 import pyarrow as pa
 
+from contracts.headers import SENT_AT
 from contracts.topics import Topics
-from ingestion.event_schema import PRIMARY, SENT_AT, events_schema
+from ingestion.event_schema import PRIMARY, events_schema
 from nightjar.cases.documents import json_text
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream

@@ -76,13 +76,14 @@ def backfill(
             starting = preload.start_session(config.lake)
             from backfill.gating import docs_folder
             from backfill.pending import pending_days
-            from backfill.run import STAGES, run_all
+            from backfill.run import run_all
+            from backfill.stages import DOES
             from lake.archive import archive
 
             session = starting.result()
             preload.import_gate()
         if pending:
-            with stages.stage("Archive", STAGES["archive"][1]):
+            with stages.stage("Archive", DOES["archive"]):
                 archive(session, config.lake)
             requests = [request_of(each.day, streams, publish=publish) for each in pending_days(config)]
         runs = run_all(
@@ -90,7 +91,7 @@ def backfill(
             config,
             requests,
             archived=pending,
-            announced=lambda request, stage: stages.stage(f"{request.day} {stage}", STAGES[stage][1]),
+            announced=lambda request, stage: stages.stage(f"{request.day} {stage}", DOES[stage]),
         )
         for ended in runs:
             found.append(ended)

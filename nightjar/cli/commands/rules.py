@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
+    from contracts.rule_status import Told
     from nightjar.cli.console import SafeConsole
     from nightjar.configuration.settings import Settings
-    from nightjar.kafka.rule_topics import Told
     from rules.model import Rule
     from rules.streams import Stream
     from rules.versions import RuleVersion
@@ -97,9 +97,10 @@ def publish(
 
     With --wait the job's answers are shown until each rule is active; the exit code is 1 if one was rejected.
     """
+    from contracts.rule_messages import rule_message
     from nightjar.cli.console import result_console
     from nightjar.kafka import rule_topics
-    from rules.model import parse_rule, rule_to_mapping
+    from rules.model import parse_rule
 
     settings, streams = _configured()
     found = _read(files, streams)
@@ -111,9 +112,9 @@ def publish(
             newest = book.ruleset.of_rule(rule.id)[-1]
             console.print(f"{rule.id}  unchanged: it is version {newest.version}", soft_wrap=True)
         else:
-            message = rule_to_mapping(rule)
+            message = rule_message(rule)
             message |= _provenance(author or rule.author, reason or rule.reason)
-            changed.append(rule_to_mapping(parse_rule(message, streams)))
+            changed.append(rule_message(parse_rule(message, streams)))
     _send(settings, changed, console, wait=wait, timeout=timeout)
 
 
@@ -265,13 +266,13 @@ def _provenance(author: str | None, reason: str | None) -> dict[str, str]:
 def _control(
     control: str, rule_id: str, effective: str | None, provenance: dict[str, str], *, wait: bool, timeout: float
 ) -> None:
+    from contracts.rule_messages import control_message
     from nightjar.cli.console import result_console
     from nightjar.kafka import rule_topics
     from rules.publishing import Answer, judge
 
     settings, streams = _configured()
-    message = {"control": control, "rule": rule_id} | ({} if effective is None else {"effective": effective})
-    message |= provenance
+    message = control_message(control, rule_id, effective) | provenance
     book, _ = rule_topics.expected_book(settings, streams)
     made, status = judge(book, message, 0, streams)
     if status.answer is Answer.REJECTED:
@@ -287,6 +288,7 @@ def _control(
 def _send(
     settings: "Settings", messages: list[dict[str, Any]], console: "SafeConsole", *, wait: bool, timeout: float
 ) -> None:
+    from contracts.rule_messages import rule_of
     from nightjar.kafka import rule_topics
     from rules.publishing import Answer
 
@@ -295,7 +297,7 @@ def _send(
     if not wait:
         rule_topics.send(settings, messages)
         for message in messages:
-            text = f"{message.get('id') or message['rule']}  published on {settings.rules_topic}"
+            text = f"{rule_of(message)}  published on {settings.rules_topic}"
             console.print(text, soft_wrap=True)
         return
     rejected = False

@@ -1,0 +1,11 @@
+"""The stages of a run, in their order. Nothing heavy is imported: the DAG and its tasks have them from here."""
+
+# And what each does, for a person.
+DOES = {
+    "archive": "what is new on Kafka, to the lake",
+    "evaluate": "the groups that the day's events touch, by the stream's own engine",
+    "gate": "what must hold of events and violations before anything is published",
+    "reconcile": "the stream's alerts compared with the truth, and the causes of differences",
+    "publish": "corrections to Kafka, results to their tables",
+}
+STAGES = tuple(DOES)

@@ -1,0 +1,50 @@
+"""How far arrival has come: the records of the clock topic, which the driver writes and every bucket reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from contracts.json_text import ascii_json
+from contracts.record_type import INT64, Member, RecordType
+from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+CLOCK = RecordType(
+    "clock",
+    "By stream a time before which no record arrived that the job has not consumed.",
+    {
+        "incarnation": Member("the run of the query that it is for"),
+        "clocks": Member(
+            "stream to µs since 1970", schema={"type": "object", "additionalProperties": INT64}, is_json=True
+        ),
+    },
+)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """One record. incarnation: the run of the query that it is for; clocks: µs, by stream."""
+
+    incarnation: str
+    clocks: Mapping[str, int]
+
+    def encoded(self) -> bytes:
+        """The record's value."""
+        return ascii_json({"incarnation": self.incarnation, "clocks": self.clocks})
+
+
+def read_clock(value: bytes, latest: int = MAX_TIMESTAMP) -> Clock | None:
+    """What a record of the clock topic says, its clocks no later than `latest` (µs); None where it is no clock.
+
+    Anybody may write to a topic: nothing is raised for a record of another shape.
+    """
+    try:
+        written = json.loads(value)
+        incarnation, clocks = written["incarnation"], written["clocks"].items()
+        known = [type(clock) is int and MIN_TIMESTAMP <= clock <= MAX_TIMESTAMP for _, clock in clocks]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    if not isinstance(incarnation, str) or not all(known):
+        return None
+    return Clock(incarnation, {stream: min(clock, latest) for stream, clock in clocks})

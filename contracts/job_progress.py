@@ -1,0 +1,171 @@
+"""What the job reports of itself: the records of the job-progress topic.
+
+The driver reports once a second (key `job`), each bucket at most so often (key `bucket-N`), and the archive leaves a
+mark (key `archive`), whose time stamp says how far a run of it has come. `nightjar status` reads the reports; the lake
+keeps how far the stream had read. Anybody may write to the topic; a member that a reader has no use for may hold
+anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, WithJsonSchema, with_config
+from typing_extensions import TypedDict
+
+from contracts.json_text import ascii_json, json_object
+from contracts.record_type import DIALECT, INT64, Member, RecordType, Row, int64
+
+# Larger than anything counted, and still exact as a double.
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_report = with_config(ConfigDict(strict=True, extra="allow"))
+
+_COUNT = {"type": "integer", "minimum": 0}
+_OF_PARTITIONS = {
+    "type": "object",
+    "additionalProperties": {"type": "object", "additionalProperties": INT64 | {"minimum": 0}},
+}
+# Topic to partition to offset. `status` has no use for it, so any value will do there.
+Offsets = Annotated[Any, WithJsonSchema(_OF_PARTITIONS)]
+_Unread = Annotated[Any, WithJsonSchema(_COUNT)]
+
+
+@_report
+class Lag(TypedDict):
+    """How far behind a stream is: events that wait, seconds since the oldest of them arrived; end: how many there are
+    in all, so that two reports show how fast they come and are read."""
+
+    events: Count
+    seconds: Number
+    end: NotRequired[Count]
+
+
+@_report
+class Batches(TypedDict):
+    """The micro-batches since the last report that had rows. batch: the last one's number; parts_ms: mean milliseconds
+    by part."""
+
+    batches: Count
+    batch: NotRequired[_Unread]
+    rows: Count
+    most_rows: NotRequired[Count]
+    parts_ms: dict[str, Number]
+    slowest_ms: Number
+
+
+@_report
+class JobReport(Batches):
+    """A report of the driver. incarnation: the run of the query; at: the host's wall clock, µs; skew: by how many µs
+    that is ahead of the brokers'; lag: by stream; consumed: topic to partition to the offset after the last record that
+    was read; began: the same, to that of the first event that the state can hold."""
+
+    kind: Literal["job"]
+    state: str
+    incarnation: str
+    process: Count
+    at: Count
+    skew: NotRequired[Annotated[int, Field(ge=-(2**53), le=2**53)] | None]
+    lag: dict[str, Lag]
+    consumed: NotRequired[Offsets]
+    began: NotRequired[Offsets]
+    rules: NotRequired[Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": _COUNT})]]
+
+
+@_report
+class BucketReport(TypedDict):
+    """A report of a bucket. at: wall clock, µs; held: events in memory; entries, stored: of its state in the
+    checkpoint, stored in bytes; counts: since the checkpoint began; retained: events that are needed, by group-by, its
+    fields with commas; engine: host and process; restored: entries that were read since the last report."""
+
+    kind: Literal["bucket"]
+    bucket: Count
+    stream: str
+    route: NotRequired[Annotated[Any, WithJsonSchema({"type": "string"})]]
+    at: Count
+    held: NotRequired[_Unread]
+    entries: NotRequired[_Unread]
+    stored: NotRequired[Count]
+    counts: dict[str, Count]
+    retained: dict[str, Count]
+    parts_ms: NotRequired[
+        Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}})]
+    ]
+    engine: NotRequired[Annotated[Any, WithJsonSchema({"type": "string"})]]
+    restored: NotRequired[_Unread]
+
+
+_REPORT: TypeAdapter[JobReport | BucketReport] = TypeAdapter(
+    Annotated[JobReport | BucketReport, Field(discriminator="kind")]
+)
+
+DRIVER_KEY, ARCHIVE_KEY = b"job", b"archive"
+ARCHIVE_MARK = ascii_json({"kind": "archive"})
+
+
+def bucket_key(number: int) -> str:
+    """The key of a bucket's reports."""
+    return f"bucket-{number}"
+
+
+def read_report(value: bytes) -> JobReport | BucketReport | None:
+    """The report that a record holds, which may have more members; None where it holds none that is known."""
+    try:
+        return _REPORT.validate_python(json_object(value))
+    except ValidationError:
+        return None
+
+
+def is_of_another_kind(value: bytes) -> bool:
+    """Whether a record that is no report calls itself something else than a report: other releases have other kinds."""
+    written = json_object(value)
+    return written is not None and written.get("kind") not in (None, "job", "bucket")
+
+
+def _is_progress(written: Mapping[str, Any], _row: Row) -> bool:
+    """Reports of the driver have `consumed`, those of buckets have none."""
+    consumed = written.get("consumed")
+    return consumed is None or (isinstance(consumed, dict) and all(map(_are_offsets, consumed.values())))
+
+
+def _are_offsets(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        partition.isascii() and partition.isdecimal() and len(partition) < 10 and int64(offset) >= 0
+        for partition, offset in value.items()
+    )
+
+
+# What the lake keeps of any record of the topic.
+PROGRESS = RecordType(
+    "job_progress",
+    "How far the stream had come.",
+    {
+        "state": Member("of the driver", optional=True),
+        "consumed": Member("see JobReport", schema=_OF_PARTITIONS, is_json=True, optional=True),
+        "began": Member("see JobReport", schema=_OF_PARTITIONS, is_json=True, optional=True),
+    },
+    _is_progress,
+)
+
+
+def offsets_of(text: str) -> dict[str, dict[int, int]] | None:
+    """Topic to partition to offset, of a column that holds them; None where it holds something else."""
+    try:
+        read = json.loads(text)
+        offsets = {topic: {int(number): offset for number, offset in of.items()} for topic, of in read.items()}
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    given = [offset for of in offsets.values() for offset in of.values()]
+    return offsets if all(type(offset) is int and 0 <= offset < 1 << 63 for offset in given) else None
+
+
+def report_schema() -> Row:
+    """The JSON Schema of the reports."""
+    found = _REPORT.json_schema()
+    return {
+        "$schema": DIALECT,
+        "title": "job_report",
+        "description": "A report of the job's driver or of a bucket.",
+    } | found

@@ -1,0 +1,147 @@
+"""What a kind of record is: its members in their order, from which follow its JSON Schema and its checked decoder.
+
+Anybody may write to a topic. The decoder believes nothing: what is not such a record is None, and nothing is raised.
+It reads a record of another release too: of members that a record lacks the columns are None, unless the record is
+none without them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rules.canonical import canonical
+from rules.timestamps import iso_text, microseconds, parse_timestamp
+from rules.types import Kind
+
+Row = dict[str, Any]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+INT64 = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a record.
+
+    kind: what its column holds. schema: what JSON Schema says of it beyond its kind. is_json: it is an object or an
+    array, and its column holds the text. nullable: null is one of its values. optional: not every record has it.
+    """
+
+    about: str
+    kind: Kind = Kind.STRING
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    is_json: bool = False
+    nullable: bool = False
+    optional: bool = False
+
+    def value(self, written: Any) -> Any:
+        """What its column holds: text, int, bool or µs; None for null. Raises ValueError or TypeError for others."""
+        return None if written is None else _READ[self.kind](written)
+
+    def written(self, value: Any) -> Any:
+        """What a record has for a value of its column; times are µs or aware datetimes."""
+        if value is None:
+            return None
+        if self.kind is Kind.TIMESTAMP:
+            return iso_text(microseconds(value) if isinstance(value, datetime) else value)
+        return _json(value) if self.is_json else value
+
+    def json_schema(self) -> Row:
+        """The member's JSON Schema."""
+        found = {"description": self.about} | ({} if self.is_json else _SCHEMAS[self.kind]) | dict(self.schema)
+        if not self.nullable:
+            return found
+        if "enum" in found:
+            found["enum"] = [*found["enum"], None]
+        return found | {"type": [found["type"], "null"]}
+
+
+@dataclass(frozen=True)
+class RecordType:
+    """A kind of record. check: of the JSON object and its row, whether they are one; may raise what `row` catches."""
+
+    name: str
+    about: str
+    members: Mapping[str, Member]
+    check: Callable[[Mapping[str, Any], Row], bool] = lambda _written, _row: True
+
+    def row(self, value: bytes | None, names: Iterable[str] | None = None) -> Row | None:
+        """The columns of a record's value; None where it is no such record.
+
+        names: of the columns, all but for others that nobody reads; the record may have anything in those.
+        """
+        try:
+            written = json.loads(value or b"")
+            wanted = self.members if names is None else names
+            row = {name: self.members[name].value(written.get(name)) for name in wanted}
+            return row if self.check(written, row) else None
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return None
+
+    def record(self, row: Mapping[str, Any]) -> Row:
+        """The record of a row that has its columns, in their order; it lacks the optional members that are None."""
+        return {
+            name: member.written(row[name])
+            for name, member in self.members.items()
+            if not member.optional or row.get(name) is not None
+        }
+
+    def json_schema(self) -> Row:
+        """The JSON Schema of a record as nightjar writes it. Later releases may add members."""
+        return {
+            "$schema": DIALECT,
+            "title": self.name,
+            "description": self.about,
+            "type": "object",
+            "properties": {name: member.json_schema() for name, member in self.members.items()},
+            "required": [name for name, member in self.members.items() if not member.optional],
+        }
+
+
+def _json(text: str) -> Any:
+    """The value of a column that holds JSON; a text that is none stands for itself, as `_text` has it."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else canonical(value)
+    text.encode()  # JSON can spell half a surrogate pair, which no column of text can hold
+    return text
+
+
+def int64(value: Any) -> int:
+    """An integer that 64 bits hold. Raises ValueError for another value."""
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise ValueError(f"{value!r} is no int64")
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is no boolean")
+    return value
+
+
+def _timestamp(value: Any) -> int:
+    read = parse_timestamp(value, zone_required=True)
+    if read is None:
+        raise ValueError(f"{value!r} is no time")
+    return read
+
+
+_READ: dict[Kind, Callable[[Any], Any]] = {
+    Kind.STRING: _text, Kind.INT64: int64, Kind.BOOLEAN: _boolean, Kind.TIMESTAMP: _timestamp,
+}  # fmt: skip
+_SCHEMAS: dict[Kind, Row] = {
+    Kind.STRING: {"type": "string"},
+    Kind.INT64: INT64,
+    Kind.BOOLEAN: {"type": "boolean"},
+    Kind.TIMESTAMP: {"type": "string", "format": "date-time"},
+}

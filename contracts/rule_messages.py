@@ -1,0 +1,43 @@
+"""Rule messages and control messages: the records of the rules topic, keyed by the rule's id.
+
+What a message means, and whether it is one, is for `rules.publishing.judge` to say: anybody may publish, and every
+message is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from contracts.json_text import ascii_json
+from rules.model import Rule, State, rule_to_mapping
+from rules.publishing import CONTROLS, Answer
+
+Message = Mapping[str, Any]
+
+
+def rule_message(rule: Rule) -> dict[str, Any]:
+    """The message that publishes a rule."""
+    return rule_to_mapping(rule)
+
+
+def control_message(control: str, rule_id: str, effective: str | None = None) -> dict[str, Any]:
+    """The message that publishes a rule's last version again in another state. control: one of CONTROLS."""
+    return {"control": control, "rule": rule_id} | ({} if effective is None else {"effective": effective})
+
+
+def rule_of(message: Message) -> str:
+    """The id of the rule that a message is about."""
+    return str(message["rule" if "control" in message else "id"])
+
+
+def settled_by(message: Message) -> tuple[Answer, ...]:
+    """The answers after which none is to come: a rule that is paused or retired is never ACTIVE."""
+    state = CONTROLS[message["control"]] if "control" in message else State(message["state"])
+    at_once = () if state.is_evaluated else (Answer.ACCEPTED,)
+    return (Answer.REJECTED, Answer.ACTIVE, *at_once)
+
+
+def encoded(message: Message) -> tuple[bytes, bytes]:
+    """Key and value of a message."""
+    return rule_of(message).encode(), ascii_json(message)

@@ -1,0 +1,28 @@
+"""What the engine says of a violation, as columns. Apart from the engine, so that who only reads records need not
+import that.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+ALERT_SCHEMA = pa.schema(
+    [
+        ("alert_id", pa.string()),
+        ("revision", pa.int64()),
+        ("kind", pa.string()),
+        ("rule_id", pa.string()),
+        ("rule_version", pa.int64()),
+        ("rule_state", pa.string()),
+        ("stream", pa.string()),
+        ("group", pa.string()),
+        ("event_id", pa.string()),
+        ("event_time", pa.timestamp("us", "UTC")),
+        ("measures", pa.string()),
+        ("severity", pa.string()),
+        ("text", pa.string()),
+    ]
+)
+
+# Its columns that hold the text of a JSON object.
+JSON_COLUMNS = ("group", "measures")

@@ -1,0 +1,28 @@
+"""The state of a rule, and its severity. Apart from the model, which takes half a second to import."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """What becomes of a rule's violations: announced, only recorded, not looked for; retired rules keep no state."""
+
+    ACTIVE = "active"
+    SHADOW = "shadow"
+    PAUSED = "paused"
+    RETIRED = "retired"
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether rules in this state are looked at."""
+        return self in (State.ACTIVE, State.SHADOW)
+
+
+class Severity(StrEnum):
+    """How grave an alert is."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"

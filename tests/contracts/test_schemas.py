@@ -1,0 +1,171 @@
+"""The schemas in docs/schemas, and that what the encoders make is what they say."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from jsonschema import Draft202012Validator
+
+from contracts.alerts import ALERT, correction_record
+from contracts.clock import Clock, read_clock
+from contracts.headers import sent_at, sent_now
+from contracts.job_progress import PROGRESS, read_report
+from contracts.late_events import LATE_EVENT
+from contracts.quarantine import QUARANTINED, quarantine_record
+from contracts.record_type import RecordType
+from contracts.rule_status import RULE_STATUS, encoded, failure_record, told
+from ingestion.event_schema import events_schema
+from rules.engine import Engine
+from rules.events import Reason, Rejection
+from rules.model import parse_rule
+from rules.rulebook import Record, RuleBook, read_answer
+from rules.streams import load_streams
+from rules.timestamps import microseconds
+from rules.versions import RuleSet
+from streaming.answering import answer_to
+from streaming.clock import Standing
+from streaming.output_records import alert_records, late_records
+from streaming.progress import batches_told, lag_told
+from tools.schemas import FOLDER, schemas, text
+
+STREAMS = load_streams()
+STREAM = STREAMS["transactions"]
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+MESSAGE = {
+    "id": "any", "stream": "transactions", "group_by": ["customer_id"], "when": "amount > 0", "effective": "2026-01-01",
+    "measures": {"spent": {"sum": "amount", "over": "1h"}, "usual": {"avg": "amount", "over": "1h"}},
+    "description": "{spent}",
+}  # fmt: skip
+
+
+def valid(name: str, value: bytes | str) -> dict[str, Any]:
+    """The record, which its schema allows and knows every member of."""
+    record: dict[str, Any] = json.loads(value)
+    schema = schemas()[name]
+    Draft202012Validator(schema).validate(record)
+    assert list(record) == [member for member in schema.get("properties", record) if member in record]
+    return record
+
+
+def answer(message: dict[str, Any]) -> bytes:
+    """The driver's answer to it."""
+    book = RuleBook(STREAMS)
+    _, value = answer_to(Record(4, 0, json.dumps(message).encode()), "rules-0-4", book, book.routes, 0)
+    return encoded(value)
+
+
+def advanced(late: bool) -> tuple[Any, pa.Table]:
+    """What the engine makes of a payment, and of a late one."""
+    row: dict[str, Any] = dict.fromkeys(events_schema(STREAM).names)
+    row |= {"transaction_id": "t1", "event_time": NOON, "customer_id": "c", "arrival_time": NOON, "primary": True}
+    row |= {"amount": 1, "partition": 1, "offset": 7, "sent_at": 5}
+    another = row | {"transaction_id": "t2", "arrival_time": NOON.replace(hour=13)}
+    events = pa.Table.from_pylist([row, another] if late else [row], events_schema(STREAM))
+    return Engine(STREAM, RuleSet.of([parse_rule(MESSAGE, STREAMS)], 0)).advance(events), events
+
+
+def test_the_files_are_what_the_contracts_say() -> None:
+    """`make docs` writes them."""
+    assert {file.name: file.read_text() for file in FOLDER.iterdir()} == {
+        f"{name}.json": text(schema) for name, schema in schemas().items()
+    }
+    for schema in schemas().values():
+        Draft202012Validator.check_schema(schema)
+
+
+def test_alerts_of_the_stream() -> None:
+    """By columns, and read back as the columns that they were."""
+    advance, events = advanced(late=False)
+    (value,) = alert_records("alerts", advance.alerts, events, STREAM.event_id, 0).column("value").to_pylist()
+    valid("alert", value)
+    row = ALERT.row(value.encode())
+    assert row is not None
+    (said,) = advance.alerts.to_pylist()
+    assert {name: row[name] for name in said} == said | {"event_time": microseconds(NOON)}
+    assert json.dumps(ALERT.record(row)) == json.dumps(json.loads(value))
+
+
+def test_corrections() -> None:
+    """A record of the same members, and its cause."""
+    advance, _ = advanced(late=False)
+    (row,) = advance.alerts.to_pylist()
+    record = correction_record(row | {"cause": "late_event"}, 5)
+    assert valid("alert", json.dumps(record))["cause"] == "late_event"
+    assert ALERT.row(json.dumps(record).encode()) is not None
+
+
+def test_late_events() -> None:
+    """By columns."""
+    advance, _ = advanced(late=True)
+    (value,) = late_records("late", advance.late, STREAM).column("value").to_pylist()
+    assert valid("late_event", value)["offset"] == 7
+    assert LATE_EVENT.row(value.encode()) is not None
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_quarantined_records(reason: Reason) -> None:
+    """Every reason."""
+    _, record = quarantine_record(Rejection(reason, "why"), STREAM, partition=0, offset=1, arrival=0, raw=b"\xff")
+    valid("quarantined_record", json.dumps(record))
+    assert QUARANTINED.row(json.dumps(record).encode()) is not None
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"when": "no("}, {"group_by": ["amount"]}, {"id": 7}, {"id": "\ud800"}], ids=repr
+)
+def test_answers(change: dict[str, Any]) -> None:
+    """Accepted, refused, waiting for a route, without an id, and with what is no text: all readers know it."""
+    value = answer(MESSAGE | change)
+    valid("rule_status", value)
+    row = RULE_STATUS.row(value)
+    assert row is not None
+    assert RULE_STATUS.record(row) == json.loads(value)
+    assert read_answer(value) is not None
+    assert told(value) is not None
+
+
+def test_failures() -> None:
+    """An answer to no message."""
+    _, record = failure_record("any", 1, "t1", "too large")
+    assert valid("rule_status", encoded(record))["event_id"] == "t1"
+    assert told(encoded(record)) is not None
+
+
+def test_the_clock() -> None:
+    """It reads back, no later than its bound."""
+    clock = Clock("run", {"transactions": 7, "logins": 9})
+    valid("clock", clock.encoded())
+    assert read_clock(clock.encoded()) == clock
+    assert read_clock(clock.encoded(), 8) == Clock("run", {"transactions": 7, "logins": 8})
+
+
+def test_reports() -> None:
+    """Those of the driver, idle and busy; `status` and the lake read them. A bucket's is held in test_processor."""
+    spark = {"numInputRows": 3, "batchId": 7, "durationMs": {"triggerExecution": 20, "addBatch": 10}}
+    for batches in ([], [spark]):
+        report = {
+            "kind": "job", "state": "running", "incarnation": "i", "process": 1, "at": 5, "skew": None,
+            **batches_told(batches), "lag": lag_told({"transactions": [Standing(1, 3, 5)]}, 10),
+            "consumed": {"transactions": {0: 7}}, "began": {}, "rules": {"versions": 1, "answers": 2, "skipped": 0},
+        }  # fmt: skip
+        value = json.dumps(report).encode()
+        Draft202012Validator(schemas()["job_report"]).validate(json.loads(value))
+        assert read_report(value) == json.loads(value)
+        assert PROGRESS.row(value) is not None
+
+
+def test_sent_at() -> None:
+    """The first header of that name counts; what is no number is none."""
+    assert sent_at(sent_now(1_767_225_600_000_000)) == 1_767_225_600_000_000
+    assert [sent_at([("sent_at", value)]) for value in (b"", b"-1", b"9" * 19, None)] == [None] * 4
+    assert sent_at([("sent_at", b"x"), ("sent_at", b"5")]) is None
+    assert sent_at(None) is None
+
+
+@pytest.mark.parametrize("record", [ALERT, LATE_EVENT, QUARANTINED, RULE_STATUS], ids=lambda record: record.name)
+@pytest.mark.parametrize("value", [None, b"", b"\xff", b"[" * 100_000, b"[]", b'"x"', b"null"])
+def test_what_is_no_object_is_no_record(record: RecordType, value: bytes | None) -> None:
+    """Nothing is raised."""
+    assert record.row(value) is None

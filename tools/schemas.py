@@ -1,0 +1,31 @@
+"""docs/schemas: the JSON Schemas of the records on nightjar's own topics (`make docs`, `python -m tools.schemas`)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from contracts.alerts import ALERT
+from contracts.clock import CLOCK
+from contracts.job_progress import report_schema
+from contracts.late_events import LATE_EVENT
+from contracts.quarantine import QUARANTINED
+from contracts.rule_status import RULE_STATUS
+
+FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """The schemas by the names of their files, without the ending."""
+    found = [kind.json_schema() for kind in (ALERT, LATE_EVENT, QUARANTINED, RULE_STATUS, CLOCK)]
+    return {schema["title"]: schema for schema in [*found, report_schema()]}
+
+
+def text(schema: dict[str, Any]) -> str:
+    """A file's content."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, schema in schemas().items():
+        (FOLDER / f"{name}.json").write_text(text(schema))
