@@ -169,3 +169,17 @@ def test_sent_at() -> None:
 def test_what_is_no_object_is_no_record(record: RecordType, value: bytes | None) -> None:
     """Nothing is raised."""
     assert record.row(value) is None
+
+
+def test_a_correction_of_long_ago_is_an_alert() -> None:
+    """The year has four digits: with fewer no reader would know the time."""
+    row = dict.fromkeys(ALERT.members, "x") | {"group": "{}", "measures": "{}", "event_time": NOON.replace(year=999)}
+    assert correction_record(row, 0)["event_time"] == "0999-01-05T12:00:00.000000Z"
+
+
+def test_a_row_of_a_forged_answer_is_a_record_again() -> None:
+    """Its rule is a text that is no JSON, which the lake keeps as it is."""
+    forged = json.loads(answer(MESSAGE)) | {"rule": "no rule"}
+    row = RULE_STATUS.row(json.dumps(forged).encode())
+    assert row is not None
+    assert RULE_STATUS.record(row) == forged
