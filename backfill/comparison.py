@@ -27,7 +27,7 @@ from backfill.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_s
 from backfill.staging import EXCHANGED, Notes, groups_folder, judged_spans, repeated_folder
 from contracts.alerts import RECORD_SCHEMA
 from lake import delta, stream_state
-from lake.arrow_shuffle import exchange
+from lake.arrow_shuffle import OverParts, exchange
 from lake.events import as_declared
 from lake.scanning import scan_files
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS
@@ -175,28 +175,18 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class Inquiry:
+class Inquiry(OverParts):
     """What finds causes. differing: the buckets with differences; late: by reading, the files of LATE_EVENTS; consumed,
     began: by topic and partition (see stream_state)."""
 
     buckets: Buckets
     readings: Sequence[Reading]
-    portions: Sequence[Portion]
+    parts: Sequence[Portion]
     differing: Sequence[int]
     late: Sequence[Sequence[delta.File]]
     published: Mapping[tuple[str, int], Published]
     consumed: Mapping[str, Mapping[int, int]]
     began: Mapping[str, Mapping[int, int]]
-
-    @property
-    def tasks(self) -> int:
-        """One a portion."""
-        return len(self.portions)
-
-    @property
-    def rows(self) -> int:
-        """Of all files."""
-        return sum(file.rows for part in self.portions for file in part.files)
 
     @property
     def receivers(self) -> int:
@@ -211,11 +201,11 @@ class Inquiry:
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
         """The records of the groups with differences in a portion of the files, with LATE and CONFLICTS."""
-        portion = self.portions[task]
+        portion = self.parts[task]
         reading, folder = self.readings[portion.reading], self.buckets.folder
         stream = reading.stream
         near = self._flagged(portion).sort(stream.event_time).collect().lazy()
-        is_first = task == 0 or self.portions[task - 1].reading != portion.reading
+        is_first = task == 0 or self.parts[task - 1].reading != portion.reading
         for place, (of, number) in enumerate(self._groupings):
             if of is not reading:
                 continue

@@ -24,7 +24,7 @@ from backfill.left_over import stage_pending
 from backfill.scope import BUCKET, GROUP, TARGET, GroupBy, events_of
 from backfill.staging import EVALUATED, EXCHANGED, Notes, groups_folder, repeated_folder, stage
 from backfill.survey import REPEATS, survey
-from lake.arrow_shuffle import exchange
+from lake.arrow_shuffle import OverParts, exchange
 from lake.events import as_declared
 from rules.engine.store import ARRIVAL, MICROSECONDS
 from rules.streams import Stream
@@ -41,11 +41,11 @@ EVALUATED_SCHEMA = VIOLATION_SCHEMA.append(pa.field("failed", pa.string()))
 
 
 @dataclass(frozen=True)
-class Evaluator:
+class Evaluator(OverParts):
     """What the evaluation's tasks do. folder: what the survey has staged; cut: how many buckets a group-by has."""
 
     readings: Sequence[Reading]
-    portions: Sequence[Portion]
+    parts: Sequence[Portion]
     folder: Path
     cut: int
 
@@ -55,23 +55,13 @@ class Evaluator:
         return groupings(self.readings)
 
     @property
-    def tasks(self) -> int:
-        """One a portion."""
-        return len(self.portions)
-
-    @property
-    def rows(self) -> int:
-        """Of all files."""
-        return sum(file.rows for part in self.portions for file in part.files)
-
-    @property
     def receivers(self) -> int:
         """One for a bucket of each of a few group-bys, one after another."""
         return self.cut * math.ceil(len(self.groupings) / _GROUP_BYS_A_RECEIVER)
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
         """The events of the touched groups in a portion of the files."""
-        portion = self.portions[task]
+        portion = self.parts[task]
         reading = self.readings[portion.reading]
         repeated = pl.scan_parquet(repeated_folder(self.folder, reading.stream) / "*.parquet").filter(REPEATS)
         first = reading.near(portion.files).join(repeated, on=PLACE, how="anti")

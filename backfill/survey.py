@@ -20,7 +20,7 @@ from backfill.causes import CONFLICTS
 from backfill.event_selection import ARRIVED, PLACE, Portion, Reading, groupings
 from backfill.scope import BUCKET, GROUP, HI, LO, GroupBy, belongs, spans_of, touched_groups, touched_spans
 from backfill.staging import EXCHANGED, TOUCHED_GROUPS, groups_folder, repeated_folder, stage
-from lake.arrow_shuffle import exchange
+from lake.arrow_shuffle import OverParts, exchange
 from rules.streams import Stream
 
 if TYPE_CHECKING:
@@ -52,12 +52,12 @@ class Heap:
 
 
 @dataclass(frozen=True)
-class Surveyor:
+class Surveyor(OverParts):
     """What the survey's tasks do. folder: the run's staged one; cut: how many buckets a heap has; pending: rows of
     `reconciliation` whose groups are to be judged again, and the group_by of each."""
 
     readings: Sequence[Reading]
-    portions: Sequence[Portion]
+    parts: Sequence[Portion]
     folder: Path
     cut: int
     pending: pl.DataFrame
@@ -69,23 +69,13 @@ class Surveyor:
         return [*groups, *(Heap(reading, None) for reading in self.readings)]
 
     @property
-    def tasks(self) -> int:
-        """One a portion."""
-        return len(self.portions)
-
-    @property
-    def rows(self) -> int:
-        """Of all files."""
-        return sum(file.rows for part in self.portions for file in part.files)
-
-    @property
     def receivers(self) -> int:
         """One for a bucket of each heap: what is left of most is little."""
         return self.cut
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
         """The ids and the touched spans of a portion of the files."""
-        portion = self.portions[task]
+        portion = self.parts[task]
         reading = self.readings[portion.reading]
         stream, request = reading.stream, reading.request
         needed = {stream.event_id, stream.event_time, *ARRIVED, *request.groups}
@@ -101,7 +91,7 @@ class Surveyor:
                 rows, by = near.select(stream.event_id, *ARRIVED, _CONTENT), (stream.event_id,)
             else:
                 rows, by = touched_spans(day, stream, heap.group_by, request).collect(), heap.group_by.fields
-                if task == 0 or self.portions[task - 1].reading != portion.reading:
+                if task == 0 or self.parts[task - 1].reading != portion.reading:
                     rows = pl.concat([rows, self._again(stream, heap.group_by)], how="vertical_relaxed")
             for bucket, part in _parted(rows, by, self.cut):
                 yield number * self.cut + bucket, part.to_arrow(compat_level=pl.CompatLevel.oldest())

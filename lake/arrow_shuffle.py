@@ -56,24 +56,29 @@ class Part(Protocol):
         """Its share of the files."""
 
 
-class InHeaps:
-    """Work for which rows with equal keys come together: a task reads a part of the files, a heap has some of the keys.
-
-    parts: one a task; heaps: into how many tasks a comparison is divided.
-    """
+class OverParts:
+    """Work whose tasks read a part of the files each."""
 
     parts: Sequence[Part]
-    heaps: int
 
     @property
     def tasks(self) -> int:
-        """One a part."""
+        """One per part."""
         return len(self.parts)
 
     @property
     def rows(self) -> int:
         """Of all files."""
         return sum(file.rows for part in self.parts for file in part.files)
+
+
+class InHeaps(OverParts):
+    """Work for which rows with equal keys come together: a heap has some of the keys.
+
+    heaps: into how many tasks a comparison is divided.
+    """
+
+    heaps: int
 
     @property
     def receivers(self) -> int:
