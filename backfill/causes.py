@@ -1,4 +1,4 @@
-"""Why the stream's last word and the truth differ.
+"""Why the stream's latest revision and the truth differ.
 
 How it works: the groups with differences are replayed through the engine as the stream ran it: late are the events that
 the stream reported as late. If the replay says what the stream said, these events are the cause, and that is proven.

@@ -1,4 +1,4 @@
-"""The stage that holds the stream's last words against the truth, finds why they differ, and stages corrections.
+"""The stage that compares the stream's latest revisions with the truth, finds why they differ, and stages corrections.
 
 How it works: in Spark's tasks, by the buckets that the evaluation had. First the records about alerts go to the bucket
 of their group, where the truth is, and become outcomes. Then the events of the groups with differences follow, and show

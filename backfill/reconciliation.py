@@ -1,4 +1,4 @@
-"""What became of each alert: the stream's last word against the truth, and what has to be said to put it right.
+"""What became of each alert: the stream's latest revision compared with the truth, and the correction it takes.
 
 Pure functions of tables; see causes.py for why they differ.
 

@@ -271,5 +271,5 @@ def _append(rows: DataFrame, config: LakeConfig, table: Table, number: int) -> N
 
 
 def _writer(config: LakeConfig) -> str:
-    """The query's name for good: a checkpoint that was made anew counts its batches from 0 again."""
+    """The query's name for good: a rebuilt checkpoint counts its batches from 0 again."""
     return f"archive-{query_id(config)}"

@@ -55,7 +55,7 @@ def _spark_names(value: Any) -> Any:
     flat = {name: str(of).lower() if isinstance(of, bool) else str(of) for name, of in _flattened(value).items()}
     for name in flat:
         if not name.startswith("spark."):
-            raise ValueError(f"{name!r} is no setting of Spark: names begin with spark.")
+            raise ValueError(f"{name!r} is not a Spark setting: names begin with spark.")
         if name in _SPARK_SETTINGS:
             raise ValueError(f"{name} is decided by the setting {_SPARK_SETTINGS[name]}")
         if "secret" in name.lower() or "password" in name.lower():
@@ -293,7 +293,7 @@ def _recorded_port(kafka_dir: Path) -> str:
         return (kafka_dir / "port").read_text().strip()
     except OSError:
         raise SettingsError(
-            "no local broker has told its port",
+            "the port of the local broker is unknown",
             where=str(kafka_dir),
             remedy="Run `nightjar up`, or set kafka_port or bootstrap_servers",
         ) from None
@@ -321,7 +321,7 @@ def _refuse_unknown_variables() -> None:
     for variable in sorted(os.environ):
         name = variable.removeprefix(PREFIX).lower()
         if variable.startswith(PREFIX) and variable != FILE_VARIABLE and name not in Settings.model_fields:
-            raise SettingsError("is no setting", where=variable, remedy=_nearest(name))
+            raise SettingsError("unknown setting", where=variable, remedy=_nearest(name))
 
 
 def _explained(error: ValidationError, overrides: Mapping[str, Any]) -> SettingsError:
@@ -334,7 +334,7 @@ def _explained(error: ValidationError, overrides: Mapping[str, Any]) -> Settings
     else:
         where = f"{os.environ.get(FILE_VARIABLE, DEFAULT_FILE)}: {name}"
     if first["type"] == "extra_forbidden":
-        return SettingsError("is no setting", where=where, remedy=_nearest(name))
+        return SettingsError("unknown setting", where=where, remedy=_nearest(name))
     message = first["msg"].removeprefix("Value error, ")
     if name == "kafka":  # the value may be a password
         return SettingsError(message, where=where, remedy="Give an object of Kafka's names and text values")

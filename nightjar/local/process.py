@@ -53,7 +53,7 @@ class ManagedProcess:
         self._process: psutil.Popen | None = None
 
     def start(self) -> None:
-        """Start it; the log begins anew."""
+        """Start it, with an empty log."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as log:
             self._process = psutil.Popen(

@@ -1,4 +1,4 @@
-"""Purpose: make the job's checkpoint anew from the lake, where the one there is cannot be gone on from.
+"""Purpose: rebuild the checkpoint of the job from the lake, where the job cannot resume from the one there is.
 
 How it works: the archive brings Kafka to the lake first, so that it has every event that the job has read and every
 alert that it has announced. Up to the offsets that the job last told it had read, events become the buckets' state;
@@ -84,7 +84,7 @@ def rebuild(
         told = stream_state.consumed(lake.root)
         if not any(told.values()):
             raise LakeError(
-                "no job has told that it read anything",
+                "no job has reported that it read anything",
                 where=str(lake.root),
                 remedy="There is no state: `nightjar stream` begins",
             )

@@ -110,7 +110,7 @@ def test_a_crashed_job_goes_on_from_the_lake_with_other_buckets(place: Place, sp
 def test_what_is_neither_on_kafka_nor_in_the_lake_is_lost(place: Place, spark: "SparkSession") -> None:
     """And said to be; where no job ever told anything there is nothing to rebuild."""
     settings, streams = place.topics.settings, place.topics.streams
-    with pytest.raises(NightjarError, match="no job has told that it read anything"):
+    with pytest.raises(NightjarError, match="no job has reported that it read anything"):
         rebuild(settings.model_copy(update={"lake_dir": place.folder / "other"}), streams, QUIET, spark)
     place.send(history(20)[0])
     topic = streams["transactions"].topic

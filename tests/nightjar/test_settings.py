@@ -61,7 +61,7 @@ def test_named_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("NIGHTJAR_BUKETS", "3", "NIGHTJAR_BUKETS: is no setting. Did you mean buckets?"),
+        ("NIGHTJAR_BUKETS", "3", "NIGHTJAR_BUKETS: unknown setting. Did you mean buckets?"),
         ("NIGHTJAR_BUCKETS", "few", "NIGHTJAR_BUCKETS: 'few' cannot be used"),
         ("NIGHTJAR_ACTIVATION_DELAY", "10", "as in 500ms, 10s"),
         ("NIGHTJAR_ARRIVAL", "mine", "should be 'broker' or 'producer'"),
@@ -72,7 +72,7 @@ def test_named_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("NIGHTJAR_STREAMS", "https://example.org/streams.toml", "it is a URL"),
         ("NIGHTJAR_KAFKA", "{", "NIGHTJAR_SPARK_CONF take one JSON object each"),
         ("NIGHTJAR_KAFKA", '{"linger.ms": "5"}', "'linger.ms' is no security setting"),
-        ("NIGHTJAR_SPARK_CONF", '{"executor.memory": "2g"}', "'executor.memory' is no setting of Spark"),
+        ("NIGHTJAR_SPARK_CONF", '{"executor.memory": "2g"}', "'executor.memory' is not a Spark setting"),
         ("NIGHTJAR_SPARK_CONF", '{"spark.master": "yarn"}', "decided by the setting spark_master"),
         ("NIGHTJAR_SPARK_CONF", '{"spark.authenticate.secret": "x"}', "Put it into spark-defaults.conf"),
     ],
@@ -106,7 +106,7 @@ def test_a_path_is_taken_as_it_is(given: str) -> None:
 def test_unknown_name_in_the_file_is_refused() -> None:
     """A mistyped name in nightjar.toml is not ignored."""
     Path("nightjar.toml").write_text("bucket = 7\n")
-    with pytest.raises(SettingsError, match=r"nightjar.toml: bucket: is no setting. Did you mean buckets\?"):
+    with pytest.raises(SettingsError, match=r"nightjar.toml: bucket: unknown setting. Did you mean buckets\?"):
         load_settings()
 
 
