@@ -53,5 +53,5 @@ def test_a_jvm_that_was_killed_is_told() -> None:
     gateway.proc.kill()
     gateway.proc.wait()
     for _ in range(2):
-        with pytest.raises(JobError, match=r"JVM has ended.*start the job again"), lost_jvm_told("checkpoint c"):
+        with pytest.raises(JobError, match=r"JVM has ended.*Start the job again"), lost_jvm_told("checkpoint c"):
             gateway.jvm.java.lang.System.nanoTime()
