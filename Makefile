@@ -68,7 +68,7 @@ format: setup
 
 test: need-java setup jars check
 	$(call say,pytest: every test; Kafka and Spark start for real)
-	@$(BIN)/python -m pytest $(IN_TWO)
+	@$(BIN)/python -m pytest $(IN_TWO) --cov
 
 test-fast: setup
 	$(call say,pytest: without Kafka and Spark)
