@@ -127,7 +127,7 @@ def contestant(name: str, settings: Settings, folder: Path) -> Iterator[subproce
             environment[f"NIGHTJAR_{field.upper()}"] = getattr(settings, field)
     if settings.streams is not None:
         environment["NIGHTJAR_STREAMS"] = str(settings.streams)
-    command = ["-m", "nightjar", "stream"] if name == "job" else [str(ROOT / "bench" / "control.py"), name]
+    command = ["-m", "nightjar", "stream"] if name == "job" else ["-m", "bench.baseline", name]
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, *command], env=environment, stdout=log, stderr=log, cwd=ROOT, start_new_session=True
