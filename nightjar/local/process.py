@@ -28,6 +28,8 @@ POLL_SECONDS = 0.05
 _LONGEST_LINE = 4000
 # What is killed is gone at once, unless the disk hangs.
 _KILL_SECONDS = 20.0
+# One that was killed a moment ago still shows.
+_GOING_SECONDS = 1.0
 
 
 class ManagedProcess:
@@ -170,20 +172,28 @@ class Record:
 
     def left_behind(self, what: str, error: type[NightjarError], remedy: str) -> list[psutil.Process]:
         """The recorded programs that run although their parent is gone; raises `error` where it is not."""
+        deadline = time.monotonic() + _GOING_SECONDS
+        parent, found = self._running()
+        while found and parent is not None:
+            if time.monotonic() > deadline:
+                numbers = ", ".join(f"{name} {process.pid}" for name, process in found.items())
+                raise error(
+                    f"{what} already runs here ({numbers}, started by process {parent.pid})",
+                    where=str(self.file.parent),
+                    remedy=remedy,
+                )
+            time.sleep(POLL_SECONDS)
+            parent, found = self._running()
+        return list(found.values())
+
+    def _running(self) -> tuple[psutil.Process | None, dict[str, psutil.Process]]:
+        """The parent, and of the programs by name those that run."""
         try:
             recorded = json.loads(self.file.read_text())
             parent = _living(recorded.pop("parent"))
-            found = {name: process for name, of in recorded.items() if (process := _living(of)) is not None}
+            return parent, {name: process for name, of in recorded.items() if (process := _living(of)) is not None}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return []
-        if found and parent is not None:
-            numbers = ", ".join(f"{name} {process.pid}" for name, process in found.items())
-            raise error(
-                f"{what} already runs here ({numbers}, started by process {parent.pid})",
-                where=str(self.file.parent),
-                remedy=remedy,
-            )
-        return list(found.values())
+            return None, {}
 
 
 def refuse_taken(port: int, setting: str, error: type[NightjarError], otherwise: str = "") -> None:
