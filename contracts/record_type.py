@@ -119,7 +119,7 @@ def _text(value: Any) -> str:
 def int64(value: Any) -> int:
     """An integer that 64 bits hold. Raises ValueError for another value."""
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
-        raise ValueError(f"{value!r} is no int64")
+        raise ValueError(f"{value!r} is not an int64")
     return value
 
 
