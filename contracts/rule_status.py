@@ -7,12 +7,11 @@ measure that failed, and what the lake and a person read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.json_text import json_text
+from contracts.json_text import json_object, json_text
 from contracts.record_type import Member, RecordType, Row
 from rules.publishing import Answer, Status
 from rules.types import Kind
@@ -79,8 +78,10 @@ class Told:
 
 def told(value: bytes) -> Told | None:
     """What a record tells; None where it is none."""
+    record = json_object(value)
+    if record is None:
+        return None
     try:
-        record = json.loads(value)
         return Told(
             Answer(record["status"]),
             record["rule_id"],

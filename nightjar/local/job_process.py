@@ -9,7 +9,7 @@ from typing import Self
 from nightjar.local.process import ManagedProcess
 from rules.errors import NightjarError
 
-# It finishes its batch first; after that it is killed, and its next start goes on from the checkpoint.
+# It finishes its batch first; after that it is killed, and its next start resumes from the checkpoint.
 STOP_SECONDS = 60.0
 
 

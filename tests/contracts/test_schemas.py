@@ -183,3 +183,9 @@ def test_a_row_of_a_forged_answer_is_a_record_again() -> None:
     row = RULE_STATUS.row(json.dumps(forged).encode())
     assert row is not None
     assert RULE_STATUS.record(row) == forged
+
+
+@pytest.mark.parametrize("value", [b"[" * 200_000, b"[]", b"7", b"", b"\xff", b'{"status": "ACCEPTED"}'])
+def test_what_is_no_answer_is_skipped(value: bytes) -> None:
+    """Anybody may write to the topic: nesting without an end, for one, is no reason to end a command."""
+    assert told(value) is None

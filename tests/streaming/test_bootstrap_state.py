@@ -113,8 +113,8 @@ def parts_of(batch: pa.Table, route: Route) -> list[tuple[int, pa.Table]]:
 def test_a_stream_goes_on_from_any_offset_before_what_it_had_said(
     rule_set: Any, events: Any, cuts: list[int], others: list[int], stop: int, back: int, clock_known: bool
 ) -> None:
-    """S8 to S10: the job stopped somewhere, and goes on a little before in other batches: no revision is said twice,
-    and the highest of each alert is what an uninterrupted stream ends with."""
+    """S8 to S10: the job stopped somewhere, and resumes a little before in other batches: no revision is published
+    twice, and the highest of each alert is what an uninterrupted stream ends with."""
     ruleset, _ = rule_set
     table = histories.table(events)
     stop %= table.num_rows + 1

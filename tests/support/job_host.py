@@ -1,7 +1,7 @@
 """Cases on the real job: Kafka, Spark, and `streaming.job` around one query, step by step.
 
 Broker and Spark session are the test session's. A crash stops the query at once, and a new run of the job, which shares
-nothing with the one before it, goes on from the checkpoint.
+nothing with the one before it, resumes from the checkpoint.
 """
 
 import base64
