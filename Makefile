@@ -1,10 +1,10 @@
 # make setup    everything Python, from the lock, into .venv        make check      lint, format, types, import arrows
-# make jars     Spark's further jars and a Kafka broker, into .jars  make test       all of the above and every test
-# make demo     the whole system on this machine, and a table       make test-fast  the tests that need no service
+# make jars     Spark's extra jars and a Kafka broker, into .jars   make test       all of the above and every test
+# make demo     the whole system on this machine, checked           make test-fast  the tests that need no service
 # make bench    the figures quoted in docs/                         make docs       generated pages, and the site in build/site
 # make clean    remove caches and local data
 #
-# Everything sets itself up first; nothing touches the network once it has.
+# Every target runs the set-up it needs; after that no target uses the network.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -15,14 +15,14 @@ PYTHON ?= python3.11
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 VENV := .venv
 BIN := $(VENV)/bin
-# Most of a test of the job is waiting. A file's tests share what they have started, so they stay together.
+# Tests of the job mostly wait, so two run at once. A file's tests share what they have started, so they stay together.
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
-# No hashes in the lock, and no uv.lock: a store that builds its own wheels (pyspark has none) has others, and uv.lock
-# names one registry.
+# No hashes in the lock, and no uv.lock: a package mirror that builds its own wheels (pyspark has none) has other hashes,
+# and uv.lock names one registry.
 UV_VERSION := $(shell sed -n 's/^uv==//p' requirements.lock)
-# What is installed follows from the lock and from pyproject.toml up to the tools' own tables.
+# The installation depends on the lock and on pyproject.toml up to the tools' own tables.
 STAMP := $(VENV)/.set-up-$(shell { cat requirements.lock; sed '/^\[tool\./,$$d' pyproject.toml; } | cksum | cut -d ' ' -f 1)
-say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
+announce = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
 .PHONY: help setup jars check format test test-fast demo bench docs clean need-java
 
@@ -32,20 +32,20 @@ help:
 need-java:
 	@command -v "$(JAVA)" >/dev/null || { echo "error: no java found: install Java 17 (for Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME" >&2; exit 2; }
 	@v=$$("$(JAVA)" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p'); [ "$${v:-0}" -ge 17 ] || \
-	  { echo "error: $(JAVA) is Java $${v:-of an unknown version}, Spark 4 and Kafka 4 need 17: install it or set JAVA_HOME" >&2; exit 2; }
+	  { echo "error: $(JAVA) is Java $${v:-of an unknown version}, but Spark 4 and Kafka 4 need Java 17: install it or set JAVA_HOME" >&2; exit 2; }
 
 setup: $(STAMP)
 
 $(STAMP):
 	@command -v "$(PYTHON)" >/dev/null && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || \
-	  { echo "error: $(PYTHON) is not a Python 3.11: install it (for Debian: python3.11 and python3.11-venv), or name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	  { echo "error: $(PYTHON) is not Python 3.11: install it (for Debian: python3.11 and python3.11-venv), or set PYTHON: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@[ -x $(BIN)/python ] && $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || \
-	  { printf '\033[1m==> %s\033[0m\n' "making $(VENV)"; rm -rf $(VENV); "$(PYTHON)" -m venv $(VENV); }
+	  { printf '\033[1m==> %s\033[0m\n' "creating $(VENV)"; rm -rf $(VENV); "$(PYTHON)" -m venv $(VENV); }
 	@[ "$$($(BIN)/uv --version 2>/dev/null | cut -d ' ' -f 2)" = "$(UV_VERSION)" ] || \
 	  { printf '\033[1m==> %s\033[0m\n' "installing uv $(UV_VERSION)"; $(BIN)/python -m ensurepip >/dev/null; $(BIN)/python -m pip install --disable-pip-version-check "uv==$(UV_VERSION)"; }
-	$(call say,installing the $(shell grep -c == requirements.lock) packages of requirements.lock (a minute or more the first time))
+	$(call announce,installing the $(shell grep -c == requirements.lock) packages of requirements.lock (a minute or more the first time))
 	@$(BIN)/uv pip sync --python $(BIN)/python requirements.lock
-	$(call say,installing nightjar itself)
+	$(call announce,installing nightjar itself)
 	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@rm -f $(VENV)/.set-up-*; touch $@
 
@@ -54,12 +54,12 @@ jars: need-java setup
 	@$(BIN)/python -m nightjar.jvm.prepare_classes
 
 check: setup
-	$(call say,ruff)
+	$(call announce,ruff)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	$(call say,mypy --strict)
+	$(call announce,mypy --strict)
 	@$(BIN)/mypy
-	$(call say,import-linter)
+	$(call announce,import-linter)
 	@$(BIN)/lint-imports --no-cache
 
 format: setup
@@ -67,11 +67,11 @@ format: setup
 	@$(BIN)/ruff format .
 
 test: need-java setup jars check
-	$(call say,pytest: every test; Kafka and Spark start for real)
+	$(call announce,pytest: every test; Kafka and Spark start for real)
 	@$(BIN)/python -m pytest $(IN_TWO) --cov
 
 test-fast: setup
-	$(call say,pytest: without Kafka and Spark)
+	$(call announce,pytest: without Kafka and Spark)
 	@HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest $(IN_TWO) -m "not kafka and not spark and not slow"
 
 demo: need-java setup jars
@@ -85,12 +85,12 @@ docs: setup
 	@$(BIN)/python -m tools.by_example
 	@$(BIN)/python -m tools.reference
 	@$(BIN)/python -m tools.schemas
-	$(call say,mkdocs: the site in build/site/index.html)
+	$(call announce,mkdocs: the site in build/site/index.html)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 clean:
 	@! pid=$$(sed -n 's/.*"broker": \[\([0-9]*\),.*/\1/p' .nightjar/kafka/broker.json 2>/dev/null | grep .) || ! kill -0 "$$pid" 2>/dev/null || \
-	  { echo "error: a local broker still runs on .nightjar/kafka (process $$pid): stop it first" >&2; exit 2; }
-	$(call say,removing caches and local data; .venv and .jars stay)
+	  { echo "error: a local broker is still running on .nightjar/kafka (process $$pid): stop it first" >&2; exit 2; }
+	$(call announce,removing caches and local data; .venv and .jars stay)
 	@rm -rf .nightjar .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from backfill.causes import Cause, Witness
 from backfill.left_over import staged_pending
-from backfill.reconciliation import Outcome, corrections, last_words, reconcile, well_formed, with_withdrawn
+from backfill.reconciliation import Outcome, corrections, latest_revisions, reconcile, well_formed, with_withdrawn
 from backfill.staging import (
     CORRECTED,
     DIFFERING,
@@ -49,7 +49,7 @@ class Buckets:
         """Remove what an attempt before has left; where there is nothing else to read, there are empty tables."""
         for name in (JUDGED, DIFFERING, OUTCOMES, CORRECTED, HELD_BACK):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        self._conclude("none", pl.DataFrame(RECORD_SCHEMA.empty_table()), _NO_CAUSES)
+        self._conclude("none", self._truth("none"), pl.DataFrame(RECORD_SCHEMA.empty_table()), _NO_CAUSES)
 
     @property
     def numbers(self) -> list[int]:
@@ -84,15 +84,15 @@ class Buckets:
         records: of the alerts topic (RECORD_SCHEMA).
         """
         alerts = self._alerts(records)
-        stream = last_words(alerts.filter(pl.col("source") == "stream"))
+        stream = latest_revisions(alerts.filter(pl.col("source") == "stream"))
         counts = [
-            ("standing", "", stream.filter(pl.col("kind") == "alert").height),
+            ("stream_alerts", "", stream.filter(pl.col("kind") == "alert").height),
             ("unusable", "", records.num_rows - alerts.height),
         ]
-        outcomes = reconcile(self._truth(bucket), alerts)
-        differing = outcomes.filter(pl.col("outcome") != Outcome.MATCHED.value)
+        truth = self._truth(bucket)
+        differing = reconcile(truth, alerts).filter(pl.col("outcome") != Outcome.MATCHED.value)
         if not differing.height:
-            return counts + self._conclude(bucket, alerts, _NO_CAUSES)
+            return counts + self._conclude(bucket, truth, alerts, _NO_CAUSES)
         self._stage(JUDGED, bucket, alerts)
         self._stage(DIFFERING, bucket, differing)
         return [*counts, ("differing", str(bucket), differing.height)]
@@ -100,10 +100,11 @@ class Buckets:
     def explain(self, bucket: int, witness: Witness) -> list[Count]:
         """Stage the outcomes of a bucket with differences; counts."""
         alerts = pl.read_parquet(self._file(JUDGED, bucket))
-        return self._conclude(bucket, alerts, witness.causes(self.differing(bucket).collect()))
+        return self._conclude(bucket, self._truth(bucket), alerts, witness.causes(self.differing(bucket).collect()))
 
-    def _conclude(self, bucket: int | str, alerts: pl.DataFrame, causes: pl.DataFrame) -> list[Count]:
-        truth = self._truth(bucket)
+    def _conclude(
+        self, bucket: int | str, truth: pl.DataFrame, alerts: pl.DataFrame, causes: pl.DataFrame
+    ) -> list[Count]:
         outcomes = reconcile(truth, alerts).join(causes, on="alert_id", how="left")
         outcomes = with_withdrawn(outcomes, self._pending(bucket))
         wrong = corrections(truth, alerts, causes)

@@ -1,7 +1,7 @@
 """Why the stream's latest revision and the truth differ.
 
 How it works: the groups with differences are replayed through the engine as the stream ran it: late are the events that
-the stream reported as late. If the replay says what the stream said, these events are the cause, and that is proven.
+the stream reported as late. If the replay gives what the stream announced, these events are proven to be the cause.
 A late event of another partition may have been read only when the alert was settled, although it had arrived before;
 so where the replay differs, the window alone is replayed with the first of these, the first two, and so on.
 Else the other exceptions to S9 are tried: the stream had not read the events, the rule came after them, its
@@ -27,7 +27,7 @@ import polars as pl
 import pyarrow as pa
 
 from backfill.histories import Published
-from backfill.reconciliation import Outcome, canonical, last_words
+from backfill.reconciliation import Outcome, canonical, latest_revisions
 from backfill.scope import GroupBy, group_texts, microseconds_of
 from lake.events import as_declared
 from rules.engine import Engine
@@ -85,11 +85,11 @@ class Witness:
         """alert_id and `cause` of each row of `reconciliation.reconcile` that differs."""
         about = differing.with_columns(pl.col("event_time").dt.epoch("us").alias("at"))
         missed = pl.col("outcome") == Outcome.MISSED.value
-        said = pl.when(missed).then(pl.lit(None, pl.String)).otherwise("stream_measures").alias("said")
+        announced = pl.when(missed).then(pl.lit(None, pl.String)).otherwise("stream_measures").alias("announced")
         replayed = canonical(self._replayed.join(about, on="alert_id", how="semi"))
         again = replayed.select("alert_id", pl.col("measures").alias("replayed"))
         about = about.join(again, on="alert_id", how="left", maintain_order="left")
-        columns = ("alert_id", "rule_id", "rule_version", "event_id", "at", said, "replayed")
+        columns = ("alert_id", "rule_id", "rule_version", "event_id", "at", announced, "replayed")
         rows = about.select(columns).iter_rows(named=True)
         found = [self._cause(row, window).value for row, window in zip(rows, self._windows.of(about), strict=True)]
         return about.select("alert_id", pl.Series("cause", found, pl.String))
@@ -98,9 +98,9 @@ class Witness:
         rule_id, number = row["rule_id"], row["rule_version"]
         if window.unread:
             return Cause.STREAM_DOWN
-        if window.late and (row["said"] == row["replayed"] or self._is_of_uneven_reading(row, window)):
+        if window.late and (row["announced"] == row["replayed"] or self._is_of_uneven_reading(row, window)):
             return Cause.LATE_EVENT if window.late_as_declared else Cause.SETTINGS_CHANGED
-        # where a version has displaced another in the past, both are announced: what it says, and what that one said
+        # where a version has displaced another in the past, the alerts of both are announced
         in_force = next((v for v in reversed(self._versions[rule_id]) if v.effective <= row["at"]), None)
         came = None if in_force is None else self._published.get((rule_id, in_force.version))
         came_at = None if came is None else came.arrival
@@ -115,7 +115,7 @@ class Witness:
         return Cause.DUPLICATE_CONFLICT if window.conflicting else Cause.UNEXPLAINED
 
     def _is_of_uneven_reading(self, row: Mapping[str, Any], window: _Window) -> bool:
-        """Whether the stream said this because of when it read late events of other partitions, or copies of events.
+        """Whether this follows from when the stream read late events of other partitions, or copies of events.
 
         It knew of an event the copy that it had read first: a late one if it reported that, else any.
         """
@@ -129,12 +129,14 @@ class Witness:
             ):
                 this = (pl.col("arrival") == arrival) & (pl.col("partition") == partition)
                 as_read = read.filter(~is_own | this)
-                if self._is_said(row, as_read, arrival, partition, anew=as_read.height < events.height):
+                if self._is_announced(row, as_read, arrival, partition, anew=as_read.height < events.height):
                     return True
         return False
 
-    def _is_said(self, row: Mapping[str, Any], events: pl.DataFrame, own: int, partition: int, *, anew: bool) -> bool:
-        """Whether the stream says this after these events, an alert's own being of that arrival and partition.
+    def _is_announced(
+        self, row: Mapping[str, Any], events: pl.DataFrame, own: int, partition: int, *, anew: bool
+    ) -> bool:
+        """Whether the stream announces this after these events, an alert's own being of that arrival and partition.
 
         Of each other partition it had read some late ones, in their order, when the alert was settled: all combinations
         are tried. anew: also where there are none.
@@ -154,15 +156,15 @@ class Witness:
             for of, some in zip(rows, counted, strict=True):
                 arrivals[of[:some]], arrivals[of[some:]] = own - 1, own + 1
             replayed = self._replay(ruleset, table.set_column(place, ARRIVAL, pa.array(arrivals).cast(MICROSECONDS)))
-            said = canonical(replayed.filter(alert_id=row["alert_id"])).get_column("measures").to_list()
-            if said == ([] if row["said"] is None else [row["said"]]):
+            announced = canonical(replayed.filter(alert_id=row["alert_id"])).get_column("measures").to_list()
+            if announced == ([] if row["announced"] is None else [row["announced"]]):
                 return True
         return False
 
     def _replay(self, ruleset: RuleSet, events: pa.Table) -> pl.DataFrame:
         """The alerts that stand after the stream has taken these events in."""
         engine = Engine(self._stream, ruleset, group_bys=frozenset({self._group_by.fields}))
-        return last_words(pl.DataFrame(engine.advance(events).alerts)).filter(pl.col("kind") == "alert")
+        return latest_revisions(pl.DataFrame(engine.advance(events).alerts)).filter(pl.col("kind") == "alert")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
-from backfill.event_selection import shares, usable
+from backfill.division import shares
+from backfill.event_selection import usable
 from backfill.scope import BUCKET, microseconds_of, within
 from expectations import measured
 from expectations.suites import Expectation, Suite
@@ -173,8 +174,8 @@ class EvaluationChecks(Checks):
         if number == 0:  # one of them looks at what is of none
             own |= ~pl.col("stream").is_in([each.name for each in self.streams])
         violations = _violations(self.staged[place]).filter(own).collect()
-        said = violations.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(VIOLATION_SCHEMA)
-        found = rechecked(said, {stream.name: rows}, {stream.name: stream}, self.ruleset)
+        table = violations.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(VIOLATION_SCHEMA)
+        found = rechecked(table, {stream.name: rows}, {stream.name: stream}, self.ruleset)
         return measured.counted(self.suites[-1], pl.DataFrame(found))
 
 

@@ -14,12 +14,13 @@ import polars as pl
 import structlog
 
 from backfill.config import BackfillConfig, staging_folder
+from contracts.run_manifest import RunState
 from lake.scanning import scan
 from lake.tables import RUNS
 
 _log = structlog.get_logger(__name__)
 
-_ENDED = ("finished", "dry run")
+_ENDED = (RunState.FINISHED.value, RunState.DRY_RUN.value)
 
 
 def remove_old_staging(config: BackfillConfig, run_id: str, now: int) -> list[str]:
@@ -30,7 +31,7 @@ def remove_old_staging(config: BackfillConfig, run_id: str, now: int) -> list[st
         return []
     runs = scan(config.lake.root, RUNS).select("run_id", "day", "state", "finished_at").collect()
     last = runs.sort("finished_at").unique("run_id", keep="last", maintain_order=True)
-    finished = runs.filter(pl.col("state") == "finished").group_by("day").agg(pl.col("finished_at").max())
+    finished = runs.filter(pl.col("state") == RunState.FINISHED.value).group_by("day").agg(pl.col("finished_at").max())
     put_right = last.join(finished.rename({"finished_at": "since"}), on="day", how="left")
     needed = put_right.filter(
         ~pl.col("state").is_in(_ENDED) & (pl.col("since").is_null() | (pl.col("since") <= pl.col("finished_at")))

@@ -20,11 +20,13 @@ import structlog
 from backfill.buckets import Buckets, Count
 from backfill.causes import CONFLICTS, Witness
 from backfill.config import BackfillConfig, Request
-from backfill.event_selection import PLACE, Portion, Reading, groupings, portions, readings_of, shares
+from backfill.division import shares
+from backfill.event_selection import PLACE, Portion, Reading, groupings, portions, readings_of
 from backfill.histories import Published
-from backfill.left_over import staged_pending
+from backfill.published_rules import PublishedRules
 from backfill.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_spans, within
-from backfill.staging import EXCHANGED, Notes, groups_folder, judged_spans, repeated_folder
+from backfill.staging import EXCHANGED, Notes, groups_folder, read_judged_times, repeated_folder
+from backfill.survey import judged_spans
 from contracts.alerts import RECORD_SCHEMA
 from lake import delta, stream_state
 from lake.arrow_shuffle import OverParts, exchange
@@ -43,13 +45,13 @@ _COUNTED = pa.schema([("what", pa.string()), ("name", pa.string()), ("found", pa
 
 @dataclass(frozen=True)
 class Compared:
-    """outcomes and causes: how many alerts; standing: alerts of the stream in scope that are not retracted;
+    """outcomes and causes: how many alerts; stream_alerts: alerts of the stream in scope that are not retracted;
     corrections: how many are staged; waiting: differences that are left to the stream, which has yet to read them;
     held_back: those that nothing explains; unusable: records of the alerts topic that are no alerts."""
 
     outcomes: Counter[str]
     causes: Counter[str]
-    standing: int
+    stream_alerts: int
     corrections: int
     waiting: int
     held_back: int
@@ -60,7 +62,7 @@ class Compared:
         return {
             "outcomes": dict(self.outcomes),
             "causes": dict(self.causes),
-            "stream_alerts": self.standing,
+            "stream_alerts": self.stream_alerts,
             "corrections": self.corrections,
             "left_to_the_stream": self.waiting,
             "held_back": self.held_back,
@@ -74,14 +76,14 @@ def compare(session: SparkSession, config: BackfillConfig, request: Request, not
     buckets = Buckets(folder)
     buckets.clear()
     parallelism = session.sparkContext.defaultParallelism
-    spans = judged_spans(folder)
-    named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in notes.ruleset(config, request).versions]
+    spans, rules = judged_spans(folder), PublishedRules.of(config, request, notes)
+    named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in rules.asked_for.versions]
     files = delta.files_within(root, ALERTS, notes.versions[ALERTS.name], instant="event_time", spans=spans)
     judge = Judge(buckets, shares(files, parallelism), spans, named, parallelism)
     counted = _counts(exchange(session, judge, _COUNTED, folder / EXCHANGED, here))
     differing = sorted(int(name) for what, name in counted if what == "differing")
     if differing:
-        readings = readings_of(config, request, notes, staged_pending(folder))
+        readings = readings_of(config, request, notes, rules, read_judged_times(folder))
         version = notes.versions[PROGRESS.name]
         inquiry = Inquiry(
             buckets,
@@ -89,7 +91,7 @@ def compare(session: SparkSession, config: BackfillConfig, request: Request, not
             portions(readings, parallelism),
             differing,
             tuple(_late_files(config, notes, reading) for reading in readings),
-            notes.published(config),
+            rules.published,
             stream_state.consumed(root, version),
             stream_state.began(root, version),
         )
@@ -111,7 +113,7 @@ def _compared(counted: Mapping[tuple[str, str], int]) -> Compared:
     def of(what: str) -> Counter[str]:
         return Counter({name: found for (kind, name), found in counted.items() if kind == what})
 
-    rest = ("standing", "corrections", "waiting", "held_back", "unusable")
+    rest = ("stream_alerts", "corrections", "waiting", "held_back", "unusable")
     return Compared(of("outcome"), of("cause"), **{what: of(what).total() for what in rest})
 
 
@@ -147,7 +149,7 @@ class Judge:
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
         """The records about judged alerts in a portion of the files. The first task sends to each bucket: all are
-        received, whether anything was said in them or not."""
+        received, whether there is anything about them or not."""
         found = self._records(self.portions[task])
         parts = {bucket: part for (bucket,), part in found.partition_by("bucket", as_dict=True).items()}
         if task == 0:

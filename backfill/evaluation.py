@@ -14,15 +14,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill.config import BackfillConfig, Request
-from backfill.event_selection import ARRIVED, PLACE, Portion, Reading, buckets_of, groupings, portions, readings_of
+from backfill.event_selection import (
+    ARRIVED,
+    PLACE,
+    Portion,
+    Reading,
+    buckets_of,
+    groupings,
+    judged_times,
+    portions,
+    readings_of,
+)
 from backfill.left_over import stage_pending
+from backfill.published_rules import PublishedRules
 from backfill.scope import BUCKET, GROUP, TARGET, GroupBy, events_of
-from backfill.staging import EVALUATED, EXCHANGED, Notes, groups_folder, repeated_folder, stage
+from backfill.staging import EVALUATED, EXCHANGED, Notes, groups_folder, repeated_folder, stage, write_judged_times
 from backfill.survey import REPEATS, survey
 from lake.arrow_shuffle import OverParts, exchange
 from lake.events import as_declared
@@ -95,17 +107,37 @@ def evaluate(
     pending: rows of the table `reconciliation`, of days before the run's: alerts that were left to the stream and are
     now judged again.
     """
+    return evaluate_rules(session, config, request, notes, PublishedRules.of(config, request, notes), pending)
+
+
+def evaluate_rules(
+    session: SparkSession,
+    config: BackfillConfig,
+    request: Request,
+    notes: Notes,
+    rules: PublishedRules,
+    pending: pl.DataFrame | None = None,
+) -> dict[str, Any]:
+    """As `evaluate`, with these rules, whether they were ever published or not."""
     folder = request.staged(config.lake)
-    again = stage_pending(folder, pending, notes.ruleset(config, request), request)
-    readings = readings_of(config, request, notes, again)
+    again = stage_pending(folder, pending, rules.asked_for, request)
+    judged = judged_times(config, request, notes, rules.asked_for, again)
+    write_judged_times(folder, judged)
+    readings = readings_of(config, request, notes, rules, judged)
     parallelism = session.sparkContext.defaultParallelism
-    shares, cut = portions(readings, parallelism), buckets_of(readings, parallelism)
-    groups = survey(session, readings, shares, folder, cut, again, config.lake.max_driver_rows)
-    evaluator = Evaluator(readings, shares, folder, cut)
+    parts, cut = portions(readings, parallelism), buckets_of(readings, parallelism)
+    groups = survey(session, readings, parts, folder, cut, again, config.lake.max_driver_rows)
+    evaluator = Evaluator(readings, parts, folder, cut)
     shutil.rmtree(folder / EVALUATED, ignore_errors=True)  # of an attempt before
     stage(EVALUATED_SCHEMA.empty_table(), folder / EVALUATED / "none.parquet")  # where there is nothing else to read
     counted = exchange(session, evaluator, _COUNTED, folder / EXCHANGED, config.lake.max_driver_rows)
     return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names} | {"groups": groups}
+
+
+def staged_violations(folder: Path) -> int:
+    """How many violations a run has found."""
+    found = pl.scan_parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
+    return int(found.select(pl.len()).collect(engine="streaming").item())
 
 
 def evaluated(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table) -> pa.Table:
@@ -118,11 +150,9 @@ def evaluated(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Ta
     if ARRIVAL not in declared.column_names:  # no id is repeated, so the order of arrival decides nothing
         declared = declared.append_column(ARRIVAL, pa.repeat(pa.scalar(0, MICROSECONDS), events.num_rows))
     truth = Truth(stream, ruleset, declared, frozenset({group_by.fields}))
-    ids = declared.column(stream.event_id)
-    targets = ids if pc.all(events.column(TARGET)).as_py() else ids.filter(events.column(TARGET))
-    found = truth.violations(None if targets is ids else targets.combine_chunks())
+    is_target = events.column(TARGET).to_numpy()
+    found = truth.violations(np.flatnonzero(is_target))
     found = found.append_column("failed", pa.nulls(found.num_rows, pa.string()))
-    wanted = set(targets.to_pylist()) if truth.failures else set()
     failures = [
         {
             "rule_id": f.rule_id,
@@ -132,6 +162,6 @@ def evaluated(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Ta
             "failed": f.measure,
         }
         for f in truth.failures
-        if f.event_id in wanted
+        if is_target[f.row]
     ]
     return pa.concat_tables([found, pa.Table.from_pylist(failures, EVALUATED_SCHEMA)])

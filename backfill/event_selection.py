@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,8 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from backfill.config import DAY, BackfillConfig, Request
-from backfill.histories import Published
+from backfill.division import shares
+from backfill.published_rules import PublishedRules
 from backfill.scope import GroupBy, asked_for, belongs, group_bys, merged, microseconds_of, within
 from backfill.staging import Notes
 from lake import delta
@@ -21,13 +21,14 @@ from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP
 from rules.versions import RuleSet
 
-# A task holds its portion in memory: some hundred megabytes at most.
-_ROWS_A_TASK = 1_000_000
 # A bucket is one engine, or one table of ids, in one Python worker: some hundred megabytes at most.
 _ROWS_A_BUCKET = 500_000
 # Where a record stood; together they tell it from all others of the stream.
 PLACE = ("partition", "offset")
 ARRIVED = ("arrival_time", *PLACE)
+
+# Event times from and to, µs, both included.
+Spans = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -78,51 +79,54 @@ class Reading:
         return near.select(*self.stream.fields, *ARRIVED)
 
 
-def readings_of(
-    config: BackfillConfig, request: Request, notes: Notes, pending: pl.DataFrame | None = None
-) -> list[Reading]:
-    """What to read of each stream that has rules, and events that belong to the run's days or pending alerts.
+def judged_times(
+    config: BackfillConfig, request: Request, notes: Notes, ruleset: RuleSet, pending: pl.DataFrame
+) -> dict[str, Spans]:
+    """The event times (µs, both included) of the events that belong to the run's days, and of pending alerts, by the
+    name of each stream that has rules and such events.
 
     pending: rows of `reconciliation` that are to be judged again.
     """
-    ruleset, published = notes.ruleset(config, request), notes.published(config)
-    readings = []
+    found: dict[str, Spans] = {}
     for stream in config.streams.values():
-        of_stream = ruleset.of_stream(stream.name)
-        if of_stream.versions:
-            judged = _judged(config, request, stream, notes)
-            if pending is not None:
-                again = pending.filter(pl.col("stream") == stream.name).get_column("event_time").dt.epoch("us")
-                judged = merged([*judged, *((at, at) for at in again)])
+        if ruleset.of_stream(stream.name).versions:
+            again = pending.filter(pl.col("stream") == stream.name).get_column("event_time").dt.epoch("us")
+            judged = merged([*_of_days(config, request, stream, notes), *((at, at) for at in again)])
             if judged:
-                readings.append(_reading(config, request, stream, of_stream, published, notes, judged))
-    return readings
+                found[stream.name] = judged
+    return found
 
 
-def _judged(config: BackfillConfig, request: Request, stream: Stream, notes: Notes) -> list[tuple[int, int]]:
-    """The event times (µs, both included) of the events that belong to the run's days."""
+def readings_of(
+    config: BackfillConfig, request: Request, notes: Notes, rules: PublishedRules, judged: Mapping[str, Spans]
+) -> list[Reading]:
+    """What to read of each stream. judged: see judged_times."""
+    return [_reading(config, request, notes, rules, config.streams[name], spans) for name, spans in judged.items()]
+
+
+def events_of_days(config: BackfillConfig, request: Request, stream: Stream, notes: Notes) -> pl.LazyFrame:
+    """The usable events that belong to the run's days and groups, duplicates included: the table's columns."""
     table = events_table(stream)
     begins = date_of(request.begin - stream.max_future_skew)
     arrived = pl.col("arrival_date").is_between(begins, date_of(notes.cut))
     records = scan(config.lake.root, table, notes.versions[table.name]).filter(arrived)
-    day = asked_for(usable(records, notes.cut).filter(belongs(stream, request)), request)
+    return asked_for(usable(records, notes.cut).filter(belongs(stream, request)), request)
+
+
+def _of_days(config: BackfillConfig, request: Request, stream: Stream, notes: Notes) -> Spans:
+    """The event times (µs, both included) of the events that belong to the run's days."""
+    day = events_of_days(config, request, stream, notes)
     event = microseconds_of(stream)
     dates = day.group_by(event.floordiv(DAY).alias("date")).agg(event.min().alias("lo"), event.max().alias("hi"))
     return merged(dates.select("lo", "hi").collect(engine="streaming").rows())
 
 
 def _reading(
-    config: BackfillConfig,
-    request: Request,
-    stream: Stream,
-    ruleset: RuleSet,
-    published: Mapping[tuple[str, int], Published],
-    notes: Notes,
-    judged: list[tuple[int, int]],
+    config: BackfillConfig, request: Request, notes: Notes, rules: PublishedRules, stream: Stream, judged: Spans
 ) -> Reading:
     root, table, skew = config.lake.root, events_table(stream), stream.max_future_skew
-    since, until = judged[0][0], judged[-1][1]
-    groups = tuple(group_bys(ruleset.versions, published, since, until, request.groups, skew))
+    ruleset, since, until = rules.asked_for.of_stream(stream.name), judged[0][0], judged[-1][1]
+    groups = tuple(group_bys(ruleset.versions, rules.published, since, until, request.groups, skew))
     found = Reading(stream, ruleset, request, groups, notes.cut, tuple(judged))
     arrived = date_of(found.since - skew)
     files = delta.files_within(
@@ -162,15 +166,3 @@ def portions(readings: Sequence[Reading], parallelism: int) -> list[Portion]:
         for number, reading in enumerate(readings)
         for share in shares(reading.files, parallelism)
     ]
-
-
-def shares(files: Sequence[delta.File], parallelism: int) -> list[list[delta.File]]:
-    """Files spread evenly over as many tasks as can run at once, or more where that would be much; one at least."""
-    wanted = max(parallelism, math.ceil(sum(file.rows for file in files) / _ROWS_A_TASK))
-    spread: list[list[delta.File]] = [[] for _ in range(max(1, min(wanted, len(files))))]
-    filled = [(0, number) for number in range(len(spread))]
-    for file in sorted(files, key=lambda file: -file.rows):
-        least, number = heapq.heappop(filled)
-        spread[number].append(file)
-        heapq.heappush(filled, (least + file.rows, number))
-    return spread

@@ -1,7 +1,7 @@
-"""One alert explained: the rule's version, the events in its window, what the measures are, and what was said of it.
+"""One alert explained: the rule's version, the events in its window, what the measures are, and what was published.
 
 Everything is read from the lake, and the measures come from the engine itself, over the group's events of the widest
-window. So what is shown is the truth as the lake has it now, beside what the stream and the backfill have said.
+window. So what is shown is the truth as the lake has it now, beside what the stream and the backfill have published.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import polars as pl
 import pyarrow as pa
 
 from backfill.config import BackfillError
-from backfill.reconciliation import last_words, well_formed
+from backfill.reconciliation import latest_revisions, well_formed
 from lake import stream_state
 from lake.config import LakeConfig
 from lake.scanning import scan
 from lake.tables import ALERTS, RECONCILIATION, VIOLATIONS, events_table
 from rules.engine.store import ARRIVAL
 from rules.names import did_you_mean
-from rules.rulebook import RuleBook
 from rules.streams import Stream
 from rules.truth import Truth
 from rules.versions import RuleSet, RuleVersion
@@ -57,38 +56,36 @@ def explain(config: LakeConfig, alert_id: str) -> Explanation:
     records = well_formed(scan(root, ALERTS).filter(mine)).collect().sort("revision", "emitted_at")
     revisions = records.unique(["revision", "source"], keep="first", maintain_order=True)
     violations = scan(root, VIOLATIONS).filter(mine).collect()
-    known = violations if violations.height else last_words(revisions)
+    known = violations if violations.height else latest_revisions(revisions)
     if not known.height:
         raise BackfillError(
             "the lake has no such alert", where=f"alert {alert_id}", remedy="Run `nightjar archive`, or look at the id"
         )
-    said = known.row(0, named=True)
-    stream = config.streams.get(said["stream"])
+    alert = known.row(0, named=True)
+    stream = config.streams.get(alert["stream"])
     if stream is None:
         raise BackfillError(
-            f"its stream {said['stream']} is not declared",
+            f"its stream {alert['stream']} is not declared",
             where=f"alert {alert_id}",
-            remedy=f"Declare the stream as it was; {did_you_mean(said['stream'], config.streams, 'Streams are')}",
+            remedy=f"Declare the stream as it was; {did_you_mean(alert['stream'], config.streams, 'Streams are')}",
         )
-    version = _version(config, said["rule_id"], said["rule_version"])
-    window = _window(config, stream, version, said)
+    version = _version(config, alert["rule_id"], alert["rule_version"])
+    window = _window(config, stream, version, alert)
     measures, violated = None, False
     if window.height:
         table = window.select(*stream.fields, ARRIVAL, *_PLACE).to_arrow().cast(_schema(stream))
         truth = Truth(stream, RuleSet((RuleVersion(version.rule, version.version, -(1 << 61)),)), table)
-        for row in truth.table(every=True).to_pylist():
-            if row["event_id"] == said["event_id"]:
-                measures, violated = json.loads(row["measures"]), row["violated"]
+        own = (window.get_column(stream.event_id) == alert["event_id"]).arg_true().to_numpy()
+        for row in truth.table(every=True, at=own).to_pylist():
+            measures, violated = json.loads(row["measures"]), row["violated"]
     outcomes = scan(root, RECONCILIATION).filter(mine).collect().sort("day")
     return Explanation(
-        version, stream, said["event_id"], said["group"], violated, measures, window, revisions, outcomes
+        version, stream, alert["event_id"], alert["group"], violated, measures, window, revisions, outcomes
     )
 
 
 def _version(config: LakeConfig, rule_id: str, number: int) -> RuleVersion:
-    book = RuleBook(config.streams)
-    for answer in stream_state.answers(config.root):
-        book.receive(answer)
+    book = stream_state.rule_book(config.root, config.streams)
     found = [version for version in book.of_rule(rule_id) if version.version == number]
     if not found:
         raise BackfillError(
@@ -99,15 +96,15 @@ def _version(config: LakeConfig, rule_id: str, number: int) -> RuleVersion:
     return found[0]
 
 
-def _window(config: LakeConfig, stream: Stream, version: RuleVersion, said: Mapping[str, Any]) -> pl.DataFrame:
+def _window(config: LakeConfig, stream: Stream, version: RuleVersion, alert: Mapping[str, Any]) -> pl.DataFrame:
     """The group's events from the widest window up to the alert's, each id's first arrival, in time's order."""
     reach = timedelta(microseconds=max((measure.over for measure in version.rule.measures.values()), default=0))
     at, name = pl.col(stream.event_time), stream.event_id
-    end = said["event_time"]
+    end = alert["event_time"]
     near = scan(config.root, events_table(stream)).filter(
         pl.col("rejected").is_null(), at >= end - reach, at <= end, pl.col("arrival_date") >= (end - reach).date()
     )
-    event = near.filter(pl.col(name) == said["event_id"]).sort(ARRIVAL, *_PLACE).collect()
+    event = near.filter(pl.col(name) == alert["event_id"]).sort(ARRIVAL, *_PLACE).collect()
     if not event.height:
         return event
     for field in version.rule.group_by:

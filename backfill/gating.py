@@ -12,16 +12,11 @@ import pyarrow.parquet as pq
 
 from backfill.checking import Checks, EvaluationChecks, counts, parts_of
 from backfill.config import BackfillConfig, Request
-from backfill.staging import (
-    EVALUATED,
-    EXCHANGED,
-    OUTCOMES,
-    Notes,
-    heaps_of,
-    judged_spans,
-    staged_files,
-    staged_violations,
-)
+from backfill.division import heaps_of
+from backfill.evaluation import staged_violations
+from backfill.published_rules import PublishedRules
+from backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, Notes, staged_files
+from backfill.survey import judged_spans
 from expectations import docs
 from expectations.findings import Checked
 from expectations.gate import check, refuse
@@ -31,7 +26,7 @@ from expectations.suites import VIOLATIONS, events_suite, offsets_suite, reconci
 from lake import delta
 from lake.scanning import scan
 from lake.tables import events_table
-from rules.streams import Stream
+from rules.versions import RuleSet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,12 +42,11 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
         GateError: a critical expectation does not hold.
     """
     folder, root = request.staged(config.lake), config.lake.root
-    ruleset = notes.rule_book(config).ruleset
-    streams = [stream for stream in config.streams.values() if ruleset.of_stream(stream.name).versions]
-    checks = _evaluation_checks(session, config, request, notes, streams)
+    ruleset = PublishedRules.of(config, request, notes).every
+    checks = _evaluation_checks(session, config, request, notes, ruleset)
     found = counts(session, checks, folder / EXCHANGED, config.lake.max_driver_rows)
     suites = []
-    for suite, stream in zip(checks.suites, streams, strict=False):
+    for suite, stream in zip(checks.suites, checks.streams, strict=False):
         table, version = events_table(stream), notes.versions[events_table(stream).name]
         held = kinds(delta.schema(root, table, version))
         suites.append((suite, summed(suite, {**table.columns, **held}, found)))
@@ -69,9 +63,10 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
 
 
 def _evaluation_checks(
-    session: SparkSession, config: BackfillConfig, request: Request, notes: Notes, streams: list[Stream]
+    session: SparkSession, config: BackfillConfig, request: Request, notes: Notes, ruleset: RuleSet
 ) -> EvaluationChecks:
     folder, root, parallelism = request.staged(config.lake), config.lake.root, session.sparkContext.defaultParallelism
+    streams = [stream for stream in config.streams.values() if ruleset.of_stream(stream.name).versions]
     spans, staged = judged_spans(folder), staged_files(folder / EVALUATED)
     parts = []
     for number, stream in enumerate(streams):
@@ -83,22 +78,21 @@ def _evaluation_checks(
             parts += parts_of(number, others, parallelism)
     parts += parts_of(len(streams), staged, parallelism)
     suites = [*(events_suite(stream, events_table(stream).columns) for stream in streams), violations_suite()]
-    ruleset = notes.rule_book(config).ruleset
     violations = [file.path for file in staged]
     heaps = heaps_of(parts, parallelism)
     return EvaluationChecks(suites, parts, heaps, streams, ruleset, notes.cut, spans, violations)
 
 
 def gate_reconciliation(
-    session: SparkSession, config: BackfillConfig, request: Request, standing: int
+    session: SparkSession, config: BackfillConfig, request: Request, stream_alerts: int
 ) -> dict[str, Any]:
-    """Check the staged outcomes, and make the pages about the whole run. standing: the stream's alerts in scope.
+    """Check the staged outcomes, and make the pages about the whole run. stream_alerts: the stream's alerts in scope.
 
     Raises:
         GateError: a critical expectation does not hold.
     """
     folder, parallelism = request.staged(config.lake), session.sparkContext.defaultParallelism
-    suite = reconciliation_suite(staged_violations(folder), standing)
+    suite = reconciliation_suite(staged_violations(folder), stream_alerts)
     parts = parts_of(0, staged_files(folder / OUTCOMES), parallelism)
     checks = Checks([suite], parts, heaps_of(parts, parallelism))
     found = counts(session, checks, folder / EXCHANGED, config.lake.max_driver_rows)

@@ -12,20 +12,20 @@ Known limitation: days further back than `pending_days` are not named one by one
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
 import structlog
 
 from backfill.config import DAY, BackfillConfig, microseconds_of_day
-from backfill.results import effective_text, finished_runs, of_whole_days
-from backfill.staging import take_notes
-from lake import delta
+from backfill.results import finished_runs, of_whole_days
+from contracts.run_manifest import read_manifest
+from lake import delta, stream_state
 from lake.archive import archived_until
 from lake.events import date_of
 from lake.tables import events_table
+from rules.rulebook import effective_text
 from rules.streams import Stream
 from rules.versions import RuleVersion
 
@@ -50,7 +50,7 @@ def pending_days(config: BackfillConfig, before: date | None = None) -> list[Pen
     until = archived_until(config.lake)
     if until is None:
         return []
-    versions = take_notes(config, cut=0, started_at=0).rule_book(config).ruleset.versions
+    versions = stream_state.rule_book(config.lake.root, config.streams).ruleset.versions
     return find_pending(config, until, versions, before)
 
 
@@ -66,7 +66,7 @@ def find_pending(
     for day in sorted(_days_with_events(config)):
         if day < oldest and day not in known:
             older.append(day)
-        elif oldest <= day < min(after, before or after) and (why := _why(day, known, versions)):
+        elif oldest <= day < min(after, before or after) and (why := _why(day, known.get(day), versions)):
             found.append(PendingDay(day, why))
     if older:
         _log.warning(
@@ -76,15 +76,15 @@ def find_pending(
     return found
 
 
-def _why(day: date, known: dict[date, dict[str, str | None]], versions: Sequence[RuleVersion]) -> str:
-    """Empty where the day is not pending."""
-    if day not in known:
+def _why(day: date, rules: Mapping[tuple[str, int], str | None] | None, versions: Sequence[RuleVersion]) -> str:
+    """Empty where the day is not pending. rules: those that its last run has seen; None: there was none."""
+    if rules is None:
         return "no run has finished"
     end = microseconds_of_day(day + _DAY)
     since = [
         f"{version.rule.id} version {version.version}"
         for version in versions
-        if version.effective < end and known[day].get(_named(version)) != effective_text(version)
+        if version.effective < end and rules.get((version.rule.id, version.version)) != effective_text(version)
     ]
     if not since:
         return ""
@@ -92,16 +92,11 @@ def _why(day: date, known: dict[date, dict[str, str | None]], versions: Sequence
     return f"published since its last run: {listed}"
 
 
-def _known_rules(config: BackfillConfig) -> dict[date, dict[str, str | None]]:
+def _known_rules(config: BackfillConfig) -> dict[date, Mapping[tuple[str, int], str | None]]:
     """The rule versions, and from when on they apply, that the last finished run of each whole day has seen."""
-    runs = of_whole_days(finished_runs(config)).select("day", "finished_at", "rules").collect()
-    last = runs.sort("finished_at").unique("day", keep="last", maintain_order=True)
-    return {day: json.loads(rules) for day, _, rules in last.iter_rows()}
-
-
-def _named(version: RuleVersion) -> str:
-    """As a manifest names it."""
-    return f"{version.rule.id} {version.version}"
+    runs = of_whole_days(finished_runs(config)).sort("finished_at").unique("day", keep="last").collect()
+    manifests = (read_manifest(row) for row in runs.iter_rows(named=True))
+    return {manifest.day: manifest.rules for manifest in manifests if manifest is not None}
 
 
 def _days_with_events(config: BackfillConfig) -> set[date]:

@@ -31,7 +31,7 @@ class Outcome(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
-def last_words(alerts: pl.DataFrame) -> pl.DataFrame:
+def latest_revisions(alerts: pl.DataFrame) -> pl.DataFrame:
     """Of each alert id the record with the highest revision; of equal ones the backfill's.
 
     alerts: those of the stream alone may lack the column `source`.
@@ -61,21 +61,21 @@ def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame) -> pl.DataFrame:
 
     truth: violations (VIOLATION_SCHEMA); alerts: the records of the same scope (kind, revision, source and the like).
     """
-    said = canonical(last_words(alerts.filter(pl.col("source") == "stream")))
-    standing = pl.col("kind_said") == "alert"
-    both = canonical(truth).join(said, on="alert_id", how="full", suffix="_said", coalesce=True)
+    latest = canonical(latest_revisions(alerts.filter(pl.col("source") == "stream")))
+    announced = pl.col("kind_latest") == "alert"
+    both = canonical(truth).join(latest, on="alert_id", how="full", suffix="_latest", coalesce=True)
     true, differs = (
         pl.col("rule_id").is_not_null(),
-        pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_said")) for name in CONTENT),
+        pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_latest")) for name in CONTENT),
     )
     outcome = (
-        pl.when(true & standing & ~differs).then(pl.lit(Outcome.MATCHED.value))
-        .when(true & standing).then(pl.lit(Outcome.REVISED.value))
+        pl.when(true & announced & ~differs).then(pl.lit(Outcome.MATCHED.value))
+        .when(true & announced).then(pl.lit(Outcome.REVISED.value))
         .when(true).then(pl.lit(Outcome.MISSED.value))
-        .when(standing).then(pl.lit(Outcome.RETRACTED.value))
+        .when(announced).then(pl.lit(Outcome.RETRACTED.value))
     )  # fmt: skip
-    both = both.rename({"kind": "kind_said", "revision": "stream_revision"})
-    whole = [pl.coalesce(name, f"{name}_said").alias(name) for name in [*_IDENTITY[1:], "group"]]
+    both = both.rename({"kind": "kind_latest", "revision": "stream_revision"})
+    whole = [pl.coalesce(name, f"{name}_latest").alias(name) for name in [*_IDENTITY[1:], "group"]]
     return (
         both.with_columns(outcome.alias("outcome"))
         .filter(pl.col("outcome").is_not_null())
@@ -84,7 +84,7 @@ def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame) -> pl.DataFrame:
             *whole,
             "outcome",
             "stream_revision",
-            pl.col("measures_said").alias("stream_measures"),
+            pl.col("measures_latest").alias("stream_measures"),
             "measures",
         )
         .sort("event_time", "alert_id")
@@ -107,17 +107,17 @@ def with_withdrawn(outcomes: pl.DataFrame, pending: pl.DataFrame) -> pl.DataFram
 
 
 def corrections(truth: pl.DataFrame, alerts: pl.DataFrame, causes: pl.DataFrame) -> pl.DataFrame:
-    """What has to be said so that the highest revision of each alert is the truth: alert records without a source.
+    """What has to be published so that the highest revision of each alert is the truth: alert records without a source.
 
     causes: alert_id and cause of the stream's differences. Where the stream was right and an earlier correction no
     longer is, the cause is that correction's.
     """
-    last = canonical(last_words(alerts))
+    last = canonical(latest_revisions(alerts))
     both = canonical(truth).join(last, on="alert_id", how="full", suffix="_last", coalesce=True)
     both = both.rename({"kind": "kind_last", "revision": "revision_last", "cause": "cause_last"})
-    true, standing = pl.col("rule_id").is_not_null(), (pl.col("kind_last") == "alert").fill_null(value=False)
+    true, announced = pl.col("rule_id").is_not_null(), (pl.col("kind_last") == "alert").fill_null(value=False)
     differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_last")) for name in CONTENT)
-    wrong = both.filter((true & (~standing | differs)) | (~true & standing)).join(causes, on="alert_id", how="left")
+    wrong = both.filter((true & (~announced | differs)) | (~true & announced)).join(causes, on="alert_id", how="left")
     chosen = [pl.coalesce(name, f"{name}_last").alias(name) for name in [*_IDENTITY[1:], *CONTENT]]
     return wrong.select(
         "alert_id",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
@@ -13,26 +11,17 @@ import pyarrow.compute as pc
 
 from backfill.causes import Cause
 from backfill.config import BackfillConfig, Request
-from backfill.event_selection import shares
+from backfill.division import heaps_of, shares
 from backfill.replacing import CHANGED, Part, Replacing, emptied
-from backfill.staging import (
-    CORRECTED,
-    EVALUATED,
-    EXCHANGED,
-    OUTCOMES,
-    REPLACEMENT,
-    Notes,
-    heaps_of,
-    judged_spans,
-    staged_files,
-)
+from backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, REPLACEMENT, staged_files
+from backfill.survey import judged_spans
+from contracts.run_manifest import RunManifest, RunState
 from lake import delta
 from lake.arrow_shuffle import exchange
 from lake.events import date_of
 from lake.scanning import scan
 from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table
-from rules.timestamps import MAX_TIMESTAMP, from_microseconds, iso_text
-from rules.versions import RuleSet, RuleVersion
+from rules.versions import RuleSet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,53 +81,23 @@ def _replace(
     return int(changed)
 
 
-def note_corrections(config: BackfillConfig, request: Request) -> None:
-    """Put the corrections into their table, before they are published: each alert id and revision stands there once."""
-    staged = pl.read_parquet(request.staged(config.lake) / CORRECTED / "*.parquet")
-    staged = staged.with_columns(day=pl.lit(request.day), run_id=pl.lit(request.run_id)).select(*CORRECTIONS.columns)
-    rows = staged.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(CORRECTIONS.arrow)
+def note_corrections(config: BackfillConfig, request: Request, corrections: pl.DataFrame) -> None:
+    """Put the corrections (see reconciliation.corrections) into their table, before they are published: each alert id
+    and revision stands there once."""
+    of_run = corrections.with_columns(day=pl.lit(request.day), run_id=pl.lit(request.run_id))
+    rows = of_run.select(*CORRECTIONS.columns).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(CORRECTIONS.arrow)
     delta.merge(config.lake.root, CORRECTIONS, rows, ("alert_id", "revision"))
 
 
-@dataclass
-class Manifest:
-    """What a run did. counts and seconds: by name."""
-
-    state: str
-    counts: dict[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    failure: str | None = None
-
-
-def add_manifest(config: BackfillConfig, request: Request, notes: Notes | None, manifest: Manifest, now: int) -> None:
-    """Add the run's manifest. now: µs."""
-    ruleset = () if notes is None else notes.ruleset(config, request).versions
-    row = {
-        "run_id": request.run_id,
-        "day": request.day,
-        "state": manifest.state,
-        "started_at": from_microseconds(now if notes is None else notes.started_at),
-        "finished_at": from_microseconds(now),
-        "cut": None if notes is None else from_microseconds(notes.cut),
-        "only_rules": json.dumps(request.rules) if request.rules else None,
-        "only_groups": json.dumps(dict(request.groups)) if request.groups else None,
-        "versions": json.dumps({} if notes is None else notes.versions),
-        "rules": json.dumps({f"{v.rule.id} {v.version}": effective_text(v) for v in ruleset}),
-        "counts": json.dumps(manifest.counts),
-        "seconds": json.dumps(manifest.seconds),
-        "failure": manifest.failure,
-    }
-    delta.add(config.lake.root, RUNS, pa.Table.from_pylist([row], RUNS.arrow), f"run-{request.run_id}", now)
-
-
-def effective_text(version: RuleVersion) -> str | None:
-    """From when on a version applies, as a manifest has it; None for a version that waits for its route."""
-    return iso_text(version.effective) if version.effective <= MAX_TIMESTAMP else None
+def add_manifest(config: BackfillConfig, manifest: RunManifest) -> None:
+    """Add a run's manifest."""
+    rows = pa.Table.from_pylist([manifest.row()], RUNS.arrow)
+    delta.add(config.lake.root, RUNS, rows, f"run-{manifest.run_id}", manifest.finished_at)
 
 
 def finished_runs(config: BackfillConfig, at: int | None = None) -> pl.LazyFrame:
     """The manifests of the runs that published, as RUNS, of the table's version `at` (None: the newest)."""
-    return scan(config.lake.root, RUNS, at).filter(pl.col("state") == "finished")
+    return scan(config.lake.root, RUNS, at).filter(pl.col("state") == RunState.FINISHED.value)
 
 
 def of_whole_days(runs: pl.LazyFrame) -> pl.LazyFrame:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +27,17 @@ from backfill.config import BackfillConfig, BackfillError, Request
 from backfill.evaluation import evaluate
 from backfill.gating import gate_evaluation, gate_reconciliation
 from backfill.publication import publish
+from backfill.published_rules import PublishedRules
 from backfill.scope import settled
 from backfill.stages import STAGES
 from backfill.staging import CORRECTED, Notes, Progress, read_notes, take_notes, write_notes
 from backfill.verdicts import held_back, refuse_outdated, refuse_unarchived
+from contracts.run_manifest import RunManifest, RunState
 from expectations.findings import VerdictError
 from lake.archive import archive, make_tables
 from lake.scanning import scan
 from lake.tables import ALERTS
+from rules.rulebook import effective_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +56,7 @@ class Run:
     request: Request
 
     def do(self, stage: str) -> dict[str, Any]:
-        """One of STAGES; returns what it counted. A failure ends in a manifest that says so, and is raised.
+        """One of STAGES; returns what it counted. A failure ends in a manifest of it, and is raised.
 
         Raises:
             VerdictError: it would fail again; see verdicts.py. HeldBackError comes after everything else is published.
@@ -65,7 +68,7 @@ class Run:
         # A library that ends the program, as PySpark does where it lacks another, has not done the stage.
         except (Exception, SystemExit) as failure:
             try:
-                self._conclude("failed", f"{stage}: {failure}"[:_LONGEST_FAILURE])
+                self._conclude(RunState.FAILED, f"{stage}: {failure}"[:_LONGEST_FAILURE])
             except Exception:  # noqa: BLE001  a full disk or a lost JVM fails here too; what failed first is raised
                 _log.warning("the manifest of the failed run could not be written", run=self.request.run_id)
             raise
@@ -75,7 +78,7 @@ class Run:
         if stage == "publish":
             verdict = held_back(self.config, self.request)
             failure_text = None if verdict is None else str(verdict)[:_LONGEST_FAILURE]
-            self._conclude("dry run" if self.request.dry_run else "finished", failure_text)
+            self._conclude(RunState.DRY_RUN if self.request.dry_run else RunState.FINISHED, failure_text)
             if not self.request.dry_run:
                 remove_old_staging(self.config, self.request.run_id, _now())
             if verdict is not None:
@@ -106,13 +109,13 @@ class Run:
     def reconcile(self) -> dict[str, Any]:
         """Stage outcomes, causes and corrections."""
         compared = compare(self.session, self.config, self.request, self._notes)
-        gated = gate_reconciliation(self.session, self.config, self.request, compared.standing)
+        gated = gate_reconciliation(self.session, self.config, self.request, compared.stream_alerts)
         return compared.as_counts() | gated
 
     def publish(self) -> dict[str, Any]:
         """Publish the corrections but for those that are held back, and put the results into their tables.
 
-        The violation of an alert that is held back goes into its table: it is what holds, whatever the stream said.
+        The violation of an alert that is held back goes into its table: it holds, whatever the stream announced.
         """
         config, request = self.config, self.request
         if request.dry_run:
@@ -122,15 +125,15 @@ class Run:
         published = 0
         if request.publish:
             staged = pl.read_parquet(request.staged(config.lake) / CORRECTED / "*.parquet")
-            note = partial(results.note_corrections, config, request)
-            published = publish(config, staged, self._archived_alerts(), note)
-        ruleset = notes.ruleset(config, request)
+            note = partial(results.note_corrections, config, request, staged)
+            published = publish(config, staged, self._archived_alerts(notes), note)
+        ruleset = PublishedRules.of(config, request, notes).asked_for
         changed = results.publish_violations(self.session, config, request, ruleset)
         results.publish_reconciliation(self.session, config, request, ruleset)
         return {"published": published, "violations_changed": changed}
 
-    def _archived_alerts(self) -> dict[int, int]:
-        alerts = scan(self.config.lake.root, ALERTS, self._notes.versions[ALERTS.name])
+    def _archived_alerts(self, notes: Notes) -> dict[int, int]:
+        alerts = scan(self.config.lake.root, ALERTS, notes.versions[ALERTS.name])
         return dict(alerts.group_by("partition").agg(pl.col("offset").max()).collect().iter_rows())
 
     @property
@@ -142,15 +145,22 @@ class Run:
     def _notes(self) -> Notes:
         return read_notes(self.request.staged(self.config.lake))
 
-    def _conclude(self, state: str, failure: str | None = None) -> None:
-        folder = self.request.staged(self.config.lake)
-        progress = Progress.of(folder)
-        try:
+    def _conclude(self, state: RunState, failure: str | None = None) -> None:
+        """Add the manifest. failure: why it is not all right."""
+        request, now = self.request, _now()
+        progress = Progress.of(request.staged(self.config.lake))
+        manifest = RunManifest(
+            request.run_id, request.day, state, now, now, only_rules=request.rules, only_groups=request.groups,
+            counts=progress.counts, seconds=progress.seconds, failure=failure,
+        )  # fmt: skip
+        with suppress(BackfillError):  # it has not come so far as to read anything
             notes = self._notes
-        except BackfillError:
-            notes = None
-        manifest = results.Manifest(state, progress.counts, progress.seconds, failure)
-        results.add_manifest(self.config, self.request, notes, manifest, _now())
+            versions = PublishedRules.of(self.config, request, notes).asked_for.versions
+            rules = {(version.rule.id, version.version): effective_text(version) for version in versions}
+            manifest = replace(
+                manifest, started_at=notes.started_at, cut=notes.cut, versions=notes.versions, rules=rules
+            )
+        results.add_manifest(self.config, manifest)
 
 
 @dataclass(frozen=True)

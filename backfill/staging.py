@@ -1,30 +1,22 @@
-"""What a run leaves in its staged folder, for its next stage, for the gate, and for whoever looks into a failed run."""
+"""The staged folder of a run: what it holds and where, for the next stage, the gate, and whoever looks into a run that
+failed; and the inputs that the run has pinned."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backfill.config import DAY, BackfillConfig, BackfillError, Request
-from backfill.histories import Published, histories
-from backfill.scope import merged
+from backfill.config import BackfillConfig, BackfillError
 from lake import delta, stream_state
 from lake.atomic_write import whole
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, RUNS, events_table
-from rules.publishing import Answer
-from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
-from rules.timestamps import MIN_TIMESTAMP
-from rules.versions import RuleSet, RuleVersion
 
 # Parquet: the violations (and, with `failed`, the measures without a value), and the groups touched: a row for each
 # span to judge, whose spans of one group do not overlap, with the bucket that it is evaluated in.
@@ -38,19 +30,7 @@ PENDING, JUDGED, DIFFERING = "pending", "judged", "differing"
 OUTCOMES, CORRECTED, HELD_BACK = "outcomes", "corrections", "held_back"
 # By table, Parquet: what publishing puts into its folders.
 REPLACEMENT = "replacement"
-_NOTES, _PROGRESS = "run.json", "progress.json"
-
-
-# A task that compares rows holds them: some hundred megabytes at most.
-_ROWS_A_HEAP = 1_000_000
-
-
-class Files(Protocol):
-    """Files that one task reads."""
-
-    @property
-    def files(self) -> Sequence[delta.File]:
-        """They."""
+_NOTES, _PROGRESS, _JUDGED_TIMES = "run.json", "progress.json", "judged.json"
 
 
 def groups_folder(folder: Path, stream: Stream, number: int) -> Path:
@@ -75,26 +55,6 @@ def staged_files(folder: Path) -> list[delta.File]:
     return [file for file in files if file.rows]
 
 
-def heaps_of(parts: Iterable[Files], parallelism: int) -> int:
-    """Into how many tasks the rows of some files are divided to be compared."""
-    rows = sum(file.rows for part in parts for file in part.files)
-    return max(parallelism, math.ceil(rows / _ROWS_A_HEAP))
-
-
-def staged_violations(folder: Path) -> int:
-    """How many violations a run has found."""
-    found = pl.scan_parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
-    return int(found.select(pl.len()).collect(engine="streaming").item())
-
-
-def judged_spans(folder: Path) -> list[tuple[int, int]]:
-    """The event times (µs, both included) that a run judges in any group: some dozens of disjoint spans at most, in
-    their order."""
-    touched = pl.scan_parquet(folder / TOUCHED_GROUPS / "*.parquet")
-    dates = touched.group_by(pl.col("lo").floordiv(DAY).alias("date")).agg(pl.col("lo").min(), pl.col("hi").max())
-    return merged(dates.select("lo", "hi").collect(engine="streaming").rows())
-
-
 @dataclass(frozen=True)
 class Notes:
     """What the stages of one run share. cut: arrivals before it (µs) count; versions: of the Delta tables as read.
@@ -106,56 +66,6 @@ class Notes:
     started_at: int
     versions: dict[str, int]
     answers: list[tuple[int, int, str]]
-
-    def rule_book(self, config: BackfillConfig) -> RuleBook:
-        """The rules as the stream's job has them: from the answers to rule messages."""
-        book = RuleBook(config.streams)
-        for answer in self._answers():
-            book.receive(answer)
-        return book
-
-    def _answers(self) -> Iterator[Record]:
-        for offset, arrival, value in self.answers:
-            yield Record(offset, arrival, value.encode())
-
-    def published(self, config: BackfillConfig) -> dict[tuple[str, int], Published]:
-        """When the stream came to know each version, and which history it had for it.
-
-        A route that is no entity field begins without history when the job has made it.
-        """
-        book = RuleBook(config.streams)
-        begun: dict[Route, int] = {}
-        for record in self._answers():
-            said = book.receive(record)
-            if said is not None and said.answer is Answer.ACTIVE:
-                rule = book.of_rule(str(said.rule_id))[int(said.rule_version or 0) - 1].rule
-                begun.setdefault(book.serving[rule.stream, rule.group_by], record.arrival)
-        served: dict[Route, list[RuleVersion]] = defaultdict(list)
-        for version in book.ruleset.versions:
-            if version.rule.stream in config.streams:
-                served[book.serving[version.rule.stream, version.rule.group_by]].append(version)
-        found: dict[tuple[str, int], Published] = {}
-        for route, versions in served.items():
-            since, lateness = begun.get(route, MIN_TIMESTAMP), config.streams[route.stream].allowed_lateness
-            for name, known in histories(versions, book.answered, lateness).items():
-                found[name] = Published(known.arrival, max(known.history_since, since))
-        return found
-
-    def ruleset(self, config: BackfillConfig, request: Request) -> RuleSet:
-        """The versions of the rules that the run is about.
-
-        Raises:
-            BackfillError: a rule that was asked for was never published.
-        """
-        versions = self.rule_book(config).ruleset.versions
-        known = {version.rule.id for version in versions}
-        if unknown := sorted(set(request.rules) - known):
-            from rules.names import did_you_mean
-
-            raise BackfillError(
-                "was never published", where=f"rule {unknown[0]}", remedy=did_you_mean(unknown[0], known, "Rules are")
-            )
-        return RuleSet(tuple(v for v in versions if not request.rules or v.rule.id in request.rules))
 
 
 def take_notes(config: BackfillConfig, cut: int, started_at: int) -> Notes:
@@ -186,6 +96,18 @@ def read_notes(folder: Path) -> Notes:
         ) from None
     answers = [(offset, arrival, value) for offset, arrival, value in written.pop("answers")]
     return Notes(**written, answers=answers)
+
+
+def write_judged_times(folder: Path, judged: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+    """Leave the event times (µs, both included) that the run judges, by stream, for the stages after the first."""
+    with whole(folder / _JUDGED_TIMES) as partial:
+        partial.write_text(json.dumps(judged))
+
+
+def read_judged_times(folder: Path) -> dict[str, list[tuple[int, int]]]:
+    """What `write_judged_times` has left."""
+    written = json.loads((folder / _JUDGED_TIMES).read_text())
+    return {stream: [(lo, hi) for lo, hi in spans] for stream, spans in written.items()}
 
 
 @dataclass(frozen=True)

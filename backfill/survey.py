@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill.causes import CONFLICTS
+from backfill.config import DAY
 from backfill.event_selection import ARRIVED, PLACE, Portion, Reading, groupings
-from backfill.scope import BUCKET, GROUP, HI, LO, GroupBy, belongs, spans_of, touched_groups, touched_spans
+from backfill.scope import BUCKET, GROUP, HI, LO, GroupBy, belongs, merged, spans_of, touched_groups, touched_spans
 from backfill.staging import EXCHANGED, TOUCHED_GROUPS, groups_folder, repeated_folder, stage
 from lake.arrow_shuffle import OverParts, exchange
 from rules.streams import Stream
@@ -135,6 +136,14 @@ def survey(
     _stage(pl.DataFrame(schema=_TOUCHED), folder / TOUCHED_GROUPS / "none.parquet")
     counted = exchange(session, surveyor, _COUNTED, folder / EXCHANGED, most_here)
     return pc.sum(counted.column("groups")).as_py() or 0
+
+
+def judged_spans(folder: Path) -> list[tuple[int, int]]:
+    """The event times (µs, both included) that a run judges in any group: some dozens of disjoint spans at most, in
+    their order."""
+    touched = pl.scan_parquet(folder / TOUCHED_GROUPS / "*.parquet")
+    dates = touched.group_by(pl.col("lo").floordiv(DAY).alias("date")).agg(pl.col("lo").min(), pl.col("hi").max())
+    return merged(dates.select("lo", "hi").collect(engine="streaming").rows())
 
 
 def repeated(records: pl.DataFrame, event_id: str) -> pl.DataFrame:

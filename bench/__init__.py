@@ -1,1 +1,1 @@
-"""Benchmarks: each prints figures as JSON lines, beside a control where there is one."""
+"""Benchmarks: each prints figures as JSON lines, compared with a control if there is one."""

@@ -1,12 +1,13 @@
-"""What a backfill costs: against the same rules as Spark SQL, as history grows, and when it is done again.
+"""Measures the cost of a backfill: compared with the same rules in Spark SQL, and as history grows.
 
     python -m bench.backfill [EVENTS] [--repeats 3] [--rules 100] [--hot] [--memory 1g] [--generated 10000000]
 
 EVENTS is a Parquet file of card payments (see agree.py); without it payments are simulated. Ten rules with windows of
-an hour to 30 days are evaluated over all of them in the lake: by the backfill, and on the same session by window
-functions in Spark SQL. Results are compared row by row, measures too. Then one day is run with ever longer histories,
-and one on which a record arrived that is dated years back. Spark has both of its compilers here, as it would without
-nightjar. rules: these ten, with ever shorter windows. hot: one customer has half of all payments. memory: of the JVM.
+an hour to 30 days are evaluated over all of them in the lake, by the backfill and, in the same session, by window
+functions in Spark SQL. Results are compared row by row, including measures. Then one day is run with longer and longer
+histories, and once with a record that is dated years back. Spark uses both JVM compilers here, as it would without
+nightjar. rules: number of rules, made from the ten with shorter windows. hot: one customer has half of all payments.
+memory: heap of the JVM.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from backfill.config import BackfillConfig, Request
 from backfill.run import Run
 from backfill.staging import EVALUATED
-from bench.figures import emit, say, timed
+from bench.figures import emit, log_progress, timed
 from bench.lakes import publish_rules
 from lake import delta
 from lake.archive import make_tables
@@ -53,7 +54,7 @@ TIES = 1024
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure, said once for both sides."""
+    """A measure, defined once for both sides."""
 
     function: str
     field: str
@@ -62,12 +63,12 @@ class Measure:
 
     @property
     def rule(self) -> dict[str, object]:
-        """As a rule has it."""
+        """The measure as nightjar writes it."""
         excluding = {"excluding_current": True} if self.excluding else {}
         return {self.function: self.field, "over": self.over, **excluding}
 
     def sql(self, group: str) -> str:
-        """As Spark SQL has it."""
+        """The measure in Spark SQL."""
         back = MICROSECONDS[self.over[-1]] * int(self.over[:-1]) * TIES + TIES // 2
         last = "1 PRECEDING" if self.excluding else "CURRENT ROW"
         frame = f"OVER (PARTITION BY {group} ORDER BY place RANGE BETWEEN {back} PRECEDING AND {last})"
@@ -110,7 +111,7 @@ CASES: list[tuple[str, str, dict[str, Measure], str]] = [
 
 
 def cases_of(count: int) -> list[tuple[str, str, dict[str, Measure], str]]:
-    """So many rules: the ten, and the same with windows shorter by a hundredth each time."""
+    """This many rules: the ten, then copies with windows shorter by a further hundredth each."""
     found = []
     for number in range(count):
         name, group, measures, when = CASES[number % len(CASES)]
@@ -125,7 +126,7 @@ def _minutes(over: str) -> int:
 
 
 def stream_of(topic: str = "transactions") -> Stream:
-    """The payments, amounts in cents as in the file."""
+    """The stream of the payments, with amounts in cents as in the file."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "streams.toml"
         file.write_text(
@@ -157,7 +158,7 @@ def placed(events: Path, out: Path, *, hot: bool = False) -> None:
 
 
 def fill(session: SparkSession, config: LakeConfig, events: Path, cases: list[Any], since: date | None = None) -> None:
-    """Put the payments (from the day `since` on) and the rules into a new lake, as the archive would have."""
+    """Write the payments (from the day `since` on) and the rules to a new lake, as the archive would."""
     make_tables(config)
     table = events_table(config.streams["transactions"])
     made = {
@@ -209,7 +210,7 @@ def by_sql(session: SparkSession, config: LakeConfig, out: Path, cases: list[Any
 
 
 def differences(staged: Path, control: Path) -> tuple[int, int]:
-    """Violations, and those that one side lacks or whose measures differ."""
+    """The number of violations, and of those missing on one side or with different measures."""
     columns = ["rule_id", "event_id", "measures"]
     both = [pl.read_parquet(folder / "*.parquet").select(columns) for folder in (staged, control)]
     joined = both[0].join(both[1], on=columns[:2], how="full", suffix="_control", coalesce=True)
@@ -225,7 +226,7 @@ def _same(ours: str | None, theirs: str | None) -> bool:
 
 
 def config_of(root: Path, stream: Stream, memory: str) -> BackfillConfig:
-    """A lake of this bench's own; nothing is published."""
+    """The configuration of this benchmark's own lake; nothing is published."""
     lake = LakeConfig(
         root, {"transactions": stream}, {}, tuple(jars("spark")), master="local[2]", driver_memory=memory,
         java_options=("-XX:TieredStopAtLevel=4",),
@@ -247,8 +248,8 @@ class Bench:
     last: date
 
     def lake(self, name: str, since: date | None = None) -> BackfillConfig:
-        """A lake, filled."""
-        say(f"filling the lake {name}")
+        """A filled lake."""
+        log_progress(f"filling the lake {name}")
         config = config_of(self.place / name, self.stream, self.memory)
         fill(self.session, config.lake, self.place / "placed.parquet", self.cases, since)
         return config
@@ -286,19 +287,19 @@ def main() -> None:
 
 
 def collect_garbage(session: SparkSession) -> None:
-    """Leave nothing of the other's for the next to clear away."""
+    """Collect garbage, so that the next contestant does not pay for the previous one's."""
     session.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]  # noqa: SLF001  no other way
 
 
 def against_sql(bench: Bench, name: str, control_seconds: float) -> bool:
-    """All days at once, by the backfill and by Spark SQL, and whether they agree."""
+    """Run all days at once, by the backfill and by Spark SQL, and compare the results."""
     session, config, control_file = bench.session, bench.lake("lake"), bench.place / "control"
     request = Request("all-days", bench.first, days=(bench.last - bench.first).days + 1)
-    say("warming up")
+    log_progress("warming up")
     Run(session, config, request).do("evaluate")
     ours, control, stopped = [], [], False
     for turn in range(bench.repeats + 1):
-        say(f"turn {turn} of {bench.repeats}" if turn else "a first turn for the compilers")
+        log_progress(f"turn {turn} of {bench.repeats}" if turn else "a first turn to warm up")
         collect_garbage(session)
         took = timed(lambda: Run(session, config, request).do("evaluate"))
         collect_garbage(session)
@@ -312,7 +313,7 @@ def against_sql(bench: Bench, name: str, control_seconds: float) -> bool:
                     raise
                 sql, stopped = control_seconds, True
             timer.cancel()
-        say(f"{took:.2f} s, Spark SQL {sql:.1f} s{', stopped' if stopped else ''}")
+        log_progress(f"{took:.2f} s, Spark SQL {sql:.1f} s{', stopped' if stopped else ''}")
         if turn or stopped:
             ours.append(took)
             control.append(sql)
@@ -328,11 +329,11 @@ _STAGES = ("evaluate", "reconcile", "publish")
 
 
 def as_history_grows(bench: Bench) -> bool:
-    """The last whole day, evaluated, reconciled and its results written, with 10, 40 and 90 days of history."""
+    """Evaluate and reconcile the last whole day and write its results, with 10, 40 and 90 days of history."""
     day, took, again = bench.last - timedelta(days=1), {}, {}
     configs = {days: bench.lake(f"lake-{days}", day - timedelta(days=days)) for days in (10, 40, 90)}
     for turn in range(bench.repeats):
-        say(f"turn {turn + 1} of {bench.repeats}")
+        log_progress(f"turn {turn + 1} of {bench.repeats}")
         for days, config in configs.items():
             shutil.rmtree(config.lake.root / "staging", ignore_errors=True)
             for seconds, name in ((took, "first"), (again, "again")):
@@ -357,7 +358,7 @@ def beside_a_misdated_record(bench: Bench) -> bool:
     }  # fmt: skip
     delta.add(misdated.lake.root, table, pa.Table.from_pylist([row], table.arrow), "misdated", 0)
     for turn in range(bench.repeats + 1):
-        say(f"turn {turn} of {bench.repeats}")
+        log_progress(f"turn {turn} of {bench.repeats}")
         for config in (plain, misdated):
             run = Run(bench.session, config, Request(f"turn-{turn}", day, publish=False))
             took.setdefault(config.lake.root, []).append(timed(lambda run=run: [run.do(stage) for stage in _STAGES]))

@@ -1,10 +1,10 @@
-"""The controls of the whole-path benches: the job's source, sink and settings around a small query.
+"""The controls of the end-to-end benchmarks: a small query with the job's source, sink and settings.
 
     python -m bench.baseline NAME      run until SIGTERM, with the NIGHTJAR_ settings in the environment
 
-They parse as a program of its own would: `from_json` with a schema, and nothing is checked. stateful: per customer it
-counts, sums and keeps the largest amount, and says something of about every 20th update. stateless: every 20th event.
-python: every 20th event too, after a Python stage that changes nothing.
+They parse as an ordinary program would: `from_json` with a schema, without validation. stateful: counts, sums and keeps
+the largest amount per customer, and emits about every 20th update. stateless: emits about every 20th event. python: the
+same after a Python stage that changes nothing.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from streaming.session import open_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What the job comes to by itself on two slow cores.
+# The batch size that the job chooses itself on two slow cores.
 MOST = 100_000
 EVENT = "transaction_id string, event_time bigint, customer_id string, terminal_id string, amount decimal(12,2)"
 
-# What Spark's own documentation recommends for large state.
+# As Spark's documentation recommends for large state.
 _STATE_STORE = {
     "providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "rocksdb.changelogCheckpointing.enabled": "true",
@@ -52,17 +52,17 @@ def stateful(parsed: DataFrame) -> DataFrame:
 
 def stateless(parsed: DataFrame) -> DataFrame:
     """customer_id, value and sent_at of about every 20th event."""
-    said = parsed.select("event.*", SENT_AT).where(F.pmod(F.xxhash64("transaction_id"), F.lit(20)) == 0)
-    return said.select("customer_id", F.to_json(F.struct("customer_id", "amount")).alias("value"), SENT_AT)
+    some = parsed.select("event.*", SENT_AT).where(F.pmod(F.xxhash64("transaction_id"), F.lit(20)) == 0)
+    return some.select("customer_id", F.to_json(F.struct("customer_id", "amount")).alias("value"), SENT_AT)
 
 
 def python(parsed: DataFrame) -> DataFrame:
-    """What `stateless` says, through one Python stage."""
-    said = stateless(parsed)
-    return said.mapInArrow(lambda batches: batches, said.schema)
+    """The output of `stateless`, passed through one Python stage."""
+    output = stateless(parsed)
+    return output.mapInArrow(lambda batches: batches, output.schema)
 
 
-SAID = {"stateful": stateful, "stateless": stateless, "python": python}
+CONTROLS = {"stateful": stateful, "stateless": stateless, "python": python}
 
 
 def main() -> None:
@@ -81,14 +81,14 @@ def main() -> None:
     events = event_records(session, config, config.max_offsets_per_trigger or MOST)
     events = events.where(F.col("topic") == streams["transactions"].topic)
     parsed = events.select(F.from_json(F.col("value").cast("string"), EVENT).alias("event"), header.alias(SENT_AT))
-    said = SAID[sys.argv[1]](parsed).select(
+    output = CONTROLS[sys.argv[1]](parsed).select(
         F.lit(config.topics.alerts).alias("topic"),
         F.col("customer_id").alias("key"),
         "value",
         F.array(F.struct(F.lit(SENT_AT).alias("key"), F.col(SENT_AT).alias("value"))).alias("headers"),
     )
     query = (
-        said.writeStream.format("kafka")
+        output.writeStream.format("kafka")
         .options(**config.spark_kafka)
         .outputMode("update")
         .option("checkpointLocation", str(config.checkpoint))

@@ -1,11 +1,11 @@
-"""How fast a backlog is worked off: ten rules over a million events, against the JVM's own aggregate.
+"""Measures how fast a backlog is processed: ten rules over a million events, compared with a JVM aggregate.
 
     python -m bench.drain [--events 1000000] [--turns 2] [--backlogs uniform half one]
 
-The backlog is in Kafka before the contestants start, and each reads it from the beginning; the time runs from the first
-committed batch to the last, so that no start is measured. The job finds the size of its batches; the control has about
-the one that the job comes to. In turns with bench/baseline.py: uniform keys; half of all events on one key; and all on
-one key with one rule, whose window holds 20,000 of them.
+The backlog is in Kafka before the contestants start, and each reads it from the beginning. The time is measured from
+the first committed batch to the last, so it excludes the start. The job chooses its batch size itself; the control uses
+about the size that the job chooses. It runs in turns with bench/baseline.py: with uniform keys; with half of all events
+on one key; and with all events on one key and one rule, whose window holds 20,000 of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.figures import emit, say
+from bench.figures import emit, log_progress
 from bench.pipeline import RULES, await_line, committed, contestant, events, message, prepare, shares
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.kafka.clients import producer
@@ -32,14 +32,14 @@ _HELD = 20_000
 
 @dataclass(frozen=True)
 class Backlog:
-    """hot: the share of its events that is on one key. goal: the largest time per event, in the control's."""
+    """A backlog. hot: share of its events on one key. goal: highest time per event, as a ratio to the control."""
 
     name: str
     hot: float
     goal: float | None
 
     def rules(self, count: int) -> list[dict[str, object]]:
-        """The rules it is drained with, where it has so many events."""
+        """The rules to drain it with, for this number of events."""
         if self.hot < 1:
             return RULES
         window = f"{_SPREAD_MS * _HELD // count}ms"
@@ -55,7 +55,7 @@ BACKLOGS = {
 
 
 def fill(settings: Settings, count: int, *, hot: float) -> None:
-    """Put the backlog into the transactions topic, in the order of event time: all of it is within the windows."""
+    """Send the backlog to the transactions topic in order of event time; all of it is within the windows."""
     began = int(time.time() * 1000) - _SPREAD_MS
     with producer(settings, linger_ms=50, batch_size=256 * 1024) as client:
         for number, event in enumerate(events(count, hot=hot, seed=7)):
@@ -81,9 +81,9 @@ def turn(name: str, settings: Settings, folder: Path, count: int) -> float:
 
 
 def refuse_ended(process: subprocess.Popen[bytes], log: Path) -> None:
-    """An error where the contestant has ended."""
+    """Raise an error if the contestant has exited."""
     if process.poll() is not None:
-        raise SystemExit(f"{log} ends: {log.read_text(errors='replace')[-2000:]}")
+        raise SystemExit(f"{log} ends with: {log.read_text(errors='replace')[-2000:]}")
 
 
 def main() -> None:
@@ -99,18 +99,18 @@ def main() -> None:
 
 
 def measured(backlog: Backlog, count: int, turns: int) -> bool:
-    """Print the figures of a backlog; whether its goal is met."""
+    """Print the figures of a backlog; return whether its goal is met."""
     found: dict[str, list[float]] = {"job": [], "stateful": []}
     with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:
         folder = Path(scratch)
         with LocalKafka(load_settings(data_dir=folder / "kafka", kafka_port=0)) as broker:
             settings = broker.settings
             prepare(settings, publishing=True, rules=backlog.rules(count))
-            say(f"{backlog.name}: sending {count:,} events")
+            log_progress(f"{backlog.name}: sending {count:,} events")
             fill(settings, count, hot=backlog.hot)
             for number in range(turns):
                 for name in ("stateful", "job"):
-                    say(f"{backlog.name}, turn {number + 1} of {turns}: {name}")
+                    log_progress(f"{backlog.name}, turn {number + 1} of {turns}: {name}")
                     found[name].append(turn(name, settings, folder / f"{name}-{number}", count))
             seconds = {name: [1_000_000 / rate for rate in rates] for name, rates in found.items()}
             title = f"drain of {count:,}, {backlog.name}"

@@ -1,10 +1,10 @@
-"""How fast the engine is, on one core, against NumPy doing the least that the same data asks for.
+"""Measures the engine's speed on one core, compared with the minimal NumPy work on the same data.
 
     python -m bench.engine [--events 1000000] [--repeats 3]
 
 Five rules with ten measures of mixed kinds over one hour, grouped by 10,000 customers. The control sorts the same
-events by (group, time, id), gathers four columns and sums them up. Compilation is done before the turns and reported
-apart.
+events by (group, time, id), gathers four columns and sums them. Compilation happens before the turns and is reported
+separately.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pyarrow as pa
 
-from bench.figures import emit, say, timed
+from bench.figures import emit, log_progress, timed
 from rules.engine import Engine
 from rules.model import parse_rule
 from rules.streams import load_streams
@@ -69,7 +69,7 @@ RULES: list[dict[str, object]] = [
 
 
 def history(events: int, *, hot: bool, seed: int) -> tuple[pa.Table, dict[str, np.ndarray]]:
-    """Events in time order, a million to four hours; hot: half of them are one customer's, all in one window."""
+    """Events in order of time, a million per four hours; hot: half of them are one customer's, all in one window."""
     rng = np.random.default_rng(seed)
     times = np.sort(rng.integers(0, HOUR if hot else 4 * HOUR, events)) + 1_600_000_000_000_000
     customers = rng.integers(1, GROUPS, events)
@@ -77,7 +77,7 @@ def history(events: int, *, hot: bool, seed: int) -> tuple[pa.Table, dict[str, n
         customers[rng.random(events) < 0.5] = 0
     cents = rng.integers(100, 20_000, events)
     terminals = rng.integers(0, 10_000, events)
-    ids = rng.integers(0, 1 << 62, events)  # as ids are: nothing to do with the order of time
+    ids = rng.integers(0, 1 << 62, events)  # unrelated to the order of time, like real ids
     words = np.empty((events, 2), np.int64)
     words[:, 0], words[:, 1] = cents, 0
     stamps = pa.array(times).cast(pa.timestamp("us", "UTC"))
@@ -95,14 +95,14 @@ def history(events: int, *, hot: bool, seed: int) -> tuple[pa.Table, dict[str, n
 
 
 def numpy_alone(columns: dict[str, np.ndarray]) -> None:
-    """The control."""
+    """Run the control."""
     order = np.lexsort((columns["id"], columns["time"], columns["group"]))
     for name in ("time", "id", "amount", "terminal"):
         np.cumsum(columns[name][order])
 
 
 def run(ruleset: RuleSet, table: pa.Table, size: int, start: int = 0) -> float:
-    """Seconds to advance an engine over the table in batches of `size`, after `start` events taken in at once."""
+    """Seconds to advance an engine over the table in batches of `size`, after a first batch of `start` events."""
     engine = Engine(load_streams()["transactions"], ruleset)
     if start:
         engine.advance(table.slice(0, start))
@@ -125,7 +125,7 @@ def main() -> None:
     streams = load_streams()
     rules = [parse_rule({"stream": "transactions", "group_by": ["customer_id"], **rule}, streams) for rule in RULES]
     ruleset = RuleSet.of(rules, 0)
-    say("making the events")
+    log_progress("generating the events")
     uniform, columns = history(options.events, hot=False, seed=1)
     hot, _ = history(options.events + 4 * LARGE_BATCH, hot=True, seed=2)
     compiled = timed(lambda: (run(ruleset, uniform.slice(0, 2000), 500), run(ruleset, hot.slice(0, 2000), 500)))
@@ -133,7 +133,7 @@ def main() -> None:
     bulk, batches, control, large, hot_large, small, hot_small = ([] for _ in range(7))
     tail = options.events
     for turn in range(options.repeats):
-        say(f"turn {turn + 1} of {options.repeats}")
+        log_progress(f"turn {turn + 1} of {options.repeats}")
         control.append(timed(lambda: numpy_alone(columns)))
         bulk.append(run(ruleset, uniform, options.events))
         batches.append(run(ruleset, uniform, BATCH))

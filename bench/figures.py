@@ -1,4 +1,4 @@
-"""One JSON object a line for each figure: what was measured, against which control, in turns in the same run."""
+"""Prints figures as JSON lines: each is measured in turns with its control in the same run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import structlog
 
-# Standard output has figures alone: what the product logs in a bench's own process goes beside it.
+# Standard output is for figures only, so the product's logs in a benchmark's process go to standard error.
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds of wall time one call takes."""
+    """Wall time of one call, in seconds."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
@@ -33,8 +33,8 @@ def emit(
 ) -> bool:
     """Print a figure: medians, the ratio of each turn to the control of the same turn, and whether the goal is met.
 
-    goal: the largest ratio that meets it, None where there is no goal. at_most: a goal that is a value, in the unit.
-    Returns whether it is met.
+    goal: the highest ratio that meets it, None if there is no goal. at_most: a goal for the value, in its unit. Returns
+    whether the goal is met.
     """
     ratios = [v / c for v, c in zip(values, control_values, strict=True)]
     ratio = statistics.median(ratios)
@@ -59,6 +59,6 @@ def emit(
     return met is not False
 
 
-def say(text: str) -> None:
-    """Progress, for the person who waits; figures alone go to standard output."""
+def log_progress(text: str) -> None:
+    """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)

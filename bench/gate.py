@@ -1,10 +1,10 @@
-"""What the gate costs beside reading what it checks.
+"""Measures the cost of the gate, compared with only reading the same data.
 
     python -m bench.gate [EVENTS ...] [--repeats 3]
 
-EVENTS (1,000,000 and 10,000,000) are payments of one day in a lake's table. The gate's suites of a stream, its records'
-and its offsets', are checked, Great Expectations and all; the control is Spark's scan of the same rows and columns in
-the same session, which does nothing with them.
+EVENTS (1,000,000 and 10,000,000) are payments of one day in a lake's table. The gate checks the suites of a stream, for
+its records and its offsets, including Great Expectations. The control is a Spark scan of the same rows and columns in
+the same session, which discards them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill.checking import EvaluationChecks, counts, parts_of
-from backfill.staging import heaps_of
-from bench.figures import emit, say, timed
+from backfill.division import heaps_of
+from bench.figures import emit, log_progress, timed
 from bench.lakes import DAY, STREAM, fill_day
 from expectations.gate import check
 from expectations.measured import measured, summed
@@ -41,7 +41,7 @@ TABLE = events_table(STREAM)
 
 
 def gate(session: SparkSession, config: LakeConfig, folder: Path) -> None:
-    """Both suites of the stream."""
+    """Check both suites of the stream."""
     version, parallelism = delta.version(config.root, TABLE), session.sparkContext.defaultParallelism
     parts = parts_of(0, delta.files_of(config.root, TABLE, version, "arrival_date", [(DAY, DAY)]), parallelism, DAY)
     suites = [events_suite(STREAM, TABLE.columns), violations_suite()]
@@ -56,26 +56,26 @@ def gate(session: SparkSession, config: LakeConfig, folder: Path) -> None:
 
 
 def scanned(session: SparkSession, config: LakeConfig) -> None:
-    """The control: the same rows and columns, read and dropped."""
+    """Run the control: read the same rows and columns and discard them."""
     delta.read(session, config.root, TABLE).write.format("noop").mode("overwrite").save()
 
 
 def measure(folder: Path, events: int, repeats: int) -> bool:
-    """The gate and the scan, in turns."""
+    """Run the gate and the scan in turns."""
     config = LakeConfig(
         folder / "lake", {STREAM.name: STREAM}, {}, tuple(jars("spark")), master="local[2]",
-        # as the scan would have it without nightjar: a session of the lake's own has no second compiler
+        # As in a session without nightjar: the lake's own sessions disable the second compiler.
         java_options=("-XX:TieredStopAtLevel=4",),
     )  # fmt: skip
-    say(f"filling a lake with {events:,} events")
+    log_progress(f"filling a lake with {events:,} events")
     fill_day(config, events)
     session = open_session(config)
     ours, control = [], []
     for turn in range(repeats + 1):
-        say(f"turn {turn} of {repeats}" if turn else "a first turn for the compilers")
+        log_progress(f"turn {turn} of {repeats}" if turn else "a first turn to warm up")
         control.append(timed(lambda: scanned(session, config)))
         ours.append(timed(lambda: gate(session, config, folder)))
-        say(f"scan {control[-1]:.2f} s, gate {ours[-1]:.2f} s")
+        log_progress(f"scan {control[-1]:.2f} s, gate {ours[-1]:.2f} s")
     shutil.rmtree(config.root)
     name = f"the gate over {events:,} events"
     goal = GOAL if events >= 10_000_000 else None

@@ -1,4 +1,4 @@
-"""Lakes as the archive leaves them, for the benches of the night."""
+"""Fills lakes as the archive would, for the benchmarks of the backfill."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from contracts.rule_status import fold
 from lake import delta
 from lake.archive import make_tables
 from lake.config import LakeConfig
@@ -24,12 +25,12 @@ from streaming.answering import answer_to
 DAY = date(2026, 1, 5)
 STREAM = load_streams()["transactions"]
 _TABLE = events_table(STREAM)
-# As many as an archive of every quarter of an hour leaves.
+# As many as an archive every 15 minutes writes.
 _FILES = 96
 
 
 def fill_day(config: LakeConfig, events: int) -> None:
-    """The payments of one day, some twenty a customer."""
+    """Write the payments of one day, about twenty per customer."""
     make_tables(config)
     rng, begin = np.random.default_rng(7), int(datetime.combine(DAY, datetime.min.time(), UTC).timestamp() * 1e6)
     bounds = np.linspace(0, events, _FILES + 1).astype(int).tolist()
@@ -60,13 +61,13 @@ def _lacking(columns: Mapping[str, pl.Series]) -> list[tuple[str, pl.DataType]]:
 
 
 def publish_rules(config: LakeConfig, messages: Iterable[Mapping[str, Any]]) -> None:
-    """The answers to these rule messages, each effective from 2000 on."""
+    """Write the answers to these rule messages, each effective from the year 2000 on."""
     start, book, values = datetime(2000, 1, 1, tzinfo=UTC), RuleBook(config.streams), []
     for number, message in enumerate(messages):
         text = json.dumps({**message, "effective": "2000-01-01T00:00:00Z"}).encode()
         _, said = answer_to(Record(number, 0, text), f"rules-0-{number}", book, book.routes, 0)
         values.append(json.dumps(said).encode())
-        book.receive(Record(number, 0, values[-1]))
+        fold(book, Record(number, 0, values[-1]))
     columns = {"value": values, "partition": [0] * len(values), "offset": range(len(values)),
                "arrival_time": [start] * len(values), "arrival_date": [start.date()] * len(values)}  # fmt: skip
     kinds = {name: RULE_STATUS.arrow.field(name).type for name in columns if name != "value"}

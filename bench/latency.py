@@ -1,10 +1,10 @@
-"""From Kafka through the job to Kafka: how long an alert takes, against queries of the JVM alone.
+"""Measures the latency of alerts from Kafka through the job to Kafka, compared with queries without Python.
 
     python -m bench.latency [--rates 1000] [--turns 2] [--seconds 100] [--after 60] [--against stateful stateless]
 
-Ten rules over two groupings, every 20th event alerting; latency is receipt of the alert less the event's `sent_at`,
-both by this process's clock, from the second `after` on. In turns with bench/baseline.py: the same source, sink and
-settings.
+Ten rules with two groupings; every 20th event alerts. Latency is the alert's receipt minus the event's `sent_at`, both
+by this process's clock, from the second `after` on. It runs in turns with bench/baseline.py, which has the same source,
+sink and settings.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.figures import emit, say
+from bench.figures import emit, log_progress
 from bench.pipeline import Alerts, await_line, contestant, events, message, prepare, shares
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.kafka.clients import producer
 from nightjar.local.kafka import LocalKafka
 
 CONTROLS = {"stateful": "stateful JVM aggregate", "stateless": "stateless JVM query"}
-# The largest ratio to the stateful control that will do, by events per second and percentile.
+# The highest acceptable ratio to the stateful control, by events per second and percentile.
 GOALS = {(100, 99): 1.4, (1000, 50): 1.2, (1000, 99): 1.3, (5000, 99): 1.4}
 
 
 def traffic(settings: Settings, rate: int, seconds: float, seed: int) -> None:
-    """Send events at an even rate, each with the wall clock of its sending."""
+    """Send events at a constant rate, each with the wall clock of its sending."""
     made = events(int(rate * seconds), hot=0, seed=seed)
     began = time.time()
     sent = 0
@@ -61,27 +61,29 @@ def turn(name: str, settings: Settings, folder: Path, rate: int, options: argpar
         received = alerts.receive(options.seconds + 5)
         sender.join()
         alerts.close()
-    # by when its event was sent: a contestant that lags behind is not measured in what it had left
+    # Selected by when the event was sent, so that the backlog of a lagging contestant is excluded.
     found = [latency for at, latency in received if at - latency / 1000 > began + options.after]
     if not found:
-        raise SystemExit(f"error: the {name} fell silent, after {len(received)} alerts")
+        raise SystemExit(f"error: the {name} stopped emitting after {len(received)} alerts")
     return found
 
 
 def measured(rate: int, options: argparse.Namespace) -> bool:
-    """Print the figures of one rate; whether the goals are met."""
+    """Print the figures of one rate; return whether the goals are met."""
     found: dict[str, list[list[float]]] = {name: [] for name in [*options.against, "job"]}
     parts: dict[str, float] = {}
     for number in range(options.turns):
         for name, latencies in found.items():
-            say(f"{rate}/s, turn {number + 1} of {options.turns}: {name}")
+            log_progress(f"{rate}/s, turn {number + 1} of {options.turns}: {name}")
             with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:
                 folder = Path(scratch)
                 with LocalKafka(load_settings(data_dir=folder / "kafka", kafka_port=0)) as broker:
                     latencies.append(turn(name, broker.settings, folder / name, rate, options, number))
                     if name == "job":
                         parts = shares(broker.settings)
-            say(f"  p50 {np.percentile(latencies[-1], 50):.0f} ms, p99 {np.percentile(latencies[-1], 99):.0f} ms")
+            log_progress(
+                f"  p50 {np.percentile(latencies[-1], 50):.0f} ms, p99 {np.percentile(latencies[-1], 99):.0f} ms"
+            )
     met = True
     for percentile in (50, 99):
         values = {name: [float(np.percentile(t, percentile)) for t in turns] for name, turns in found.items()}

@@ -1,9 +1,9 @@
-"""What rules cost the engine by their number: ten, a hundred, a thousand, sharing windows and conditions or not.
+"""Measures the engine's cost by number of rules: ten, a hundred, a thousand, with and without shared windows.
 
     python -m bench.many_rules [--counts 10 100 1000] [--repeats 3]
 
-Batches of 1,000 events, a second of a stream; the windows hold a minute of it. shared: rules differ in the limit of
-their `when` alone; own: each has a condition and a window of its own. The control is the smallest number.
+Batches have 1,000 events, one second of the stream; windows hold one minute. shared: rules differ only in the limit in
+their `when`; own: each has its own condition and window. The control is the smallest number of rules.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pyarrow as pa
 
 from bench.engine import history, run
-from bench.figures import emit, say
+from bench.figures import emit, log_progress
 from rules.model import parse_rule
 from rules.streams import load_streams
 from rules.versions import RuleSet
@@ -30,7 +30,7 @@ FULL = 60 * BATCH
 
 
 def mappings(count: int, *, shared: bool) -> list[dict[str, object]]:
-    """So many rules by customer, as they are written."""
+    """This many rules by customer, as mappings."""
     rules: list[dict[str, object]] = []
     for number in range(count):
         measures: dict[str, object] = {"n": {"count": "*", "over": "10m"}, "spent": {"sum": "amount", "over": "10m"}}
@@ -72,7 +72,7 @@ def main() -> None:
         for number in range(options.repeats):
             for count, rules in sets.items():
                 found[count].append(1000 * run(rules, events, BATCH, FULL) / BATCHES)
-                say(f"turn {number + 1}: {count} rules, {kind}: {found[count][-1]:.1f} ms a batch")
+                log_progress(f"turn {number + 1}: {count} rules, {kind}: {found[count][-1]:.1f} ms a batch")
         least = min(sets)
         for count in [count for count in sets if count != least]:
             name, control = f"batch of {BATCH}, {count} rules, {kind}", f"{least} rules"

@@ -1,8 +1,9 @@
-"""What a thousand rules cost a micro-batch of the job, beside ten: events at an even rate, in turns.
+"""Measures the duration of the job's micro-batches with a thousand rules, compared with ten.
 
     python -m bench.many_rules_job [--count 1000] [--rate 1000] [--seconds 60] [--turns 2]
 
-Rules are those of bench/many_rules.py that share windows and conditions, half of them by customer and half by terminal.
+Events arrive at a constant rate; the two run in turns. The rules are those of bench/many_rules.py that share windows
+and conditions, half of them by customer and half by terminal.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.figures import emit, say
+from bench.figures import emit, log_progress
 from bench.latency import traffic
 from bench.many_rules import mappings
 from bench.pipeline import await_line, contestant, prepare
@@ -26,7 +27,7 @@ FEW = 10
 
 
 def steady(count: int, options: argparse.Namespace, seed: int) -> float:
-    """Milliseconds of the usual micro-batch in the last quarter, with so many rules."""
+    """Median duration of the micro-batches in the last quarter (ms), with this many rules."""
     rules = mappings(count, shared=True)
     for rule in rules[::2]:
         rule["group_by"] = ["terminal_id"]
@@ -39,9 +40,9 @@ def steady(count: int, options: argparse.Namespace, seed: int) -> float:
                 await_line(process, folder / "job" / "job.log", "the query runs")
                 took = time.monotonic() - began
                 traffic(broker.settings, options.rate, options.seconds, seed)
-            told = [each["parts_ms"]["whole"] for each in batches(broker.settings)]
-    found = statistics.median(told[-len(told) // 4 :])
-    say(f"{count} rules: {found:.0f} ms a batch; the query ran after {took:.1f} s")
+            durations = [each["parts_ms"]["whole"] for each in batches(broker.settings)]
+    found = statistics.median(durations[-len(durations) // 4 :])
+    log_progress(f"{count} rules: {found:.0f} ms a batch; the query ran after {took:.1f} s")
     print(json.dumps({"name": f"start with {count} rules", "value": round(took, 1), "unit": "s"}), flush=True)
     return found
 

@@ -1,12 +1,12 @@
-"""What a retained event costs the engine in memory, ids included, and how many a machine holds.
+"""Measures the engine's memory per retained event including its id, and how many events fit on a machine.
 
     python -m bench.memory [--events 1000000 4000000] [--group-bys 1 2]
 
-Four columns beside the time (two of them texts), an engine that keeps everything. One group-by is by customer, the
-second by terminal, with as many rules and columns. The process's resident memory is read before and after, and twice
-more after as many events again have pushed the first ones out. Every engine has a process of its own. What the
-allocator keeps of memory that has been freed, by the engine and by the making of events here, is given back before
-the reading, and has a line of its own: it belongs to batches, not to what is held.
+Events have four columns besides the time, two of them text. One group-by is by customer, the second by terminal, with
+the same number of rules and columns. The process's resident memory is read before and after windows are full, and twice
+more after the same number of events has replaced the first ones. Every engine has its own process. Memory that the
+allocator has free is returned before each reading and reported on a line of its own, because it depends on batches and
+not on the retained events.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import psutil
 import pyarrow as pa
 
 from bench.engine import HOUR, RULES, history
-from bench.figures import say
+from bench.figures import log_progress
 from rules.engine import Engine
 from rules.model import Rule, parse_rule
 from rules.streams import load_streams
@@ -39,7 +39,7 @@ GROUP_BYS = ["customer_id", "terminal_id"]
 
 
 def resident(*, trimmed: bool = True) -> int:
-    """Bytes of this process; trimmed: without what the allocator has free (glibc's malloc_trim)."""
+    """Resident memory of this process in bytes; trimmed: after glibc's malloc_trim returned free memory."""
     gc.collect()
     pa.default_memory_pool().release_unused()
     if trimmed:
@@ -48,7 +48,7 @@ def resident(*, trimmed: bool = True) -> int:
 
 
 def rules(group_bys: int) -> list[Rule]:
-    """The rules of `engine` by customer, of its terminals, and the same by terminal, of its customers."""
+    """The rules of `engine` by customer (measuring terminals), and the same by terminal (measuring customers)."""
     streams = load_streams()
     found = []
     for own, other in (GROUP_BYS, GROUP_BYS[::-1])[:group_bys]:
@@ -60,7 +60,7 @@ def rules(group_bys: int) -> list[Rule]:
 
 
 def batch(at: int, batches: int) -> pa.Table:
-    """Batch `at` of a stream that has so many batches an hour."""
+    """Batch `at` of a stream with this many batches per hour."""
     events = history(BATCH, hot=False, seed=100 + at)[0]
     # history() spreads a million events over four hours; here each batch is a slice of one hour
     offsets = (events.column("event_time").cast(pa.int64()).to_numpy() - START) // (4 * batches)
@@ -83,7 +83,7 @@ def measure(events: int, group_bys: int) -> None:
         held, used = min(engine.retained.values()), resident() - before
         kept -= used + before
         by = "group-by" if group_bys == 1 else "group-bys"
-        say(f"{name}: {held:,} events held with {group_bys} {by}, {used / held:.0f} bytes each")
+        log_progress(f"{name}: {held:,} events held with {group_bys} {by}, {used / held:.0f} bytes each")
         free = {"name": f"free memory the allocator keeps, {group_bys} {by}, {name}", "value": round(kept / 1e6, 1)}
         print(json.dumps({**free, "unit": "MB", "rows": held, "group_bys": group_bys}), flush=True)
         common = {"unit": "bytes", "rows": held, "group_bys": group_bys}
@@ -97,7 +97,7 @@ def measure(events: int, group_bys: int) -> None:
 
 
 def main() -> None:
-    """Measure, each combination in a process of its own."""
+    """Measure each combination in its own process."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--events", type=int, nargs="+", default=[1_000_000])
     arguments.add_argument("--group-bys", type=int, nargs="+", choices=(1, 2), default=[1, 2])

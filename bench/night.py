@@ -1,21 +1,19 @@
-"""What a night takes: the whole DAG over a day of 30,000 events on the local Airflow, and the same from the command
-line.
+"""Measures a nightly backfill of 30,000 events: the whole DAG on the local Airflow, and the command line.
 
     python -m bench.night [--repeats 3] [--ground FOLDER]
 
-A real Kafka is filled with a day of payments and logins that the real job has read, with its alerts, rules and flaws;
-its folder is kept as the ground (in FOLDER, where it is used again). Each turn plays on a copy of it, so that each has
-all of the work: first a DAG of as many tasks that do nothing, which is Airflow's own cost; then the nightly DAG; then
-on another copy `nightjar backfill --day`, against a bare Spark session that counts one row.
+A real Kafka is filled with a day of payments and logins, with flaws and rules, that the real job has processed. Its
+folder is kept as the "ground" (in FOLDER, to be reused). Each turn runs on a copy of it, so that each does all the
+work: first a DAG with the same number of empty tasks, which is Airflow's own cost; then the nightly DAG; then, on
+another copy, `nightjar backfill --day`, compared with a bare Spark session that counts one row.
 
-Of each task `own` is what it takes beyond the one that does nothing, and `fixed` what it takes beyond that and beyond
-the seconds that its stage itself has noted in the run's manifest.
+For each task `own` is its time minus that of the empty task, and `fixed` is `own` minus the seconds of its stage in the
+run's manifest.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -28,7 +26,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from backfill.stages import STAGES
-from bench.figures import emit, say, timed
+from bench.figures import emit, log_progress, timed
+from contracts.run_manifest import RunState, read_manifest
 from lake.scanning import scan
 from lake.tables import RUNS
 from nightjar.airflow.submission import PENDING
@@ -80,7 +79,7 @@ assert session.range(1).count() == 1
 
 
 def prepare(ground: Path) -> None:
-    """Fill a broker with a day that the job has read, and keep its folder."""
+    """Fill a broker with a day that the job has processed, and keep its folder."""
     streams = load_streams()
     history = plan_history(streams, SIMULATION)
     with own_settings() as given:
@@ -93,9 +92,9 @@ def prepare(ground: Path) -> None:
                 messages = [rule_to_mapping(rule) for rule in load_rules(RULES, streams)]
                 with rule_topics.Answers(settings) as answers:
                     rule_topics.send(settings, messages, history.begins - 3_600_000_000)
-                    for told in answers.until_settled(messages, 120.0):
-                        assert told.answer is not Answer.REJECTED, told.reasons
-                say(f"sending {history.records:,} records")
+                    for status in answers.until_settled(messages, 120.0):
+                        assert status.answer is not Answer.REJECTED, status.reasons
+                log_progress(f"sending {history.records:,} records")
                 parts = history.part(history.begins, history.ends)
                 send_together(settings, streams, parts, speed=SPEED, begins=history.begins)
                 await_consumed(settings, history.streams, job, 300.0)
@@ -105,7 +104,7 @@ def prepare(ground: Path) -> None:
 
 @contextmanager
 def played_on(ground: Path) -> Iterator[Settings]:
-    """A broker on a copy of the ground, and settings that lead there, for this process and those it starts."""
+    """Start a broker on a copy of the ground, with settings for this process and those it starts."""
     with own_settings() as given:
         shutil.copytree(ground / "kafka", given.kafka_dir, dirs_exist_ok=True)
         for left in ("broker.json", "port"):
@@ -115,7 +114,7 @@ def played_on(ground: Path) -> Iterator[Settings]:
 
 
 def through_airflow(ground: Path) -> tuple[RunResult, RunResult, dict[str, float]]:
-    """The run that does nothing, the night's, and the seconds that its stages have noted."""
+    """The empty run, the nightly run, and the seconds of its stages in the manifest."""
     with played_on(ground) as settings:
         dags = settings.data_dir / "dags"
         dags.mkdir()
@@ -130,12 +129,14 @@ def through_airflow(ground: Path) -> tuple[RunResult, RunResult, dict[str, float
             night = airflow.run("nightly_backfill", {"day": DAY.date().isoformat()})
             for task in night.tasks:
                 if task.state != "success":
-                    say("\n".join(airflow.client.log("nightly_backfill", night.run_id, task.name, task.tries)))
+                    log_progress("\n".join(airflow.client.log("nightly_backfill", night.run_id, task.name, task.tries)))
         assert (nothing.state, night.state) == ("success", "success"), night
-        (run,) = scan(settings.lake, RUNS).collect().to_dicts()
-        assert run["state"] == "finished"
-        say(f"counts: {run['counts']}")
-        return nothing, night, json.loads(run["seconds"])
+        (row,) = scan(settings.lake, RUNS).collect().to_dicts()
+        run = read_manifest(row)
+        assert run is not None
+        assert run.state is RunState.FINISHED
+        log_progress(f"counts: {run.counts}")
+        return nothing, night, dict(run.seconds)
 
 
 def by_command(ground: Path) -> float:
@@ -162,18 +163,18 @@ def main() -> None:
     with terminated_as_interrupt(), temporary as folder:
         ground = options.ground or Path(folder)
         if not (ground / "kafka").is_dir():
-            say("preparing the ground")
+            log_progress("filling a broker with a processed day")
             prepare(ground)
         met = options.only == "prepare" or measure(ground, options.repeats, options.only)
     raise SystemExit(0 if met else 1)
 
 
 def measure(ground: Path, repeats: int, only: str | None) -> bool:
-    """Print every figure; whether all goals are met."""
+    """Print every figure; return whether all goals are met."""
     whole, idle, own, fixed, empty = [], [], defaultdict(list), defaultdict(list), defaultdict(list)
     command, control = [], []
     for turn in range(repeats):
-        say(f"turn {turn + 1} of {repeats}")
+        log_progress(f"turn {turn + 1} of {repeats}")
         if only != "command":
             nothing, night, noted = through_airflow(ground)
             whole.append(night.seconds)
@@ -184,12 +185,12 @@ def measure(ground: Path, repeats: int, only: str | None) -> bool:
                     empty[task.name].append(nothings[task.name])
                     own[task.name].append(task.seconds)
                     fixed[task.name].append(task.seconds - nothings[task.name] - noted.get(task.name, 0.0))
-            say(f"night {night.seconds:.1f} s, nothing {nothing.seconds:.1f} s, stages {noted}")
-            say(", ".join(f"{task.name} {task.seconds:.1f}" for task in night.tasks))
+            log_progress(f"night {night.seconds:.1f} s, nothing {nothing.seconds:.1f} s, stages {noted}")
+            log_progress(", ".join(f"{task.name} {task.seconds:.1f}" for task in night.tasks))
         if only != "airflow":
             control.append(bare())
             command.append(by_command(ground))
-            say(f"command {command[-1]:.1f} s, bare Spark {control[-1]:.1f} s")
+            log_progress(f"command {command[-1]:.1f} s, bare Spark {control[-1]:.1f} s")
     met = True
     if whole:
         name = "the nightly DAG over 30,000 events"

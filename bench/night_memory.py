@@ -1,10 +1,10 @@
-"""What a night holds in memory as its day grows: of Spark's driver, the process in Python and the JVM.
+"""Measures a backfill's memory as the day grows: Spark's driver in Python, and its JVM.
 
     python -m bench.night_memory [EVENTS ...]
 
-EVENTS (1,000,000 and 10,000,000) are payments of one day, over which two rules find an alert for every hundred or so.
-The stages from the evaluation to the tables of results are run over each, by a process of its own; nothing is
-published to Kafka. Its JVM is given 1 GiB.
+EVENTS (1,000,000 and 10,000,000) are payments of one day; two rules alert on about every hundredth. For each, a
+separate process with a JVM of 1 GiB runs the stages from the evaluation to the result tables; nothing is published to
+Kafka.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from backfill.config import BackfillConfig, Request
 from backfill.run import STAGES, Run
-from bench.figures import emit, say
+from bench.figures import emit, log_progress
 from bench.lakes import DAY, STREAM, fill_day, publish_rules
 from lake.config import LakeConfig
 from lake.session import open_session
@@ -40,12 +40,12 @@ RULES = [
 
 
 def config_of(root: Path) -> LakeConfig:
-    """A lake of the bench's own."""
+    """The configuration of the benchmark's own lake."""
     return LakeConfig(root, {STREAM.name: STREAM}, {}, tuple(jars("spark")), master="local[2]", driver_memory="1g")
 
 
 def night(root: Path) -> None:
-    """The stages; prints what they took, and what the driver held at most, MiB."""
+    """Run the stages; print their durations and the driver's peak memory (MiB)."""
     config = BackfillConfig(config_of(root), {}, arrival="producer")
     session = open_session(config.lake)
     run, began = Run(session, config, Request("night", DAY, publish=False)), time.perf_counter()
@@ -75,13 +75,13 @@ def main() -> None:
     found = []
     for events in options.events:
         with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as folder:
-            say(f"a day of {events:,} events")
+            log_progress(f"a day of {events:,} events")
             fill_day(config_of(Path(folder)), events)
             publish_rules(config_of(Path(folder)), RULES)
             command = [sys.executable, "-m", "bench.night_memory", "--child", folder]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         found.append(json.loads(done.stdout.splitlines()[-1]))
-        say(json.dumps(found[-1]))
+        log_progress(json.dumps(found[-1]))
     met, (few, many) = True, (f"{events:,} events" for events in (options.events[0], options.events[-1]))
     for what, goal in (("python", GOAL), ("jvm", GOAL), ("seconds", None), ("violations", None)):
         name = {"python": "the driver's memory", "jvm": "its JVM's memory", "seconds": "a night"}.get(what, what)

@@ -1,4 +1,4 @@
-"""The history that soak/end_to_end.py plays: a stream of card payments, rules over it, and how these change."""
+"""The history that soak/end_to_end.py replays: a stream of card payments, its rules, and changes of rules."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _fields() -> list[str]:
 def rules_of(count: int, widest: int) -> list[dict[str, Any]]:
     """Rule messages; beyond the ten, the same over half as long. widest: the longest window there may be, µs.
 
-    Windows are shortened so that the job must let go of events long before the history ends.
+    Windows are shortened so that the job must evict events long before the history ends.
     """
     made = [{"id": name, "stream": STREAM, "state": "active", **rule} for name, rule in yaml.safe_load(RULES).items()]
     made = [_resized(rule, lambda over: min(over, widest)) for rule in made]

@@ -1,4 +1,4 @@
-"""What bench/latency.py and bench/drain.py share: a broker, events, the two contestants, and what they say."""
+"""Shared parts of bench/latency.py and bench/drain.py: events, topics, the contestants, and their output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.figures import say
+from bench.figures import log_progress
 from nightjar.configuration.settings import Settings
 from nightjar.kafka import topics
 from nightjar.kafka.clients import consumer, producer
@@ -94,7 +94,7 @@ def message(event: tuple[bytes, str, str, str], now_ms: int) -> bytes:
 
 
 def prepare(settings: Settings, *, publishing: bool, rules: Sequence[dict[str, object]] = RULES) -> None:
-    """Make the topics and publish the rules, effective long ago."""
+    """Create the topics and publish the rules, effective long ago."""
     topics.ensure(settings, load_streams().values())
     if not publishing:
         return
@@ -139,13 +139,13 @@ def contestant(name: str, settings: Settings, folder: Path) -> Iterator[subproce
             try:
                 process.wait(60)
             except subprocess.TimeoutExpired:
-                say(f"{name} did not stop in time")
+                log_progress(f"{name} did not stop in time")
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
 class Alerts:
-    """Receives what a contestant says from now on."""
+    """Receives a contestant's alerts from now on."""
 
     def __init__(self, settings: Settings) -> None:
         self._consumer = consumer(settings, settings.alerts_topic, auto_offset_reset="latest", fetch_max_wait_ms=10)
@@ -168,19 +168,19 @@ class Alerts:
         return found
 
     def close(self) -> None:
-        """Leave."""
+        """Close the consumer."""
         self._consumer.close()
 
 
 def shares(settings: Settings) -> dict[str, float]:
     """The share of each part in the time of the job's micro-batches, and of the buckets' own work, in percent.
 
-    From what the job tells of itself: `run` is Spark's share of executing the batch, in which read, evaluate and write
-    are what buckets do (state and all), summed over buckets.
+    Computed from the job's reports: `run` is Spark's execution of the batch, which includes the buckets' read, evaluate
+    and write (with state), summed over buckets.
     """
     parts: dict[str, float] = {}
     buckets: dict[str, float] = {}
-    batches = told = 0
+    batches = reports = 0
     with consumer(settings, settings.job_progress_topic, consumer_timeout_ms=5000) as client:
         for record in client:
             value = json.loads(record.value)
@@ -189,13 +189,13 @@ def shares(settings: Settings) -> dict[str, float]:
                 for name, milliseconds in value["parts_ms"].items():
                     parts[name] = parts.get(name, 0.0) + milliseconds * value["batches"]
             elif value["kind"] == "bucket":
-                told += 1
+                reports += 1
                 for name, milliseconds in value["parts_ms"].items():
                     buckets[name] = buckets.get(name, 0.0) + milliseconds
     whole = parts.pop("whole", 0.0) or 1.0
     found = {f"{name} %": round(100 * spent / whole, 1) for name, spent in parts.items()}
     found |= {"batch ms": round(whole / max(batches, 1), 1)}
-    return found | {f"a bucket's {name} ms": round(spent / max(told, 1), 2) for name, spent in buckets.items()}
+    return found | {f"a bucket's {name} ms": round(spent / max(reports, 1), 2) for name, spent in buckets.items()}
 
 
 def committed(folder: Path, topic: str) -> int:
@@ -209,9 +209,9 @@ def committed(folder: Path, topic: str) -> int:
 
 
 def await_line(process: subprocess.Popen[bytes], log: Path, text: str, seconds: float = 300) -> None:
-    """Until the contestant's log has the text; an error where it ends before, or takes longer."""
+    """Wait until the contestant's log has the text; raise an error if it exits before, or takes longer."""
     until = time.monotonic() + seconds
     while text not in log.read_text(errors="replace"):
         if process.poll() is not None or time.monotonic() > until:
-            raise SystemExit(f"{log} does not say {text!r}; it ends: {log.read_text(errors='replace')[-2000:]}")
+            raise SystemExit(f"{log} has no line {text!r}; it ends with: {log.read_text(errors='replace')[-2000:]}")
         time.sleep(0.2)

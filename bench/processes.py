@@ -1,4 +1,4 @@
-"""The programs that soak/end_to_end.py watches: how much memory each holds, and a job that is killed on the way."""
+"""Watches programs for soak/end_to_end.py: samples their memory, and runs a job that is killed repeatedly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from bench.figures import say
+from bench.figures import log_progress
 from bench.pipeline import committed
 from nightjar.configuration.settings import Settings
 from nightjar.local.job_process import JobProcess
@@ -128,7 +128,7 @@ class KilledJob:
                     if self._leave.wait(0.1):
                         return
                 time.sleep(self._drawn.random())
-                say(f"kill {number} of {self._kills}, after {self._read():,} records")
+                log_progress(f"kill {number} of {self._kills}, after {self._read():,} records")
                 self._kill()
         except BaseException as failure:  # noqa: BLE001  it is raised where somebody can act on it
             self._failure = failure

@@ -1,11 +1,11 @@
-"""What more executors give: the job on Spark standalone clusters of this machine, the costs of its parts, and a model.
+"""Measures the job on several executors and the costs of its parts, and extrapolates to larger clusters.
 
     python -m bench.scale [--executors 1 2 4] [--events 80000] [--turns 1] [--bytes-an-event 110]
 
-Clusters of as many workers, each with one executor of one core, work off the same backlog in batches of 10,000. A
-machine with fewer cores than executors shows what more executors cost, not what they give. Whether buckets stay where
-their engines are is read from what they report. Then the costs of the parts are measured alone (scale_costs.py), and
-put together for clusters that nobody has here (scale_model.py): those lines say "extrapolated".
+Spark standalone clusters on this machine, with as many workers of one core as executors, process the same backlog in
+batches of 10,000. A machine with fewer cores than executors shows the overhead of executors, not their speed-up. The
+buckets' reports show whether they stay with their engines. Then the costs of the parts are measured separately
+(scale_costs.py) and combined to a model of larger clusters (scale_model.py); its lines are marked "extrapolated".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from bench.drain import fill, refuse_ended
-from bench.figures import emit, say
+from bench.figures import emit, log_progress
 from bench.pipeline import await_line, committed, contestant, prepare
 from bench.scale_costs import local_costs, scheduling_costs
 from bench.scale_model import Costs, as_json, most
@@ -57,7 +57,7 @@ class Drained:
     restored: int = 0
 
     def as_json(self, executors: int) -> dict[str, Any]:
-        """For a line."""
+        """For a JSON line."""
         return {
             "name": f"parts on {executors} executors", "events/s": round(self.rate),
             "batch ms": self.parts, "a bucket's ms": self.buckets, "moved": round(self.moved, 3),
@@ -66,14 +66,14 @@ class Drained:
 
 
 def environment_of(cluster: SparkCluster) -> dict[str, str]:
-    """What leads a program of ours to the cluster."""
+    """Environment that makes our programs use the cluster."""
     given = {name: of if isinstance(of, str) else json.dumps(of) for name, of in cluster.settings.items()}
     given |= {"max_offsets_per_trigger": str(_A_BATCH), "warm_up_batches": "3"}
     return cluster.own_environment | {f"NIGHTJAR_{name.upper()}": of for name, of in given.items()}
 
 
 def drained(settings: Settings, folder: Path, executors: int, count: int) -> Drained:
-    """Work off the backlog on a new cluster."""
+    """Process the backlog on a new cluster."""
     with SparkCluster(folder / "cluster", workers=executors, memory="1g") as cluster:
         os.environ.update(environment_of(cluster))
         with contestant("job", settings, folder) as process:
@@ -87,7 +87,7 @@ def drained(settings: Settings, folder: Path, executors: int, count: int) -> Dra
             assert began is not None
             rate = (count - began[1]) / (time.monotonic() - began[0])
             megabytes = sum(_unshared(pid) for worker in range(executors) for pid in cluster.executors(worker)) / 1e6
-    return told(settings, Drained(rate, megabytes))
+    return reported(settings, Drained(rate, megabytes))
 
 
 def _unshared(pid: int) -> int:
@@ -95,8 +95,8 @@ def _unshared(pid: int) -> int:
     return sum(int(child.memory_full_info().uss) for child in psutil.Process(pid).children(recursive=True))
 
 
-def told(settings: Settings, run: Drained) -> Drained:
-    """With what the job has told of itself."""
+def reported(settings: Settings, run: Drained) -> Drained:
+    """Add the figures from the job's reports."""
     parts: dict[str, list[float]] = defaultdict(list)
     buckets: dict[str, list[float]] = defaultdict(list)
     engines: dict[int, list[str]] = defaultdict(list)
@@ -119,7 +119,7 @@ def clusters(sizes: list[int], count: int, turns: int) -> dict[int, list[Drained
     """The runs of each size, in turns."""
     found: dict[int, list[Drained]] = {size: [] for size in sizes}
     for turn, size in itertools.product(range(turns), sizes):
-        say(f"turn {turn + 1} of {turns}: {size} executors of a core")
+        log_progress(f"turn {turn + 1} of {turns}: {size} executors of a core")
         with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:
             folder = Path(scratch)
             given = load_settings(
@@ -135,7 +135,7 @@ def clusters(sizes: list[int], count: int, turns: int) -> dict[int, list[Drained
 
 
 def main() -> None:
-    """Measure, fit, extrapolate, and print the figures; exits with 1 where buckets wander."""
+    """Measure, fit, extrapolate, and print the figures; exit with 1 if buckets move between executors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--executors", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--events", type=int, default=80_000)

@@ -1,4 +1,4 @@
-"""What bench/scale.py measures besides whole clusters: a bucket's work, what is shuffled, and Spark's cost a task."""
+"""Measures the costs of parts for bench/scale.py: a bucket's work, shuffled bytes, and Spark's cost per task."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from bench.pipeline import RULES, events, message
+from contracts.rule_status import fold
 from contracts.topics import Topics
 from rules.rulebook import Record, RuleBook
 from rules.streams import load_streams
 from streaming.answering import answer_to
 from streaming.bucketing import Packer
-from streaming.processor import BucketPlan, BucketProcessor
+from streaming.plan import BucketPlan
+from streaming.processor import BucketProcessor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +70,7 @@ def local_costs(folder: Path, buckets: list[int], sizes: list[int]) -> Local:
             record = Record(offset, 0, json.dumps(whole).encode())
             _, value = answer_to(record, f"rules-0-{offset}", book, book.routes, 0)
             answers.append(Record(offset, 0, json.dumps(value).encode()))
-            book.receive(answers[-1])
+            fold(book, answers[-1])
         routes, topics = tuple(book.routes), Topics()
         packer = Packer(
             streams, routes, number, number, topics.rule_status, topics.clock, topics.quarantine, bounded=True

@@ -1,8 +1,8 @@
 """A small model of a micro-batch on many executors, from costs that bench/scale.py measured on one machine.
 
-What it assumes: machines with as much to them a core as the one measured; a network that is no limit; a shared file
-system as quick as the local disk was; one job a cluster; keys as events have them, by Zipf's law. So its answers say
-which part gives out first, and roughly where; they are extrapolated, not measured.
+Assumptions: every core is as fast as those of the measured machine; the network is not a bottleneck; the shared file
+system is as fast as the local disk; one job per cluster; keys follow Zipf's law. So the results show which part becomes
+the bottleneck, and roughly at which rate; they are extrapolated, not measured.
 """
 
 from __future__ import annotations

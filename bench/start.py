@@ -1,10 +1,10 @@
-"""How long after its start the job sends the first alert of waiting events, against a query with a Python stage.
+"""Measures the time from the job's start to its first alert, compared with a query with a Python stage.
 
     python -m bench.start [--rows 1000000] [--turns 2]
 
-In turns: both without a checkpoint, then both on what they left, the job with state of so many rows. The time runs from
-the start of the process to the receipt of the first record. After that events come at 1,000/s: the slowest batch from
-"the query runs" on is compared with the steady one.
+In turns: both without a checkpoint, then both on their own checkpoints, the job with a state of this many rows. Events
+are waiting; the time is measured from the start of the process to the receipt of the first record. Then events arrive
+at 1,000/s, and the slowest batch since "the query runs" is compared with the steady one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.drain import fill, refuse_ended
-from bench.figures import emit, say
+from bench.figures import emit, log_progress
 from bench.latency import traffic
 from bench.pipeline import Alerts, committed, contestant, events, message, prepare
 from nightjar.configuration.settings import Settings, load_settings
@@ -33,7 +33,7 @@ _STEADY_SECONDS = 40.0
 
 
 def wait_there(settings: Settings, seed: int) -> None:
-    """Put some events into the transactions topic, a hundred of which lead to alerts."""
+    """Send some events to the transactions topic, a hundred of which cause alerts."""
     with producer(settings) as client:
         now = time.time()
         for event in events(_WAITING, hot=0, seed=seed):
@@ -57,35 +57,35 @@ def first_output(name: str, settings: Settings, folder: Path, seed: int, *, stea
             sender.start()
             sender.join()
     alerts.close()
-    say(f"  {name}: {took:.1f} s")
+    log_progress(f"  {name}: {took:.1f} s")
     return took
 
 
 def batches(settings: Settings) -> Iterator[dict[str, float]]:
-    """What the job has told about its micro-batches of each second, oldest first."""
+    """The job's reports about its micro-batches, one per second, oldest first."""
     with consumer(settings, settings.job_progress_topic, consumer_timeout_ms=5000) as client:
-        told = [json.loads(record.value) for record in client]
-    yield from (each for each in told if each["kind"] == "job" and each["batches"])
+        reports = [json.loads(record.value) for record in client]
+    yield from (each for each in reports if each["kind"] == "job" and each["batches"])
 
 
 def slowest_and_steady(settings: Settings) -> tuple[float, float]:
-    """Milliseconds of the slowest batch of all, and of the usual one in the last quarter."""
-    told = list(batches(settings))
-    steady = [each["parts_ms"]["whole"] for each in told[-len(told) // 4 :]]
-    return max(each["slowest_ms"] for each in told), statistics.median(steady)
+    """Duration of the slowest batch, and the median in the last quarter (ms)."""
+    reports = list(batches(settings))
+    steady = [each["parts_ms"]["whole"] for each in reports[-len(reports) // 4 :]]
+    return max(each["slowest_ms"] for each in reports), statistics.median(steady)
 
 
 @contextmanager
 def broker(folder: Path) -> Iterator[Settings]:
-    """A broker of its own with the topics and the rules."""
+    """Start a new broker with the topics and the rules."""
     with LocalKafka(load_settings(data_dir=folder / "kafka", kafka_port=0)) as kafka:
         prepare(kafka.settings, publishing=True)
         yield kafka.settings
 
 
 def drained(settings: Settings, folder: Path, rows: int) -> None:
-    """Have both contestants take so many events in."""
-    say(f"sending {rows:,} events")
+    """Make both contestants process this many events."""
+    log_progress(f"sending {rows:,} events")
     fill(settings, rows, hot=0)
     for name in ("python", "job"):
         with contestant(name, settings, folder / name) as process:
@@ -105,7 +105,7 @@ def main() -> None:
     slowest, steady = [], []
     for number in range(options.turns):
         for name, found in cold.items():
-            say(f"turn {number + 1} of {options.turns}, cold")
+            log_progress(f"turn {number + 1} of {options.turns}, cold")
             with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch, broker(Path(scratch)) as settings:
                 found.append(first_output(name, settings, Path(scratch) / name, number, steady=name == "job"))
                 if name == "job":
@@ -116,7 +116,7 @@ def main() -> None:
         drained(settings, Path(scratch), options.rows)
         for number in range(options.turns):
             for name, found in warm.items():
-                say(f"turn {number + 1} of {options.turns}, on a checkpoint of {options.rows:,} rows")
+                log_progress(f"turn {number + 1} of {options.turns}, on a checkpoint of {options.rows:,} rows")
                 found.append(first_output(name, settings, Path(scratch) / name, 100 + number))
     goals = [
         emit("first alert, cold", "s", cold["job"], CONTROL, cold["python"], goal=2.0),

@@ -1,9 +1,9 @@
-"""How fast the engine takes events of one hot key in, by how many of them a window holds.
+"""Measures how fast the engine processes events of one hot key, by the number of events in the window.
 
     python -m bench.windows [--held 1000 10000 100000 500000] [--repeats 3]
 
-Five rules with ten measures over windows of an hour that all events fall into the key of; what comes in pushes as much
-out. Batches are those of a job that works a backlog off. The control is the smallest window.
+Five rules with ten measures over windows of an hour; all events have the same key, and every new event replaces an old
+one in the window. Batches have the size of those of a job with a backlog. The control is the smallest window.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.engine import HOUR, RULES, run
-from bench.figures import emit, say
+from bench.figures import emit, log_progress
 from rules.model import parse_rule
 from rules.streams import load_streams
 from rules.versions import RuleSet
@@ -27,7 +27,7 @@ BATCH, BATCHES = 50_000, 3
 
 
 def of_one_key(held: int, events: int, seed: int) -> pa.Table:
-    """So many events of one customer, evenly in time, of which an hour has `held`."""
+    """This many events of one customer, evenly spaced, with `held` of them per hour."""
     rng = np.random.default_rng(seed)
     stamps = pa.array(1_600_000_000_000_000 + np.arange(events) * HOUR // held).cast(pa.timestamp("us", "UTC"))
     words = np.zeros((events, 2), np.int64)
@@ -60,7 +60,7 @@ def main() -> None:
     for number in range(options.repeats):
         for held, table in tables.items():
             found[held].append(1e6 * run(ruleset, table, BATCH, held) / (BATCHES * BATCH))
-            say(f"turn {number + 1}: {held:,} held: {1e6 / found[held][-1]:,.0f} events/s")
+            log_progress(f"turn {number + 1}: {held:,} held: {1e6 / found[held][-1]:,.0f} events/s")
     least = min(options.held)
     names = {held: f"{held:,} events of a key held" for held in options.held}
     met = [emit(names[held], "us/event", found[held], names[least], found[least], goal=2) for held in options.held[1:]]

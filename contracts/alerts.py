@@ -6,7 +6,6 @@ says it and when. The stream writes records by columns (contracts.columns), the 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +27,7 @@ _POSITIVE = {"minimum": 1}
 _FLAT = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}}
 _KINDS = {pa.string(): Kind.STRING, pa.int64(): Kind.INT64, pa.timestamp("us", "UTC"): Kind.TIMESTAMP}
 
-# What is to be said of the columns of ALERT_SCHEMA, in any order.
+# Descriptions of the columns of ALERT_SCHEMA, in any order.
 _ABOUT: dict[str, tuple[str, Row]] = {
     "alert_id": ("follows from rule, version, event and group", {"pattern": "^[0-9a-f]{32}$"}),
     "revision": ("the highest revision of an alert_id counts; of equal ones the backfill's", _POSITIVE),
@@ -121,7 +120,7 @@ def message(record: Mapping[str, Any]) -> tuple[bytes, bytes]:
 
 def corrections_of(values: list[bytes | None]) -> tuple[list[Row], int]:
     """The corrections among records of the topic, and how many of these are no alerts."""
-    alerts = [json.loads(value or b"") for value in values if ALERT.row(value) is not None]
+    alerts = [record for record in map(ALERT.read, values) if record is not None]
     return [record for record in alerts if record["source"] == BACKFILL], len(values) - len(alerts)
 
 

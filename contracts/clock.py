@@ -14,7 +14,7 @@ CLOCK = RecordType(
     "clock",
     "By stream a time before which no record arrived that the job has not consumed.",
     {
-        "incarnation": Member("the run of the query that it is for"),
+        "run_id": Member("the run of the query that it is for"),
         "clocks": Member(
             "stream to µs since 1970", schema={"type": "object", "additionalProperties": INT64}, is_json=True
         ),
@@ -24,14 +24,14 @@ CLOCK = RecordType(
 
 @dataclass(frozen=True)
 class Clock:
-    """One record. incarnation: the run of the query that it is for; clocks: µs, by stream."""
+    """One record. run_id: the run of the query that it is for; clocks: µs, by stream."""
 
-    incarnation: str
+    run_id: str
     clocks: Mapping[str, int]
 
     def encoded(self) -> bytes:
         """The record's value."""
-        return ascii_json({"incarnation": self.incarnation, "clocks": self.clocks})
+        return ascii_json({"run_id": self.run_id, "clocks": self.clocks})
 
 
 def read_clock(value: bytes, latest: int = MAX_TIMESTAMP) -> Clock | None:
@@ -41,10 +41,10 @@ def read_clock(value: bytes, latest: int = MAX_TIMESTAMP) -> Clock | None:
     """
     try:
         written = json.loads(value)
-        incarnation, clocks = written["incarnation"], written["clocks"].items()
+        run_id, clocks = written["run_id"], written["clocks"].items()
         known = [type(clock) is int and MIN_TIMESTAMP <= clock <= MAX_TIMESTAMP for _, clock in clocks]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    if not isinstance(incarnation, str) or not all(known):
+    if not isinstance(run_id, str) or not all(known):
         return None
-    return Clock(incarnation, {stream: min(clock, latest) for stream, clock in clocks})
+    return Clock(run_id, {stream: min(clock, latest) for stream, clock in clocks})

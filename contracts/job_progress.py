@@ -58,13 +58,13 @@ class Batches(TypedDict):
 
 @_report
 class JobReport(Batches):
-    """A report of the driver. incarnation: the run of the query; at: the host's wall clock, µs; skew: by how many µs
+    """A report of the driver. run_id: the run of the query; at: the host's wall clock, µs; skew: by how many µs
     that is ahead of the brokers'; lag: by stream; consumed: topic to partition to the offset after the last record that
     was read; began: the same, to that of the first event that the state can hold."""
 
     kind: Literal["job"]
     state: str
-    incarnation: str
+    run_id: str
     process: Count
     at: Count
     skew: NotRequired[Annotated[int, Field(ge=-(2**53), le=2**53)] | None]

@@ -74,11 +74,21 @@ class RecordType:
 
         names: of the columns, all but for others that nobody reads; the record may have anything in those.
         """
+        found = self._read(value, names)
+        return None if found is None else found[1]
+
+    def read(self, value: bytes | None) -> Row | None:
+        """The record that a value holds, as it is written; None where it is no such record."""
+        found = self._read(value)
+        return None if found is None else found[0]
+
+    def _read(self, value: bytes | None, names: Iterable[str] | None = None) -> tuple[Row, Row] | None:
+        """The JSON object and its row."""
         try:
             written = json.loads(value or b"")
             wanted = self.members if names is None else names
             row = {name: self.members[name].value(written.get(name)) for name in wanted}
-            return row if self.check(written, row) else None
+            return (written, row) if self.check(written, row) else None
         except (ValueError, TypeError, AttributeError, RecursionError):
             return None
 

@@ -1,19 +1,22 @@
 """Answers to rule messages: the records of the rule-status topic, keyed by the rule's id (or the message's place).
 
-Answers are folded into a rule book by everybody who must know which rules there are, so their encoder and the decoder
-that the book goes by stand beside it, in rules (`rulebook.answer_record`, `rulebook.read_answer`). Here are the rest: a
-measure that failed, and what the lake and a person read.
+Everybody who must know which rules there are folds the answers into a rule book (`fold`); the lake keeps them, and a
+person is shown them. Also on the topic: measures that failed, which answer no message.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from contracts.json_text import json_object, json_text
 from contracts.record_type import Member, RecordType, Row
+from rules.model import Rule, rule_from_mapping, rule_to_mapping
 from rules.publishing import Answer, Status
+from rules.rulebook import Answered, Record, Route, RuleBook
+from rules.timestamps import iso_text, parse_timestamp
 from rules.types import Kind
 
 
@@ -59,15 +62,92 @@ def encoded(value: Mapping[str, Any]) -> bytes:
     return json_text(value).encode("utf-8", "replace")
 
 
+def status_record(status: Status) -> Row:
+    """A record of the members that each has."""
+    return {
+        "status": status.answer.value,
+        "rule_id": status.rule_id,
+        "rule_version": status.rule_version,
+        "effective": None if status.effective is None else iso_text(status.effective),
+        "reasons": list(status.reasons),
+    }
+
+
+def answer_record(
+    status: Status, message: str | None = None, rule: Rule | None = None, route: Route | None = None
+) -> tuple[str, dict[str, Any]]:
+    """(key, value) of an answer on `rule-status`. message: `topic-partition-offset` of what it answers."""
+    value = status_record(status) | ({} if message is None else {"message": message})
+    if rule is not None and route is not None:
+        value |= {"rule": rule_to_mapping(rule), "route": route.field}
+    return status.rule_id or message or "", value
+
+
+def read_answer(value: bytes) -> Answered | None:
+    """The answer that a record's value holds; None where it holds none that changes what is known.
+
+    Anybody may write to a topic: nothing is raised for a record of another shape.
+    """
+    try:
+        written = json.loads(value.decode())
+        answer, rule_id, version = Answer(written["status"]), written["rule_id"], written["rule_version"]
+        effective = None if written["effective"] is None else parse_timestamp(written["effective"], zone_required=True)
+        if answer is Answer.FAILED or (effective is None) != (written["effective"] is None):
+            return None
+        if answer is Answer.ACTIVE:
+            return Answered(answer, -1, rule_id, version, effective) if _is_version(rule_id, version) else None
+        message = int(written["message"].rpartition("-")[2])
+        if answer is Answer.REJECTED:
+            return Answered(answer, message, None, None, None)
+        if not _is_version(rule_id, version):
+            return None
+        if "rule" not in written:
+            return Answered(answer, message, rule_id, version, effective)
+        json.dumps(written, ensure_ascii=False).encode()  # JSON can spell half a surrogate pair, which is no text
+        rule = rule_from_mapping(written["rule"])
+        if rule.id != rule_id or not isinstance(written["route"], str):
+            return None
+        return Answered(answer, message, rule_id, version, effective, rule, Route(rule.stream, written["route"]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _is_version(rule_id: object, version: object) -> bool:
+    return isinstance(rule_id, str) and isinstance(version, int) and not isinstance(version, bool) and version > 0
+
+
 def failure_record(rule_id: str, version: int, event_id: str, reason: str) -> tuple[str, Row]:
     """(key, value) of a rule's failure."""
     status = Status(Answer.FAILED, rule_id, version, reasons=(reason,))
-    return rule_id, status.record() | {"event_id": event_id}
+    return rule_id, status_record(status) | {"event_id": event_id}
+
+
+def is_failure(value: bytes) -> bool:
+    """Whether a record reports a failed measure, which is no answer to a message."""
+    try:
+        return bool(json.loads(value)["status"] == Answer.FAILED.value)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def fold(book: RuleBook, record: Record) -> Answered | None:
+    """Have the book take the next record of the topic; the answer, None where it changed nothing.
+
+    Records folded before are passed over.
+    """
+    if record.offset < book.next_offset:
+        return None
+    book.next_offset = record.offset + 1
+    answer = read_answer(record.value)
+    if answer is None:
+        book.skipped += not is_failure(record.value)
+        return None
+    return answer if book.take(answer, record.arrival) else None
 
 
 @dataclass(frozen=True)
-class Told:
-    """One record of `rule-status`, for a person."""
+class ShownStatus:
+    """One record, for a person."""
 
     answer: Answer
     rule_id: str | None
@@ -76,13 +156,13 @@ class Told:
     reasons: tuple[str, ...]
 
 
-def told(value: bytes) -> Told | None:
-    """What a record tells; None where it is none."""
+def shown(value: bytes) -> ShownStatus | None:
+    """What a person is shown of a record; None where it is none."""
     record = json_object(value)
     if record is None:
         return None
     try:
-        return Told(
+        return ShownStatus(
             Answer(record["status"]),
             record["rule_id"],
             record["rule_version"],

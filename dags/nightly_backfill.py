@@ -1,46 +1,46 @@
 """
 ### What it does
 
-Computes yesterday's violations again from the lake, where every event has arrived, compares them with the alerts that
-the stream sent, and publishes the corrections. It runs half an hour after the day's end plus the largest allowed
-lateness of the declared streams (with the shipped ones at 00:40 UTC); one run is one day (UTC), and at most one run
-works on the lake at a time. Running a day again is always safe: same inputs, same result, nothing is published twice.
+Evaluates yesterday's events again from the lake, after all of them have arrived, compares the violations with the
+stream's alerts, and publishes the corrections. It runs half an hour plus the largest allowed lateness of the declared
+streams after the end of the day (at 00:40 UTC with the shipped streams). One run processes one day (UTC), and only one
+run uses the lake at a time. Running a day again is always safe: it gives the same result and publishes nothing twice.
 
-| task | what it does | when it fails |
+| task | what it does | causes of failure |
 | --- | --- | --- |
-| archive | brings Kafka's records to the lake, past the day's end | Kafka is away, or its retention was too short |
-| pending | runs earlier days that were missed, or that newer rules apply to | see the day that its log names |
-| evaluate | evaluates the rules over the day, into the run's staged folder | Spark: memory, disk, or a table's file |
-| gate | checks events and violations; a critical expectation stops the run | **the data is wrong** |
-| reconcile | gives every alert an outcome, every difference a cause | **the outcomes do not add up** |
-| publish | publishes the corrections and the run's manifest | Kafka is away, or **alerts were held back** |
-| night | nothing: it is green where all of the night is | a task before it failed |
+| archive | copies Kafka records to the lake, past the day's end | Kafka is down, or its retention was too short |
+| pending | runs earlier days that were missed, or that have newer rules | see the day named in its log |
+| evaluate | evaluates the rules over the day, into the run's staging folder | Spark: memory, disk, or a table's file |
+| gate | checks events and violations; a failed critical expectation stops the run | **the data is wrong** |
+| reconcile | gives every alert an outcome, and every difference a cause | **the outcomes do not add up** |
+| publish | publishes the corrections and the run's manifest | Kafka is down, or **alerts were held back** |
+| night | nothing: succeeds if all other tasks do | an earlier task failed |
 
-### It failed: what now?
+### What to do if it failed
 
-Nothing is on fire. Alerts go on, they come from the stream; what is missing are last night's corrections. A red task
-has been tried three times, minutes apart; one that refuses (exit code 3) only once.
+There is no emergency. The stream keeps publishing alerts; only last night's corrections are missing. A red task has
+been tried three times, minutes apart, except if one of its checks failed (exit code 3).
 
-1. Open the red task, *Logs*, and read the last lines: an error says what, where, and what to do.
-2. **archive, evaluate, publish**: put right what it names (broker, disk, memory), then *Clear* the task. Everything
-   after it runs too, with what the tasks before it have staged. Where it says that the archive has not come far enough,
-   clear from **archive**; where another run has finished since, clear from **evaluate**.
-3. **gate**: open the data docs (`data_docs/site/index.html` in the lake's folder): they show the expectation that
-   does not hold, and rows. Nothing has been published. Do not work around it: put the data right, then *Clear* from
-   **archive**. If that cannot be tonight, leave it red.
-4. **publish** says that corrections were held back: everything else of the day is published, and there is nothing to
-   clear. It lists the alerts that differ from the stream's for no known reason. That is a defect of nightjar: keep the
-   staged folder (its name is in the log) and open an issue with the list.
-5. **pending**: the night's own day has gone on without it. Its log names each day that needs you and why; the days that
-   failed stay pending, and the next night tries them again.
+1. Open the red task, *Logs*, and read the last lines: the error says what happened, where, and what to do.
+2. **archive, evaluate, publish**: fix the reported problem (broker, disk, memory), then *Clear* the task. The tasks
+   after it run as well and use the staged data of the tasks before it. If the error says that the archive has not
+   reached the day's end, clear from **archive**; if another run has finished since, clear from **evaluate**.
+3. **gate**: open the data docs (`data_docs/site/index.html` in the lake's folder). They show the failed expectation
+   and example rows. Nothing has been published. Do not work around it: correct the data, then *Clear* from
+   **archive**. If that is not possible tonight, leave the task red.
+4. **publish** reports corrections that were held back: everything else of the day is published, and there is nothing
+   to clear. The log lists alerts that differ from the stream's without a known cause. That is a defect in nightjar:
+   keep the staging folder (its name is in the log) and open an issue with the list.
+5. **pending**: the run has continued with its own day. The log names each day that needs attention and why. The failed
+   days stay pending, and the next night tries them again.
 
-### Running it by hand
+### Running it manually
 
-*Trigger* opens a form: the day, rules, groups, a dry run, publish or not. With anything in the form, earlier pending
-days are left alone. Several days: *Backfill* in the same dialogue, with **one** active run at a time (a run that was
-overtaken by another is refused) and the form's day empty; its dates are midnights, so the last day is run when the date
-after it is included. A task that waits in *scheduled* waits for the one slot of the pool `nightjar_lake` (which must
-exist: *Admin*, *Pools*).
+*Trigger* opens a form: day, rules, groups, dry run, publish or not. If the form has any value, earlier pending
+days are skipped. To run several days, use *Backfill* in the same dialogue with **one** active run at a time (a run
+fails if another one has finished since it read the lake) and with the form's day empty. Its dates are midnights, so
+include the date after the last day. A task that stays *scheduled* is waiting for the single slot of the pool
+`nightjar_lake` (which must exist: *Admin*, *Pools*).
 
 More: docs/how-to/airflow.md in the repository.
 """
@@ -55,33 +55,33 @@ from nightjar.airflow.retries import FinalVerdict
 from nightjar.airflow.tasks import PendingDays, Stage
 
 TASKS = {
-    "archive": """Brings what is new on every topic to the lake, exactly once, past the end of the day.
+    "archive": """Copies the new records of every topic to the lake, exactly once, past the end of the day.
 
-**Fails** when Kafka cannot be reached: clear it once Kafka is back. Or when records were deleted before they were
-archived: those are gone. `nightjar archive --leave-out-deleted` goes on with the rest; then clear it.""",
-    submission.PENDING: """Runs earlier days that no run has finished, or that rules published since apply to, at most
-`pending_days` back; all of them one after the other.
+**Fails** if Kafka cannot be reached: clear it once Kafka is back. Or if records were deleted before they were
+archived: those are lost. Run `nightjar archive --leave-out-deleted` to archive the rest, then clear it.""",
+    submission.PENDING: """Runs earlier days without a finished run, or with rules published since, at most
+`pending_days` back, one after the other.
 
-**Fails** when one of these days is refused, which its log says; the others are run, and so is the night's own day. What
-is still pending the next night tries again.""",
-    "evaluate": """Evaluates the rules over the groups that the day's events touched, into the staged folder.
+**Fails** if one of these days is rejected; the log names it. The others still run, and so does the night's own day. The
+next night tries the remaining pending days again.""",
+    "evaluate": """Evaluates the rules for the groups with events of the day, into the staging folder.
 
-**Fails** when Spark does: memory (`driver_memory`), disk, a table's file. Clear it once that is put right. Or when the
-archive has not come past the day: clear from archive.""",
-    "gate": """Checks events and staged violations; critical expectations stop the run.
+**Fails** if Spark does: memory (`driver_memory`), disk, a table's file. Clear it once that is fixed. Or if the archive
+has not passed the end of the day: clear from archive.""",
+    "gate": """Checks events and staged violations; a failed critical expectation stops the run.
 
-**Fails** when the data is wrong: see `data_docs/site/index.html` in the lake. Nothing has been published. Put the data
-right, then clear from archive on.""",
+**Fails** if the data is wrong: see `data_docs/site/index.html` in the lake. Nothing has been published. Correct the
+data, then clear from archive.""",
     "reconcile": """Compares the staged violations with the stream's alerts: every alert gets an outcome, every
 difference a cause. Corrections without a cause are held back.
 
-**Fails** when the outcomes do not add up, which is a defect: keep the staged folder, open an issue.""",
-    "publish": """Puts corrections on the alerts topic, each once, and writes the run's manifest. With *dry run* nothing
-is written; without *publish* nothing goes to Kafka.
+**Fails** if the outcomes do not add up, which is a defect: keep the staging folder and open an issue.""",
+    "publish": """Publishes corrections to the alerts topic, each once, and writes the run's manifest. With *dry run* it
+writes nothing; without *publish* it sends nothing to Kafka.
 
-**Fails** when Kafka cannot be reached: clear it once Kafka is back; what was published is not published again. When
-another run has finished since this one was evaluated: clear from evaluate. Or, after everything else is published, when
-corrections were held back: keep the staged folder, open an issue with the alerts that the log lists.""",
+**Fails** if Kafka cannot be reached: clear it once Kafka is back; published corrections are not published again. If
+another run has finished since this one was evaluated: clear from evaluate. Or, after everything else is published, if
+corrections were held back: keep the staging folder and open an issue with the alerts listed in the log.""",
 }
 
 with DAG(
@@ -106,34 +106,34 @@ with DAG(
             format="date",
             pattern=submission.DAY,
             title="Day",
-            description="Arrival day (UTC). Empty: the last day whose run was due when the run's data interval ended, "
-            "which for a run started by hand is yesterday.",
+            description="Arrival day (UTC). Empty: the last day that was due at the end of the run's data interval, "
+            "which is yesterday for a manual run.",
         ),
         "rules": Param(
             [],
             type=["null", "array"],
             items={"type": "string", "pattern": submission.RULE_ID},
             title="Rules",
-            description="Ids of rules, one a line. Empty: all.",
+            description="Ids of rules, one per line. Empty: all.",
         ),
         "groups": Param(
             [],
             type=["null", "array"],
             items={"type": "string", "pattern": submission.GROUP},
             title="Groups",
-            description="Fields and their values, one field a line: customer_id=C1,C2. Empty: all.",
+            description="Fields and their values, one field per line: customer_id=C1,C2. Empty: all.",
         ),
         "dry_run": Param(
             default=False,
             type="boolean",
             title="Dry run",
-            description="Ends after reconcile: staged data and a report, nothing published and no table changed.",
+            description="Stops after reconcile: writes staged data and a report, publishes nothing, changes no table.",
         ),
         "publish": Param(
             default=True,
             type="boolean",
             title="Publish corrections",
-            description="Put the corrections on the alerts topic. Without it, tables are written and Kafka is not.",
+            description="Publish the corrections to the alerts topic. If off, only tables are written.",
         ),
     },
     doc_md=__doc__,
@@ -149,10 +149,10 @@ with DAG(
         for name, doc in TASKS.items()
     }
     chain(*tasks.values())
-    # An earlier day that is refused must not cost the night's own; without the archive there is nothing to evaluate.
+    # A rejected earlier day must not stop the night's own day; without the archive there is nothing to evaluate.
     tasks["archive"] >> tasks["evaluate"]
     tasks["evaluate"].trigger_rule = TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
-    # A run of the DAG is as red as its last task, so the pending days need one after them too.
+    # A DAG run's state is that of its last task, so the failure of `pending` needs a task after it.
     [tasks[submission.PENDING], tasks["publish"]] >> EmptyOperator(
-        task_id="night", doc_md="Green where every task is. **Fails** never; it does not run where a task has failed."
+        task_id="night", doc_md="Succeeds if every task does. **Fails** never: it does not run if a task failed."
     )

@@ -1,1 +1,1 @@
-"""Great Expectations: what must hold of the lake and of a run before anything is published."""
+"""The quality gate: Great Expectations suites that the lake and a run must meet before anything is published."""

@@ -1,9 +1,9 @@
-"""Data docs: what was checked, run by run, as pages that open without a network.
+"""Builds the data docs: pages with the results of every run, readable offline.
 
-How it works: results are kept as files, and Great Expectations makes a page of each, and an index of all. Runs of the
-same minute take turns. The oldest results go when there are too many.
+How it works: results are stored as files; Great Expectations renders one page per result and an index. A lock
+serializes concurrent builds. The oldest results are removed when there are too many.
 
-What it does not do: fail a run. Pages that cannot be made are logged.
+What it does not do: fail a run. Pages that cannot be built are logged.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from expectations.offline import bring_assets, localise
 
 _log = structlog.get_logger(__name__)
 
-# A page is some 100 KB, and the index reads every result again: a few seconds for these.
+# A page is about 100 KB, and the index reads every result again, which takes a few seconds for this many.
 MOST_RUNS = 60
 _RESULTS, _SITE = "results", "site"
-# Megabytes of pictures for a guided tour that is switched off.
+# Megabytes of images for a guided tour that is switched off.
 _UNUSED = ("static/images/glossary_scroller.gif", "static/images/validation_failed_unexpected_values.gif",
            "static/images/iterative-dev-loop.png")  # fmt: skip
 
@@ -43,21 +43,21 @@ def build(
     at: datetime | None = None,
     keep: int = MOST_RUNS,
 ) -> Path | None:
-    """Add a run's results to the site in `folder`; the path of its first page, or None where it could not be made.
+    """Add a run's results to the site in `folder`; return the path of its first page, or None if the build failed.
 
-    at: when the run was checked (None: now); runs are kept apart by it. keep: how many runs' results stay.
+    at: when the run was checked (None: now), which distinguishes runs. keep: number of runs whose results are kept.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with _locked(folder):
             return _build(list(checked), folder, _run_name(day, run_id), at or datetime.now(UTC), keep)
-    except Exception:  # noqa: BLE001  whatever happens to the pages, the run has done its work
+    except Exception:  # noqa: BLE001  a problem with the pages must not fail the run
         _log.exception("data docs could not be built", folder=str(folder), run=run_id)
         return None
 
 
 def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, keep: int) -> Path:
-    library.bring()
+    library.load()
     import great_expectations as gx
     from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
     from great_expectations.core.run_identifier import RunIdentifier
@@ -102,7 +102,7 @@ def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, ke
 
 
 def _escaped(validation: dict[str, Any]) -> dict[str, Any]:
-    """The same, with errors (which may quote an event) as a page may show them: texts are escaped, but not these."""
+    """Escape errors for HTML: they may quote an event, and Great Expectations escapes texts but not errors."""
 
     def escaped(value: Any) -> Any:
         if isinstance(value, dict):
@@ -122,12 +122,12 @@ def _pages(site: Path) -> Iterator[Path]:
 
 
 def _run_name(day: date, run_id: str) -> str:
-    """A folder's name, which is also what the index shows."""
+    """A folder name for the run, which the index also shows."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", f"{day.isoformat()}_{run_id}")[:150]
 
 
 def _prune(folder: Path, keep: int) -> None:
-    """Forget all but the runs checked last: a run's results and pages lie under suite, run name and time."""
+    """Remove the oldest runs beyond `keep`; a run's results and pages are under suite, run name and time."""
     results = folder / _RESULTS
     runs = sorted({(path.parent.name, path.parent.parent.name) for path in results.rglob("*.json")}, reverse=True)
     for run_time, run_name in runs[keep:]:
@@ -139,7 +139,7 @@ def _prune(folder: Path, keep: int) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""What a gate found: of each expectation whether it holds, and where it does not some of the rows that break it."""
+"""The results of the gate: whether each expectation holds, with example rows that violate it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SHOWN = 20  # expectations that an error lists
 
 @dataclass(frozen=True)
 class Finding:
-    """One expectation of one suite.
+    """The result of one expectation of one suite.
 
-    observed: how many rows break it, None where that could not be found out (`problem` says why). examples: at most
+    observed: number of violating rows, None if it could not be determined (`problem` has the reason). examples: at most
     five of these rows, column to text.
     """
 
@@ -37,7 +37,7 @@ class Finding:
         counted = (
             f"could not be checked: {printable(self.problem)}"
             if self.observed is None
-            else f"broken by {self.observed}"
+            else f"violated by {self.observed:,} row{'' if self.observed == 1 else 's'}"
         )
         lines = [f"{self.suite}, {self.expectation} ({self.sentence}): {'holds' if self.success else counted}"]
         lines += [f"    {', '.join(f'{k}={_shown(v)}' for k, v in row.items())}" for row in self.examples]
@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checked:
-    """One suite's findings. validation: Great Expectations' own result, of plain JSON types, which data docs show."""
+    """One suite's findings. validation: Great Expectations' own result in plain JSON types, for the data docs."""
 
     suite: str
     findings: tuple[Finding, ...]
@@ -54,26 +54,26 @@ class Checked:
 
     @property
     def success(self) -> bool:
-        """Whether nothing critical is broken."""
+        """Whether every critical expectation holds."""
         return not any(finding.critical for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it in plain JSON types; `from_json` reads it back."""
+        """Convert to plain JSON types; `from_json` is the inverse."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> Checked:
-        """What `as_json` wrote."""
+        """Restore what `as_json` wrote."""
         findings = (Finding(**{**found, "examples": tuple(found["examples"])}) for found in written["findings"])
         return cls(written["suite"], tuple(findings), written["validation"])
 
 
 class VerdictError(NightjarError):
-    """What was checked does not hold, and would not hold if it were checked again: a person has to look."""
+    """A check failed and would fail again: a person has to act."""
 
 
 class GateError(VerdictError):
-    """What was checked must not be published. `findings` are the critical expectations that do not hold."""
+    """The run must not be published. `findings` are the critical expectations that do not hold."""
 
     def __init__(self, findings: Iterable[Finding], *, remedy: str) -> None:
         self.findings = tuple(findings)
@@ -87,13 +87,13 @@ class GateError(VerdictError):
         return f"{self.where}: {self.what}{self.remedy}"
 
 
-def refuse(checked: Iterable[Checked], *, remedy: str = "The staged data stays where it is: look there") -> None:
-    """Raise GateError where a critical expectation does not hold."""
+def refuse(checked: Iterable[Checked], *, remedy: str = "The staged data is kept for inspection") -> None:
+    """Raise GateError if a critical expectation does not hold."""
     broken = [finding for each in checked for finding in each.findings if finding.critical]
     if broken:
         raise GateError(broken, remedy=remedy)
 
 
 def _shown(value: str | None) -> str:
-    # An event's text may hold line breaks and escape sequences, and this goes to logs and terminals.
+    # An event's text may contain line breaks and escape sequences, and this goes to logs and terminals.
     return "NULL" if value is None else printable(value)

@@ -1,10 +1,9 @@
-"""The gate: what was measured of each suite, judged by Great Expectations.
+"""The gate: passes the counts of each suite to Great Expectations and returns its results.
 
-How it works: an ephemeral context for all suites, and an asset of its own each time; nothing of Great Expectations
-stays on disk but what docs.py keeps. Nothing is sent anywhere: this version has no usage statistics, and no cloud is
-named.
+How it works: one ephemeral context for all suites, with one asset per suite; only what docs.py stores is kept on disk.
+Nothing is sent to other hosts: this version has no usage statistics, and no cloud is configured.
 
-What it does not do: look at rows; whoever calls it brings what measured.py has counted.
+What it does not do: read rows; the caller passes the counts of measured.py.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ _log = structlog.get_logger(__name__)
 
 
 def check(suites: Iterable[tuple[Suite, list[Measured]]]) -> list[Checked]:
-    """What Great Expectations says of each suite, and of what was measured of it."""
-    library.bring()
+    """Validate the counts of each suite with Great Expectations."""
+    library.load()
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     from expectations.rows import batch_of, suite_of
 
-    # It says a line a metric that fails; what failed is in the result.
+    # It would log one line per failed metric; the result has the failures.
     logging.getLogger("great_expectations").setLevel(logging.ERROR)
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
@@ -76,7 +75,7 @@ def _finding(suite: Suite, result: Mapping[str, Any]) -> Finding:
 
 
 def _problem(raised: Mapping[str, Any]) -> str:
-    """The first line of what was raised; for metrics Great Expectations gives one such mapping each."""
+    """The first line of the exception; for metrics Great Expectations returns one such mapping per metric."""
     if "raised_exception" not in raised:
         return next((found for each in raised.values() if (found := _problem(each))), "")
     message = str(raised.get("exception_message") or "").strip()

@@ -1,7 +1,7 @@
-"""Great Expectations, imported without what the gate has no use for.
+"""Imports Great Expectations without the modules that the gate does not use.
 
-How it works: `scipy.stats` and `altair`, a third of the import, serve two of the library's own expectations. They come
-as modules that are executed when somebody first looks into them, which nobody does here.
+How it works: `scipy.stats` and `altair` take a third of the import time but only serve two of the library's own
+expectations. They are imported lazily: executed on first access, which never happens here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _RARELY_USED = frozenset({"altair", "scipy.stats"})
 
 
 class _Later(MetaPathFinder):
-    """Finds the modules as everybody does, and puts off executing them."""
+    """Finds the modules as usual, and defers executing them."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -30,7 +30,7 @@ class _Later(MetaPathFinder):
 
 
 @contextmanager
-def _put_off() -> Iterator[None]:
+def _deferred() -> Iterator[None]:
     finder = _Later()
     sys.meta_path.insert(0, finder)
     try:
@@ -39,9 +39,9 @@ def _put_off() -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
-def bring() -> None:
-    """Import Great Expectations, and what of ours is made of it; seconds of a core, once a process."""
-    with _put_off():
+def load() -> None:
+    """Import Great Expectations and our expectations based on it; takes seconds of a core, once per process."""
+    with _deferred():
         import great_expectations
         import great_expectations.render.renderer.site_builder  # noqa: F401
 

@@ -1,11 +1,10 @@
-"""What breaks the expectations of a suite, counted: what Great Expectations is then asked about.
+"""Counts the rows that violate the expectations of a suite; Great Expectations then validates the counts.
 
-How it works: rows are looked at in parts, each in one pass, wherever they lie. Of each part the rows that break an
-expectation are counted (`counted`). Rows that must be compared are reduced to what is compared (`keys`); those of equal
-keys are brought together, and those that break the expectation are counted there (`compared`). All counts together are
-the answer (`summed`).
+How it works: rows are read in parts, each in one pass and in any process. In each part the rows that violate an
+expectation are counted (`counted`). Rows that must be compared are reduced to their keys (`keys`); equal keys are
+brought together, and violations are counted there (`compared`). The sum of all counts is the result (`summed`).
 
-What it does not do: raise over rows that lack a column. What cannot be counted is a problem of its expectation.
+What it does not do: raise if rows lack a column. An expectation that cannot be counted gets a `problem`.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ import pyarrow as pa
 from expectations.suites import ROWS, Expectation, Suite
 
 EXAMPLES = 5
-_LONGEST = 200  # characters of a value that is shown
+_LONGEST = 200  # characters of a shown value
 _CONTENT = "$content"
 
-# Of a part of a suite's rows: how many there are, how many of them break the expectation, some of these (JSON, a list
-# of objects), and why it could not be counted.
+# For a part of a suite's rows and an expectation: the number of rows and of violating rows, examples of the latter
+# (JSON, a list of objects), and the reason if they could not be counted.
 COUNTS = pa.schema(
     [
         ("suite", pa.string()),
@@ -47,7 +46,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Measured:
-    """By how many rows an expectation is broken (None: unknown, and `problem` says why), with some of these."""
+    """The number of rows that violate an expectation (None: unknown, with the reason in `problem`), with examples."""
 
     expectation: str
     observed: int | None
@@ -67,7 +66,7 @@ def _kind(of: pa.DataType) -> str:
 
 
 def measured(suite: Suite, rows: pl.DataFrame) -> list[Measured]:
-    """What breaks a suite whose rows are all here."""
+    """Count the violations of a suite whose rows are all in this process."""
     parts = [counted(suite, rows)]
     for expectation in suite.expectations:
         if expectation.key:
@@ -77,7 +76,7 @@ def measured(suite: Suite, rows: pl.DataFrame) -> list[Measured]:
 
 
 def compared_or_why(suite: Suite, expectation: Expectation, rows: pl.DataFrame) -> pa.Table:
-    """`compared` of these rows alone."""
+    """`compared` for these rows alone; a problem if they lack a column."""
     try:
         found = keys(expectation, rows)
     except pl.exceptions.PolarsError as problem:
@@ -86,7 +85,7 @@ def compared_or_why(suite: Suite, expectation: Expectation, rows: pl.DataFrame) 
 
 
 def counted(suite: Suite, rows: pl.DataFrame) -> pa.Table:
-    """COUNTS of a part of the rows, of the expectations that look at rows one by one."""
+    """COUNTS of a part of the rows, for the expectations on single rows."""
     found = []
     for expectation in suite.expectations:
         if expectation.breaking:
@@ -105,7 +104,7 @@ def _breaking(suite: Suite, expectation: Expectation, rows: pl.DataFrame) -> pa.
 
 
 def keys(expectation: Expectation, rows: pl.DataFrame) -> pl.DataFrame:
-    """What is compared of a part of the rows: the key's columns and, where content is compared, one for that.
+    """What to compare of a part of the rows: the key's columns and, if content is compared, its hash.
 
     Raises:
         PolarsError: the rows lack a column.
@@ -118,7 +117,7 @@ def keys(expectation: Expectation, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def compared(suite: Suite, expectation: Expectation, found: pl.DataFrame) -> pa.Table:
-    """COUNTS of the `keys` of rows, of which all that have one key are here."""
+    """COUNTS of the `keys` of rows; all rows with the same key must be included."""
     key = list(expectation.key)
     several = found.filter((pl.struct(key) if len(key) > 1 else pl.col(key)).is_duplicated())
     content = pl.col(_CONTENT).n_unique() if expectation.content else pl.len()
@@ -156,7 +155,7 @@ def _shown(value: Any) -> str | None:
 
 
 def summed(suite: Suite, columns: Mapping[str, str], counts: pa.Table) -> list[Measured]:
-    """The counts of all parts, in the order of the suite: first the columns, as they are, then its expectations."""
+    """Sum the counts of all parts, in the order of the suite: first the check of its columns, then its expectations."""
     wrong = [
         {"column": name, "declared": kind, "found": columns.get(name)}
         for name, kind in suite.columns.items()
@@ -170,7 +169,7 @@ def summed(suite: Suite, columns: Mapping[str, str], counts: pa.Table) -> list[M
     return found + [_summed(expectation, parts.get(expectation.name, [])) for expectation in suite.expectations]
 
 
-# The expectation that every suite begins with.
+# The first expectation of every suite.
 COLUMNS = "columns"
 
 
@@ -180,6 +179,6 @@ def _summed(expectation: Expectation, parts: Sequence[Mapping[str, Any]]) -> Mea
         return Measured(expectation.name, None, problem=problem)
     observed = expectation.observed(sum(part["rows"] for part in parts), sum(part["breaking"] for part in parts))
     examples = (row for part in parts for row in json.loads(part["examples"])) if observed else ()
-    # where numbers are to be equal, no row is the one that breaks it
+    # If a number of rows is expected, no single row violates it.
     examples = () if expectation.exactly is not None else examples
     return Measured(expectation.name, observed, tuple(examples)[:EXAMPLES])

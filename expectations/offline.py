@@ -1,7 +1,7 @@
-"""Great Expectations' pages made to open without a network.
+"""Rewrites Great Expectations' pages so that they open without a network.
 
-How it works: a page's scripts, style sheets and pictures from elsewhere are replaced by files of ours (assets/), which
-lie beside the pages; what has no file of ours, such as the library for charts that no page of ours has, is left out.
+How it works: scripts, style sheets and images from other servers are replaced by our copies (assets/), which are stored
+with the pages. Links without a copy, such as a charts library that no page uses, are removed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ASSETS = Path(__file__).parent / "assets"
 
-# Part of an address elsewhere -> where the same is in a site.
+# Part of an external address -> path of our copy in the site.
 _FILES = {
     "jquery": "assets/js/jquery.min.js",
     "popper": "assets/js/popper.min.js",
@@ -35,21 +35,21 @@ _SCRIPT = re.compile(rf"<script\b[^>]*\bsrc={_ELSEWHERE}[^>]*>\s*</script>", re.
 _LINK = re.compile(rf"<link\b[^>]*\bhref={_ELSEWHERE}[^>]*>", re.IGNORECASE)
 _IMAGE = re.compile(rf"(?P<before>\bsrc=){_ELSEWHERE}", re.IGNORECASE)
 _STYLE = re.compile(rf"(?P<before>\burl\(){_ELSEWHERE}\)", re.IGNORECASE)
-# Its pages look for their icon one folder too low.
+# Great Expectations' relative paths to the icon are wrong by one folder.
 _STATIC = re.compile(r"""(?<=["'])(?:\.{1,2}/)*(?=static/)""")
-# The pages of suites are not made: what a suite holds, the page of each of its results shows.
+# Links to the pages of suites, which are not built: the page of each result shows its suite.
 _SUITE = re.compile(r"""\bhref=["'](?:\.\./)*expectations/[^"']*["']""", re.IGNORECASE)
 # An invitation to a newsletter.
 _FOOTER = re.compile(r"<footer>.*?</footer>", re.IGNORECASE | re.DOTALL)
 
 
 def bring_assets(site: Path) -> None:
-    """Put what pages load into the site."""
+    """Copy the assets that pages load into the site."""
     shutil.copytree(ASSETS, site / "assets", dirs_exist_ok=True)
 
 
 def localise(site: Path, pages: Iterable[Path]) -> None:
-    """Rewrite pages of the site so that they load nothing from elsewhere."""
+    """Rewrite pages of the site so that they load nothing from other servers."""
     for page in pages:
         written = page.read_text(encoding="utf-8")
         local = localised(written, "../" * len(page.relative_to(site).parents[:-1]))
@@ -58,7 +58,7 @@ def localise(site: Path, pages: Iterable[Path]) -> None:
 
 
 def localised(page: str, up: str) -> str:
-    """The page, loading nothing from elsewhere. up: from where it is to the site's root, such as `../`."""
+    """The page without references to other servers. up: path from the page to the site's root, such as `../`."""
 
     def script(found: re.Match[str]) -> str:
         ours = _ours(found["address"])
@@ -79,6 +79,6 @@ def localised(page: str, up: str) -> str:
 
 
 def _ours(address: str) -> str | None:
-    # several names may fit an address: the longest says most
+    # If several names match an address, the longest is the most specific.
     fits = [part for part in _FILES if part in address]
     return _FILES[max(fits, key=len)] if fits else None

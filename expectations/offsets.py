@@ -1,11 +1,11 @@
-"""Which offsets of a stream's topic the lake does not have: the proof that nothing was lost.
+"""Finds offsets of a stream's topic that are missing in the lake; if there are none, nothing was lost.
 
-How it works: a partition's records of a day, and the last one before them, have consecutive offsets. That is one
-aggregate of two days; only a partition for which it does not hold is put in order, by Spark, and only what is missing
-there is looked for among the other days' records (where producers stamp arrivals, a day's records need not be
-neighbours). What is missing then is asked of Kafka itself: see topic.py.
+How it works: a partition's records of a day, and the last one before them, must have consecutive offsets. This is
+checked with one aggregate over two days. Only partitions with gaps are sorted, by Spark, and only their missing offsets
+are searched among the other days' records (if producers set arrivals, a day's records need not be consecutive). For
+offsets that are still missing, Kafka itself is queried: see topic.py.
 
-What it does not do: ask about what came before the first record that was ever archived.
+What it does not do: check offsets before the first record that was ever archived.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from rules.streams import Stream
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Days to look back for the record before the day's first, where the day before has none, before all days are read.
+# Days to search for the record before the day's first if the previous day has none, before all days are searched.
 _LOOKS_BACK = 31
-# More gaps than this are not told apart: the first are.
+# Most gaps that are listed; further ones are ignored.
 MOST_GAPS = 10_000
 
 _KINDS = {"string": pl.String, "int": pl.Int32, "bigint": pl.Int64, "boolean": pl.Boolean}
@@ -41,10 +41,10 @@ def gaps(
     *,
     most_asked: int = 500,
 ) -> pl.DataFrame:
-    """What is missing among the day's records and just before them, as GAPS.
+    """The offsets missing among the day's records and just before them, as GAPS.
 
-    lately, records: see `missing`. kafka: what kafka-python's clients are given. most_asked: gaps that Kafka is asked
-    about, the longest first; each takes some milliseconds.
+    lately, records: see `missing`. kafka: options of kafka-python's clients. most_asked: most gaps to look up in Kafka,
+    longest first; each takes some milliseconds.
     """
     return frame(ask(missing(lately, records, stream.name, day), stream.topic, kafka, most_asked))
 
@@ -57,8 +57,8 @@ def frame(found: list[Gap]) -> pl.DataFrame:
 def missing(lately: pl.LazyFrame, records: Callable[[], DataFrame], stream: str, day: date) -> list[Gap]:
     """The gaps of a day in order, at most MOST_GAPS.
 
-    lately: partition, offset and arrival_date of the stream's records of this day and the one before. records: the same
-    of all of its records, for Spark; only asked for where something is missing there.
+    lately: partition, offset and arrival_date of the stream's records of this day and the previous one. records:
+    returns the same for all its records, as a Spark DataFrame; only called if something is missing in `lately`.
     """
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
@@ -89,7 +89,7 @@ def missing(lately: pl.LazyFrame, records: Callable[[], DataFrame], stream: str,
 
 
 def _last_before(records: DataFrame, day: date, firsts: Mapping[int, int]) -> dict[int, int]:
-    """Of each partition the last offset before its first of the day; partitions that have none are left out."""
+    """The last offset of each partition before its first of the day; partitions without one are omitted."""
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
     wanted, found = {p: first for p, first in firsts.items() if first > 0}, dict[int, int]()
@@ -105,7 +105,7 @@ def _last_before(records: DataFrame, day: date, firsts: Mapping[int, int]) -> di
 
 
 def _of_other_days(records: DataFrame, stream: str, found: list[Gap]) -> list[Gap]:
-    """What is left of the gaps when the records of other days are put into them."""
+    """The gaps that remain once the records of other days are taken into account."""
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
     spans: dict[int, tuple[int, int]] = {}
@@ -133,7 +133,7 @@ def _of_other_days(records: DataFrame, stream: str, found: list[Gap]) -> list[Ga
 
 
 def _between(offsets: DataFrame, stream: str, within: list[str]) -> list[Gap]:
-    """Where an offset does not follow the one before it, of its partition and the columns to look at it within."""
+    """The gaps between consecutive offsets of each partition, and of each value of the `within` columns."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 

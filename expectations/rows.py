@@ -1,14 +1,14 @@
-"""Great Expectations' side of an expectation: it asks what was measured, and data docs show it.
+"""Our expectation class for Great Expectations: it looks up a count, and renders it for the data docs.
 
-To import this module is to import Great Expectations, which takes seconds: do it inside functions.
+This module imports Great Expectations, which takes seconds, so import it inside functions.
 
-How it works: a batch is a small table, of each expectation what breaks it (measured.py); `nightjar.observed` looks that
-up. The rows themselves are counted elsewhere, in as many processes as they take: the library's own expectations take a
-query each.
+How it works: a batch is a small table with the counts of each expectation (measured.py); the metric `nightjar.observed`
+looks them up. The rows themselves are counted elsewhere, in several processes, because the library's own expectations
+would take one query each.
 """
 
 # mypy: disable-error-code="override"
-# Great Expectations passes all by name: a method takes what it needs, and `**_` the rest.
+# Great Expectations passes all arguments by name: a method declares those it needs, and `**_` takes the rest.
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from expectations.suites import Suite
 
 
 def batch_of(measured: Iterable[Measured]) -> pd.DataFrame:
-    """What Great Expectations is given: a row an expectation."""
+    """The batch for Great Expectations: one row per expectation."""
     return pd.DataFrame([asdict(each) for each in measured], dtype=object)
 
 
 class Observed(TableMetricProvider):
-    """What was measured for one expectation."""
+    """The metric that returns the count of one expectation."""
 
     metric_name = "nightjar.observed"
     value_keys = ("name",)
@@ -64,7 +64,7 @@ class Observed(TableMetricProvider):
 
 
 class _Shown(BatchExpectation):
-    """What data docs show of an expectation: its sentence, its SQL, how many rows break it, and some of them."""
+    """Renders an expectation for the data docs: its sentence, its SQL, the number of violating rows, and examples."""
 
     sentence: str
 
@@ -74,9 +74,11 @@ class _Shown(BatchExpectation):
     def _prescriptive_renderer(cls, configuration: Any = None, **_: Any) -> list[RenderedStringTemplateContent]:
         sql, sentence = configuration.kwargs["sql"], configuration.kwargs["sentence"]
         if "warning" in str(configuration.severity):
-            sentence = f"(a warning only) {sentence}"
-        said = {"template": "$sentence", "params": {"sentence": sentence}}
-        texts = [said, {"template": "$sql", "params": {"sql": sql}, "styling": {"classes": ["text-muted", "small"]}}]
+            sentence = f"(warning only) {sentence}"
+        texts = [
+            {"template": "$sentence", "params": {"sentence": sentence}},
+            {"template": "$sql", "params": {"sql": sql}, "styling": {"classes": ["text-muted", "small"]}},
+        ]
         return [
             RenderedStringTemplateContent(content_block_type="string_template", string_template=text)
             for text in (texts if sql else texts[:1])
@@ -85,8 +87,10 @@ class _Shown(BatchExpectation):
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.OBSERVED_VALUE)
     def _diagnostic_observed_value_renderer(cls, result: Any = None, **_: Any) -> str:
-        broken = result.result.get("observed_value")
-        return "could not be checked" if broken is None else "holds" if not broken else f"broken by {broken}"
+        rows = result.result.get("observed_value")
+        if rows is None:
+            return "could not be checked"
+        return f"violated by {rows:,} row{'' if rows == 1 else 's'}" if rows else "holds"
 
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_TABLE)
@@ -94,7 +98,7 @@ class _Shown(BatchExpectation):
         examples = result.result.get("examples")
         if not examples:
             return None
-        # what events say must never become part of a page, and cells are not escaped as other texts are
+        # Content of events must never become HTML, and Great Expectations does not escape cells.
         table = [["NULL" if value is None else html.escape(str(value)) for value in row.values()] for row in examples]
         styling = {"body": {"classes": ["table-bordered", "table-sm", "mt-3"]}}
         return [
@@ -108,7 +112,7 @@ class _Shown(BatchExpectation):
 
 
 class ExpectNoneBreaking(_Shown):
-    """No row breaks it."""
+    """Expects that no row violates the condition."""
 
     name: str
     sql: str
@@ -122,7 +126,7 @@ class ExpectNoneBreaking(_Shown):
 
 
 def suite_of(suite: Suite) -> gx.ExpectationSuite:
-    """The suite as Great Expectations has it, its expectations in order: the columns, then the suite's own."""
+    """The suite for Great Expectations: the check of the columns first, then the suite's own expectations in order."""
     sentence = "the columns have their declared types"
     made = [ExpectNoneBreaking(name=COLUMNS, sql="", sentence=sentence, meta={"name": COLUMNS})]
     made += [

@@ -1,8 +1,8 @@
-"""What must hold, as data: the expectations on a stream's events, its offsets, the violations and the reconciliation.
+"""Defines the expectations as data: on a stream's events, its offsets, the violations and the reconciliation.
 
-How it works: an expectation is SQL (of Polars) that finds what breaks it, and a sentence that says what holds. What
-breaks each is counted in one pass over the rows, in as many parts as there are (measured.py). Comparison is Polars'
-own, exact for decimals: Great Expectations' comparisons are made as doubles.
+How it works: an expectation is a sentence that states what holds, and SQL (Polars' dialect) that selects the violating
+rows. The violations of all expectations are counted in one pass over the rows, part by part (measured.py), by Polars,
+which compares decimals exactly; Great Expectations would compare them as doubles.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rules.types import Kind
 
 Severity = Literal["critical", "warning"]
 
-# What counts the rows of a key in an example; no field has such a name.
+# Column with the number of rows of a key in an example; no field can have this name.
 ROWS = "$rows"
 
 OUTCOMES = ("matched", "missed", "retracted", "revised", "withdrawn")
@@ -29,19 +29,19 @@ CAUSES = (
 
 # An event of an earlier year is more likely a clock's mistake than history.
 _EARLIEST = 2000
-# More unusable records than this share of the day's mean that something upstream has changed.
+# A larger share of unusable records suggests that a producer has changed.
 _MOST_REJECTED = 0.05
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """One thing that must hold. A critical one stops publication.
+    """One expectation. A critical one stops publication if it does not hold.
 
-    Where rows are looked at one by one: breaking, SQL for the condition of a row that breaks it; at_most, the share of
-    the rows that may; exactly, how many rows are to meet the condition (None: none).
+    On single rows: breaking, SQL condition of a violating row; at_most, the share of rows that may violate it; exactly,
+    how many rows must meet the condition (None: none).
 
-    Where rows are compared: key, columns whose values no two rows share; or, where there is content, whose rows all
-    have the same content; where, SQL for the rows that are compared (empty: all).
+    On compared rows: key, columns that must be unique, or, with content, whose equal rows must have the same content;
+    where, SQL condition of the rows to compare (empty: all).
     """
 
     name: str
@@ -56,7 +56,7 @@ class Expectation:
 
     @property
     def sql(self) -> str:
-        """What finds the rows that break it."""
+        """The SQL that finds violating rows."""
         if not self.key:
             return self.breaking
         by, where = _columns(self.key), f" WHERE {self.where}" if self.where else ""
@@ -64,7 +64,7 @@ class Expectation:
         return f"SELECT {by}, count(*) AS `{ROWS}` FROM batch{where} GROUP BY {by} HAVING count({several}) > 1"  # noqa: S608  names of a declaration
 
     def observed(self, rows: int, breaking: int) -> int:
-        """By how many rows it is broken, where so many of all rows meet the condition."""
+        """The number of violating rows, if `breaking` of all `rows` meet the condition."""
         if self.exactly is not None:
             return abs(breaking - self.exactly)
         return breaking if breaking > self.at_most * rows else 0
@@ -72,7 +72,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Suite:
-    """What must hold of one table. columns: name to Spark's type; shown: what of a row helps whoever looks into it."""
+    """The expectations on one table. columns: name to Spark's type; shown: columns to show in examples."""
 
     name: str
     columns: Mapping[str, str]
@@ -81,12 +81,12 @@ class Suite:
 
 
 def every_row(name: str, sentence: str, condition: str, severity: Severity = "critical") -> Expectation:
-    """The condition is true of each row; NULL is not true."""
+    """Expect the condition to be true for each row; NULL counts as a violation."""
     return Expectation(name, sentence, severity, breaking=f"NOT coalesce({condition}, false)")
 
 
 def unique(column: str, sentence: str) -> Expectation:
-    """No value of the column is there twice."""
+    """Expect the values of the column to be unique."""
     return Expectation(f"{column}_unique", sentence, key=(column,))
 
 
@@ -95,7 +95,7 @@ def _columns(names: Iterable[str]) -> str:
 
 
 def events_suite(stream: Stream, columns: Mapping[str, str]) -> Suite:
-    """Of a day's records of the stream, by arrival. columns: those of its table (lake.tables.events_table)."""
+    """Expectations on a day's records of the stream, by arrival. columns: those of lake.tables.events_table."""
     event_id, event_time = f"`{stream.event_id}`", f"`{stream.event_time}`"
     skew, reasons = stream.max_future_skew, ", ".join(f"'{reason.value}'" for reason in Reason)
     expectations = [
@@ -126,7 +126,7 @@ def events_suite(stream: Stream, columns: Mapping[str, str]) -> Suite:
         ),
         every_row(
             "arrival_known",
-            "a record has its partition, offset and arrival, and lies under its arrival's date",
+            "a record has its partition, offset and arrival, and is in the partition of its arrival date",
             "`partition` IS NOT NULL AND `offset` >= 0 AND CAST(arrival_time AS DATE) = arrival_date",
         ),
         *_decimals(stream),
@@ -139,12 +139,12 @@ def events_suite(stream: Stream, columns: Mapping[str, str]) -> Suite:
         ),
         Expectation(
             "coordinates_unique",
-            "a record of Kafka is there once, so that the first arrival of an event is one row",
+            "each Kafka record occurs once, so that the first arrival of an event is one row",
             key=("partition", "offset"),
         ),
         Expectation(
             "event_id_names_one_event",
-            "records with one event id have the same content",
+            "records with the same event id have the same content",
             "warning",
             key=(stream.event_id,),
             content=tuple(stream.fields),
@@ -168,7 +168,7 @@ def _decimals(stream: Stream) -> list[Expectation]:
     ]
 
 
-# Offsets of a topic that the lake does not have; see offsets.py.
+# Offsets of a topic that are missing in the lake; see offsets.py.
 GAPS = {
     "stream": "string", "partition": "int", "first_missing": "bigint", "last_missing": "bigint", "known": "boolean",
     "why": "string",
@@ -176,15 +176,15 @@ GAPS = {
 
 
 def offsets_suite(stream: str) -> Suite:
-    """Of the gaps (GAPS) in the offsets of a stream's records."""
+    """Expectations on the gaps (GAPS) in the offsets of a stream's records."""
     expectations = (
         every_row("nothing_lost", "no record of the topic is missing", "known IS NULL OR known"),
-        every_row("gaps_looked_into", "of each gap it is known why", "known IS NOT NULL", "warning"),
+        every_row("gaps_looked_into", "the cause of each gap is known", "known IS NOT NULL", "warning"),
     )
     return Suite(f"offsets_{stream}", GAPS, expectations, tuple(GAPS))
 
 
-# A violation, and what rechecking it said; see rechecked.py.
+# A violation and the results of rechecking it; see violation_checks.py.
 VIOLATIONS = {
     "alert_id": "string", "rule_id": "string", "rule_version": "bigint", "stream": "string", "group": "string",
     "event_id": "string", "event_time": "timestamp", "measures": "string", "expected_id": "string",
@@ -194,14 +194,14 @@ VIOLATIONS = {
 
 
 def violations_suite() -> Suite:
-    """Of a run's violations, each with what its recheck says of it."""
+    """Expectations on a run's violations, each with the results of its recheck."""
     expectations = (
         every_row("alert_id_true", "an alert's id is the hash of rule, version, event, time", "alert_id = expected_id"),
-        every_row("event_exists", "the event is in the lake, and has the event time of the violation", "event_exists"),
+        every_row("event_exists", "the event is in the lake and has the violation's event time", "event_exists"),
         every_row("group_true", "the group is the event's", "NOT coalesce(event_exists, false) OR group_true"),
         every_row(
             "version_effective",
-            "the version is the one that applied at the event's time, and looked for something",
+            "the version is the one that applied at the event's time, and was active or shadow",
             "version_effective",
         ),
         every_row(
@@ -211,7 +211,7 @@ def violations_suite() -> Suite:
         ),
         every_row("group_json", "the group is a JSON object", "group_json"),
         every_row("measures_json", "the measures are a JSON object", "measures_json"),
-        unique("alert_id", "an alert is there once"),
+        unique("alert_id", "each alert occurs once"),
     )
     shown = ("alert_id", "rule_id", "rule_version", "stream", "group", "event_id", "event_time", "measures")
     return Suite("violations", VIOLATIONS, expectations, shown)
@@ -223,8 +223,8 @@ OUTCOME = {
 }  # fmt: skip
 
 
-def reconciliation_suite(violations: int, standing: int) -> Suite:
-    """Of the outcomes of a run that found so many violations, where the stream had so many alerts standing in scope."""
+def reconciliation_suite(violations: int, alerts: int) -> Suite:
+    """Expectations on a run's outcomes. violations: those the run found; alerts: the stream's in the run's scope."""
     expectations = (
         every_row("outcome_known", f"an outcome is one of {', '.join(OUTCOMES)}", f"outcome IN ({_listed(OUTCOMES)})"),
         every_row(
@@ -237,19 +237,19 @@ def reconciliation_suite(violations: int, standing: int) -> Suite:
             f"a cause is one of {', '.join(CAUSES)}",
             f"cause IS NULL OR cause IN ({_listed(CAUSES)})",
         ),
-        # a warning: corrections of the alerts concerned are held back, and those of all others are not
+        # Only a warning, because corrections of these alerts are held back and all others are published.
         every_row("explained", "every difference is explained", "cause IS NULL OR cause <> 'unexplained'", "warning"),
         Expectation(
             "violations_add_up",
-            f"matched, missed and revised alerts are the {violations} violations",
+            f"matched, missed and revised alerts add up to the violations ({violations:,})",
             breaking="outcome IN ('matched', 'missed', 'revised')",
             exactly=violations,
         ),
         Expectation(
             "alerts_add_up",
-            f"matched, retracted and revised alerts are the {standing} alerts of the stream",
+            f"matched, retracted and revised alerts add up to the alerts of the stream ({alerts:,})",
             breaking="outcome IN ('matched', 'retracted', 'revised')",
-            exactly=standing,
+            exactly=alerts,
         ),
         unique("alert_id", "an alert has one outcome"),
     )

@@ -1,12 +1,12 @@
-"""Kafka asked about offsets that the lake does not have: is there a record, and was it ever one to read?
+"""Queries Kafka about offsets that are missing in the lake, to find out whether a record was lost.
 
-How it works: a consumer goes to the first missing offset and sees where its first record stands. Offsets that hold no
-record are what a transaction leaves at its end, or what compaction took; records that only a consumer of uncommitted
-ones sees belong to a transaction that was given up, which the archive rightly leaves out. What the topic no longer
-keeps nobody can look at. A record that is there to be read was lost on its way to the lake.
+How it works: a consumer seeks to the first missing offset and checks the offset of the next record it gets. Offsets
+without a record are transaction markers, or were compacted. Records that only a consumer of uncommitted records gets
+belong to an aborted transaction, which the archive correctly omits. Offsets that the topic has already deleted cannot
+be checked. Any other record was lost on its way to the lake.
 
-Known limitation: where more gaps are found than may be asked about, the longest are asked about, and of the rest it is
-not known. A topic that is written in very many small transactions has such.
+Known limitation: if there are more gaps than may be queried, only the longest are, and the cause of the others stays
+unknown. This happens with topics that are written in very many small transactions.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _log = structlog.get_logger(__name__)
 
 _PATIENCE_MS = 10_000
 _MARKERS = "transaction markers: the topic has no record there"
-_ABORTED = "records of a transaction that was given up"
-_EXPIRED = "the topic no longer keeps these offsets"
+_ABORTED = "records of an aborted transaction"
+_EXPIRED = "the topic has already deleted these offsets"
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Offsets that are missing, both ends included. known: whether that is known to be no loss (None: not asked)."""
+    """Missing offsets, both ends included. known: whether they are known not to be a loss (None: not queried)."""
 
     stream: str
     partition: int
     first_missing: int
     last_missing: int
     known: bool | None = None
-    why: str = "not looked into"
+    why: str = "not checked"
 
 
 def ask(gaps: list[Gap], topic: str, options: Mapping[str, Any], most: int) -> list[Gap]:
-    """The gaps, each with what Kafka says of it. options: what kafka-python's clients are given."""
+    """The gaps, each with its cause according to Kafka. options: options of kafka-python's clients."""
     if not gaps:
         return []
     from kafka import TopicPartition
@@ -63,8 +63,8 @@ def ask(gaps: list[Gap], topic: str, options: Mapping[str, Any], most: int) -> l
                     place = TopicPartition(topic, gap.partition)
                     asked[gap.partition, gap.first_missing] = _judged(consumer, gap, place, begins[place], why)
     except (KafkaError, OSError) as failure:
-        _log.warning("Kafka was not asked about missing offsets", topic=topic, failure=str(failure))
-        why = f"Kafka does not answer ({type(failure).__name__})"
+        _log.warning("missing offsets could not be checked with Kafka", topic=topic, failure=str(failure))
+        why = f"Kafka does not respond ({type(failure).__name__})"
         asked = {place: gap if gap.known else replace(gap, known=False, why=why) for place, gap in asked.items()}
     return [asked.get((gap.partition, gap.first_missing), gap) for gap in gaps]
 
@@ -84,19 +84,19 @@ def _judged(consumer: KafkaConsumer, gap: Gap, place: TopicPartition, begin: int
 
 
 def _first_record(consumer: KafkaConsumer, place: TopicPartition, enough: int, end: int) -> int:
-    """Where the next record stands, or `enough` where none comes before that."""
+    """The offset of the next record, or `enough` if there is none before that."""
     import time
 
     until = time.monotonic() + _PATIENCE_MS / 1000
     while time.monotonic() < until:
         for records in consumer.poll(timeout_ms=200, max_records=1).values():
             return int(records[0].offset)
-        # control records are skipped without being seen
+        # The consumer skips control records without returning them.
         if consumer.position(place) >= min(enough, end):
             return enough
     from kafka.errors import KafkaTimeoutError
 
-    raise KafkaTimeoutError(f"nothing came from {place.topic}/{place.partition}")
+    raise KafkaTimeoutError(f"no data from {place.topic}/{place.partition}")
 
 
 def _consumer(options: Mapping[str, Any], level: str) -> KafkaConsumer:
@@ -110,7 +110,7 @@ def _consumer(options: Mapping[str, Any], level: str) -> KafkaConsumer:
             "metrics_enabled": False,
             "bootstrap_timeout_ms": _PATIENCE_MS,
             "isolation_level": level,
-            # one batch is enough to see where the next record stands
+            # One batch is enough to get the next record's offset.
             "max_partition_fetch_bytes": 1,
             **options,
         }

@@ -1,4 +1,4 @@
-"""Violations with what rules.violation_checks says of each: the rows that the violations' suite looks at."""
+"""Adds the results of rules.violation_checks to violations: the input of the violations' suite."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from rules.streams import Stream
 from rules.versions import RuleSet
 from rules.violation_checks import RECHECKED, recheck
 
-_SAID = [name for name in VIOLATIONS if name not in RECHECKED.names and not name.endswith("_json")]
-# Of records with one event id, the first of these is the event.
+_RECORDED = [name for name in VIOLATIONS if name not in RECHECKED.names and not name.endswith("_json")]
+# Of records with the same event id, the first in this order is the event.
 ARRIVAL = ("arrival_time", "partition", "offset")
 
 
 def rechecked(
     violations: pa.Table, events: Mapping[str, pa.Table], streams: Mapping[str, Stream], ruleset: RuleSet
 ) -> pa.Table:
-    """The violations with RECHECKED's columns, and whether group and measures are JSON objects: the columns VIOLATIONS.
-    NULL in RECHECKED's where a violation's stream is none of `events`.
+    """Recheck violations; the result has the columns VIOLATIONS.
 
-    violations: VIOLATION_SCHEMA. events: by stream, its fields and ARRIVAL of usable records (duplicates too), among
-    them those that the violations are about. ruleset: every version that the run knew.
+    RECHECKED's columns are NULL if a violation's stream is not in `events`.
+
+    violations: VIOLATION_SCHEMA. events: by stream, its fields and ARRIVAL of usable records including duplicates; they
+    must include the events of the violations. ruleset: all versions that the run used.
     """
-    said = violations.select(_SAID)
-    of_streams = pc.is_in(said.column("stream"), value_set=pa.array(list(events), pa.string()))
-    parts = [said.filter(pc.invert(of_streams))]
-    for name in pc.unique(said.filter(of_streams).column("stream")).to_pylist():
-        own = said.filter(pc.equal(said.column("stream"), name))
+    recorded = violations.select(_RECORDED)
+    of_streams = pc.is_in(recorded.column("stream"), value_set=pa.array(list(events), pa.string()))
+    parts = [recorded.filter(pc.invert(of_streams))]
+    for name in pc.unique(recorded.filter(of_streams).column("stream")).to_pylist():
+        own = recorded.filter(pc.equal(recorded.column("stream"), name))
         answers = recheck(own, _first_arrivals(events[name], streams[name]), streams[name], ruleset)
         parts.append(pa.table([*own.columns, *answers.columns], [*own.column_names, *answers.column_names]))
     whole = pa.concat_tables(parts, promote_options="default")
@@ -45,7 +46,7 @@ def rechecked(
 
 
 def _first_arrivals(events: pa.Table, stream: Stream) -> pa.Table:
-    """The stream's fields of the events; of several records with one id, the first to arrive."""
+    """The stream's fields of the events; only the first arrival of each event id."""
     table = events.sort_by([(name, "ascending") for name in ARRIVAL])
     places = pa.table({"id": table.column(stream.event_id), "place": pa.array(range(table.num_rows), pa.int64())})
     first = table.take(places.group_by("id", use_threads=False).aggregate([("place", "min")]).column("place_min"))

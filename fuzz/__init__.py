@@ -1,1 +1,1 @@
-"""Hostile events, rules and records, against the parser, the job and the night."""
+"""Fuzz tests: hostile events, rules and records for the parser, the job and the backfill."""

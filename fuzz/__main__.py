@@ -1,15 +1,15 @@
-"""What comes of hostile input: records in place of events, and rules by somebody who means harm. Seeded.
+"""Fuzzes nightjar with hostile records and rules, reproducible from a seed.
 
     python -m fuzz events [--records 1000000] [--job-records 100000] [--seed 1]
     python -m fuzz topics [--records 100000] [--seed 1]
     python -m fuzz rules [--rules 10000] [--seed 1]
 
 events: the JVM's parse and rules/events.py must agree on every record; and a real job on a real Kafka, with hostile
-messages on its other topics too, must account for every record, stay within its memory, and leave a lake with every
-offset. topics: hostile records on all topics that nightjar itself writes; the job, every command that reads these, a
-night and a rebuild go on as if they were not there, and count them. rules: every text is accepted or refused with a
-place and a remedy, in time; what is accepted evaluates. Without arguments all, at a small size. A line of JSON each;
-exits with 1 where anything is wrong, and says what.
+messages on its other topics too, must account for every record, stay within its memory limit, and produce a lake with
+every offset. topics: hostile records on all topics that nightjar itself writes; the job, every command that reads them,
+a backfill and a rebuild must ignore and count them. rules: every text must be accepted, or rejected with a place and a
+remedy, within a time limit; accepted rules must evaluate. Without arguments: all modes at a small size. Prints one JSON
+line per mode; exits with 1 if anything is wrong, after printing what.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from bench.figures import say
+from bench.figures import log_progress
 from fuzz.hostile_rules import HostileRules
 from fuzz.job import on_the_job
 from fuzz.parsing import Findings, agreement, streams
@@ -69,7 +69,7 @@ def rules(options: argparse.Namespace, findings: Findings) -> Iterator[dict[str,
             for wrong in [*examined.wrong, *examined.slow]:
                 findings.add(wrong[:60], (wrong, hostile.what, hostile.text[:1000]))
             if number % 1000 == 0:
-                say(f"{number:,} rules examined after {time.monotonic() - began:.0f} s")
+                log_progress(f"{number:,} rules examined after {time.monotonic() - began:.0f} s")
     grown = _resident() - before
     if grown > _RULES_MEMORY:
         findings.add("memory of rules", f"{grown} MB more than at the start")
@@ -84,7 +84,7 @@ def _resident() -> int:
 
 
 def main() -> None:
-    """Run the mode; exits with 1 where anything is found."""
+    """Run the mode; exit with 1 if a defect is found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.set_defaults(mode=None, records=100_000, job_records=20_000, topic_records=20_000, rules=2000, seed=1)
     modes = parser.add_subparsers(dest="mode")

@@ -1,7 +1,7 @@
-"""Records that a producer, or somebody who means harm, could send in place of an event: seeded, many kinds at once.
+"""Generates records that a faulty or malicious producer could send instead of an event, from a seed.
 
-A record begins as a real event's fields, each as its literal JSON text; some are replaced by texts that have troubled
-parsers before, and the bytes of the whole are damaged in their turn. Most bounds are tried on both sides.
+A record starts with a valid event's fields as JSON texts; some are replaced by texts that are known to break parsers,
+and then the bytes of the whole record may be damaged. Most limits are tried on both sides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLLIDING = ("8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ")
 # A sixth of the events are late where ten minutes are allowed (µs).
 _LATEST = 720_000_000
 
-# A megabyte, less than what a broker takes unless it is told otherwise.
+# A megabyte, just below a broker's default limit.
 LARGE = 1_000_000
 
 _NUMBERS = (
@@ -61,14 +61,14 @@ _OTHERS = ("null", "true", "false", "[]", "{}", "[1, 2]", '{"a": 1}', "[[]]", "[
 
 
 class Hostile(NamedTuple):
-    """A record's value (None: a tombstone), and what was done to it."""
+    """A record's value (None: a tombstone), and how it was damaged."""
 
     value: bytes | None
     what: str
 
 
 def literals(event: Mapping[str, Any]) -> dict[str, str]:
-    """A good event's fields as JSON texts."""
+    """A valid event's fields as JSON texts."""
     return {name: _literal(value) for name, value in event.items()}
 
 

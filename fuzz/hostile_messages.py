@@ -1,4 +1,4 @@
-"""What anybody could write to the topics beside those of events, and into the headers of events."""
+"""Hostile messages for the topics other than events, and for the headers of events."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MESSAGES = (
     b'{"id":"m","stream":"transactions","group_by":[],"when":"m>1","measures":{"m":{"function":"sum","field":null,"over":"1h"}}}',
 )  # fmt: skip
 CLOCKS = (
-    None, b"", b"[]", b"{}", b'{"incarnation": 5, "clocks": 3}',
-    b'{"incarnation": "x", "clocks": {"transactions": 1e999}}',
-    b"[" * 5000, b'{"incarnation": "x", "clocks": {"transactions": ' + b"9" * 4000 + b"}}",
-    b'{"incarnation": "x", "clocks": null}',
+    None, b"", b"[]", b"{}", b'{"run_id": 5, "clocks": 3}',
+    b'{"run_id": "x", "clocks": {"transactions": 1e999}}',
+    b"[" * 5000, b'{"run_id": "x", "clocks": {"transactions": ' + b"9" * 4000 + b"}}",
+    b'{"run_id": "x", "clocks": null}',
 )  # fmt: skip
 # Anybody may write to the topics that the job answers on, too.
 ANSWERS = (

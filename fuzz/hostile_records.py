@@ -1,7 +1,7 @@
-"""What anybody could write to nightjar's own topics: honest records with something wrong in them, and garbage. Seeded.
+"""Generates hostile records for nightjar's own topics from a seed: damaged genuine records, and garbage.
 
-Whoever may write to a topic is believed where the record keeps to its schema (docs/reference/security.md): such
-records are made again until they are none.
+A forged record that conforms to its schema is not detected (docs/reference/security.md), so records are generated again
+until they do not conform.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from contracts.clock import read_clock
+from contracts.rule_status import is_failure, read_answer
 from fuzz.hostile_messages import ANSWERS, CLOCKS, MESSAGES
 from lake.json_topics import JsonReader
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS
@@ -22,7 +23,6 @@ from nightjar.cli.alert_lines import alert_of
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.readers import Record
 from nightjar.operations.job_watch import JobState
-from rules.rulebook import is_failure, read_answer
 from rules.timestamps import MAX_TIMESTAMP
 
 _VALUES: tuple[Any, ...] = (
@@ -50,7 +50,7 @@ class HostileRecords:
         }
 
     def record(self, topic: str) -> bytes | None:
-        """A value that the topic's readers must not believe; None: a tombstone."""
+        """A value that the topic's readers must reject; None: a tombstone."""
         believed = self._is_believed.get(topic, lambda _: False)
         while True:
             value = self._made(topic)
@@ -98,7 +98,7 @@ def _is_answer(value: bytes) -> bool:
 
 
 def _is_report(value: bytes) -> bool:
-    """Also offsets that the lake would take, and reports of other releases, of which there is nothing to say."""
+    """Also offsets that the lake would accept, and reports of other releases, which need not be rejected."""
     state = JobState()
     with capture_logs():
         state.take(_as_read(value))

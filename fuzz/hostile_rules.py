@@ -1,8 +1,8 @@
-"""Rules that somebody careless, or somebody who means harm, could publish: seeded, of many kinds.
+"""Generates rules that a careless or malicious person could publish, from a seed.
 
-A rule begins good; one or some of its parts are replaced: predicates by injections, by random expressions of the
-language and by damaged text, the rest by values of wrong types and extreme sizes; and the text of the whole is damaged
-in its turn. Most bounds are tried on both sides.
+A rule starts valid; then one or more of its parts are replaced: predicates by injections, by random expressions of the
+language and by damaged text, the rest by values of wrong types and extreme sizes. Then the whole text may be damaged.
+Most limits are tried on both sides.
 """
 
 from __future__ import annotations
@@ -414,7 +414,7 @@ _SOUP = (
 
 
 class _Dumper(yaml.SafeDumper):
-    """Without references, which would be all that is said of a rule."""
+    """Writes no YAML references, which would replace repeated parts of a rule."""
 
     def ignore_aliases(self, _: Any) -> bool:
         return True

@@ -1,7 +1,7 @@
-"""Hostile records and messages on a real Kafka, the real job over them, and the lake after it.
+"""Runs the real job over hostile records and messages on a real Kafka, and checks the topics and the lake.
 
-What must come of each record is read off the topics afterwards with rules/events.py: used, duplicate, late, or in
-quarantine for its reason. Arrivals are the producer's, so that all of it follows from what was sent.
+The expected fate of each record is computed from the topics with rules/events.py: used, duplicate, late, or in
+quarantine with its reason. The producer sets arrivals, so the result depends only on what was sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from typing import Any
 import polars as pl
 import psutil
 
-from bench.figures import say
+from bench.figures import log_progress
+from contracts.rule_status import fold
 from fuzz.hostile_events import HostileEvents
 from fuzz.hostile_messages import ANSWERS, CLOCKS, HEADERS, MESSAGES
 from fuzz.hostile_rules import HostileRules
@@ -91,7 +92,7 @@ class Memory:
             watcher.join()
 
     def held(self, findings: Findings) -> dict[str, Any]:
-        """What there is to say; a finding for each kind that held more than it may."""
+        """The peak memory by kind of process; adds a finding for each kind above its limit."""
         for kind, most in self.most.items():
             if most > LIMITS[kind]:
                 findings.add(f"memory of {kind}", f"{most} MB, more than {LIMITS[kind]}")
@@ -132,7 +133,7 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 
 def on_the_job(records: int, seed: int, folder: Path, findings: Findings) -> Iterator[dict[str, Any]]:
-    """Run it all; what was found of memory, records and the lake."""
+    """Run it all; return the findings about memory, records and the lake."""
     began = time.monotonic()
     streams = {name: stream for name, stream in load_streams().items() if name != "payments"}
     own = load_settings(data_dir=folder / "kafka", kafka_port=0, arrival="producer", activation_delay="0s")
@@ -148,7 +149,7 @@ def on_the_job(records: int, seed: int, folder: Path, findings: Findings) -> Ite
             with memory.watched(job.pid):
                 sending = time.monotonic()
                 hostile = _sent(settings, streams, records, seed)
-                say(f"{records:,} records sent in {time.monotonic() - sending:.0f} s")
+                log_progress(f"{records:,} records sent in {time.monotonic() - sending:.0f} s")
                 state = await_consumed(settings, [*streams], job, _SECONDS)
             answers = _answered(settings, findings)
             if job.stop() != 0:
@@ -206,7 +207,7 @@ def _sent(settings: Settings, streams: Mapping[str, Stream], records: int, seed:
 
 
 def _rejected_rules(streams: Mapping[str, Stream], seed: int, count: int) -> Iterator[bytes]:
-    """Hostile rules that must be refused."""
+    """Hostile rules that must be rejected."""
     rules = HostileRules(dict(streams), random.Random(seed))
     while count:
         text = rules.text().text
@@ -217,7 +218,7 @@ def _rejected_rules(streams: Mapping[str, Stream], seed: int, count: int) -> Ite
 
 
 def _answered(settings: Settings, findings: Findings) -> Counter[str]:
-    """Whether each message on the rules topic has the answer that it must have; how many of each there are."""
+    """Check that each message on the rules topic has the expected answer; return the number of each."""
     streams, expected, running = load_streams(), {}, rulebook.RuleBook(load_streams()).routes
     book = rulebook.RuleBook(streams)
     with Reader(settings, settings.rules_topic) as reader:
@@ -225,12 +226,12 @@ def _answered(settings: Settings, findings: Findings) -> Counter[str]:
             message = rulebook.Record(record.offset, record.arrival, record.value)
             about = f"{settings.rules_topic}-0-{record.offset}"
             _, expected[about] = answer_to(message, about, book, running, settings.activation_delay)
-            book.receive(rulebook.Record(record.offset, record.arrival, json.dumps(expected[about]).encode()))
+            fold(book, rulebook.Record(record.offset, record.arrival, json.dumps(expected[about]).encode()))
     found: dict[str, dict[str, Any]] = {}
     deadline = time.monotonic() + _SECONDS
     with Reader(settings, settings.rule_status_topic) as reader:
         while len(found) < len(expected) and time.monotonic() < deadline:
-            found |= {told["message"]: told for told in map(_json, reader.poll()) if told.get("message")}
+            found |= {answer["message"]: answer for answer in map(_json, reader.poll()) if answer.get("message")}
     for place in found.keys() | expected.keys():
         if found.get(place) != expected.get(place):
             findings.add("answers", (place, found.get(place), expected.get(place)))
@@ -273,21 +274,21 @@ def _expected(settings: Settings, stream: Stream) -> Expected:
 def _accounted(
     settings: Settings, stream: Stream, expected: Expected, counts: Mapping[str, int], findings: Findings
 ) -> dict[str, Any]:
-    """Whether each of the stream's records came to what it must."""
+    """Check the fate of each of the stream's records."""
     with Reader(settings, settings.quarantine_topic) as reader:
         rejected = {
-            (told["partition"], told["offset"]): told["reason"]
-            for told in map(_json, reader.all())
-            if told["topic"] == stream.topic
+            (record["partition"], record["offset"]): record["reason"]
+            for record in map(_json, reader.all())
+            if record["topic"] == stream.topic
         }
     with Reader(settings, settings.late_events_topic) as reader:
-        told_late = [told for told in map(_json, reader.all()) if told["stream"] == stream.name]
-        late = {(told["event_id"], told["event_time"]) for told in told_late}
+        late_records = [record for record in map(_json, reader.all()) if record["stream"] == stream.name]
+        late = {(record["event_id"], record["event_time"]) for record in late_records}
     with Reader(settings, settings.alerts_topic) as reader:
         large = {
-            told["event_id"]
-            for told in map(_json, reader.all())
-            if told["rule_id"] == "large" and told["stream"] == stream.name
+            alert["event_id"]
+            for alert in map(_json, reader.all())
+            if alert["rule_id"] == "large" and alert["stream"] == stream.name
         }
     for what, found, wanted in (
         ("quarantined", rejected, expected.rejected), ("late", late, expected.late), ("alerts", large, expected.large),
@@ -316,7 +317,7 @@ def _archived(
     environment: Mapping[str, str],
     findings: Findings,
 ) -> dict[str, Any]:
-    """Whether `nightjar archive` brings every offset into the lake."""
+    """Check that `nightjar archive` copies every offset to the lake."""
     began = time.monotonic()
     command = [sys.executable, "-m", "nightjar", "archive", "--json"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Whether the parse by columns and rules/events.py, the authority, read hostile records alike."""
+"""Checks that the columnar parser and rules/events.py, the reference, parse hostile records alike."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.figures import say
+from bench.figures import log_progress
 from fuzz.hostile_events import Hostile, HostileEvents, literals
 from ingestion.parsing import parse_events
 from nightjar.generate import Options, generate
@@ -73,7 +73,7 @@ def good_events(seed: int) -> dict[str, list[dict[str, str]]]:
 
 
 class Findings:
-    """What is wrong, by kind; the first of each are said at once."""
+    """Defects found, by kind; the first of each are logged immediately."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -82,21 +82,21 @@ class Findings:
         """Note a finding."""
         self.counts[kind] += 1
         if self.counts[kind] <= _SHOWN:
-            say(f"FOUND {kind}: {detail!r:.1500}")
+            log_progress(f"FOUND {kind}: {detail!r:.1500}")
 
 
 def agreement(records: int, seed: int, findings: Findings) -> dict[str, Any]:
     """Whether each record in its column is what parse_event says, and neither stumbles."""
     rng, declared, good = random.Random(seed), streams(), good_events(seed)
     sources = {name: HostileEvents(stream, good[name], rng) for name, stream in declared.items()}
-    said: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     began = time.monotonic()
     for number, at in enumerate(range(0, records, _BATCH)):
         name = list(declared)[number % len(declared)]
         batch = [sources[name].record() for _ in range(min(_BATCH, records - at))]
-        said += _compared(declared[name], batch, findings)
-        say(f"{at + len(batch):,} records compared after {time.monotonic() - began:.0f} s")
-    return {"name": "records read alike by columns and one by one", "records": records, "seed": seed, **said,
+        counts += _compared(declared[name], batch, findings)
+        log_progress(f"{at + len(batch):,} records compared after {time.monotonic() - began:.0f} s")
+    return {"name": "records read alike by columns and one by one", "records": records, "seed": seed, **counts,
             "seconds": round(time.monotonic() - began, 1)}  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def _compared(stream: Stream, batch: Sequence[Hostile], findings: Findings) -> C
     plain = {name: _plain(parsed.events.column(name)) for name in stream.fields}
     events = {row: {name: column[at] for name, column in plain.items()} for at, row in enumerate(parsed.rows.tolist())}
     refused = {row: (rejection.reason.value, rejection.detail) for row, rejection in parsed.rejected}
-    said: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for offset, hostile in enumerate(batch):
         try:
             event = parse_event(hostile.value or b"", stream)
@@ -115,16 +115,16 @@ def _compared(stream: Stream, batch: Sequence[Hostile], findings: Findings) -> C
             findings.add("parse_event raised", (failure, hostile))
             continue
         if isinstance(found, Rejection):
-            said[found.reason.value] += 1
+            counts[found.reason.value] += 1
             if refused.get(offset) != (found.reason.value, found.detail):
                 findings.add("one refuses what the other reads", (hostile, found, events.get(offset)))
             if not _is_understandable(found.detail):
                 findings.add("a reason nobody understands", (hostile, found))
         else:
-            said["used"] += 1
+            counts["used"] += 1
             if events.get(offset) != event:
                 findings.add("read otherwise", (hostile, event, events.get(offset), refused.get(offset)))
-    return said
+    return counts
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
@@ -132,5 +132,5 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _is_understandable(detail: str) -> bool:
-    """Whether a person can read it: some words, on one line, without Python's own."""
+    """Whether a message is fit for people: some words on one line, without Python's own errors."""
     return 5 < len(detail) < 300 and "recursion" not in detail and "\n" not in detail and "Traceback" not in detail

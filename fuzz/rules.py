@@ -1,4 +1,4 @@
-"""One hostile text through everything that reads rules, and what it makes of a few events where it is accepted."""
+"""Passes one hostile text through everything that reads rules, and evaluates it on a few events if accepted."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from contracts.headers import SENT_AT
+from contracts.rule_status import fold
 from rules.engine import Engine
 from rules.engine.store import ARRIVAL
 from rules.errors import RuleError
@@ -32,7 +33,7 @@ from streaming.output_records import alert_records
 
 # Processor time (s) that reading a text, or evaluating a rule, may take.
 LONGEST = 1.0
-# Bytes of an answer on rule-status; of an alert, what a broker takes unless it is told otherwise.
+# Limits in bytes: of an answer on rule-status; of an alert, a broker's default limit.
 _LONGEST_ANSWER = 200_000
 _LONGEST_ALERT = 1_000_000
 _NOON = parse_timestamp("2026-01-20T12:00:00Z", zone_required=True) or 0
@@ -80,7 +81,7 @@ class Examiner:
         stream = next(iter(streams.values()))
         base = {"id": "base", "stream": stream.name, "group_by": [stream.entities[0]], "when": "TRUE"}
         self._base = Record(0, 0, json.dumps(base).encode())
-        self.examine(self._base.value)  # whatever is made once is made
+        self.examine(self._base.value)  # so that one-time initialization is not measured
 
     def examine(self, text: bytes) -> Examined:
         """The text as a message of the rules topic, as a file, and, where it is a rule, on the stream's events."""
@@ -102,18 +103,18 @@ class Examiner:
     def _answer(book: RuleBook, message: Record) -> dict[str, Any]:
         """The answer to a message, which the book takes."""
         _, said = answer_to(message, f"rules-0-{message.offset}", book, book.routes, 0)
-        book.receive(replace(message, value=json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")))
+        fold(book, replace(message, value=json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")))
         return said
 
     def _published(self, text: bytes, examined: Examined) -> Rule | None:
         book = RuleBook(self._streams)
         self._answer(book, self._base)
         with examined.step("publishing"):
-            said = self._answer(book, Record(1, 1_000_000, text))
-            if len(json.dumps(said, ensure_ascii=False).encode()) > _LONGEST_ANSWER:
+            answer = self._answer(book, Record(1, 1_000_000, text))
+            if len(json.dumps(answer, ensure_ascii=False).encode()) > _LONGEST_ANSWER:
                 examined.wrong.append("the answer is too long")
-            if said["status"] == Answer.REJECTED and not all(map(_is_understandable, said["reasons"] or [""])):
-                examined.wrong.append(f"rejected without a reason: {said['reasons']!r:.300}")
+            if answer["status"] == Answer.REJECTED and not all(map(_is_understandable, answer["reasons"] or [""])):
+                examined.wrong.append(f"rejected without a reason: {answer['reasons']!r:.300}")
             if book.skipped:
                 examined.wrong.append("the answer cannot be read back")
             newest = book.ruleset.versions[-1].rule
@@ -148,7 +149,8 @@ class Examiner:
         stream, events = self._streams[rule.stream], self._events[rule.stream]
         ruleset = RuleSet.of([rule], MIN_TIMESTAMP)
         alerts = Engine(stream, ruleset).advance(events, _NOON).alerts
-        for value in alert_records("alerts", alerts, events, stream.event_id, _NOON).column("value").to_pylist():
+        sent_at = pa.nulls(alerts.num_rows, pa.string())
+        for value in alert_records("alerts", alerts, sent_at, _NOON).column("value").to_pylist():
             json.loads(value)
             if len(value.encode()) > _LONGEST_ALERT:
                 yield f"an alert of {len(value.encode())} bytes"
@@ -188,7 +190,7 @@ def _concluded(rows: pa.Table) -> list[tuple[str, ...]]:
 
 
 def _is_understandable(reason: str) -> bool:
-    """Whether a person can read it, and act on it."""
+    """Whether a message is readable and actionable."""
     return 10 < len(reason) < 5000 and not any(
         word in reason for word in ("Traceback", "recursion", "<class", "object at 0x")
     )

@@ -1,9 +1,9 @@
-"""Hostile records on the topics that nightjar itself writes, while everything that reads these runs over them.
+"""Sends hostile records to the topics that nightjar itself writes, while all their readers run.
 
-A job on a real Kafka takes payments in three parts: the first alone, so that there are honest records to damage; the
-second while hostile records flood all topics; the third after its checkpoint was rebuilt from the lake. What must come
-of it follows from the payments alone, and the night must find that stream and truth are one. Each hostile record must
-be counted by whoever skips it, and be in the lake.
+A job on a real Kafka processes payments in three parts: the first alone, to produce genuine records to damage; the
+second while hostile records flood all topics; the third after its checkpoint was rebuilt from the lake. The expected
+results depend on the payments alone, and the backfill must find that stream and truth agree. Each hostile record must
+be counted by the reader that skips it, and be in the lake.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.figures import say
+from bench.figures import log_progress
 from fuzz.hostile_records import HostileRecords
 from fuzz.job import RULES, Memory, environment_of
 from fuzz.parsing import Findings
@@ -59,7 +59,7 @@ class _Site:
     sent: int = 0
 
     def pay(self, count: int) -> None:
-        """Send payments, a hundred a second of arrival, some of them late, and two that are no events."""
+        """Send payments, a hundred per second of arrival, some of them late, and two malformed ones."""
         rng = self.rng
         with producer(self.settings) as client:
             for number in range(self.sent, self.sent + count):
@@ -96,7 +96,7 @@ class _Site:
                 value = source.record(topic)
                 sent[topic].append(client.send(topic, value, key=self.rng.choice((b"", b"k", b"\xff", b"job"))))
                 if number % 20_000 == 0:
-                    say(f"{number:,} hostile records sent after {time.monotonic() - began:.0f} s")
+                    log_progress(f"{number:,} hostile records sent after {time.monotonic() - began:.0f} s")
         written = {topic: [promise.get(_SECONDS) for promise in of] for topic, of in sent.items()}
         self.forged = {topic: {(each.partition, each.offset) for each in of} for topic, of in written.items()}
 
@@ -117,7 +117,7 @@ class _Site:
 
 
 def on_the_topics(records: int, seed: int, folder: Path, findings: Findings) -> Iterator[dict[str, Any]]:
-    """Run it all; what was counted and shown."""
+    """Run it all; return the counts."""
     began = time.monotonic()
     own = load_settings(data_dir=folder / "kafka", kafka_port=0, arrival="producer", activation_delay="0s")
     memory = Memory()
@@ -151,11 +151,11 @@ def on_the_topics(records: int, seed: int, folder: Path, findings: Findings) -> 
 
 
 def _watched(site: _Site) -> dict[str, Any]:
-    """What is said while the job runs: its alerts, its counts, `status` and `alerts tail`."""
+    """Check the outputs while the job runs: its alerts, its counts, `status` and `alerts tail`."""
     settings, forged = site.settings, {topic: len(places) for topic, places in site.forged.items()}
     alerts = _alerts(site)
     answers = settings.rule_status_topic
-    state = _told(settings)
+    state = _settled_state(settings)
     counted = {
         "reports": state.skipped.counts.total(),
         "answers": (state.driver or {}).get("rules", {}).get("skipped"),
@@ -173,8 +173,8 @@ def _watched(site: _Site) -> dict[str, Any]:
     return {"name": "counted while the job runs", **counted, "forged": forged, "alerts": alerts}
 
 
-def _told(settings: Settings) -> JobState:
-    """What the job has told once its driver, which reads them by and by, has read all answers there are."""
+def _settled_state(settings: Settings) -> JobState:
+    """The job's reported state once its driver has read all answers."""
     with Reader(settings, settings.rule_status_topic) as reader:
         end = sum(reader.ends().values())
     state, deadline = JobState(), time.monotonic() + _SECONDS
@@ -186,12 +186,12 @@ def _told(settings: Settings) -> JobState:
 
 
 def _alerts(site: _Site) -> int:
-    """How many alerts the job has said; a finding where those of `large` are others than the payments lead to."""
+    """The number of alerts of the job; adds a finding if those of `large` are not the expected ones."""
     settings = site.settings
     with Reader(settings, settings.alerts_topic) as reader:
         every = [each for each in reader.all() if (each.partition, each.offset) not in site.forged[each.topic]]
-    found = [told for told in (json.loads(each.value) for each in every) if told["source"] == "stream"]
-    large = {told["event_id"] for told in found if told["rule_id"] == "large"}
+    found = [alert for alert in (json.loads(each.value) for each in every) if alert["source"] == "stream"]
+    large = {alert["event_id"] for alert in found if alert["rule_id"] == "large"}
     site.expect("alerts", sorted(large ^ site.large)[:10], [])
     return len(found)
 
@@ -219,7 +219,7 @@ def _night(site: _Site) -> dict[str, Any]:
             site.expect(f"unreadable rows of {topic}", set(unread) ^ site.forged[topic], set())
     night = json.loads(site.run("backfill", "--day", _DAY, "--json") or "{}")
     site.expect("causes of the night", {*night.get("causes", {"no night": 1})} - {"late_event"}, set())
-    said = scan(settings.lake, ALERTS).filter(pl.col("alert_id").is_not_null()).select("alert_id").head(1).collect()
-    site.run("explain", said.item(), "--json")
-    site.run("explain", said.item())
+    alert = scan(settings.lake, ALERTS).filter(pl.col("alert_id").is_not_null()).select("alert_id").head(1).collect()
+    site.run("explain", alert.item(), "--json")
+    site.run("explain", alert.item())
     return {"name": "lake and night", "unreadable": unreadable, "night": night}

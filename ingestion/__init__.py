@@ -1,1 +1,1 @@
-"""Kafka records into Spark, for the stream and the lake alike: sessions, sources, and typed events by columns."""
+"""Reads Kafka records into Spark for both the stream and the lake: sessions, sources, columnar parsing."""

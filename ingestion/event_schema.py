@@ -1,4 +1,4 @@
-"""The columns of parsed events beside their stream's fields: where each came from, and when."""
+"""The schema of parsed events: the stream's fields plus position, arrival and flags."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contracts.headers import SENT_AT
 from rules.streams import Stream
 
 PRIMARY = "primary"
-# In a table of announcements: the value of the route's field in the alert's group.
+# In a table of published alerts: the value of the route's field in the alert's group.
 ROUTED_BY = "routed_by"
 
 
 def events_schema(stream: Stream) -> pa.Schema:
-    """The columns of packed events: the stream's fields and where each event came from.
+    """The columns of packed events: the stream's fields, arrival, Kafka position and `sent_at`.
 
-    primary: of the buckets that get the event, one speaks for it where it is to be said once.
+    primary: of the buckets that get the event, one reports it where it is to be reported once.
     """
     return pa.schema(
         [

@@ -1,4 +1,4 @@
-"""Spark's Kafka source, as the stream and the lake read it."""
+"""Options and columns of Spark's Kafka source, shared by the stream and the lake."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from contracts.headers import SENT_AT
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Of every reader of Kafka. What a producer took back is not there. What a batch reads is there: with Kafka's own half a
-# second, the fetch that a consumer sends ahead at a partition's end would hold up the question for its offsets, which
-# Spark has with every read, since a broker answers a connection's requests in turn.
+# Records of aborted transactions are not read. A batch's records already exist, so a fetch need not wait for more: with
+# Kafka's default of 500 ms, a consumer's prefetch at the end of a partition would delay Spark's query for offsets,
+# which comes with every read, because a broker answers the requests of a connection in order.
 SOURCE_OPTIONS = {
     "includeHeaders": "true",
     "kafka.isolation.level": "read_committed",
@@ -22,9 +22,9 @@ SOURCE_OPTIONS = {
 
 
 def record_columns(records: DataFrame) -> DataFrame:
-    """Rows of Kafka's source as the parser reads them: topic, partition, offset, timestamp, value.
+    """Select the parser's columns from the Kafka source: topic, partition, offset, timestamp, value.
 
-    And sent_at (bigint, µs) of the header, or NULL.
+    Adds sent_at (bigint, µs) from the header, or NULL.
     """
     sent_at = f"try_cast(cast(get(filter(headers, h -> h.key = '{SENT_AT}'), 0).value AS string) AS bigint)"
     return records.select("topic", "partition", "offset", "timestamp", "value", F.expr(sent_at).alias(SENT_AT))

@@ -1,4 +1,4 @@
-"""Where partitions begin and end, asked of Kafka by kafka-python."""
+"""Looks up the first and end offsets of partitions with kafka-python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaTimeoutError
 
-# A partition has no leader while its topic is being made, or while its broker is lost.
+# A partition has no leader while its topic is being created, or while its broker is down.
 _LEADER_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
@@ -17,21 +17,21 @@ def beginning_offsets(consumer: KafkaConsumer, partitions: Iterable[TopicPartiti
     """The first offset of each partition.
 
     Raises:
-        KafkaError: the brokers do not answer, or a partition has had no leader for ten seconds.
+        KafkaError: the brokers do not respond, or a partition has had no leader for ten seconds.
     """
     return _of_each(consumer.beginning_offsets, partitions)
 
 
 def end_offsets(consumer: KafkaConsumer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The offset behind the last record of each partition; errors as for `beginning_offsets`."""
+    """The offset after the last record of each partition; raises as `beginning_offsets` does."""
     return _of_each(consumer.end_offsets, partitions)
 
 
 def _of_each(
     ask: Callable[[list[TopicPartition]], dict[TopicPartition, int]], partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    # kafka-python (3.0.12, Fetcher._group_list_offset_requests) leaves out a partition whose leader it does not know as
-    # long as it knows another's, asks for new metadata, and then fails over the missing entry.
+    # kafka-python (3.0.12, Fetcher._group_list_offset_requests) omits a partition whose leader it does not know if it
+    # knows another's, requests new metadata, and then raises KeyError for the missing entry.
     places = list(partitions)
     deadline = time.monotonic() + _LEADER_SECONDS
     while True:

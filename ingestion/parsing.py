@@ -1,12 +1,12 @@
-"""Kafka records to typed events, by columns.
+"""Parses Kafka records to typed events, column by column.
 
-How it works: each record's JSON is read once, by msgspec; a field's values then become an Arrow column together. What
-these columns might hold otherwise than `rules.events.parse_event` says is in doubt: a value of another JSON type than
-the field's usual one, a number too long for a double, a text that is no plain time. Such a record, and one that msgspec
-does not read, is read again by `parse_event` itself. So the two agree by construction, and tests feed both the same.
+How it works: msgspec decodes each record's JSON once; then the values of each field become an Arrow column. A value for
+which this could differ from `rules.events.parse_event` is in doubt: another JSON type than the field's usual one, a
+number too long for a double, a time not in the plain format. Such records, and those that msgspec cannot decode, are
+parsed again by `parse_event` itself. So the two parsers agree by construction; tests give both the same input.
 
-Known limitation: a stream whose ordinary records are in doubt (amounts as strings, with exponents, or beyond 2^53 of
-the smallest unit of the field) is read at a tenth of the speed.
+Known limitation: a stream whose usual records are in doubt (amounts as strings, with exponents, or beyond 2^53 of the
+field's smallest unit) is parsed at a tenth of the speed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from rules.types import FieldType, Kind
 
 Mask = npt.NDArray[np.bool_]
 
-# Two decimals of up to 15 digits are never the same double, so that a double says which one was written.
+# Different decimals of up to 15 digits are different doubles, so a double identifies the decimal that was written.
 _LONG_NUMBER = rb":\s*-?(?:[0-9.]{17}|[0-9.]+[eE])"
-# Whole numbers up to here are doubles, each one.
+# Every whole number up to here is exactly a double.
 _WHOLE = 1 << 53
 _INT64 = range(-(1 << 63), 1 << 63)
 _ISO = (
@@ -46,7 +46,7 @@ _decode = msgspec.json.Decoder().decode
 
 @dataclass(frozen=True)
 class Parsed:
-    """What records are. events: the stream's fields (Stream.schema); rows: which record each is; rejected: others."""
+    """Parsed records. events: the stream's fields (Stream.schema); rows: each event's record; rejected: the others."""
 
     events: pa.Table
     rows: npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ class Parsed:
 
 
 def parse_events(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parsed:
-    """Read records: values (binary, NULL for an empty one) and arrivals (int64, µs). Each is an event, or rejected."""
+    """Parse records: values (binary, NULL if empty) and arrivals (int64, µs). Each becomes an event or is rejected."""
     raw = values.to_pylist()
     sure, documents = _documents(raw, values)
     columns, doubt = _columns(documents, stream)
@@ -80,7 +80,7 @@ def parse_events(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parsed
 
 
 def _documents(raw: Sequence[bytes | None], values: pa.Array) -> tuple[npt.NDArray[np.int64], list[dict[str, Any]]]:
-    """The records that are JSON objects: which they are, and what they hold."""
+    """The records that are JSON objects: their rows and contents."""
     brackets = pc.add(pc.count_substring(values, b"{"), pc.count_substring(values, b"["))
     deep = _mask(pc.greater(brackets, MAX_NESTING)).tolist()
     rows, documents = [], []
@@ -89,7 +89,7 @@ def _documents(raw: Sequence[bytes | None], values: pa.Array) -> tuple[npt.NDArr
             continue
         try:
             document = _decode(record)
-        except (msgspec.DecodeError, ValueError, RecursionError):  # a ValueError: it is no UTF-8
+        except (msgspec.DecodeError, ValueError, RecursionError):  # ValueError: it is not UTF-8
             continue
         if type(document) is dict:
             rows.append(at)
@@ -98,7 +98,7 @@ def _documents(raw: Sequence[bytes | None], values: pa.Array) -> tuple[npt.NDArr
 
 
 def _columns(documents: list[dict[str, Any]], stream: Stream) -> tuple[dict[str, pa.Array], Mask]:
-    """The fields by name, and which documents are in doubt; what a column holds of these means nothing."""
+    """The fields by name, and which documents are in doubt; column values of those are meaningless."""
     doubt = np.zeros(len(documents), np.bool_)
     columns = {}
     for name, declared in stream.fields.items():
@@ -187,7 +187,7 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 _Typed = Callable[[list[Any], FieldType], tuple[pa.Array, Mask]]
-# The types that msgspec gives to the values of a field where nothing is in doubt, and how they become a column.
+# The Python types of a field's values that are not in doubt, and the function that converts them to a column.
 _TYPED: dict[Kind, tuple[frozenset[type], _Typed]] = {
     Kind.STRING: (frozenset({str}), _strings),
     Kind.BOOLEAN: (frozenset({bool}), _booleans),

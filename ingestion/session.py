@@ -1,4 +1,4 @@
-"""Spark sessions: what the stream's and the lake's have in common, and how one is started."""
+"""Starts Spark sessions, with the settings that the stream's and the lake's have in common."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from rules.errors import NightjarError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Hadoop's local file system starts a `chmod` process for every file it makes; this one sets the permission itself.
+# Hadoop's local file system starts a `chmod` process for every file it creates; this one sets permissions itself.
 _LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 _LOCAL_FILES_JAR = "hadoop-bare-naked-local-fs-"
 
-# Masters for which Spark makes the secret of `spark.authenticate` by itself; others take it from their own settings.
+# Masters for which Spark generates the secret of `spark.authenticate`; others take it from their own settings.
 _SECRET_MADE_BY_SPARK = ("local", "yarn", "k8s://")
 
 _STANDALONE = "spark://"
 _CONNECT_SECONDS = 5.0
-# Starting one takes a few seconds, on a busy machine many times that.
+# Starting an executor takes a few seconds, on a busy machine many times that.
 _EXECUTOR_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 
-# A fork of a JVM copies its page tables.
+# The default, fork, copies the JVM's page tables.
 _VFORK = "-Djdk.lang.Process.launchMechanism=VFORK"
 
-# Alone: the second compiler would take the cores for minutes, for code of which most runs once a batch.
+# Only the C1 compiler: C2 would use the cores for minutes, mostly for code that runs once per batch.
 QUICK_COMPILER = ("-XX:TieredStopAtLevel=1",)
 
-# The folder of this and all other packages of ours, which executors import them from.
+# The folder of all our packages, from which executors import them.
 _CODE = Path(__file__).resolve().parent.parent
 
-# See that module; by name, so that the driver does not import it.
+# Referenced by name so that the driver does not import it; see that module.
 _PYTHON_DAEMON = "streaming.python_daemon"
 
 
 def common_settings(
     master: str, driver_memory: str, jars: Iterable[Path], java_options: Iterable[str]
 ) -> dict[str, str]:
-    """What every Spark program of ours is given. java_options: for the driver's JVM.
+    """The settings of all our Spark programs. java_options: for the driver's JVM.
 
-    On a cluster the jars, Python and this code are where they are here, on every machine.
+    On a cluster, every machine must have the jars, Python and this code at the same paths as here.
     """
     paths = [str(jar) for jar in jars]
     settings = {
@@ -58,13 +58,13 @@ def common_settings(
         "spark.sql.session.timeZone": "UTC",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.daemon.module": _PYTHON_DAEMON,
-        # On the class path from the start: Hadoop looks for its file systems before `spark.jars` are there.
+        # On the class path from the start, because Hadoop looks for its file systems before `spark.jars` are loaded.
         "spark.driver.extraClassPath": os.pathsep.join(paths),
     }
     if any(_LOCAL_FILES_JAR in path for path in paths):
         settings["spark.hadoop.fs.file.impl"] = _LOCAL_FILES
     if master.startswith(_SECRET_MADE_BY_SPARK):
-        # Every user of the machine can connect to Spark's ports; who cannot say the run's secret is refused.
+        # Every user of the machine can connect to Spark's ports; clients without the run's secret are rejected.
         settings["spark.authenticate"] = "true"
     if master.startswith("local"):
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
@@ -77,9 +77,9 @@ def common_settings(
 
 
 def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) -> SparkSession:
-    """A session with these settings; the one that runs already where there is one.
+    """Start a session with these settings, or return the one already running.
 
-    Raises `error` where Java cannot start it, or where a cluster's master does not answer or gives it no executor.
+    Raises `error` if Java cannot start it, or if a cluster's master does not respond or provides no executor.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError
@@ -88,7 +88,7 @@ def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) 
     master = settings["spark.master"]
     _refuse_silent(master, error)
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # of the small JVM that only puts the command of the other one together
+    # For the small JVM that only builds the command line of the real one.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
@@ -96,7 +96,7 @@ def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) 
     try:
         session = builder.getOrCreate()
     except (PySparkRuntimeError, Py4JJavaError) as failure:
-        # of an exception of Java's, the line that names it
+        # The line of a Java exception that names it.
         lines = str(failure).strip().splitlines()
         why = next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
         raise error(
@@ -111,12 +111,12 @@ def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) 
 
 
 def has_executors(session: SparkSession) -> bool:
-    """Whether tasks run elsewhere than in the driver's own JVM."""
+    """Whether tasks run outside the driver's JVM."""
     return not str(session.sparkContext.master).startswith("local")
 
 
 def _refuse_silent(master: str, error: type[NightjarError]) -> None:
-    """Raise where no master of a standalone cluster answers: Spark would try for a minute, and then not say so."""
+    """Raise if no master of a standalone cluster responds: Spark would retry for a minute and not report the reason."""
     if not master.startswith(_STANDALONE):
         return
     why = []
@@ -128,14 +128,14 @@ def _refuse_silent(master: str, error: type[NightjarError]) -> None:
         except (OSError, ValueError, OverflowError) as failure:
             why.append(f"{place}: {failure}")
     raise error(
-        f"no Spark master answers ({'; '.join(why)})",
+        f"no Spark master responds ({'; '.join(why)})",
         where=master,
-        remedy="Start it, or set spark_master to the spark://host:port that its log names",
+        remedy="Start it, or set spark_master to the spark://host:port in its log",
     )
 
 
 def _await_executor(session: SparkSession, master: str, error: type[NightjarError]) -> None:
-    """Wait for the first executor: without one a query would wait for ever, and only log that it does."""
+    """Wait for the first executor: without one a query would wait forever and only log that."""
     context = session.sparkContext._jsc.sc()  # noqa: SLF001  PySpark has no other way
     until = time.monotonic() + _EXECUTOR_SECONDS
     while not context.isStopped() and len(context.statusTracker().getExecutorInfos()) < 2:  # the driver is one
@@ -145,8 +145,8 @@ def _await_executor(session: SparkSession, master: str, error: type[NightjarErro
         time.sleep(_POLL_SECONDS)
     if context.isStopped():
         raise error(
-            "the cluster has given no executor",
+            "the cluster has provided no executor",
             where=master,
-            remedy="Its page and the workers' logs say why: no worker with so many free cores and so much memory "
-            "(spark.executor.memory and spark.cores.max in spark_conf), or executors that end as they start",
+            remedy="See its page and the workers' logs: either no worker has enough free cores and memory "
+            "(spark.executor.memory and spark.cores.max in spark_conf), or executors exit as they start",
         )

@@ -1,1 +1,1 @@
-"""The Delta tables: their schemas, the archive that fills them from Kafka, and how they are read and written."""
+"""The lake's Delta tables: their schemas, the archive that fills them from Kafka, reading and writing."""

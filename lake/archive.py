@@ -1,19 +1,19 @@
-"""Kafka to the lake, incrementally and exactly once.
+"""Copies Kafka to the lake, incrementally and exactly once.
 
-How it works: one Structured Streaming query reads all topics from where its checkpoint stands to their ends and stops.
-Each of its batches is added to each table under the batch's number, which Delta adds only once, so that a batch that is
-repeated after a crash repeats nothing. Only committed records are read: corrections are published in transactions.
-A batch of ordinary size is read and written by this process: Spark's planning and committing of each table would take
-many times as long. A large one, as of a first archive, is left to Spark's tasks.
+How it works: one Structured Streaming query reads all topics from its checkpoint to their ends, then stops. Each of its
+batches is appended to each table under the batch's number, which Delta accepts only once, so a batch repeated after a
+crash adds nothing. Only committed records are read, because corrections are published in transactions. Batches of
+ordinary size are read and written by this process, because Spark would take many times as long to plan and commit each
+table. Large batches, such as those of a first archive, are processed by Spark's tasks.
 
-Before it asks where the topics end, the archive sends a record of its own to the job-progress topic. The time that the
-broker gives that record is how far a completed run has come: every record that arrived earlier is in the lake. The
-table `archives` keeps it, so that nobody has to ask the clock of a host whether a day is complete.
+Before the archive looks up the topics' end offsets, it sends a marker record to the job-progress topic. The broker's
+timestamp of that record is the progress of the completed run: every record that arrived earlier is in the lake. It is
+stored in the table `archives`, so that whether a day is complete does not depend on a host's clock.
 
-What it does not do: drop duplicates or judge lateness; the tables hold what came.
+What it does not do: drop duplicates or determine lateness; the tables have every record.
 
-Known limitation: a record that its producer keeps in an open transaction while the archive runs arrives, by its time
-stamp, before the time that is noted, and comes to the lake with a later run.
+Known limitation: a record in a producer's open transaction is archived by a later run, although its timestamp is before
+the stored time.
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ _log = structlog.get_logger(__name__)
 
 _CHECKPOINT = "_archive"
 _WRITES_AT_ONCE = 3
-# Brokers stamp records each by its own clock, and a record is stamped a moment before it can be read.
+# µs. Each broker stamps records with its own clock, and a record gets its timestamp a moment before it can be read.
 _MARGIN = 2_000_000
 _SEND_SECONDS = 30
-# What a topic that takes its time stamps from producers would answer with.
+# The timestamp that a topic with producers' timestamps would return.
 _NO_TIME_MS = 1
 
 
 @dataclass(frozen=True)
 class Archived:
-    """What one run of the archive brought: rows by table, and how long it took (s). until: every record that arrived
-    before it is in the lake, µs."""
+    """The result of one run of the archive: rows by table, and its duration in seconds. until: every record that
+    arrived before this time (µs) is in the lake."""
 
     seconds: float
     until: int
@@ -84,10 +84,10 @@ class Archived:
 
 
 def make_tables(config: LakeConfig) -> None:
-    """Create the tables that are not there yet, and add the columns that others lack.
+    """Create missing tables, and add missing columns to existing ones.
 
     Raises:
-        LakeError: the lake holds a stream with other fields than are declared, or data without a table.
+        LakeError: the lake has other fields for a stream than are declared, or a folder with data but without a table.
     """
     for stream in config.streams.values():
         refuse_other_fields(config.root, stream)
@@ -98,18 +98,18 @@ def make_tables(config: LakeConfig) -> None:
 
 
 def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: bool = False) -> Archived:
-    """Bring every topic to the lake, up to where they end now.
+    """Copy every topic to the lake, up to its current end.
 
-    leave_out_deleted: go on behind records that Kafka has deleted before they were archived.
+    leave_out_deleted: skip records that Kafka deleted before they were archived, instead of failing.
 
     Raises:
-        LakeError: the topics cannot be read, or hold no longer what was not archived yet.
+        LakeError: the topics cannot be read, or Kafka has deleted records that were not archived yet.
     """
     from pyspark.errors import PySparkException, StreamingQueryException
 
     began = time.monotonic()
     make_tables(config)
-    until = _sent_mark(config)
+    until = _send_marker(config)
     rows: Counter[str] = Counter()
     topics = [*(stream.topic for stream in config.streams.values()), *_of_topics(config)]
     try:
@@ -125,15 +125,15 @@ def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: boo
         writer = writer.option("checkpointLocation", str(config.root / _CHECKPOINT))
         writer.trigger(availableNow=True).start().awaitTermination()
     except (StreamingQueryException, PySparkException) as failure:
-        raise _told(str(failure), config) from failure
-    _note(config, until, rows)
+        raise _as_lake_error(str(failure), config) from failure
+    _record_progress(config, until, rows)
     archived = Archived(round(time.monotonic() - began, 2), until, rows)
     _log.info("archived", seconds=archived.seconds, until=iso_text(until), **rows)
     return archived
 
 
 def archived_until(config: LakeConfig) -> int | None:
-    """Every record that arrived before it (µs, by the broker's time stamps) is in the lake; None: that is not known."""
+    """The time (µs, by the brokers' timestamps) before which every arrival is in the lake; None if unknown."""
     if not delta.exists(config.root, ARCHIVES):
         return None
     until: int | None = scan(config.root, ARCHIVES).select(pl.col("until").dt.epoch("us").max()).collect().item()
@@ -141,7 +141,7 @@ def archived_until(config: LakeConfig) -> int | None:
 
 
 def query_id(config: LakeConfig) -> str:
-    """The id of the archive's query: another for each lake, and another where its checkpoint was removed.
+    """The id of the archive's query: unique per lake, and new if its checkpoint was removed.
 
     Raises:
         LakeError: the archive has never run.
@@ -153,8 +153,8 @@ def query_id(config: LakeConfig) -> str:
         raise LakeError("the archive has never run", where=str(config.root), remedy="Run `nightjar archive`") from None
 
 
-def _sent_mark(config: LakeConfig) -> int:
-    """Send the archive's own record; the broker's time of it (µs), less the margin."""
+def _send_marker(config: LakeConfig) -> int:
+    """Send the archive's marker record; return the broker's timestamp of it (µs) minus the margin."""
     topic = config.topics.job_progress
     try:
         producer = KafkaProducer(
@@ -167,27 +167,26 @@ def _sent_mark(config: LakeConfig) -> int:
             producer.close(_SEND_SECONDS)
     except kafka.errors.KafkaError as failure:
         raise LakeError(
-            f"the archive's own record could not be sent: {failure or type(failure).__name__}",
+            f"the archive's marker record could not be sent: {failure or type(failure).__name__}",
             where=f"topic {topic}",
-            remedy="Check that Kafka answers, that the topic exists (`nightjar up` creates it), and that the archive "
+            remedy="Check that Kafka responds, that the topic exists (`nightjar up` creates it), and that the archive "
             "may write to it",
         ) from failure
     if sent.timestamp == _NO_TIME_MS:
         raise LakeError(
-            "its time stamps are the producers', so they do not show how far the archive has come",
+            "its timestamps are set by producers, so they do not show the archive's progress",
             where=f"topic {topic}",
             remedy="Set message.timestamp.type to LogAppendTime",
         )
     return int(sent.timestamp) * 1000 - _MARGIN
 
 
-def _note(config: LakeConfig, until: int, rows: Counter[str]) -> None:
+def _record_progress(config: LakeConfig, until: int, rows: Counter[str]) -> None:
     row = {"finished_at": datetime.now(UTC), "until": from_microseconds(until), "rows": json.dumps(rows)}
-    noted = pa.Table.from_pylist([row], ARCHIVES.arrow)
-    delta.add(config.root, ARCHIVES, noted, f"{_writer(config)}-until", until)
+    delta.add(config.root, ARCHIVES, pa.Table.from_pylist([row], ARCHIVES.arrow), f"{_writer(config)}-until", until)
 
 
-def _told(failure: str, config: LakeConfig) -> LakeError:
+def _as_lake_error(failure: str, config: LakeConfig) -> LakeError:
     """What Spark says of a failed query, as an error of ours."""
     # the option that would have had Spark go on, which its text names wherever records are missing
     if "failOnDataLoss" in failure:
@@ -219,7 +218,7 @@ def _of_topics(config: LakeConfig) -> dict[str, Table]:
 
 
 def _readers(config: LakeConfig) -> dict[str, tuple[Table, EventReader | JsonReader | None]]:
-    """By topic the table of its records, and what reads them into its rows; None where they are rows as they come."""
+    """By topic the table of its records and the reader that parses them; None if the records are stored unparsed."""
     streams = {stream.topic: (events_table(stream), EventReader(stream)) for stream in config.streams.values()}
     others = _of_topics(config).items()
     return {**streams, **{topic: (table, None if table is RULES else JsonReader(table)) for topic, table in others}}
@@ -244,7 +243,7 @@ def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) 
             mine = records.where(F.col("topic") == topic).drop("topic")
             writes.append((mine if reader is None else mine.mapInArrow(reader, table.ddl), table))
             rows[table.name] += count
-        # Most of a small write is planning and committing, which leaves the processors to others.
+        # A write is mostly planning and committing, which leaves processors idle, so several run at once.
         with ThreadPoolExecutor(_WRITES_AT_ONCE) as pool:
             list(pool.map(lambda write: _append(write[0], config, write[1], number), writes))
     finally:
@@ -252,7 +251,7 @@ def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) 
 
 
 def _add_here(config: LakeConfig, records: pa.Table, number: int, rows: Counter[str]) -> None:
-    """The same for records that this process holds."""
+    """Add one batch's records, already in this process, to every table."""
     for topic, (table, reader) in _readers(config).items():
         mine = records.filter(pc.equal(records.column("topic"), topic)).drop_columns("topic")
         if not mine.num_rows:
@@ -264,12 +263,12 @@ def _add_here(config: LakeConfig, records: pa.Table, number: int, rows: Counter[
 
 
 def _append(rows: DataFrame, config: LakeConfig, table: Table, number: int) -> None:
-    # few files a day and batch: without this, every task would write one into every day it meets
+    # Few files per day and batch: otherwise every task would write one file for each of its days.
     if table.partitioned_by:
         rows = rows.repartition(*table.partitioned_by)
     delta.append(rows, config.root, table, _writer(config), number)
 
 
 def _writer(config: LakeConfig) -> str:
-    """The query's name for good: a rebuilt checkpoint counts its batches from 0 again."""
+    """The writer's name, unique per checkpoint: a recreated checkpoint numbers its batches from 0 again."""
     return f"archive-{query_id(config)}"

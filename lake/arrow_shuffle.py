@@ -1,8 +1,8 @@
-"""Work in Spark's tasks whose rows travel as columns.
+"""Runs work in Spark tasks and exchanges rows between them as Arrow files.
 
-Spark makes rows of columns, and columns of rows again, wherever Python is handed some, and that costs more than what is
-done with them here. So a task reads its own files, and what goes from it to another lies as an Arrow file in a folder
-that all of them see, as the lake itself does. Spark plans, spreads, and does again what fails.
+Spark converts columns to rows and back whenever it passes data to Python, which costs more than the work done here. So
+a task reads its own files, and passes data to other tasks as Arrow files in a folder that all of them can access, like
+the lake itself. Spark schedules, distributes and retries the tasks.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ _HEAP = "exchange.heap"
 
 
 class Work(Protocol):
-    """What is done: pickled, and the same in all tasks."""
+    """The work to do; pickled, and identical in all tasks."""
 
     @property
     def tasks(self) -> int:
-        """How many tasks send."""
+        """Number of sending tasks."""
 
     @property
     def rows(self) -> int:
-        """How many rows the tasks read, all together."""
+        """Number of rows that all tasks read."""
 
     @property
     def receivers(self) -> int:
-        """How many tasks receive: a bucket is received by that of its number, modulo this one."""
+        """Number of receiving tasks; a bucket is received by the task of its number modulo this."""
 
     def send(self, task: int) -> Iterable[tuple[int, pa.Table]]:
-        """A task's tables and the buckets they are for; one at most a bucket, and those of a bucket have one schema."""
+        """A task's tables with their buckets: at most one table per bucket; all tables of a bucket share a schema."""
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
-        """What is made of all that came for a bucket; a bucket for which nothing came is not received."""
+        """The result for a bucket from all rows sent to it; not called for buckets without rows."""
 
 
 class Part(Protocol):
-    """What one task reads."""
+    """The input of one task."""
 
     @property
     def files(self) -> Sequence[File]:
@@ -57,7 +57,7 @@ class Part(Protocol):
 
 
 class OverParts:
-    """Work whose tasks read a part of the files each."""
+    """Work whose tasks each read a part of the files."""
 
     parts: Sequence[Part]
 
@@ -68,21 +68,21 @@ class OverParts:
 
     @property
     def rows(self) -> int:
-        """Of all files."""
+        """Number of rows in all files."""
         return sum(file.rows for part in self.parts for file in part.files)
 
 
 class InHeaps(OverParts):
-    """Work for which rows with equal keys come together: a heap has some of the keys.
+    """Work that brings rows with equal keys together: a heap has all rows of some of the keys.
 
-    heaps: into how many tasks a comparison is divided.
+    heaps: number of tasks into which a comparison is divided.
     """
 
     heaps: int
 
     @property
     def receivers(self) -> int:
-        """One a heap."""
+        """One per heap."""
         return self.heaps
 
     def heaped(self, rows: pl.DataFrame, key: pl.Expr) -> Iterator[tuple[int, pa.Table]]:
@@ -96,11 +96,11 @@ def exchange(session: SparkSession, work: Work, schema: pa.Schema, folder: Path,
     """What is received, of this schema. folder: where tables lie until then; what is there is removed. most_here: work
     on so few rows is done by this process, which takes less time than starting tasks.
 
-    By Spark's older interface: its SQL plans each query and compiles code for it, which takes longer than these tasks.
+    It uses RDDs, because Spark SQL would plan each query and compile code for it, which takes longer than these tasks.
     """
     if work.rows <= most_here:
         return _here(work, schema)
-    shutil.rmtree(folder, ignore_errors=True)  # of an attempt before
+    shutil.rmtree(folder, ignore_errors=True)  # left by an earlier attempt
     folder.mkdir(parents=True)
     try:
         buckets = sorted(set(_in_tasks(session, work.tasks, _Sender(work, folder))))
@@ -120,7 +120,7 @@ def _here(work: Work, schema: pa.Schema) -> pa.Table:
 
 
 def _in_tasks(session: SparkSession, tasks: int, do: Callable[[int], Iterable[_T]]) -> list[_T]:
-    """What is done to the numbers from 0 on, each in a task of its own."""
+    """Apply `do` to the numbers from 0 on, each in a task of its own, and collect the results."""
     return session.sparkContext.parallelize(range(tasks), max(tasks, 1)).flatMap(do).collect()
 
 

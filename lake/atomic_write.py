@@ -1,4 +1,4 @@
-"""Files that others may read, or write too, while they are written."""
+"""Writes files atomically, so that others can read or write them at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def whole(file: Path) -> Iterator[Path]:
-    """Where to write the file, which then takes its place at once: it is there whole, or not at all."""
+    """Yield a temporary path to write to, and rename it to `file` at the end: the file is complete or absent."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(f".{uuid.uuid4().hex}")  # process ids repeat on other machines
     yield partial

@@ -1,4 +1,4 @@
-"""What the lake needs to know, given by the program on top."""
+"""The configuration of the lake, passed in by the program."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class LakeError(NightjarError):
 
 @dataclass(frozen=True)
 class LakeConfig:
-    """Where the lake is and what fills it.
+    """Where the lake is, and how its jobs run.
 
-    root: the folder of all tables. streams: by name. spark_kafka, python_kafka: what every Kafka client is given, under
+    root: the folder of all tables. streams: by name. spark_kafka, python_kafka: options of every Kafka client, under
     Spark's (`kafka.…`) and kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's
-    JVM. spark_conf: Spark's own settings, which win over the lake's. max_offsets_per_batch: most records the archive
-    holds at once. max_driver_bytes: batches of more than that are written by Spark's tasks. max_driver_rows: a run's
-    work on more rows than that is done by Spark's tasks.
+    JVM. spark_conf: Spark settings, which override the lake's. max_offsets_per_batch: most records in one batch of the
+    archive. max_driver_bytes: larger batches are written by Spark's tasks. max_driver_rows: work on more rows is done
+    by Spark's tasks.
     """
 
     root: Path

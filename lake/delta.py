@@ -1,4 +1,4 @@
-"""Delta tables by folder: made when first needed, appended to and replaced so that doing it twice does it once."""
+"""Creates, reads and writes Delta tables; appends and replacements are idempotent."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from lake.tables import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# What a Delta log may consist of: commits (also compacted), checkpoints, and the pointer to the last checkpoint.
+# Files of a Delta log: commits (also compacted), checkpoints, and the pointer to the last checkpoint.
 _COMMITTED = re.compile(r"_last_checkpoint|[0-9]{20}\..*(json|parquet)", re.ASCII)
-# A commit that was being written when its process was killed.
+# A partial commit of a killed process.
 _UNCOMMITTED = re.compile(r"_commit_[0-9a-f-]+\.json\.tmp.*", re.ASCII)
 
 
 def folder(root: Path, table: Table) -> str:
-    """Where a table is."""
+    """The folder of a table."""
     return str(root / table.name)
 
 
 def exists(root: Path, table: Table) -> bool:
-    """Whether the table's log holds a commit or a checkpoint; a crash while the table was created leaves neither."""
+    """Whether the table's log has a commit or a checkpoint; a crash during the table's creation leaves neither."""
     log = root / table.name / "_delta_log"
     return log.is_dir() and any(_COMMITTED.fullmatch(file.name) for file in log.iterdir())
 
 
 def make(root: Path, table: Table) -> None:
-    """Create the table where there is none; add the columns that it lacks where there is. Never removes data.
+    """Create the table if it does not exist, else add missing columns. Never removes data.
 
-    Not by Spark, which takes half a second for each.
+    Not with Spark, which takes half a second per table.
 
     Raises:
-        LakeError: there is no table, but its folder holds files.
+        LakeError: there is no table, but its folder has files.
     """
     if exists(root, table):
         _add_columns(DeltaTable(folder(root, table)), table)
@@ -56,7 +56,7 @@ def make(root: Path, table: Table) -> None:
 
 
 def _add_columns(made: DeltaTable, table: Table) -> None:
-    """Add the columns that the table lacks: of a field declared later, or of a newer release. Old rows have NULL."""
+    """Add missing columns, of a field declared later or of a newer release. Old rows have NULL in them."""
     held = {field.name for field in made.schema().fields}
     if lacking := [Field.from_arrow(field) for field in table.arrow if field.name not in held]:
         made.alter.add_columns(lacking)
@@ -65,13 +65,13 @@ def _add_columns(made: DeltaTable, table: Table) -> None:
 def _remove_unfinished(place: Path) -> None:
     """Remove what a crash before the first commit leaves: empty folders and hidden temporary files.
 
-    Delta refuses a log without a commit, so it cannot stay.
+    This is necessary because Delta rejects a log without a commit.
     """
     files = (file for file in place.rglob("*") if not file.is_dir() and not file.name.startswith("."))
     kept = sorted(file for file in files if not _UNCOMMITTED.fullmatch(file.name))
     if kept:
         raise LakeError(
-            f"the folder holds files, such as {kept[0].relative_to(place)}, but its _delta_log has no commit and no "
+            f"the folder has files, such as {kept[0].relative_to(place)}, but its _delta_log has no commit and no "
             "checkpoint",
             where=str(place),
             remedy="Restore _delta_log from a backup; if the data is not needed, move the folder away",
@@ -81,25 +81,24 @@ def _remove_unfinished(place: Path) -> None:
 
 
 def version(root: Path, table: Table) -> int:
-    """The table's newest version. Not by Spark: it takes a job for what is in a file's name."""
+    """The table's newest version. Not with Spark, which would run a job to find it."""
     return DeltaTable(folder(root, table)).version()
 
 
 def schema(root: Path, table: Table, at: int | None = None) -> pa.Schema:
-    """The columns that the table has in the version `at` (None: the newest), which a newer declaration or release may
-    have more of."""
+    """The table's columns in the version `at` (None: the newest); a newer declaration or release may have more."""
     return pa.schema(DeltaTable(folder(root, table), version=at).schema().to_arrow())
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of a table, and how many rows it has."""
+    """A file of a table and its number of rows."""
 
     path: str
     rows: int
 
 
-# The log has times to the millisecond, cut off.
+# The log's times are truncated to milliseconds (µs).
 _STATISTICS_STEP = 1000
 
 
@@ -108,8 +107,8 @@ def files_within(
 ) -> list[File]:
     """The files of the version `at` that may have rows whose `instant` (a timestamp column) is in one of the spans.
 
-    spans: µs, both ends included. Chosen by the least and greatest value that the table's log has of each file; a file
-    without them may have any. arrived: files of earlier arrival dates are left out.
+    spans: µs, both ends included. Files are selected by their minimum and maximum in the table's log; a file without
+    these is always selected. arrived: files of earlier arrival dates are omitted.
     """
     place = folder(root, table)
     found = pl.DataFrame(pa.table(DeltaTable(place, version=at).get_add_actions(flatten=True)))
@@ -125,7 +124,7 @@ def files_within(
 
 
 def files_of(root: Path, table: Table, at: int, column: str, dates: Sequence[tuple[date, date]]) -> list[File]:
-    """The files of the version `at` in the folders of some dates (both ends included), which `column` names."""
+    """The files of the version `at` in the partitions of `column` within some ranges of dates (both ends included)."""
     place = folder(root, table)
     found = pl.DataFrame(pa.table(DeltaTable(place, version=at).get_add_actions(flatten=True)))
     if not found.height:
@@ -140,9 +139,9 @@ def _microseconds(log: pl.DataFrame, name: str) -> pl.Expr:
 
 
 def earliest_by_day(root: Path, table: Table, column: str) -> dict[date, int | None]:
-    """The arrival dates of which the newest version has rows, and the least value (µs) of a timestamp column there.
+    """The arrival dates of the newest version's rows, with the minimum (µs) of a timestamp column on each date.
 
-    As the table's log has them: None where it has no value of the column.
+    Taken from the table's log: None if it has no minimum of the column.
     """
     found = pa.table(DeltaTable(folder(root, table)).get_add_actions(flatten=True))
     least = f"min.{column}"
@@ -154,16 +153,16 @@ def earliest_by_day(root: Path, table: Table, column: str) -> dict[date, int | N
 
 
 def read(session: SparkSession, root: Path, table: Table, at: int | None = None) -> DataFrame:
-    """The table's rows, of the version `at` (None: the newest). A column it does not have yet is NULL.
+    """The table's rows in the version `at` (None: the newest). Columns that it does not have yet are NULL.
 
     Raises:
-        LakeError: there is no such table.
+        LakeError: the table does not exist.
     """
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
     if not exists(root, table):
         raise LakeError(
-            "the lake has no such table yet", where=folder(root, table), remedy="Run `nightjar archive` to fill it"
+            "the table does not exist yet", where=folder(root, table), remedy="Run `nightjar archive` to create it"
         )
     reader = session.read.format("delta")
     found = (reader if at is None else reader.option("versionAsOf", at)).load(folder(root, table))
@@ -172,13 +171,13 @@ def read(session: SparkSession, root: Path, table: Table, at: int | None = None)
 
 
 def append(rows: DataFrame, root: Path, table: Table, writer: str, number: int) -> None:
-    """Add rows. What a writer has added under a number, it adds only once."""
+    """Append rows, unless this writer has already appended some under this or a higher number."""
     options = {"txnAppId": writer, "txnVersion": str(number)}
     rows.select(*table.columns).write.format("delta").mode("append").options(**options).save(folder(root, table))
 
 
 def add(root: Path, table: Table, rows: pa.Table, writer: str, number: int) -> None:
-    """The same for rows that this process holds. Not by Spark: planning and committing take it seconds."""
+    """Like `append`, for rows in this process. Not with Spark, which takes seconds to plan and commit."""
     made = DeltaTable(folder(root, table))
     added = made.transaction_version(writer)
     if added is not None and added >= number:
@@ -188,8 +187,10 @@ def add(root: Path, table: Table, rows: pa.Table, writer: str, number: int) -> N
 
 
 def replace(root: Path, table: Table, rows: Sequence[Path], condition: str) -> None:
-    """Put the rows of Parquet files, which all meet the condition over partition columns, in the place of those that
-    do, in one commit. They are never all in memory."""
+    """Replace the rows that meet a condition on partition columns with the rows of Parquet files, in one commit.
+
+    All new rows must meet the condition. They are never all in memory at once.
+    """
     names = list(table.columns)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -202,7 +203,7 @@ def replace(root: Path, table: Table, rows: Sequence[Path], condition: str) -> N
 
 
 def merge(root: Path, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
-    """Put rows in the place of those with the same key, and add the others, in one commit."""
+    """Upsert rows by key, in one commit."""
     made = DeltaTable(folder(root, table))
     same = " AND ".join(f"known.{name} = new.{name}" for name in key)
     merger = made.merge(rows, same, source_alias="new", target_alias="known")

@@ -1,4 +1,4 @@
-"""The tables of events: every record of a stream's topic, typed as the job types it (ingestion/parsing.py)."""
+"""The event tables: every record of a stream's topic, parsed as the job parses it (ingestion/parsing.py)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MICROSECONDS = pa.timestamp("us", "UTC")
 
 
 def placed(records: DataFrame, *others: str) -> DataFrame:
-    """Kafka records (with headers) as value, SENT_AT, COORDINATES and the `others` of their columns."""
+    """Select value, SENT_AT, COORDINATES and the `others` from Kafka records (with headers)."""
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
     found = record_columns(records).withColumnsRenamed({"timestamp": "arrival_time"})
@@ -32,7 +32,7 @@ def placed(records: DataFrame, *others: str) -> DataFrame:
 
 @dataclass(frozen=True)
 class EventReader:
-    """What `mapInArrow` runs over the records of a stream's topic."""
+    """The function that `mapInArrow` applies to the records of a stream's topic."""
 
     stream: Stream
 
@@ -62,13 +62,13 @@ def _columns(table: pa.Table) -> dict[str, pa.Array]:
 
 
 def as_declared(table: pa.Table, stream: Stream) -> pa.Table:
-    """Rows of the table that were read, in the engine's Arrow types: the stream's fields, and where they stood and when
-    they came, if that was read."""
+    """Convert rows read from the table to the engine's Arrow types: the stream's fields, and arrival, partition and
+    offset if they are among the columns."""
     kinds = {name: kind.arrow for name, kind in stream.fields.items()}
     kinds |= {"arrival_time": _MICROSECONDS, "partition": pa.int32(), "offset": pa.int64()}
     return pa.table({name: table.column(name).cast(kind) for name, kind in kinds.items() if name in table.column_names})
 
 
 def date_of(instant: int) -> date:
-    """The date (UTC) of an instant (µs), as tables are partitioned by it; a window may reach back before all dates."""
+    """The date (UTC) of an instant (µs) for partitions; clipped, because a window may reach back before all dates."""
     return from_microseconds(max(instant, MIN_TIMESTAMP)).date()

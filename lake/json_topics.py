@@ -1,7 +1,7 @@
-"""The topics that hold JSON of nightjar's own: a record to a row, inside Python workers.
+"""Parses records of nightjar's own JSON topics into table rows, inside Python workers.
 
-Anybody may write to a topic: a record that is not what it should be becomes NULLs, with its bytes in `original`, so
-that whoever reads the rows need not check them again. What is a record is for its contract to say (contracts/).
+Anybody may write to a topic: an invalid record becomes a row of NULLs with its bytes in `original`, so readers of the
+table need not validate it again. The contracts (contracts/) define what is valid.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from contracts.quarantine import QUARANTINED
 from contracts.rule_status import RULE_STATUS as ANSWER
 from lake.tables import ALERTS, COORDINATES, LATE_EVENTS, PROGRESS, QUARANTINE, RENAMED, RULE_STATUS, Table
 
-# What a member is called in the record, whose column is called otherwise.
+# Column -> name of the member in the record, where they differ.
 _MEMBERS = {column: name for name, column in RENAMED.items()}
 
 
 @dataclass(frozen=True)
 class JsonReader:
-    """What `mapInArrow` runs: Kafka records (value and coordinates) to rows of a table."""
+    """The function that `mapInArrow` applies: Kafka records (value and coordinates) to rows of a table."""
 
     table: Table
 
@@ -45,11 +45,11 @@ class JsonReader:
             yield pa.RecordBatch.from_arrays([read[name] for name in self.table.columns], list(self.table.columns))
 
     def reads(self, value: bytes | None) -> bool:
-        """Whether a record's value is what the table is of, and not a row of `original` alone."""
+        """Whether a record's value is valid for the table, and not stored in `original` alone."""
         return "original" not in self.row(value)
 
     def row(self, value: bytes | None) -> dict[str, Any]:
-        """The table's columns from a record's value; only `original` where it is not what the table is of."""
+        """The table's columns from a record's value; only `original` if the value is not valid."""
         record = _RECORDS[self.table.name]
         row = record.row(value, [_MEMBERS.get(name, name) for name in self.names])
         return {"original": value or b""} if row is None else {RENAMED.get(name, name): row[name] for name in row}

@@ -1,4 +1,4 @@
-"""How many events a stream has a day, from the Delta log alone: no data file is read."""
+"""Computes a stream's events per day from the Delta log alone, without reading data files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAYS = 7
 
 
 def events_per_day(root: Path, stream: Stream) -> int | None:
-    """Records of the busiest of the stream's last DAYS arrival days; None where the lake has none."""
+    """Records of the busiest of the stream's last DAYS arrival days; None if the lake has none."""
     path = str(root / events_table(stream).name)
     if not DeltaTable.is_deltatable(path):
         return None

@@ -1,4 +1,4 @@
-"""Reading the lake without Spark, which takes seconds to say anything.
+"""Reads the lake with Polars, because Spark takes seconds for any query.
 
 A column that a table, or an old file of it, does not have yet is read as NULL.
 """
@@ -16,14 +16,14 @@ from lake.tables import Table
 
 
 def scan(root: Path, table: Table, at: int | None = None) -> pl.LazyFrame:
-    """The table's rows, of the version `at` (None: the newest).
+    """The table's rows in the version `at` (None: the newest).
 
     Raises:
-        LakeError: there is no such table.
+        LakeError: the table does not exist.
     """
     if not delta.exists(root, table):
         raise LakeError(
-            "the lake has no such table yet", where=delta.folder(root, table), remedy="Run `nightjar archive`"
+            "the table does not exist yet", where=delta.folder(root, table), remedy="Run `nightjar archive`"
         )
     found = pl.scan_delta(delta.folder(root, table), version=at)
     held = found.collect_schema()

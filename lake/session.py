@@ -1,4 +1,4 @@
-"""The Spark session of the lake's jobs: Delta, and settings for few large batches."""
+"""Starts the Spark session of the lake's jobs, with Delta and settings for few large batches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lake.config import LakeConfig, LakeError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Alone: most that a night has Spark do runs once; rows are worked on by Python workers. With one compiler Java reserves
-# too little room for what the JVM's planning and Delta compile to.
+# Only the quick compiler: most of a backfill's JVM code runs once, because Python workers process the rows. With one
+# compiler Java's default code cache is too small for Spark's planning and Delta.
 _COMPILER = (*QUICK_COMPILER, "-XX:ReservedCodeCacheSize=256m")
 
 
 def open_session(config: LakeConfig, name: str = "nightjar-lake") -> SparkSession:
-    """The session, started; the one that runs already where there is one.
+    """Start the session, or return the one already running.
 
     Raises:
         LakeError: Java could not start it.
@@ -31,9 +31,9 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
     settings = common_settings(config.master, config.driver_memory, config.jars, (*_COMPILER, *config.java_options)) | {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # A table's log is small: fifty tasks, Delta's default, would take longer than reading it.
+        # A table's log is small; Delta's default of fifty tasks takes longer than reading it.
         "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # else nanoseconds, to everybody but Spark
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # others read INT96 as nanoseconds
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.pyspark.python": sys.executable,
     }

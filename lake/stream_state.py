@@ -1,6 +1,6 @@
-"""What the stream's state is made of, as the lake has it: how far the stream had read, which events, what it had said.
+"""What the stream's state is made of, as the lake has it: how far it had read, which events, what it had announced.
 
-Everything is read without Spark, a day of arrivals at a time, so that what is held at once does not grow with history.
+Reads without Spark, one day of arrivals at a time, so that memory does not grow with history.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import structlog
 from contracts.job_progress import offsets_of
 from contracts.json_text import ascii_json
 from contracts.rule_status import RULE_STATUS as ANSWER
+from contracts.rule_status import fold
 from ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
 from lake.config import LakeError
 from lake.delta import exists, folder, schema
@@ -37,21 +38,21 @@ Ranges = Mapping[int, tuple[int, int]]
 
 
 def consumed(root: Path, at: int | None = None) -> dict[str, dict[int, int]]:
-    """Topic -> partition -> the offset after the last record that the stream had read, as it last reported (if ever).
+    """Topic -> partition -> the offset after the last record the stream had read, from its last report (may be empty).
 
-    Reports of another shape are passed over: anybody may write to a topic. at: the version of the table of its progress
-    (None: the newest).
+    Invalid reports are skipped, since anybody may write to a topic. at: the version of the progress table (None: the
+    newest).
     """
     return _reported(root, "consumed", at)
 
 
 def began(root: Path, at: int | None = None) -> dict[str, dict[int, int]]:
-    """Topic -> partition -> the offset of the first record that the stream's state can hold, as it last reported."""
+    """Topic -> partition -> the offset of the first record that the stream's state can have, from its last report."""
     return _reported(root, "began", at)
 
 
 def _reported(root: Path, name: str, at: int | None) -> dict[str, dict[int, int]]:
-    """The newest offsets under this name. Anybody may write to a topic: what has another shape is skipped."""
+    """The newest valid offsets under this name."""
     progress = scan(root, PROGRESS, at)
     if name not in progress.collect_schema():
         return {}
@@ -62,7 +63,7 @@ def _reported(root: Path, name: str, at: int | None) -> dict[str, dict[int, int]
         for number, text in enumerate(reversed(newest)):
             if (offsets := offsets_of(text)) is not None:
                 if number:
-                    _log.warning("records of progress have no offsets of partitions", column=name, skipped=number)
+                    _log.warning("skipped progress records without valid offsets", column=name, skipped=number)
                 return offsets
         if len(newest) < wanted:
             return {}
@@ -70,7 +71,7 @@ def _reported(root: Path, name: str, at: int | None) -> dict[str, dict[int, int]
 
 
 def answers(root: Path, at: int | None = None) -> list[Record]:
-    """The answers to rule messages that the lake has, in their order.
+    """The lake's answers to rule messages, in order.
 
     at: the version of the table (None: the newest).
     """
@@ -84,11 +85,19 @@ def answers(root: Path, at: int | None = None) -> list[Record]:
     return [Record(row["offset"], row["arrival"], ascii_json(ANSWER.record(row))) for row in read.iter_rows(named=True)]
 
 
-def events(root: Path, stream: Stream, offsets: Ranges, since: int = MIN_TIMESTAMP) -> Iterator[pa.Table]:
-    """The stream's events in the order of arrival, in the engine's types, each day of arrivals a table.
+def rule_book(root: Path, streams: Mapping[str, Stream]) -> RuleBook:
+    """The rules after the answers that the lake has."""
+    book = RuleBook(streams)
+    for answer in answers(root):
+        fold(book, answer)
+    return book
 
-    Columns: the stream's fields, arrival_time, partition, offset, sent_at. offsets: of each partition the first, and
-    the one after the last. since: event time, µs.
+
+def events(root: Path, stream: Stream, offsets: Ranges, since: int = MIN_TIMESTAMP) -> Iterator[pa.Table]:
+    """The stream's events in order of arrival, in the engine's types, one table per day of arrivals.
+
+    Columns: the stream's fields, arrival_time, partition, offset, sent_at. offsets: the range to read, by partition.
+    since: event time, µs.
     """
     arrived = from_microseconds(max(since - stream.max_future_skew, MIN_TIMESTAMP))
     found = _records(root, stream, offsets).filter(
@@ -103,7 +112,7 @@ def events(root: Path, stream: Stream, offsets: Ranges, since: int = MIN_TIMESTA
 
 
 def extent(root: Path, stream: Stream, offsets: Ranges) -> tuple[int, int | None]:
-    """How many of these records of the stream's topic the lake holds, unusable ones too, and the first arrival (µs)."""
+    """The number of these records in the lake, including unusable ones, and their first arrival (µs)."""
     arrival = pl.col("arrival_time").min().dt.epoch("us")
     counted = _records(root, stream, offsets).select(pl.len(), arrival).collect()
     return counted.row(0)
@@ -116,16 +125,17 @@ def _records(root: Path, stream: Stream, offsets: Ranges) -> pl.LazyFrame:
 
 
 def announced(root: Path, stream: Stream, book: RuleBook, route: Route, since: int) -> pa.Table:
-    """The last word on each alert of the rules that the route serves, about events from `since` (µs) on.
+    """The latest revision of each alert of the rules that the route serves, for events from `since` (µs) on.
 
-    As LEDGER_SCHEMA and, but for the whole-stream route, ROUTED_BY: the route's field of the alert's group.
+    Columns: LEDGER_SCHEMA and, except for the whole-stream route, ROUTED_BY: the value of the route's field in the
+    alert's group.
     """
     served = book.served_by(route)
     versions = {(v.rule.id, v.version) for v in book.ruleset.versions if v.rule.group_by in served}
     alerts = scan(root, ALERTS).filter(
         pl.col("stream") == stream.name, pl.col("event_time") >= from_microseconds(max(since, MIN_TIMESTAMP))
     )
-    # of equal revisions the backfill's counts, as everywhere
+    # Of equal revisions the backfill's counts, as everywhere.
     last = (
         alerts.collect()
         .sort("revision", pl.col("source") == "backfill")
@@ -143,9 +153,9 @@ def announced(root: Path, stream: Stream, book: RuleBook, route: Route, since: i
 
 
 def refuse_other_fields(root: Path, stream: Stream) -> None:
-    """Raise LakeError where the lake holds the stream's events with other fields, or types, than are declared.
+    """Raise LakeError if the lake has the stream's events with other fields or types than are declared.
 
-    An optional field that it does not have yet fits: `delta.make` adds it.
+    A missing optional field is allowed: `delta.make` adds it.
     """
     table = events_table(stream)
     if not exists(root, table):
@@ -153,9 +163,9 @@ def refuse_other_fields(root: Path, stream: Stream) -> None:
     held = {field.name: field.type for field in schema(root, table)}
     others = "Or name new folders as checkpoint_dir and lake_dir"
     for name, kind in stream.fields.items():
-        what = f"streams.{stream.name}.fields.{name} is {kind}, and the lake has"
+        what = f"streams.{stream.name}.fields.{name} is {kind}, but the lake has"
         if name in held and held[name] != kind.arrow:
-            remedy = f"Declare it as it was. {others}"
+            remedy = f"Restore the old declaration. {others}"
             raise LakeError(f"{what} it as {held[name]}", where=folder(root, table), remedy=remedy)
         if name not in held and name not in stream.optional:
             remedy = f"Declare it optional: {optional_field(name, kind)}. {others}"
@@ -163,6 +173,6 @@ def refuse_other_fields(root: Path, stream: Stream) -> None:
 
 
 def _rewritten(text: str) -> str:
-    """A JSON object as the engine writes it: numbers have several texts, and what was said is compared as text."""
+    """A JSON object as the engine writes it: numbers have several texts, and what was announced is compared as text."""
     members = {name: pa.array([value]) for name, value in json.loads(text).items()}
     return str(json_objects(members, 1).item())

@@ -1,11 +1,11 @@
-"""Every table of the lake: its columns, what a row is, and what it is partitioned by.
+"""Defines every table of the lake: its columns, the meaning of a row, and its partitioning.
 
-A schema stands here once; who writes a table and who reads it both take it from here. JSON columns are text. Times are
-UTC with microseconds.
+Writers and readers of a table both use these schemas. JSON columns are text. Times are UTC with microseconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -15,8 +15,9 @@ from contracts.alerts import ALERT
 from contracts.job_progress import PROGRESS as OFFSETS
 from contracts.late_events import LATE_EVENT
 from contracts.quarantine import QUARANTINED
-from contracts.record_type import RecordType
+from contracts.record_type import Member, RecordType
 from contracts.rule_status import RULE_STATUS as ANSWER
+from contracts.run_manifest import RUN_MANIFEST
 from rules.alert_schema import ALERT_SCHEMA
 from rules.streams import Stream
 from rules.types import FieldType, Kind
@@ -24,7 +25,7 @@ from rules.types import FieldType, Kind
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-# Where a record stood in Kafka, and when it came.
+# A record's position in Kafka and its arrival.
 COORDINATES = {"partition": "int", "offset": "bigint", "arrival_time": "timestamp", "arrival_date": "date"}
 
 _SPARK_TYPES = {
@@ -39,7 +40,7 @@ _ARROW_TYPES = {
 
 @dataclass(frozen=True)
 class Table:
-    """columns: name to Spark's type; partitioned_by: columns whose values are folders."""
+    """A table's schema. columns: name to Spark's type; partitioned_by: partition columns."""
 
     name: str
     columns: dict[str, str] = field(repr=False)
@@ -47,7 +48,7 @@ class Table:
 
     @property
     def ddl(self) -> str:
-        """The columns as Spark takes a schema."""
+        """The columns as DDL for Spark."""
         return ", ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
 
     @property
@@ -68,47 +69,50 @@ def _arrow_type(kind: str) -> pa.DataType:
 
 
 def spark_type(kind: FieldType) -> str:
-    """A declared field's type, as Spark writes it."""
+    """Spark's name for a declared field's type."""
     return f"decimal({kind.precision},{kind.scale})" if kind.kind is Kind.DECIMAL else _SPARK_TYPES[kind.kind]
 
 
 def events_table(stream: Stream) -> Table:
-    """Every record of the stream's topic, duplicates too: so that offsets without a gap mean that nothing was lost.
+    """Every record of the stream's topic including duplicates, so that offsets without gaps prove that nothing is lost.
 
-    rejected: the reason code of a record that is no event, whose fields are NULL and whose bytes are in `original`.
+    rejected: the reason code of an invalid record; its fields are NULL and its bytes are in `original`.
     """
     fields = {name: spark_type(kind) for name, kind in stream.fields.items()}
     unusable = {"rejected": "string", "detail": "string", "original": "binary"}
     return Table(f"events_{stream.name}", {**fields, "sent_at": "bigint", **unusable, **COORDINATES}, ("arrival_date",))
 
 
-# A record of these topics that cannot be read has NULL everywhere but in `original`, its bytes.
+# An invalid record of these topics has NULL in all columns except `original`, its bytes.
 _UNREADABLE = {"original": "binary", **COORDINATES}
-# What a column is called whose name in the record is another: the row's own coordinates have it.
+# Members of records that are stored under another column name, because the row's own coordinates have theirs.
 RENAMED = {"partition": "record_partition", "offset": "record_offset", "original": "record"}
 
 
 def _columns_of(record: RecordType, *without: str) -> dict[str, str]:
-    members = {name: member for name, member in record.members.items() if name not in without}
-    read = {RENAMED.get(name, name): spark_type(FieldType(member.kind)) for name, member in members.items()}
-    return {**read, **_UNREADABLE}
+    read = _types_of({name: member for name, member in record.members.items() if name not in without})
+    return {**{RENAMED.get(name, name): kind for name, kind in read.items()}, **_UNREADABLE}
+
+
+def _types_of(members: Mapping[str, Member]) -> dict[str, str]:
+    return {name: spark_type(FieldType(member.kind)) for name, member in members.items()}
 
 
 ALERTS = Table("alerts", _columns_of(ALERT), ("arrival_date",))
-# record_partition and record_offset: where the late record stood on its stream's topic.
+# record_partition and record_offset: the late record's position on its stream's topic.
 LATE_EVENTS = Table("late_events", _columns_of(LATE_EVENT, "arrival_time"), ("arrival_date",))
 QUARANTINE = Table("quarantine", _columns_of(QUARANTINED, "arrival_time", "size"), ("arrival_date",))
-# The answers to rule messages: folded in the order of offsets (rules.rulebook) they say which rules there are. rule
-# is the JSON of the rule that was accepted.
+# The answers to rule messages: replayed in order of offsets (rules.rulebook) they define the rules. rule is the JSON of
+# the accepted rule.
 RULE_STATUS = Table("rule_status", _columns_of(ANSWER, "event_id"))
-# Rule messages as they were published, for whoever looks into what happened.
+# Rule messages as they were published, for troubleshooting.
 RULES = Table("rules", {"value": "binary", **COORDINATES})
-# How far the stream had come: consumed is JSON, topic to partition to the offset after the last record of a batch;
-# began the same, to the offset of the first record that its state can hold.
+# The stream's progress: consumed is JSON, topic to partition to the offset after the last record of a batch; began
+# likewise has the offset of the first record that the stream's state can have.
 PROGRESS = Table("job_progress", _columns_of(OFFSETS), ("arrival_date",))
 
 _CONTENT = {name: ALERTS.columns[name] for name in ALERT_SCHEMA.names if name not in ("revision", "kind")}
-# The truth as far as it is known: what holds, by event date.
+# All known violations, by event date.
 VIOLATIONS = Table("violations", {**_CONTENT, "event_date": "date"}, ("event_date",))
 # One row for each alert that the stream or the backfill has within a run's scope; see backfill/reconciliation.py.
 RECONCILIATION = Table(
@@ -125,16 +129,8 @@ CORRECTIONS = Table(
     {"day": "date", "run_id": "string", "revision": "bigint", "kind": "string", "cause": "string", **_CONTENT},
     ("day",),
 )
-# A completed run of the archive. until: every record that arrived before it, by the broker's time stamps, is in the
+# A completed run of the archive. until: every record that arrived before it, by the brokers' timestamps, is in the
 # lake; rows: JSON, records by table.
 ARCHIVES = Table("archives", {"finished_at": "timestamp", "until": "timestamp", "rows": "string"})
-# A run's manifest: versions, rules, counts and seconds are JSON objects; failure: of a failed run why it failed, of a
-# finished one which alerts were held back.
-RUNS = Table(
-    "runs",
-    {
-        "run_id": "string", "day": "date", "state": "string", "started_at": "timestamp", "finished_at": "timestamp",
-        "cut": "timestamp", "only_rules": "string", "only_groups": "string", "versions": "string", "rules": "string",
-        "counts": "string", "seconds": "string", "failure": "string",
-    },
-)  # fmt: skip
+# The manifests of the backfill's runs.
+RUNS = Table("runs", _types_of(RUN_MANIFEST.members) | {"day": "date"})

@@ -1,1 +1,1 @@
-"""The program: settings, command line, local services, and the simulator and replay that feed them."""
+"""The nightjar program: settings, command line, local services, event generator and replay."""

@@ -6,13 +6,14 @@ The shape is pydantic's to check; what it finds is said again in the words of a 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from rules.errors import PredicateError, Problem
-from rules.measures import MAX_FIELDS, Measure, accepted_kinds, result_type
-from rules.names import did_you_mean, is_usable_name
+from rules.measures import MAX_FIELDS, Function, Measure, accepted_kinds, result_type
+from rules.names import did_you_mean, is_usable_name, unknown_name
 from rules.predicates import check_predicate
 from rules.types import FieldType
 
@@ -43,6 +44,8 @@ _EXAMPLES = {
     "author": "Write one line of text, at most 100 characters",
     "reason": "Write one line of text, at most 500 characters",
 }
+# Keys whose text may look like a number or like true and false.
+_TEXTS = ("id", "description", "author", "reason")
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -102,6 +105,9 @@ class _Check:
                 self.add(place, body, f"{body!r:.60} is not a measure", _EXAMPLES["measures"])
             elif measure := self.validated(Measure, body, ("measures", name)):
                 found[name] = measure
+            elif not set(body) & set(Function):  # only that was said, and its options may be wrong too
+                options = {key: value for key, value in body.items() if key in _MEASURE_OPTIONS}
+                self.validated(Measure, {Function.COUNT.value: "*", **options}, ("measures", name))
         return found
 
     def validated(self, shape: type[Shape], body: Mapping[str, Any], place: tuple[str, ...]) -> Shape | None:
@@ -134,6 +140,9 @@ class _Check:
             case "value_error":
                 what, _, remedy = str((error.get("ctx") or {}).get("error", error["msg"])).partition(". ")
                 self.add(dotted, error["input"], what, remedy)
+            case "string_type" if isinstance(error["input"], bool | int | float) and key in _TEXTS:
+                example = f'as in {key}: "{error["input"]}"'
+                self.add(dotted, error["input"], f"is {error['input']!r:.60}, not text", f"Put it in quotes, {example}")
             case _:
                 self.add(dotted, error["input"], f"is {error['input']!r:.60}", _EXAMPLES.get(key, error["msg"]))
 
@@ -160,6 +169,9 @@ class _Check:
             if (result := self.measure(place, measure, stream)) is not None:
                 results[measure_name] = result
         written = self.written.get("measures", {})
+        for measure_name, body in written.items() if isinstance(written, Mapping) else ():
+            if measure_name not in measures and isinstance(body, Mapping):
+                self.parts(f"measures.{measure_name}", body, stream)
         # what a measure's own problems leave without a type is no further problem of the condition
         untyped = set(written) - set(results) if isinstance(written, Mapping) else _Anything()
         self.predicate("when", self.written.get("when"), {**results, **stream.fields}, untyped)
@@ -171,18 +183,30 @@ class _Check:
         self.predicate(f"{place}.since", measure.since, stream.fields)
         if measure.field is None:
             return result_type(measure.function, None)
-        field_place = f"{place}.{measure.function}"
-        declared = stream.fields.get(measure.field)
+        return self.result(f"{place}.{measure.function}", measure.function, measure.field, stream)
+
+    def parts(self, place: str, body: Mapping[str, Any], stream: Stream) -> None:
+        """Of a measure that cannot be read as a whole, what can be said of its parts."""
+        for function in Function:
+            if isinstance(field := body.get(function.value), str) and field != "*":
+                self.result(f"{place}.{function}", function, field, stream)
+        self.fields(f"{place}.per", body.get("per"), stream)
+        self.predicate(f"{place}.where", body.get("where"), stream.fields)
+        self.predicate(f"{place}.since", body.get("since"), stream.fields)
+
+    def result(self, place: str, function: Function, field: str, stream: Stream) -> FieldType | None:
+        """The type of a function of a field; None where it takes no such field."""
+        declared = stream.fields.get(field)
         if declared is None:
-            self.unknown_field(field_place, measure.field, stream)
+            self.unknown_field(place, field, stream)
             return None
-        kinds = accepted_kinds(measure.function)
+        kinds = accepted_kinds(function)
         if declared.kind not in kinds:
             fitting = [name for name, kind in stream.fields.items() if kind.kind in kinds]
             remedy = f"Fields it takes are {', '.join(fitting)}" if fitting else "The stream has no field it takes"
-            self.add(field_place, measure.field, f"{measure.function} cannot take {measure.field}: {declared}", remedy)
+            self.add(place, field, f"{function} cannot take {field}: {declared}", remedy)
             return None
-        return result_type(measure.function, declared)
+        return result_type(function, declared)
 
     def fields(self, place: str, names: Any, stream: Stream) -> None:
         if not isinstance(names, list | tuple) or len(names) > MAX_FIELDS:
@@ -204,4 +228,15 @@ class _Check:
         try:
             check_predicate(text, columns, where=place, unknown=untyped)
         except PredicateError as refusal:
-            self.problems += refusal.problems
+            self.problems += [self.explained(problem, columns) for problem in refusal.problems]
+
+    def explained(self, problem: Problem, columns: Mapping[str, FieldType]) -> Problem:
+        """The problem, said in other words where the unknown name in an event's condition is a measure's."""
+        measures = self.written.get("measures")
+        name = problem.found
+        known = isinstance(measures, Mapping) and name in measures and name not in columns
+        if not known or problem.message != unknown_name(name):
+            return problem
+        key = problem.place.rpartition(".")[2]
+        what = f"{name!r} is a measure, and {key} is met or not by an event alone"
+        return replace(problem, message=what, remedy=f"Use measures in when; {key} compares fields")

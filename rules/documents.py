@@ -20,28 +20,55 @@ _MAX_NUMBER = 64
 _EXAMPLE = "A rule is a mapping: id, stream, group_by, measures, when"
 
 
+class JsonFloat(float):
+    """A number with a point or an exponent, and `text`: the digits it was written with."""
+
+    text: str
+
+    def __new__(cls, text: str) -> JsonFloat:
+        if len(text) > _MAX_NUMBER:
+            raise _NumberError
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+
 def read_documents(text: str | bytes, *, where: str = "") -> list[Any]:
     """The data of a JSON text, or of the documents of a YAML text; RuleError where it is neither."""
-    decoded = _decoded(text, where)
+    plain = decoded(text, where)
     with _refusing("YAML or JSON", where):
-        if decoded.lstrip()[:1] in ("{", "["):
+        if plain.lstrip()[:1] in ("{", "["):
             try:
-                return _plain([json.loads(decoded, object_pairs_hook=_object, parse_int=_json_int)])
+                return _plain([_json(plain)])
             except json.JSONDecodeError:
                 pass  # YAML has braces and brackets too
-        _refuse_tricks(decoded)
-        documents = yaml.load_all(decoded, Loader=_Loader)
+        _refuse_tricks(plain)
+        documents = yaml.load_all(plain, Loader=_Loader)
         return _plain([document for document in documents if document is not None])
 
 
 def read_json(text: str | bytes, *, where: str = "") -> Any:
     """The data of a JSON text; RuleError where it is none."""
-    decoded = _decoded(text, where)
+    plain = decoded(text, where)
     with _refusing("JSON", where):
-        return _plain([json.loads(decoded, object_pairs_hook=_object, parse_int=_json_int)])[0]
+        return _plain([_json(plain)])[0]
 
 
-def _decoded(text: str | bytes, where: str) -> str:
+def unwrapped(documents: list[Any]) -> list[Any]:
+    """What a file's documents hold: each is one rule, a list of them, or `rules: [...]`."""
+    found: list[Any] = []
+    for document in documents:
+        inner = document["rules"] if isinstance(document, Mapping) and set(document) == {"rules"} else document
+        found += inner if isinstance(inner, list) else [inner]
+    return found
+
+
+def _json(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_object, parse_int=_json_int, parse_float=JsonFloat)
+
+
+def decoded(text: str | bytes, where: str = "") -> str:
+    """The text, if it is UTF-8 and not too large to be read; RuleError otherwise."""
     size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
         raise refusal(f"has more than {MAX_BYTES} bytes", "Split it into several", where)

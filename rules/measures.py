@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
 
 from rules.durations import MICROSECONDS, Duration, format_duration
+from rules.errors import shortened
 from rules.types import DOUBLE, INT64, FieldType, Kind
 
 # The state of a group lives as long as its widest window; a year and a month answers any yearly question.
@@ -102,10 +103,11 @@ class Measure(BaseModel):
         named = [key for key in written if key in set(Function)]
         if len(named) != 1:
             known = ", ".join(Function)
-            raise ValueError(
-                f"has {'no function' if not named else 'several functions: ' + ', '.join(named)}. "
-                f"A measure has exactly one of {known}, as in {{sum: amount, over: 1h}}"
-            )
+            others = [str(key) for key in written if key not in cls.model_fields]
+            wrong = f"has several functions: {', '.join(named)}" if named else "has no function"
+            if others and not named:
+                wrong = f"has no function: there is none called {shortened(others[0], 60)!r}"
+            raise ValueError(f"{wrong}. A measure has exactly one of {known}, as in {{sum: amount, over: 1h}}")
         field = written[named[0]]
         if field == "*":
             if named[0] != Function.COUNT:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, field_validator
 
 from rules.checking import MAX_MEASURES, check_rule
-from rules.documents import MAX_BYTES, read_documents, refusal
+from rules.documents import MAX_BYTES, read_documents, refusal, unwrapped
 from rules.errors import Problem, RuleError, printable, shortened
 from rules.measures import MAX_FIELDS, Function, Measure, result_type
 from rules.states import Severity, State
@@ -198,7 +198,7 @@ def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
         raise refusal(what, "Give the path of a YAML or JSON file", str(path)) from None
     rules: list[Rule] = []
     problems: list[Problem] = []
-    for number, written in enumerate(_rules_of(read_documents(text, where=str(path))), 1):
+    for number, written in enumerate(unwrapped(read_documents(text, where=str(path))), 1):
         name = written.get("id") if isinstance(written, Mapping) else None
         place = f"rule {name}" if isinstance(name, str) else f"rule number {number}"
         try:
@@ -217,14 +217,6 @@ def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
     if not rules:
         raise refusal("holds no rule", "Write one, a list of them, or rules: [...]", str(path))
     return rules
-
-
-def _rules_of(documents: list[Any]) -> list[Any]:
-    found: list[Any] = []
-    for document in documents:
-        inner = document["rules"] if isinstance(document, Mapping) and set(document) == {"rules"} else document
-        found += inner if isinstance(inner, list) else [inner]
-    return found
 
 
 def rule_to_mapping(rule: Rule) -> dict[str, Any]:

@@ -25,6 +25,11 @@ def is_usable_name(name: object) -> bool:
     return isinstance(name, str) and IDENTIFIER.fullmatch(name) is not None and name.upper() not in RESERVED_WORDS
 
 
+def unknown_name(name: str) -> str:
+    """What is said of a name in a predicate that no column has."""
+    return f"unknown name {name!r}"
+
+
 def did_you_mean(name: str, known: Collection[str], listing: str) -> str:
     """A remedy for an unknown name: the nearest known one, and the first of them after `listing` ("Fields are")."""
     folded = {candidate.lower(): candidate for candidate in known}

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from rules.documents import read_json
 from rules.errors import Problem, RuleError, shortened
+from rules.foreign import DEFAULT_FORMS, Forms, MessageError, Reading, read_message
 from rules.model import PROVENANCE, State, parse_rule, rule_to_mapping
 from rules.names import did_you_mean
 from rules.streams import Stream
-from rules.timestamps import iso_text
 from rules.versions import RuleSet, RuleVersion, next_version
 
 
@@ -27,23 +26,13 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """One record of `rule-status`. effective: event time in µs from which the version applies."""
+    """What `rule-status` is to hold of it. effective: event time in µs from which the version applies."""
 
     answer: Answer
     rule_id: str | None
     rule_version: int | None = None
     effective: int | None = None
     reasons: tuple[str, ...] = ()
-
-    def record(self) -> dict[str, Any]:
-        """The record as JSON shows it."""
-        return {
-            "status": self.answer.value,
-            "rule_id": self.rule_id,
-            "rule_version": self.rule_version,
-            "effective": None if self.effective is None else iso_text(self.effective),
-            "reasons": list(self.reasons),
-        }
 
 
 # Characters of what a refused message calls its rule.
@@ -71,28 +60,36 @@ def judge(
     arrival: int,
     streams: Mapping[str, Stream],
     activation_delay: int = 0,
+    *,
+    forms: Forms = DEFAULT_FORMS,
 ) -> tuple[RuleVersion | None, Status]:
     """The version that a message which arrived at `arrival` (µs) makes, if any, and the answer to it.
 
     message: a rule, or a control message such as {"control": "pause", "rule": "card-velocity"}, which publishes the
-    rule's last version again in another state. A message that repeats the last version makes none: a producer may send
-    it twice. Nothing is raised for a bad message: it is REJECTED with the reasons.
+    rule's last version again in another state; or either in a form of another system (see `rules.foreign`), of which
+    `forms` says what they leave open. What does not mean quite the same there is among the answer's reasons. A message
+    that repeats the last version makes none: a producer may send it twice. Nothing is raised for a bad message: it is
+    REJECTED with the reasons.
     """
     rule_id: str | None = None
+    reading = Reading({})
     try:
-        written = message if isinstance(message, Mapping) else _object(message)
+        reading = read_message(message, forms)
+        written = reading.message
         named = written.get("rule" if "control" in written else "id")
         rule_id = shortened(named, _MAX_ID) if isinstance(named, str) else None
         rule = parse_rule(_controlled(known, written) if "control" in written else written, streams)
         earlier = known.of_rule(rule.id)
         if earlier and earlier[-1].rule == rule:
             last = earlier[-1]
-            return None, Status(Answer.ACCEPTED, rule.id, last.version, last.effective)
+            return None, Status(Answer.ACCEPTED, rule.id, last.version, last.effective, reading.notes)
         made = next_version(earlier, rule, arrival, activation_delay)
     except RuleError as refusal:
-        reasons = tuple(str(problem) for problem in refusal.problems)
+        if isinstance(refusal, MessageError):
+            rule_id = refusal.rule_id
+        reasons = tuple(str(reading.theirs(problem)) for problem in refusal.problems)
         return None, Status(Answer.REJECTED, rule_id, reasons=reasons)
-    return made, Status(Answer.ACCEPTED, rule.id, made.version, made.effective)
+    return made, Status(Answer.ACCEPTED, rule.id, made.version, made.effective, reading.notes)
 
 
 def publish(
@@ -101,17 +98,12 @@ def publish(
     arrival: int,
     streams: Mapping[str, Stream],
     activation_delay: int = 0,
+    *,
+    forms: Forms = DEFAULT_FORMS,
 ) -> tuple[RuleSet, Status]:
     """The set of rules after a message, and the answer to it (see `judge`)."""
-    made, status = judge(ruleset, message, arrival, streams, activation_delay)
+    made, status = judge(ruleset, message, arrival, streams, activation_delay, forms=forms)
     return (ruleset if made is None else RuleSet((*ruleset.versions, made))), status
-
-
-def _object(message: bytes | str) -> Mapping[str, Any]:
-    written = read_json(message)
-    if not isinstance(written, dict):
-        raise _refusal("", repr(written)[:60], "is not a JSON object", "Publish one JSON object a message")
-    return written
 
 
 def _controlled(known: Published, written: Mapping[str, Any]) -> dict[str, Any]:

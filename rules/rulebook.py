@@ -7,20 +7,18 @@ release. An event is sent to one bucket per route; a rule is evaluated where its
 Entity fields are routes from the start. A rule whose group-by holds no route is accepted without an effective time;
 once the job runs with a new route, an ACTIVE answer gives that time.
 
-What it does not do: read Kafka, or decide anything.
+What it does not do: read Kafka or its records (contracts.rule_status), or decide anything.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from rules.model import Rule, rule_from_mapping, rule_to_mapping
-from rules.publishing import Answer, Status
+from rules.model import Rule
+from rules.publishing import Answer
 from rules.streams import Stream
-from rules.timestamps import iso_text, parse_timestamp
+from rules.timestamps import iso_text
 from rules.versions import RuleSet, RuleVersion
 
 WHOLE_STREAM = ""
@@ -60,49 +58,6 @@ class Answered:
     effective: int | None
     rule: Rule | None = None
     route: Route | None = None
-
-
-def answer_record(
-    status: Status, message: str | None = None, rule: Rule | None = None, route: Route | None = None
-) -> tuple[str, dict[str, Any]]:
-    """(key, value) of an answer on `rule-status`. message: `topic-partition-offset` of what it answers."""
-    value = status.record() | ({} if message is None else {"message": message})
-    if rule is not None and route is not None:
-        value |= {"rule": rule_to_mapping(rule), "route": route.field}
-    return status.rule_id or message or "", value
-
-
-def read_answer(value: bytes) -> Answered | None:
-    """The answer that a record's value holds; None where it holds none that changes what is known.
-
-    Anybody may write to a topic: nothing is raised for a record of another shape.
-    """
-    try:
-        written = json.loads(value.decode())
-        answer, rule_id, version = Answer(written["status"]), written["rule_id"], written["rule_version"]
-        effective = None if written["effective"] is None else parse_timestamp(written["effective"], zone_required=True)
-        if answer is Answer.FAILED or (effective is None) != (written["effective"] is None):
-            return None
-        if answer is Answer.ACTIVE:
-            return Answered(answer, -1, rule_id, version, effective) if _is_version(rule_id, version) else None
-        message = int(written["message"].rpartition("-")[2])
-        if answer is Answer.REJECTED:
-            return Answered(answer, message, None, None, None)
-        if not _is_version(rule_id, version):
-            return None
-        if "rule" not in written:
-            return Answered(answer, message, rule_id, version, effective)
-        json.dumps(written, ensure_ascii=False).encode()  # JSON can spell half a surrogate pair, which is no text
-        rule = rule_from_mapping(written["rule"])
-        if rule.id != rule_id or not isinstance(written["route"], str):
-            return None
-        return Answered(answer, message, rule_id, version, effective, rule, Route(rule.stream, written["route"]))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-
-
-def _is_version(rule_id: object, version: object) -> bool:
-    return isinstance(rule_id, str) and isinstance(version, int) and not isinstance(version, bool) and version > 0
 
 
 @dataclass
@@ -150,32 +105,24 @@ class RuleBook:
         """The versions that wait for their route."""
         return [version for of in self._by_rule.values() for version in of if version.effective == NOT_YET]
 
-    def receive(self, record: Record) -> Answered | None:
-        """Take the next record of `rule-status`; what it changed, None where it changed nothing.
+    def take(self, answer: Answered, arrival: int) -> bool:
+        """Take the next answer, which arrived then (µs); whether it changed anything.
 
-        Records received before are passed over, and of several answers to one message the first counts: a driver that
-        lost an acknowledgement may send one again.
+        Of several answers to one message the first counts: a driver that lost an acknowledgement may send one again.
         """
-        if record.offset < self.next_offset:
-            return None
-        self.next_offset = record.offset + 1
-        said = read_answer(record.value)
-        if said is None:
-            self.skipped += not is_failure(record.value)
-            return None
-        if said.answer is Answer.ACTIVE:
-            return said if self._activate(said, record.arrival) else None
-        if said.message < self.next_message:
-            return None
-        if said.rule is not None and said.rule_version != 1 + len(self._by_rule.get(said.rule.id, ())):
+        if answer.answer is Answer.ACTIVE:
+            return self._activate(answer, arrival)
+        if answer.message < self.next_message:
+            return False
+        if answer.rule is not None and answer.rule_version != 1 + len(self._by_rule.get(answer.rule.id, ())):
             self.skipped += 1
-            return None
-        self.next_message = said.message + 1
-        if said.rule is None or said.rule_version is None or said.route is None:
-            return None
-        effective = NOT_YET if said.effective is None else said.effective
-        self._add(RuleVersion(said.rule, said.rule_version, effective), said.route, record.arrival)
-        return said
+            return False
+        self.next_message = answer.message + 1
+        if answer.rule is None or answer.rule_version is None or answer.route is None:
+            return False
+        effective = NOT_YET if answer.effective is None else answer.effective
+        self._add(RuleVersion(answer.rule, answer.rule_version, effective), answer.route, arrival)
+        return True
 
     def add(self, version: RuleVersion, arrival: int, *, running: Iterable[Route]) -> Route:
         """Add a version as its answer will, with the route that serves it; it waits where that is not `running`."""
@@ -211,28 +158,20 @@ class RuleBook:
             self.routes.append(route)
         self.serving.setdefault((rule.stream, rule.group_by), route)
 
-    def _activate(self, said: Answered, arrival: int) -> bool:
+    def _activate(self, answer: Answered, arrival: int) -> bool:
         """Whether the answer gives a version that waits its effective time."""
-        rule_id, number = str(said.rule_id), int(said.rule_version or 0)
+        rule_id, number = str(answer.rule_id), int(answer.rule_version or 0)
         versions = self._by_rule.get(rule_id, [])
         if not 0 < number <= len(versions):
             self.skipped += 1
             return False
         self.active.add((rule_id, number))
-        if versions[number - 1].effective != NOT_YET or said.effective is None:
+        if versions[number - 1].effective != NOT_YET or answer.effective is None:
             return False
-        versions[number - 1] = replace(versions[number - 1], effective=said.effective)
+        versions[number - 1] = replace(versions[number - 1], effective=answer.effective)
         self._ruleset = None
         self.answered[rule_id, number] = arrival
         return True
-
-
-def is_failure(value: bytes) -> bool:
-    """Whether a record tells of a failed measure, which is no answer to a message."""
-    try:
-        return bool(json.loads(value)["status"] == Answer.FAILED.value)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False
 
 
 def effective_text(version: RuleVersion) -> str | None:

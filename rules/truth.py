@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from rules.alert_ids import alert_id
 from rules.alert_schema import ALERT_SCHEMA
-from rules.engine import Engine, Evaluated
+from rules.engine import Engine, Evaluated, Failure
 from rules.engine.alert_columns import Described
-from rules.engine.engine import Failure
 from rules.engine.store import ARRIVAL
+from rules.engine.strings import Int64Array
 from rules.errors import EvaluationError
 from rules.model import State
 from rules.streams import Stream
@@ -86,6 +86,7 @@ class Truth:
         advance = self._engine.advance(events)
         self.failures: list[Failure] = advance.failures
         self.events = events.num_rows
+        self._input_rows = advance.rows.admitted
         self.duplicates = advance.duplicates
         self._found = [
             _Found(version, [result for result in advance.evaluated if result.compiled.version == version])
@@ -121,39 +122,39 @@ class Truth:
         """How many rows `tables` has."""
         return sum(verdict.evaluated if every else verdict.violations for verdict in self.verdicts)
 
-    def tables(self, *, every: bool = False) -> Iterator[pa.Table]:
+    def tables(self, *, every: bool = False, at: Int64Array | None = None) -> Iterator[pa.Table]:
         """The violations (every: all evaluations) as RESULT_SCHEMA, rule by rule and then as they arrived.
 
-        Each table holds at most ROWS_AT_ONCE rows, all of one version; its texts are made when it is asked for.
+        Each table holds at most ROWS_AT_ONCE rows, all of one version; its texts are made when it is asked for. at:
+        the rows of the events to look at (None: all).
         """
-        for found in self._found:
-            for result in found.results:
-                at = found.places(result, every=every)
-                for start in range(0, len(at), ROWS_AT_ONCE):
-                    yield self._table(result, at[start : start + ROWS_AT_ONCE])
+        return (self._table(result, places) for result, places in self._parts(at, every=every))
 
-    def table(self, *, every: bool = False) -> pa.Table:
+    def table(self, *, every: bool = False, at: Int64Array | None = None) -> pa.Table:
         """All of `tables` in one."""
-        return pa.concat_tables([RESULT_SCHEMA.empty_table(), *self.tables(every=every)])
+        return pa.concat_tables([RESULT_SCHEMA.empty_table(), *self.tables(every=every, at=at)])
 
-    def violations(self, at: pa.Array | None = None) -> pa.Table:
+    def violations(self, at: Int64Array | None = None) -> pa.Table:
         """Where rules are violated, as VIOLATION_SCHEMA: what alerts about it say.
 
-        at: ids of the events to look at (None: all); for the others no text is made.
+        at: the rows of the events to look at (None: all); for the others no text is made.
         """
-        wanted = np.ones(self._engine.rows, np.bool_)
+        parts = (self._described(result, places) for result, places in self._parts(at, every=False))
+        return pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *parts])
+
+    def _parts(self, at: Int64Array | None, *, every: bool) -> Iterator[tuple[Evaluated, np.ndarray]]:
+        """Each result with at most ROWS_AT_ONCE of the places to show, of the events in the rows `at`."""
+        wanted = np.ones(self.events, np.bool_)
         if at is not None:
-            rows = self._engine.store.ids.find(at)
             wanted[:] = False
-            wanted[rows[rows >= 0]] = True
-        parts = []
+            wanted[at] = True
+        wanted = wanted[self._input_rows]
         for found in self._found:
             for result in found.results:
-                places = found.places(result, every=False)
+                places = found.places(result, every=every)
                 places = places[wanted[result.rows[places]]]
                 for start in range(0, len(places), ROWS_AT_ONCE):
-                    parts.append(self._described(result, places[start : start + ROWS_AT_ONCE]))
-        return pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *parts])
+                    yield result, places[start : start + ROWS_AT_ONCE]
 
     def _described(self, result: Evaluated, at: np.ndarray) -> pa.Table:
         store, version = self._engine.store, result.compiled.version

@@ -1,1 +1,1 @@
-"""Long runs of the whole system, and of random histories: nothing lost, nothing wrong."""
+"""Soak tests: long runs of the whole system and of random histories, which check that nothing is lost or wrong."""

@@ -1,12 +1,12 @@
-"""Whether the engine and an independent computation agree on every measure of every event.
+"""Checks that the engine and an independent computation agree on every measure of every event.
 
     python -m soak.agree [EVENTS] [--generated 100000]
 
 EVENTS is a Parquet file of card payments: transaction_id, event_time, customer_id, terminal_id, and `amount`
-(decimal) or `amount_cents` (integer); without it, so many payments are simulated. Ten rules with windows from
-10 minutes to 30 days are evaluated by `nightjar evaluate --measures`, and by DuckDB's window functions, which know
-nothing of the engine: events are numbered in the order of S1.1, and a frame is so many of them back.
-A line of JSON a rule: rows, violations, differences.
+(decimal) or `amount_cents` (integer); without it, that many payments are simulated. Ten rules with windows from
+10 minutes to 30 days are evaluated by `nightjar evaluate --measures`, and independently by DuckDB's window functions:
+events are numbered in the order of S1.1, and a frame is a number of preceding events.
+Prints one JSON line per rule: rows, violations, differences.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from bench.figures import say, timed
+from bench.figures import log_progress, timed
 from nightjar.generate import Options, generate
 
 # ruff: noqa: S608  the queries are made of what stands in this file
 MICROSECONDS = {"m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
-# Both sides have the same exact sums, and divide and take roots in another order.
+# Both sides have the same exact sums, but divide and take roots in a different order.
 TOLERANCE = 1e-12
 STREAM = """
 [streams.transactions]
@@ -47,7 +47,7 @@ terminal_id = "string"
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure; its predicates, and its field where it is the amount, are said once for both sides."""
+    """A measure; its predicates, and its field if it is the amount, are defined once for both sides."""
 
     function: str
     field: str
@@ -109,7 +109,7 @@ CASES = [
 
 
 @dataclass(frozen=True)
-class Said:
+class Dialect:
     """The rules in the units of one file. amount: its column."""
 
     amount: str
@@ -219,7 +219,7 @@ def events_of(path: Path, amount: str) -> pa.Table:
     return pa.table(columns)
 
 
-def differing(case: Case, said: Said) -> str:
+def differing(case: Case, dialect: Dialect) -> str:
     """The query that counts rows, violations, and rows that differ in a measure or the verdict, or lack on a side."""
     wrong = ["e.violated IS DISTINCT FROM g.violated"]
     for name, measure in case.measures.items():
@@ -234,7 +234,7 @@ def differing(case: Case, said: Said) -> str:
     return (
         "SELECT count(*), count(*) FILTER (WHERE e.violated), count(*) FILTER"
         f" (WHERE e.transaction_id IS NULL OR g.event_id IS NULL OR {' OR '.join(wrong)})"
-        f" FROM ({said.query(case)}) AS e FULL JOIN (SELECT * FROM got WHERE rule_id = '{case.name}') AS g"
+        f" FROM ({dialect.query(case)}) AS e FULL JOIN (SELECT * FROM got WHERE rule_id = '{case.name}') AS g"
         " ON e.transaction_id = g.event_id"
     )
 
@@ -248,7 +248,7 @@ def generated(folder: Path, events: int) -> Path:
 
 
 def main() -> None:
-    """Evaluate, compare, and print; exits with 1 where anything differs."""
+    """Evaluate, compare, and print; exit with 1 if anything differs."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("events", type=Path, nargs="?")
     arguments.add_argument("--generated", type=int, default=100_000)
@@ -256,10 +256,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         path = options.events or generated(place, options.generated)
-        said = Said("amount_cents" if "amount_cents" in pq.read_schema(path).names else "amount")
-        declared = '"int64"' if said.whole else '"decimal(12,2)"'
-        (place / "streams.toml").write_text(f"{STREAM}{said.amount} = {declared}\n")
-        (place / "rules.yaml").write_text(yaml.safe_dump([said.rule(case) for case in CASES]))
+        dialect = Dialect("amount_cents" if "amount_cents" in pq.read_schema(path).names else "amount")
+        declared = '"int64"' if dialect.whole else '"decimal(12,2)"'
+        (place / "streams.toml").write_text(f"{STREAM}{dialect.amount} = {declared}\n")
+        (place / "rules.yaml").write_text(yaml.safe_dump([dialect.rule(case) for case in CASES]))
         command = [
             str(Path(sys.executable).with_name("nightjar")), "evaluate", "--stream", "transactions", "--measures",
             "--rules", str(place / "rules.yaml"), "--streams", str(place / "streams.toml"),
@@ -267,12 +267,12 @@ def main() -> None:
         ]  # fmt: skip
         seconds = timed(lambda: subprocess.run(command, check=True, stdout=sys.stderr))
         got = duckdb.connect()
-        got.register("events", events_of(path, said.amount))
+        got.register("events", events_of(path, dialect.amount))
         got.execute(f"CREATE VIEW got AS FROM read_parquet('{place / 'out.parquet'}')")
         differences = 0
         for case in CASES:
-            say(f"computing {case.name} independently")
-            row = got.execute(differing(case, said)).fetchone()
+            log_progress(f"computing {case.name} independently")
+            row = got.execute(differing(case, dialect)).fetchone()
             assert row is not None
             print(
                 json.dumps({"rule": case.name, "rows": row[0], "violations": row[1], "differences": row[2]}), flush=True

@@ -1,13 +1,13 @@
-"""Whether anything is lost, or said wrongly or twice, where everything is killed again and again.
+"""Kills every part of the system at random moments, and checks that nothing is lost, wrong or duplicated.
 
     python -m soak.crash [--kills 20] [--seed 1] [--events 4000] [--each 10]
 
-Days of simulated payments and logins, with disorder, late and repeated events and garbage, go into a real Kafka while
-the job reads them. Each day something is killed `--each` times by SIGKILL, at moments and in an order drawn from the
-seed: the job with all it has started, the same while it writes state, its JVM, its Python driver, a Python worker, the
-broker; and after the day the archive and the backfill, which is then run to its end. After each day and at the end,
-everything is counted, and what a consumer is left with is compared with the truth. A line of JSON a kill, a day, and
-the whole; exit 0 where nothing is lost, wrong, or said twice.
+Days of simulated payments and logins, with out-of-order, late, duplicate and malformed events, are sent to a real Kafka
+while the job reads them. Each day each of these is killed `--each` times by SIGKILL, at moments and in an order drawn
+from the seed: the job with all its processes, the same while it writes state, its JVM, its Python driver, a Python
+worker, the broker; and after the day the archive and the backfill, which then run to the end. After each day and at the
+end all records are counted, and a consumer's final alerts are compared with the truth. Prints one JSON line per kill,
+per day and for the whole; exits with 0 if nothing is lost, wrong or duplicated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 import pyarrow.compute as pc
 
-from bench.figures import say
+from bench.figures import log_progress
 from lake.scanning import scan
 from lake.tables import ALERTS, CORRECTIONS, LATE_EVENTS, QUARANTINE, RULE_STATUS, RULES, events_table
 from nightjar.cli.stages import terminated_as_interrupt
@@ -60,31 +60,31 @@ UNEXPLAINED = "unexplained"
 
 @dataclass
 class Found:
-    """What does not add up, by what it is; at best empty."""
+    """Errors found, by kind; empty if all is well."""
 
     losses: Counter[str] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
 
     def counted(self, what: str, expected: int, found: int) -> None:
-        """Compare a count: what is missing is lost, what is too much is wrong."""
+        """Compare a count: a lower one is a loss, a higher one is wrong."""
         if found < expected:
             self.losses[what] += expected - found
         self.refused(what, found - expected)
 
     def refused(self, what: str, count: int) -> None:
-        """So many things are wrong."""
+        """Add this many errors of a kind."""
         if count > 0:
             self.wrong[what] += count
 
     def join(self, other: Found) -> None:
-        """Take in what another look, at the same things and more, has found."""
+        """Merge the errors of a later check, which covers the same things and more."""
         self.losses |= other.losses
         self.wrong |= other.wrong
 
     def as_json(self) -> dict[str, Any]:
         """For a line."""
-        told: dict[str, Any] = {"losses": sum(self.losses.values()), "wrong": sum(self.wrong.values())}
-        return told | {name: dict(counts) for name, counts in self._named if counts}
+        totals: dict[str, Any] = {"losses": sum(self.losses.values()), "wrong": sum(self.wrong.values())}
+        return totals | {name: dict(counts) for name, counts in self._named if counts}
 
     @property
     def _named(self) -> list[tuple[str, Counter[str]]]:
@@ -93,49 +93,49 @@ class Found:
 
 @dataclass(frozen=True)
 class Site:
-    """Where all happens: the broker, the streams, and what is replayed to them."""
+    """The environment: the broker, the streams, and the events to replay."""
 
     settings: Settings
     streams: dict[str, Stream]
     history: History
 
     def records(self, topic: str) -> list[dict[str, Any]]:
-        """All that is committed on a topic, numbers as the text they are written in."""
+        """All committed records of a topic, with their numbers as text."""
         with Reader(self.settings, topic) as reader:
             return [exact_json(record.value) for record in reader.all()]
 
     def offsets(self, *names: str) -> dict[tuple[str, int], int]:
-        """Where the partitions of topics end."""
+        """The end offsets of the topics' partitions."""
         with Reader(self.settings, *names) as reader:
             return {(place.topic, place.partition): end for place, end in reader.ends().items()}
 
     def alerts(self, found: Found) -> list[dict[str, Any]]:
-        """Of each alert id and revision the record; where it is there twice it must be the same."""
+        """The record of each alert id and revision; duplicates must be identical."""
         first: dict[tuple[str, str], dict[str, Any]] = {}
         corrections: Counter[tuple[str, str]] = Counter()
         for record in self.records(self.settings.alerts_topic):
             del record["emitted_at"]
             key = record["alert_id"], record["revision"]
             corrections[key] += record["source"] == "backfill"
-            found.refused("revisions that say two things", first.setdefault(key, record) != record)
+            found.refused("revisions with different contents", first.setdefault(key, record) != record)
             at = parse_timestamp(record["event_time"], zone_required=True) or 0
             about = record["rule_id"], int(record["rule_version"]), record["event_id"], at
             named = alert_id(*about, canonical(record["group"]))
             found.refused("alerts under another id", record["alert_id"] != named)
-        found.refused("corrections said twice", sum(count > 1 for count in corrections.values()))
+        found.refused("corrections published twice", sum(count > 1 for count in corrections.values()))
         return list(first.values())
 
 
 def audited_stream(site: Site, state: JobState, until: int, found: Found) -> Counter[str]:
-    """What the job has said and counted, of what had arrived before `until` (µs); its differences by cause."""
+    """Check what the job published and counted for arrivals before `until` (µs); return its differences by cause."""
     settings = site.settings
     late = {(r["stream"], r["event_id"]) for r in site.records(settings.late_events_topic)}
     garbage = {(r["stream"], r["partition"], r["offset"]) for r in site.records(settings.quarantine_topic)}
     for name, plan in site.history.part(site.history.begins, until).items():
         sent = Counter(plan["kind"].to_pylist())
-        told = state.counts(name)
+        counts = state.counts(name)
         found.counted("records", plan.num_rows, sum(site.offsets(site.streams[name].topic).values()))
-        found.counted("events", plan.num_rows - sent[Sent.MALFORMED], told["events"])
+        found.counted("events", plan.num_rows - sent[Sent.MALFORMED], counts["events"])
         found.counted("late events", sent[Sent.LATE], sum(stream == name for stream, _ in late))
         found.counted("malformed records", sent[Sent.MALFORMED], sum(stream == name for stream, *_ in garbage))
     _, causes = compared(site, until, found)
@@ -161,7 +161,7 @@ def compared(site: Site, until: int, found: Found) -> tuple[int, Counter[str]]:
 
 
 def audited_lake(site: Site, found: Found) -> None:
-    """Whether the lake has every record once, and every correction is noted that was said."""
+    """Check that the lake has every record once, and that every published correction is in its table."""
     root, settings = site.settings.lake, site.settings
     for name in site.history.streams:
         stream = site.streams[name]
@@ -170,14 +170,14 @@ def audited_lake(site: Site, found: Found) -> None:
             rows = offsets.filter(pl.col("partition") == partition)["offset"].sort()
             found.counted(f"rows of {name}", end, rows.len())
             found.refused("offsets with a gap", rows.to_list() != list(range(rows.len())))
-    said = (
+    published = (
         (ALERTS, settings.alerts_topic),
         (LATE_EVENTS, settings.late_events_topic),
         (QUARANTINE, settings.quarantine_topic),
         (RULE_STATUS, settings.rule_status_topic),
         (RULES, settings.rules_topic),
     )
-    for table, topic in said:
+    for table, topic in published:
         rows = scan(root, table).select("partition", "offset").collect()
         found.refused(f"repeated rows of {table.name}", rows.height - rows.unique().height)
         with Reader(settings, topic) as reader:
@@ -185,12 +185,12 @@ def audited_lake(site: Site, found: Found) -> None:
     noted = scan(root, CORRECTIONS).select("alert_id", pl.col("revision").cast(pl.String)).collect()
     corrections = {(r["alert_id"], r["revision"]) for r in site.alerts(found) if r["source"] == "backfill"}
     found.counted("corrections noted", len(corrections), noted.height)
-    found.refused("corrections noted and not said", len(set(noted.iter_rows()) - corrections))
+    found.refused("corrections in the table but not published", len(set(noted.iter_rows()) - corrections))
 
 
 @contextmanager
 def replayed(site: Site, begin: int, end: int, seconds: float) -> Iterator[None]:
-    """Replay what arrives in [begin, end) (µs) within some seconds, beside what is done inside."""
+    """Replay the records with arrivals in [begin, end) (µs) within some seconds, in the background of the block."""
     failures: list[BaseException] = []
 
     def send() -> None:
@@ -209,7 +209,7 @@ def replayed(site: Site, begin: int, end: int, seconds: float) -> Iterator[None]
 
 
 def main() -> None:
-    """Play the days, kill, audit, and print the figures."""
+    """Replay the days, kill, audit, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
@@ -236,16 +236,16 @@ def main() -> None:
 
 
 def publish_rules(site: Site) -> None:
-    """Publish the shipped rules, to hold before the first event."""
+    """Publish the shipped rules, effective before the first event."""
     messages = [rule_to_mapping(rule) for rule in load_rules(SHIPPED, site.streams)]
     with rule_topics.Answers(site.settings) as answers:
         rule_topics.send(site.settings, messages, site.history.begins - HOUR)
-        for told in answers.until_settled(messages, _PATIENCE):
-            say(f"{told.rule_id} is {told.answer}")
+        for status in answers.until_settled(messages, _PATIENCE):
+            log_progress(f"{status.rule_id} is {status.answer}")
 
 
 def play(site: Site, job: Job, kinds: list[Kind], days: int, rng: np.random.Generator) -> bool:
-    """All days; whether everything held."""
+    """Run all days; return whether every check passed."""
     lateness = max(stream.allowed_lateness for stream in site.streams.values())
     nightly, total, causes = Nightly(site.settings, rng), Found(), Counter[str]()
     recovered: list[float] = []
@@ -261,8 +261,8 @@ def play(site: Site, job: Job, kinds: list[Kind], days: int, rng: np.random.Gene
             line("kill", day, kind=kind, **{"after s": nightly.kill(*command)})
         took = nightly.run("backfill", "--day", day.isoformat())
         alerts, _ = audited_night(site, nightly, end, found)
-        told = {"night s": took, "alerts": alerts, "differences by cause": dict(differing)}
-        line("day", day, **told, **found.as_json())
+        figures = {"night s": took, "alerts": alerts, "differences by cause": dict(differing)}
+        line("day", day, **figures, **found.as_json())
         total.join(found)
         causes += differing
     with replayed(site, begin, site.history.ends, 1.0):
@@ -309,13 +309,13 @@ def replay_day(
 
 
 def settled(site: Site, job: Job) -> JobState:
-    """What the job says once it has read everything."""
+    """The job's state once it has read everything."""
     await_running(site.settings, job.process)
     return await_consumed(site.settings, site.history.streams, job.process, _PATIENCE)
 
 
 def audited_night(site: Site, nightly: Nightly, until: int, found: Found) -> tuple[int, Counter[str]]:
-    """Look into the lake and at what was corrected; returns as `compared` does."""
+    """Check the lake and the corrections; returns as `compared` does."""
     nightly.run("archive")
     audited_lake(site, found)
     return compared(site, until, found)

@@ -1,16 +1,16 @@
-"""Whether S9 holds for the whole system: real history through Kafka, the job, the lake and the backfill.
+"""Checks S9 on the whole system: replays real history through Kafka, the job, the lake and the backfill.
 
     python -m soak.end_to_end EVENTS.parquet --days 7 [--late 0.01 --disorder 0.03 --duplicates 0.005
         --malformed 0.001 --seed S] [--rules 20] [--kills K] [--rule-changes R] [--window-hours H] [--rate 8000]
         [--batch 5000] [--uneven MINUTES] [--keep FOLDER]
     python -m soak.end_to_end --generated 200000 ...
 
-EVENTS is a Parquet file of card payments (see agree.py). They are replayed with their own times and every flaw into a
-real Kafka, on request some partitions behind the others; the job reads them as a process of its own, is killed K times
-with all it has started, and rules are changed R times on the way. Then the command `nightjar backfill` passes the
-nights in one session. What must come of it: every record is accounted for and in the lake once, every difference
-between stream and truth has a cause, and what a consumer is left with after the corrections equals the truth, which is
-computed apart. A line of JSON a fact; exit 0: all holds.
+EVENTS is a Parquet file of card payments (see agree.py). They are replayed to a real Kafka with their original times
+and every kind of flaw, optionally with some partitions behind the others. The job runs in its own process, is killed K
+times with all its processes, and rules are changed R times meanwhile. Then `nightjar backfill` runs all days in one
+session. Checks: every record is accounted for and in the lake once, every difference between stream and truth has a
+cause, and a consumer's final alerts after the corrections equal the truth, which is computed independently. Prints one
+JSON line per fact; exits with 0 if all checks pass.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill.staging import OUTCOMES
-from bench.figures import say
+from bench.figures import log_progress
 from bench.payments import DECLARED, STREAM, change_of, of_file, rules_of, simulated
 from bench.processes import KilledJob, Memory, quarters
+from contracts.run_manifest import RunState, read_manifest
 from lake.scanning import scan
 from lake.tables import ALERTS, COORDINATES, CORRECTIONS, LATE_EVENTS, RECONCILIATION, RUNS, events_table
 from nightjar.cli.stages import terminated_as_interrupt
@@ -59,7 +60,7 @@ from rules.streams import Stream, load_streams
 from rules.timestamps import from_microseconds, iso_text, microseconds
 
 _DAY = 86_400_000_000
-# Rules come so long before the first event, and a change so long before it holds.
+# Rules arrive this long before the first event, and a change this long before it takes effect.
 _HOUR = 3_600_000_000
 _ANSWER_SECONDS = 300.0
 _DRAIN_SECONDS = 1200.0
@@ -72,15 +73,15 @@ def fact(name: str, **values: Any) -> None:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Tell what is being done, and print how long it took."""
-    say(name)
+    """Log what is being done, and print how long it took."""
+    log_progress(name)
     began = time.monotonic()
     yield
     fact("stage", stage=name, seconds=round(time.monotonic() - began, 1))
 
 
 def events_of(options: argparse.Namespace) -> pa.Table:
-    """The events that were asked for."""
+    """The events selected by the options."""
     if options.events is None:
         return simulated(options.generated, options.days, options.seed)
     return of_file(options.events, options.days)
@@ -122,16 +123,16 @@ def send_unevenly(settings: Settings, stream: Stream, part: pa.Table, speed: flo
 
 
 def publish(settings: Settings, messages: list[dict[str, Any]], arrival: int) -> None:
-    """Publish rule messages and wait until the job has taken them."""
-    say(f"publishing {len(messages)} rule messages, arriving at {iso_text(arrival)}")
+    """Publish rule messages and wait until they are active."""
+    log_progress(f"publishing {len(messages)} rule messages, arriving at {iso_text(arrival)}")
     with rule_topics.Answers(settings) as answers:
         rule_topics.send(settings, messages, arrival)
-        for told in answers.until_settled(messages, _ANSWER_SECONDS):
-            assert told.answer is not Answer.REJECTED, f"{told.rule_id}: {told.reasons}"
+        for status in answers.until_settled(messages, _ANSWER_SECONDS):
+            assert status.answer is not Answer.REJECTED, f"{status.rule_id}: {status.reasons}"
 
 
 def pass_nights(settings: Settings, history: History) -> int:
-    """`nightjar backfill` for every day, as a process of its own; its exit code."""
+    """Run `nightjar backfill` for every day, in its own process; return its exit code."""
     days = f"{from_microseconds(history.begins).date()}..{from_microseconds(history.ends).date()}"
     command = [sys.executable, "-m", "nightjar", "backfill", "--days", days, "--json"]
     environment = {**os.environ, "NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap}
@@ -146,35 +147,35 @@ def pass_nights(settings: Settings, history: History) -> int:
 
 
 def consumed(settings: Settings) -> Tally:
-    """What a consumer is left with that reads everything now."""
+    """The final alerts of a consumer that reads everything now."""
     with Watch(settings, lambda _: None) as watch:
         return watch.finish()
 
 
 def compared(settings: Settings, streams: Mapping[str, Stream], history: History, tally: Tally) -> Comparison:
-    """What stands, against the truth by the versions on the rules topic."""
+    """Compare the final alerts with the truth of the rule versions on the rules topic."""
     ruleset = rule_topics.rule_book(settings, streams).ruleset
     share = history.streams[STREAM]
-    return compare(share.stream, ruleset, share.events, tally.standing(STREAM))
+    return compare(share.stream, ruleset, share.events, tally.final_alerts(STREAM))
 
 
-def state_told(settings: Settings) -> None:
-    """Print what the job has told of its state since the first event: rows its buckets hold, and its size."""
+def print_state(settings: Settings) -> None:
+    """Print the state in the job's reports since the first event: retained rows, and size."""
     state, held, stored = JobState(), [], []
     with Reader(settings, settings.job_progress_topic) as reader:
         for record in reader.all():
             state.take(record)
-            told = json.loads(record.value)
+            report = json.loads(record.value)
             rows = sum(bucket["held"] for bucket in state.buckets.values())
-            if rows and told["kind"] == "bucket":
-                held.append((told["at"], float(rows)))
-                stored.append((told["at"], state.stored / (1 << 20)))
+            if rows and report["kind"] == "bucket":
+                held.append((report["at"], float(rows)))
+                stored.append((report["at"], state.stored / (1 << 20)))
     fact("state, rows held by all buckets", **quarters(held), needed_at_the_end=state.retained(STREAM))
     fact("state, MB in the checkpoint", **quarters(stored))
 
 
 def lake_checks(settings: Settings, history: History, tally: Tally) -> list[Check]:
-    """Each record of each topic is in the lake once."""
+    """Checks that each record of each topic is in the lake once."""
     share = history.streams[STREAM]
     found = [Check("lake: records of the stream", _rows(settings, events_table(share.stream)), share.plan.num_rows)]
     with Reader(settings, share.stream.topic) as reader:
@@ -183,13 +184,13 @@ def lake_checks(settings: Settings, history: History, tally: Tally) -> list[Chec
     for table in (ALERTS, LATE_EVENTS):
         found.append(Check(f"lake: {table.name}, each offset once", _offsets(settings, table), _rows(settings, table)))
     alerts = scan(settings.lake, ALERTS).filter(pl.col("source") == "stream").collect()
-    said = alerts.select(pl.exclude("original", "emitted_at", *COORDINATES))
-    revisions = said.select("alert_id", "revision").n_unique()
-    fact("alert records said again after kills", count=alerts.height - revisions)
+    contents = alerts.select(pl.exclude("original", "emitted_at", *COORDINATES))
+    revisions = contents.select("alert_id", "revision").n_unique()
+    fact("alert records published again after kills", count=alerts.height - revisions)
     return [
         *found,
-        Check("lake: alerts of the stream", said.get_column("alert_id").n_unique(), len(tally.final)),
-        Check("alerts: records that differ, of so many revisions", said.n_unique(), revisions),
+        Check("lake: alerts of the stream", contents.get_column("alert_id").n_unique(), len(tally.final)),
+        Check("alerts: distinct records, one per revision", contents.n_unique(), revisions),
     ]
 
 
@@ -202,10 +203,10 @@ def _offsets(settings: Settings, table: Any) -> int:
 
 
 def night_checks(settings: Settings, code: int, tally: Tally, before: Comparison, after: Comparison) -> list[Check]:
-    """Every alert has its outcome and every difference its cause, and the corrections make it the truth."""
+    """Checks that every alert has an outcome, every difference a cause, and the corrected alerts equal the truth."""
     corrections = scan(settings.lake, CORRECTIONS).sort("revision").collect()
     last = corrections.unique("alert_id", keep="last", maintain_order=True)
-    # what one night announced and a later one took back is in the end as the stream had left it
+    # An alert that one night published and a later one retracted ends as the stream had left it.
     withdrawn = last.filter(pl.col("kind") == "retraction")["alert_id"].to_list()
     back = (pl.col("outcome") == "missed") & pl.col("alert_id").is_in(withdrawn)
     whole = scan(settings.lake, RECONCILIATION).sort("day").collect()
@@ -217,11 +218,11 @@ def night_checks(settings: Settings, code: int, tally: Tally, before: Comparison
     fact("causes", **causes)
     fact("corrections", alerts=len(corrected), unexplained=causes["unexplained"])
     differing = {difference.alert_id for difference in before.differences}
-    standing = sum(record["kind"] == "alert" for record in tally.final.values())
+    alerts = sum(record["kind"] == "alert" for record in tally.final.values())
     return [
         Check("nights: exit code of nightjar backfill", code, 0),
         Check("nights: unexplained", causes["unexplained"], 0),
-        Check("nights: the stream's alerts, each with an outcome", outcomes.total() - outcomes["missed"], standing),
+        Check("nights: the stream's alerts that have an outcome", outcomes.total() - outcomes["missed"], alerts),
         Check("nights: violations, each with an outcome", outcomes.total() - outcomes["retracted"], after.violations),
         Check("nights: differences to the truth, each with a cause", causes.total(), len(differing)),
         Check("nights: differences to the truth that were corrected", len(differing & corrected), len(differing)),
@@ -232,20 +233,20 @@ def night_checks(settings: Settings, code: int, tally: Tally, before: Comparison
 
 def manifests(settings: Settings) -> None:
     """Print what the nights' stages took."""
-    runs = scan(settings.lake, RUNS).filter(pl.col("state") == "finished").select("seconds").collect()
+    runs = scan(settings.lake, RUNS).filter(pl.col("state") == RunState.FINISHED.value).collect()
     stages: dict[str, list[float]] = {}
-    for text in runs.get_column("seconds"):
-        for name, seconds in json.loads(text).items():
+    for manifest in filter(None, map(read_manifest, runs.iter_rows(named=True))):
+        for name, seconds in manifest.seconds.items():
             stages.setdefault(name, []).append(seconds)
     for name, seconds in stages.items():
         fact("stage of a night", stage=name, nights=len(seconds), median=float(np.median(seconds)), most=max(seconds))
 
 
-def told_unexplained(settings: Settings) -> None:
-    """Show what a refused night has found and cannot explain."""
+def log_unexplained(settings: Settings) -> None:
+    """Log the unexplained differences of a backfill with corrections held back."""
     for file in sorted(settings.lake.glob(f"staging/*/{OUTCOMES}/*.parquet")):
         for row in pl.read_parquet(file).filter(pl.col("cause") == "unexplained").head(20).to_dicts():
-            say(f"unexplained, {file.parent.parent.name}: {row}")
+            log_progress(f"unexplained, {file.parent.parent.name}: {row}")
 
 
 def options_of() -> argparse.Namespace:
@@ -272,7 +273,7 @@ def options_of() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Play, pass the nights, and print the facts; exits with 1 where something does not hold."""
+    """Replay, run the backfills, and print the facts; exit with 1 if a check fails."""
     options = options_of()
     with terminated_as_interrupt(), tempfile.TemporaryDirectory(prefix="nightjar-bench-") as folder:
         declared = Path(folder) / "streams.toml"
@@ -286,7 +287,7 @@ def main() -> None:
 
 
 def played(options: argparse.Namespace, declared: Path) -> list[Check]:
-    """Make the history and play it; what must hold."""
+    """Generate the history and replay it; return the checks."""
     streams = load_streams(declared)
     stream = streams[STREAM]
     widest = int(options.window_hours * _HOUR) if options.window_hours else options.days * _DAY // 6
@@ -316,7 +317,7 @@ def run(
     rules: list[dict[str, Any]],
     options: argparse.Namespace,
 ) -> list[Check]:
-    """Everything on a broker of its own; what must hold."""
+    """Run everything on its own broker; return the checks."""
     with ExitStack() as running:
         settings = running.enter_context(LocalKafka(given)).settings
         topics.ensure(settings, streams.values())
@@ -333,16 +334,16 @@ def run(
         fact("kills", kills=len(job.downtimes), seconds_until_it_runs_again=job.downtimes)
         fact("memory of the job, MB", **memory.quarters())
         job.process.stop()
-        state_told(settings)
+        print_state(settings)
         with stage("truth, before the nights"):
             tally = consumed(settings)
             before = compared(settings, streams, history, tally)
-        said = {name: sum(getattr(tally, name).values()) for name in ("announced", "revisions", "retractions")}
-        fact("alerts", violations=before.violations, **said, equal=before.equal)
+        counts = {name: sum(getattr(tally, name).values()) for name in ("announced", "revisions", "retractions")}
+        fact("alerts", violations=before.violations, **counts, equal=before.equal)
         with stage("the nights"):
             code = pass_nights(settings, history)
         if code:
-            told_unexplained(settings)
+            log_unexplained(settings)
         manifests(settings)
         with stage("truth, after the nights"):
             after = compared(settings, streams, history, consumed(settings))

@@ -1,11 +1,11 @@
-"""A flood: the usual rate, a burst of 50 times as much, the usual rate; then ten times as much, and half on one key.
+"""Floods the job: the usual rate, a burst of 50 times as much, the usual rate, ten times as much, half on one key.
 
     python -m soak.flood [--rate 400] [--times 50] [--burst 6] [--seconds 15]
 
-The job alone, with its defaults, ten rules, every 20th event alerting. Told are: how far it fell behind, its largest
-batches, how long it took to catch up from the end of the burst and what `nightjar status` said about that during it,
-what was lost, and latency (receipt of an alert less its event's `sent_at`) of each part, of the hot key and the others.
-Exit code 1 where an event or an alert is lost.
+The job runs alone with its defaults and ten rules; every 20th event alerts. Reported are the lag, the largest batches,
+the time to catch up after the burst and the estimates of `nightjar status` meanwhile, losses, and the latency (receipt
+of an alert minus its event's `sent_at`) in each part, for the hot key and the others. Exits with 1 if an event or an
+alert is lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.figures import say
+from bench.figures import log_progress
 from bench.pipeline import await_line, contestant, events, message, prepare
 from contracts.headers import sent_now
 from nightjar.cli.stages import terminated_as_interrupt
@@ -36,7 +36,7 @@ from nightjar.operations.throughput import pace
 
 _STREAM = "transactions"
 _HOT = "c0"
-# The compilers of a job that has just started are busy with the first of its batches.
+# In a job that has just started, the JVM is still compiling during the first batches.
 _SETTLE_SECONDS = 15
 _PATIENCE = 120.0
 
@@ -52,10 +52,10 @@ class Part:
 
 
 class Watching:
-    """Follows what the job tells and announces, in a thread of its own; a context manager."""
+    """Reads the job's reports and alerts in a background thread; a context manager."""
 
     def __init__(self, settings: Settings) -> None:
-        self.words: list[dict[str, Any]] = []
+        self.reports: list[dict[str, Any]] = []
         self.counts: dict[int, int] = {}
         self.alerts: dict[str, tuple[float, float, str]] = {}  # by event: sent at (s), latency (ms), customer
         self._progress, self._alerts = settings.job_progress_topic, settings.alerts_topic
@@ -75,20 +75,20 @@ class Watching:
     def _follow(self) -> None:
         while not self._stop.is_set():
             for record in self._reader.poll(50):
-                told = json.loads(record.value)
+                parsed = json.loads(record.value)
                 if record.topic == self._alerts:
                     if record.sent_at is not None:
                         sent = record.sent_at / 1_000_000
                         latency = (record.received - record.sent_at) / 1000
-                        self.alerts.setdefault(told["event_id"], (sent, latency, told["group"]["customer_id"]))
-                elif told["kind"] == "job":
-                    self.words.append(told)
-                elif told["stream"] == _STREAM and told["route"] == "customer_id":
-                    self.counts[told["bucket"]] = told["counts"]["events"]
+                        self.alerts.setdefault(parsed["event_id"], (sent, latency, parsed["group"]["customer_id"]))
+                elif parsed["kind"] == "job":
+                    self.reports.append(parsed)
+                elif parsed["stream"] == _STREAM and parsed["route"] == "customer_id":
+                    self.counts[parsed["bucket"]] = parsed["counts"]["events"]
 
 
 def send(settings: Settings, part: Part, seed: int) -> tuple[float, float, int]:
-    """Send a part; when it began and ended, and how many events it was."""
+    """Send a part; return its start, its end and its number of events."""
     made = events(int(part.rate * part.seconds), hot=0.5 if part.hot else 0, seed=seed)
     began, sent = time.time(), 0
     with producer(settings, linger_ms=2, batch_size=64 * 1024) as client:
@@ -107,19 +107,19 @@ def send(settings: Settings, part: Part, seed: int) -> tuple[float, float, int]:
     return began, time.time(), sent
 
 
-def when_caught_up(words: Sequence[dict[str, Any]], usual: tuple[float, float, int], since: float) -> float | None:
-    """When no more waited than before the burst: as long as events come, some always wait for the next batch."""
-    told = [(word["at"] / 1_000_000, word["lag"][_STREAM]["events"]) for word in words]
-    most = max((waiting for at, waiting in told if usual[0] <= at < usual[1]), default=0)
-    return next((at for at, waiting in told if at > since and waiting <= most), None)
+def when_caught_up(reports: Sequence[dict[str, Any]], usual: tuple[float, float, int], since: float) -> float | None:
+    """When the lag was no higher than before the burst; it is never zero while events arrive."""
+    lags = [(report["at"] / 1_000_000, report["lag"][_STREAM]["events"]) for report in reports]
+    most = max((lag for at, lag in lags if usual[0] <= at < usual[1]), default=0)
+    return next((at for at, lag in lags if at > since and lag <= most), None)
 
 
-def estimates(words: Sequence[dict[str, Any]], since: float, until: float) -> Iterator[tuple[float, float]]:
-    """(seconds that were left, seconds that the pace said were left), at the driver's words in between."""
-    for number, word in enumerate(words):
-        at = word["at"] / 1_000_000
-        if since <= at < until and word["lag"][_STREAM]["events"]:
-            found = pace(words[max(0, number - 59) : number + 1], _STREAM)
+def estimates(reports: Sequence[dict[str, Any]], since: float, until: float) -> Iterator[tuple[float, float]]:
+    """(actual, estimated) seconds until caught up, at each of the driver's reports in between."""
+    for number, report in enumerate(reports):
+        at = report["at"] / 1_000_000
+        if since <= at < until and report["lag"][_STREAM]["events"]:
+            found = pace(reports[max(0, number - 59) : number + 1], _STREAM)
             if found is not None and found.caught_up_in is not None:
                 yield until - at, found.caught_up_in
 
@@ -137,38 +137,38 @@ def emit(name: str, **figures: Any) -> None:
 
 
 def play(settings: Settings, parts: Sequence[Part], log: Path) -> bool:
-    """Play the parts and tell what came of them; returns whether nothing was lost."""
+    """Send the parts and print the results; return whether nothing was lost."""
     spans: dict[str, tuple[float, float, int]] = {}
     with Watching(settings) as watching:
         for number, part in enumerate(parts):
-            say(f"{part.name}: {part.rate:,} events/s for {part.seconds:.0f} s")
+            log_progress(f"{part.name}: {part.rate:,} events/s for {part.seconds:.0f} s")
             spans[part.name] = send(settings, part, number)
         sent = sum(count for _, _, count in spans.values())
         deadline = time.monotonic() + _PATIENCE
         while sum(watching.counts.values()) < sent and time.monotonic() < deadline:
             time.sleep(0.2)
         time.sleep(1)
-    words, alerts = watching.words, watching.alerts
-    lag = [word["lag"][_STREAM] for word in words]
-    caught_up = when_caught_up(words, spans["usual"], spans["burst"][1])
+    reports, alerts = watching.reports, watching.alerts
+    lag = [report["lag"][_STREAM] for report in reports]
+    caught_up = when_caught_up(reports, spans["usual"], spans["burst"][1])
     emit(
         "flood",
         sent=sent,
         burst_per_second=round(spans["burst"][2] / (spans["burst"][1] - spans["burst"][0])),
         most_behind=max(found["events"] for found in lag),
         most_behind_seconds=max(found["seconds"] for found in lag),
-        largest_batch=max(word.get("most_rows", 0) for word in words),
-        slowest_batch_ms=max(word["slowest_ms"] for word in words),
+        largest_batch=max(report.get("most_rows", 0) for report in reports),
+        slowest_batch_ms=max(report["slowest_ms"] for report in reports),
     )
     if caught_up is not None:
-        told = list(estimates(words, spans["burst"][1], caught_up))
-        middle = told[len(told) // 2] if told else (None, None)
+        estimated = list(estimates(reports, spans["burst"][1], caught_up))
+        middle = estimated[len(estimated) // 2] if estimated else (None, None)
         emit(
             "catching up",
             seconds=round(caught_up - spans["burst"][1], 1),
             seconds_left=None if middle[0] is None else round(middle[0], 1),
             estimate_then=middle[1],
-            estimates=len(told),
+            estimates=len(estimated),
         )
     for part in parts:
         began, ended, _ = spans[part.name]
@@ -182,12 +182,12 @@ def play(settings: Settings, parts: Sequence[Part], log: Path) -> bool:
     lost = {"events": sent - sum(watching.counts.values()), "alerts": expected - len(alerts)}
     emit("lost", **lost)
     if any(lost.values()):
-        say(log.read_text(errors="replace")[-2000:])
+        log_progress(log.read_text(errors="replace")[-2000:])
     return not any(lost.values())
 
 
 def main() -> None:
-    """Play the flood and print the figures."""
+    """Run the flood and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=int, default=400)
     parser.add_argument("--times", type=int, default=50)

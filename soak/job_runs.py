@@ -1,11 +1,11 @@
-"""Whether random runs on the real job, over Kafka with several partitions, end in the truth once a night has passed.
+"""Checks that random runs on the real job, over several Kafka partitions, equal the truth after a backfill.
 
     python -m soak.job_runs [--runs 300] [--at-once 100] [--seed 1] [--cluster]
 
-So many of the runs that soak/truth.py plays on the bare operator are played together on one job, archived and
-backfilled (see tests/support/runs_on_job.py). The same seed draws the same runs; what the job makes of which batch is
-its own affair; so is, on a cluster (`--cluster`: two workers of a core), which executor a bucket comes to. A line of
-JSON for each round, and one before for each complaint; then the exit code is 1.
+Several of the runs that soak/truth.py applies to the operator alone run together on one job, and are archived and
+backfilled (see tests/support/runs_on_job.py). The same seed draws the same runs; the division into batches, and on a
+cluster (`--cluster`: two workers of one core) the placement of buckets, is up to the job. Prints one JSON line per
+round, preceded by one per error; exits with 1 if there was an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
-from bench.figures import say
+from bench.figures import log_progress
 from nightjar.configuration.settings import load_settings
 from nightjar.local.kafka import LocalKafka
 from tests.support.runs_on_job import RunsOnJob, drawn, with_topics_of_its_own
@@ -32,7 +32,7 @@ from tests.support.spark_cluster import SparkCluster
 
 
 def main() -> None:
-    """Play, and print; exits with 1 where anything is wrong."""
+    """Run, and print; exit with 1 if anything is wrong."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--runs", type=int, default=300)
     arguments.add_argument("--at-once", type=int, default=100)
@@ -53,7 +53,9 @@ def main() -> None:
                 began, mark = time.monotonic(), uuid.uuid4().hex[:8]
                 several = drawn(options.seed * 1000 + number, min(options.at_once, options.runs - done))
                 ours = with_topics_of_its_own(broker.settings, mark, Path(folder))
-                judged = RunsOnJob(session, ours, f"{mark}-things", several, options.seed * 1000 + number, say=say)
+                judged = RunsOnJob(
+                    session, ours, f"{mark}-things", several, options.seed * 1000 + number, log=log_progress
+                )
                 for line in judged.complaints:
                     print(json.dumps({"complaint": line}), flush=True)
                 complaints += len(judged.complaints)

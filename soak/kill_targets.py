@@ -1,4 +1,4 @@
-"""What soak/crash.py kills: each kind of process in its own way, by SIGKILL, at a moment drawn at random."""
+"""Kills processes for soak/crash.py: each kind in its own way, by SIGKILL, at a random moment."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from nightjar.configuration.settings import Settings
 from nightjar.local.job_process import JobProcess
 from nightjar.local.kafka import LocalKafka
 
-# How long something that was killed may take to be back; a start of the job takes half a minute on a slow machine.
+# Seconds in which a killed process must be back; a start of the job takes half a minute on a slow machine.
 PATIENCE = 240.0
-# A batch comes every few seconds even where no event does.
+# There is a batch every few seconds even without events.
 _HALF_WRITTEN_SECONDS = 30.0
 _LONGEST_DOWNTIME = 6.0
 # Most of what a short life would spend is the second compiler's, and the job's warm-up.
@@ -49,7 +49,7 @@ PATTERN = [*Kind, Kind.JOB, Kind.STATE]
 
 
 def drawn_kinds(count: int, rng: np.random.Generator) -> list[Kind]:
-    """So many kinds, in an order drawn anew for each PATTERN of them."""
+    """This many kinds, with a new random order for each PATTERN of them."""
     found: list[Kind] = []
     while len(found) < count:
         found += [PATTERN[at] for at in rng.permutation(len(PATTERN))]
@@ -76,7 +76,7 @@ def _name(process: psutil.Process) -> str:
 
 
 class Checkpoint:
-    """What a query's checkpoint shows of its batches."""
+    """The progress of a query's batches, read from its checkpoint."""
 
     def __init__(self, settings: Settings) -> None:
         self._query, self._state = settings.checkpoint / "query", settings.checkpoint / "state"
@@ -90,7 +90,7 @@ class Checkpoint:
         )
 
     def is_half_written(self) -> bool:
-        """Whether the state of a batch that is not committed is there, or a part of it."""
+        """Whether the checkpoint has state, or part of it, of a batch that is not committed."""
         batch = max(self._batches("offsets"), default=-1)
         if batch < 0 or (self._query / "commits" / str(batch)).exists():
             return False
@@ -163,9 +163,7 @@ class Job:
                 self._broker.start()
             case _:
                 driver = psutil.Process(pid)
-                started = driver.children(recursive=True)
-                java = next(process for process in started if _name(process) == "java")
-                workers = [process for process in started if "python" in _name(process)]
+                java, workers = self._await_workers(driver)
                 orphan = java if kind is Kind.DRIVER else None
                 victims = {Kind.DRIVER: driver, Kind.JVM: java, Kind.WORKER: self._rng.choice(workers)}
                 victims[kind].kill()
@@ -175,6 +173,18 @@ class Job:
     def _start(self) -> None:
         self.process.start()
         self.starts += 1
+
+    def _await_workers(self, driver: psutil.Process) -> tuple[psutil.Process, list[psutil.Process]]:
+        """The JVM and the Python workers of a job that may be starting."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            started = {process: _name(process) for process in driver.children(recursive=True)}
+            java = next((process for process, name in started.items() if name == "java"), None)
+            workers = [process for process, name in started.items() if "python" in name]
+            if java is not None and workers:
+                return java, workers
+            time.sleep(0.05)
+        raise SystemExit(f"no Python worker within {PATIENCE:.0f} s; the job's log ends:\n{self.process.tail(40)}")
 
     def _await_half_written(self) -> bool:
         deadline = time.monotonic() + _HALF_WRITTEN_SECONDS

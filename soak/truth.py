@@ -1,17 +1,17 @@
-"""Whether stream, batch, a slow reference evaluator and SQL agree on random histories: streams, rules, events.
+"""Checks that stream, batch, a slow reference evaluator and SQL agree on random histories: streams, rules, events.
 
     python -m soak.truth [--histories 1000] [--seed 1] [--workers 1]
 
-Each history has a stream of its own, rules of all measures and options that change while events come, disorder, late
-and repeated events, NULLs, equal times, numbers near their limits, crashes, and cuts into batches. Of every two, one is
-a case whose stream, batch, SQL and reference must agree (random_cases.py and agreement.py in tests/support). The other
-is a run of the job: partitions read unevenly, clocks, restarts with other settings, rules that come while the job is
-behind or down (random_runs.py there); what its operator emits at each step must be what an oracle allows (oracle.py),
-and the backfill of it must leave no difference and none unexplained (run_agreement.py).
+Each history has its own stream, rules with all measures and options that change while events arrive, out-of-order, late
+and duplicate events, NULLs, equal times, numbers near their limits, crashes, and random batches. Every other history is
+a case whose stream, batch, SQL and reference results must agree (random_cases.py and agreement.py in tests/support).
+The others are runs of the job: with unevenly read partitions, clock records, restarts with other settings, and rules
+that arrive while the job is behind or down (random_runs.py there). At each step the operator must emit what an oracle
+allows (oracle.py), and the backfill must correct and explain every difference (run_agreement.py).
 
-From the same source the same seed gives the same histories, however many workers. A line of JSON in the end, and one
-before for each difference; then the smallest history that still shows it is written to standard error, as a case file
-for `nightjar simulate` where a case can express it, else as a Python program, and the exit code is 1.
+The same code and seed give the same histories with any number of workers. Prints one JSON line at the end, preceded by
+one per difference. Then the smallest history that still shows the difference is written to standard error, as a case
+file for `nightjar simulate` if a case can express it, else as a Python program, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 import duckdb
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
-from bench.figures import say
+from bench.figures import log_progress
 from nightjar.cases import check, read_case
 from nightjar.cases.simulate import simulate
 from rules.errors import NightjarError
@@ -97,7 +97,7 @@ def _compared(history: History | Run, connection: duckdb.DuckDBPyConnection) -> 
 
 
 def _written(history: History | Run, differences: list[str]) -> str:
-    """The history as a case file if that shows a difference too, else as a program."""
+    """The history as a case file if that reproduces the difference, else as a program."""
     if isinstance(history, History):
         return case_file(history, differences)
     case = as_history(history)
@@ -113,7 +113,7 @@ def _written(history: History | Run, differences: list[str]) -> str:
 
 
 def main() -> None:
-    """Compare, and print; exits with 1 where anything differs."""
+    """Compare, and print; exit with 1 if anything differs."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--histories", type=int, default=1000)
     arguments.add_argument("--seed", type=int, default=1)
@@ -128,12 +128,12 @@ def main() -> None:
         for chunk in pool.map(compared, jobs):
             counts.update(chunk.counts)
             digest.update(chunk.digest.encode())
-            say(f"{counts['histories']} of {options.histories} histories, {time.perf_counter() - start:.0f} s")
+            log_progress(f"{counts['histories']} of {options.histories} histories, {time.perf_counter() - start:.0f} s")
             if chunk.found is not None:
                 differences += 1
                 lines, text = chunk.found
                 print(json.dumps({"difference": lines}), flush=True)
-                say(text)
+                log_progress(text)
     seconds = round(time.perf_counter() - start, 1)
     total = {**counts, "differences": differences, "seconds": seconds, "seed": options.seed}
     print(json.dumps({**total, "digest": digest.hexdigest()}), flush=True)

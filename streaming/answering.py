@@ -23,12 +23,14 @@ from kafka.errors import KafkaError
 
 from contracts import rule_status
 from contracts.json_text import ascii_json
+from contracts.rule_status import answer_record, fold
 from ingestion.offsets import beginning_offsets, end_offsets
 from rules.errors import Problem
+from rules.foreign import DEFAULT_FORMS, Forms
 from rules.model import Rule
 from rules.publishing import Answer, Status, judge
 from rules.retention import too_much
-from rules.rulebook import NOT_YET, Record, Route, RuleBook, answer_record
+from rules.rulebook import NOT_YET, Record, Route, RuleBook
 from rules.timestamps import microseconds
 from rules.versions import RuleVersion
 from streaming.config import JobConfig, JobError
@@ -45,10 +47,10 @@ _POLL_MS = 200
 _AT_ONCE = 200
 # Bytes of a message whose answer is waited for by itself: a broker may refuse it.
 _LARGE = 100_000
-# Bytes of a record that Kafka takes unless it is told otherwise, less its overhead.
+# Bytes of a record that Kafka takes by default, less its overhead.
 _MOST_BYTES = 1_000_000
 
-# A record that the brokers have said to be there is read within this time (seconds), or something is wrong.
+# A record that the brokers have acknowledged is read within this time (seconds), or something is wrong.
 _PATIENCE = 30.0
 
 
@@ -59,14 +61,16 @@ def answer_to(
     routes: Collection[Route],
     activation_delay: int,
     *,
+    forms: Forms = DEFAULT_FORMS,
     too_much: Callable[[Rule], Problem | None] = lambda _: None,
 ) -> tuple[str, dict[str, Any]]:
     """(key, value) of the answer to the next message of `rules`.
 
     about: names the message (`topic-partition-offset`). routes: those that the query has; a rule that needs another one
-    is accepted without an effective time. activation_delay: µs. too_much: what is wrong with what a rule would retain.
+    is accepted without an effective time. activation_delay: µs. forms: what messages in other forms leave open.
+    too_much: what is wrong with what a rule would retain.
     """
-    made, status = judge(book, message.value, message.arrival, book.streams, activation_delay)
+    made, status = judge(book, message.value, message.arrival, book.streams, activation_delay, forms=forms)
     if made is None:
         waits = status.effective == NOT_YET  # it repeats a version that waits
         return answer_record(replace(status, effective=None) if waits else status, about)
@@ -75,7 +79,7 @@ def answer_to(
     route = book.route_of(made.rule)
     if route not in routes and made.rule.state.is_evaluated:
         wait = f"no route serves group_by {list(made.rule.group_by)} yet: it takes effect once the job has made one"
-        status = replace(status, effective=None, reasons=(wait,))
+        status = replace(status, effective=None, reasons=(*status.reasons, wait))
     return answer_record(status, about, made.rule, route)
 
 
@@ -270,7 +274,8 @@ class Answering:
     def _answer_to(self, message: Record) -> tuple[str, dict[str, Any]]:
         config = self._config
         about = f"{config.topics.rules}-0-{message.offset}"
-        return answer_to(message, about, self.book, self._routes, config.activation_delay, too_much=self._too_much)
+        delay = config.activation_delay
+        return answer_to(message, about, self.book, self._routes, delay, forms=config.forms, too_much=self._too_much)
 
     def _too_much(self, rule: Rule) -> Problem | None:
         return too_much(rule, self._events_per_day(rule.stream), self._config.max_retained_events)
@@ -294,9 +299,9 @@ class Answering:
             self._fold(record)
 
     def _fold(self, record: Record) -> None:
-        said = self.book.receive(record)
-        if said is None:
+        answer = fold(self.book, record)
+        if answer is None:
             return
         self._changes.append(record)
-        if said.answer is Answer.ACCEPTED:
-            self._inactive[str(said.rule_id), int(said.rule_version or 0)] = record.offset
+        if answer.answer is Answer.ACCEPTED:
+            self._inactive[str(answer.rule_id), int(answer.rule_version or 0)] = record.offset

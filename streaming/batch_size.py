@@ -37,7 +37,7 @@ class BatchSize:
 
     @property
     def wanted(self) -> int:
-        """The size that the batches speak for: the one in force where it is near enough."""
+        """The size that the batches call for: the one in force where it is near enough."""
         if self._fixed or not self._took:
             return self.records
         took = statistics.median(self._took)

@@ -40,7 +40,7 @@ _ROWS_AN_ENTRY = 50_000
 class Share:
     """One route's share of the state.
 
-    number: of the route; speaks: whether it is its stream's first, which speaks for an event; clock: µs, how far
+    number: of the route; primary: whether it is its stream's first, which reports late events; clock: µs, how far
     arrival has come, None where nobody knows; horizon: event time (µs) from which on the rules can still need events;
     settled: event time (µs) before which none will be evaluated again.
     """
@@ -49,7 +49,7 @@ class Share:
     stream: Stream
     route: Route
     number: int
-    speaks: bool
+    primary: bool
     clock: int | None
     horizon: int
     settled: int
@@ -81,9 +81,9 @@ def write_share(
     for table in unread:
         for at, part in _divided(table, route, route.field, buckets):
             logs[at].leave(part)
-    said = dict(_divided(announcements, route, ROUTED_BY, buckets))
+    announced = dict(_divided(announcements, route, ROUTED_BY, buckets))
     for at, log in enumerate(logs):
-        log.announced(said[at].select(LEDGER_SCHEMA.names) if at in said else LEDGER_SCHEMA.empty_table())
+        log.announced(announced[at].select(LEDGER_SCHEMA.names) if at in announced else LEDGER_SCHEMA.empty_table())
     return sum(log.events for log in logs)
 
 
@@ -116,14 +116,14 @@ class _Log:
 
     def leave(self, events: pa.Table) -> None:
         """Events that are yet to be taken in."""
-        speaks = pa.repeat(self._share.speaks, events.num_rows)
+        is_primary = pa.repeat(self._share.primary, events.num_rows)
         schema = events_schema(self._share.stream)
         self.events += events.num_rows
-        name = self._files.put_new(to_ipc(events.append_column(PRIMARY, speaks).select(schema.names).cast(schema)))
+        name = self._files.put_new(to_ipc(events.append_column(PRIMARY, is_primary).select(schema.names).cast(schema)))
         self._head = replace(self._head, unread=(*self._head.unread, name))
 
     def announced(self, announcements: pa.Table) -> None:
-        """What had been said; nothing comes after it."""
+        """What had been announced; nothing comes after it."""
         self._append(self._nothing, announcements)
 
     def _append(self, events: pa.Table, announcements: pa.Table) -> None:

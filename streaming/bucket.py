@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from contracts import rule_status
+from contracts.rule_status import fold
 from ingestion.event_schema import PRIMARY
 from rules.engine import Advance, Delta, Engine, Failure
+from rules.engine.strings import Int64Array
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
 
@@ -39,10 +41,12 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What a batch led to. late: the late events for which this bucket speaks; delta: what to keep."""
+class BatchResult:
+    """What a batch led to. rows: of each alert's event in the batch, as InputRows has them; late: the late events that
+    this bucket reports; delta: what to keep."""
 
     alerts: pa.Table
+    rows: Int64Array
     late: pa.Table
     failures: list[Failure]
     delta: Delta
@@ -52,7 +56,7 @@ class Heard:
 class Bucket:
     """A bucket in memory, after the rule messages and events it has been given.
 
-    failed: rule id, version and measure of every failure that was told.
+    failed: rule id, version and measure of every failure that was reported.
     """
 
     def __init__(self, stream: Stream, route: Route, book: RuleBook) -> None:
@@ -70,18 +74,20 @@ class Bucket:
 
     def receive(self, answers: Iterable[Record]) -> None:
         """Take answers on `rule-status` in the order of their offsets. Those received before are passed over."""
-        changes = [answer for answer in answers if self.book.receive(answer) is not None]
+        changes = [answer for answer in answers if fold(self.book, answer) is not None]
         if changes:
             self.engine.set_rules(self.book.ruleset, self.book.served_by(self.route))
 
-    def advance(self, events: pa.Table, clock: int | None) -> Heard:
-        """Take events (wire.events_schema) in. clock: µs, as Engine.advance."""
+    def advance(self, events: pa.Table, clock: int | None) -> BatchResult:
+        """Take events (events_schema) in. clock: µs, as Engine.advance."""
         advance = self.engine.advance(events, clock)
         late = advance.late.filter(advance.late.column(PRIMARY))
         primary = pc.sum(events.column(PRIMARY)).as_py() or 0
         counts = Counts(primary, late.num_rows, advance.duplicates if primary else 0, advance.alerts.num_rows)
         self.counts.add(counts)
-        return Heard(advance.alerts, late, self._new_failures(advance), advance.delta, counts)
+        return BatchResult(
+            advance.alerts, advance.rows.alerts, late, self._new_failures(advance), advance.delta, counts
+        )
 
     def _new_failures(self, advance: Advance) -> list[Failure]:
         """One failure per rule version and measure: the first. What does not fit the declaration fails as a whole."""

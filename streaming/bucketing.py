@@ -19,13 +19,14 @@ import structlog
 from contracts.clock import read_clock
 from contracts.headers import SENT_AT
 from contracts.quarantine import quarantine_record
+from contracts.rule_status import is_failure, read_answer
 from ingestion.event_schema import events_schema
 from ingestion.parsing import parse_events
 from rules.publishing import Answer
-from rules.rulebook import WHOLE_STREAM, Route, is_failure, read_answer
+from rules.rulebook import WHOLE_STREAM, Route
 from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP
-from streaming.output_records import batches_of, said
+from streaming.output_records import batches_of, json_records
 from streaming.partitioning import buckets_of, divided, shuffle_key
 from streaming.payloads import Kind, to_ipc
 
@@ -84,12 +85,12 @@ class Packer:
         """The answers that make a version, or give one its effective time, for the buckets of its stream."""
         skipped = 0
         for offset, arrival, raw in _records(records):
-            said = read_answer(raw)
-            if said is None:
+            answer = read_answer(raw)
+            if answer is None:
                 skipped += not is_failure(raw)
-            elif said.answer is Answer.ACTIVE or said.rule is not None:
+            elif answer.answer is Answer.ACTIVE or answer.rule is not None:
                 written = {"offset": offset, "arrival": arrival, "value": raw.decode()}
-                stream = None if said.rule is None else said.rule.stream
+                stream = None if answer.rule is None else answer.rule.stream
                 yield from self._to_buckets(Kind.RULE, json.dumps(written).encode(), stream)
         yield from _skipped(self.answers_topic, skipped)
 
@@ -109,37 +110,36 @@ class Packer:
                 yield from ((bucket, kind, payload) for bucket in buckets_of(number, route, self.buckets))
 
     def _events(self, records: pa.Table, stream: Stream) -> Iterator[Packed]:
+        """A stream's events for the buckets of its routes; what is none, for the quarantine topic."""
         records = _of_topic(records, stream.topic).combine_chunks()
-        columns = {name: records.column(name).combine_chunks() for name in _COORDINATES}
-        arrivals = columns["timestamp"].cast(_MICROSECONDS)
+        came = {name: records.column(name).combine_chunks() for name in _COORDINATES}
+        came["timestamp"] = came["timestamp"].cast(_MICROSECONDS)
         raw = records.column("value").combine_chunks()
-        parsed = parse_events(raw, arrivals.cast(pa.int64()), stream)
+        parsed = parse_events(raw, came["timestamp"].cast(pa.int64()), stream)
         refused = (
             quarantine_record(
-                rejection, stream, partition=columns["partition"][at].as_py(), offset=columns["offset"][at].as_py(),
-                arrival=arrivals[at].value, raw=raw[at].as_py() or b"",
+                rejection, stream, partition=came["partition"][at].as_py(), offset=came["offset"][at].as_py(),
+                arrival=came["timestamp"][at].value, raw=raw[at].as_py() or b"",
             )
             for at, rejection in parsed.rejected
         )  # fmt: skip
-        for records in batches_of(refused):
-            yield _ANSWERING, Kind.QUARANTINE, to_ipc(said(self.quarantine_topic, records))
-        if not parsed.events.num_rows:
-            return
-        came = [(columns | {"timestamp": arrivals})[name].take(parsed.rows) for name in _COORDINATES]
-        batch = pa.RecordBatch.from_arrays(
-            [*(column.combine_chunks() for column in parsed.events.columns), *came],
-            [*stream.fields, "arrival_time", *_COORDINATES[1:]],
-        )
-        first = True  # every route gets the event, the stream's first speaks for it
-        for number, route in enumerate(self.routes):
-            if route.stream != stream.name:
-                continue
-            values = None if route.field == WHOLE_STREAM else batch.column(route.field)
-            for at, part in divided(batch, values, self.buckets):
-                speaks = pa.repeat(pa.scalar(first), part.num_rows)
-                whole = pa.Table.from_arrays([*part.columns, speaks], schema=events_schema(stream))
+        for some in batches_of(refused):
+            yield _ANSWERING, Kind.QUARANTINE, to_ipc(json_records(self.quarantine_topic, some))
+        if parsed.events.num_rows:
+            columns = [column.combine_chunks() for column in parsed.events.columns]
+            columns += [column.take(parsed.rows) for column in came.values()]
+            names = [*stream.fields, "arrival_time", *_COORDINATES[1:]]
+            yield from self._routed(pa.RecordBatch.from_arrays(columns, names), stream)
+
+    def _routed(self, events: pa.RecordBatch, stream: Stream) -> Iterator[Packed]:
+        """Events for the buckets of each route of their stream, the first of which reports the late ones."""
+        of_stream = [(number, route) for number, route in enumerate(self.routes) if route.stream == stream.name]
+        for number, route in of_stream:
+            values = None if route.field == WHOLE_STREAM else events.column(route.field)
+            for at, part in divided(events, values, self.buckets):
+                is_primary = pa.repeat(pa.scalar(number == of_stream[0][0]), part.num_rows)
+                whole = pa.Table.from_arrays([*part.columns, is_primary], schema=events_schema(stream))
                 yield number * self.buckets + at, Kind.EVENTS, to_ipc(whole)
-            first = False
 
 
 def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -52,7 +52,7 @@ def committed_state(config: JobConfig, run: str) -> Path:
 
 
 def refuse_unfit(config: JobConfig) -> None:
-    """Raise what `settle` will, as far as that can be said without the rules: before Spark is started."""
+    """Raise what `settle` will, as far as that can be known without the rules: before Spark is started."""
     _found(config)
 
 

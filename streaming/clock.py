@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING
 import structlog
 from kafka import TopicPartition
 
+from contracts.clock import Clock
 from ingestion.offsets import beginning_offsets, end_offsets
 from rules.durations import MICROSECONDS
 from streaming.config import JobConfig
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer
+    from kafka.producer.future import FutureRecordMetadata
 
 _log = structlog.get_logger(__name__)
 
@@ -82,9 +84,9 @@ class BrokerClock:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where one partition stands. end: its end offset; waiting, last: arrival (µs) of the first record not consumed
-    and of the last of all, None where there is none or it was not looked up."""
+class Position:
+    """How far one partition has been read. end: its end offset; waiting, last: arrival (µs) of the first record not
+    consumed and of the last of all, None where there is none or it was not looked up."""
 
     consumed: int
     end: int
@@ -97,13 +99,13 @@ class Standing:
         return max(0, self.end - self.consumed)
 
 
-def clock_of(partitions: list[Standing], now: int | None) -> int | None:
-    """A stream's clock in µs, None where nothing can be said.
+def clock_of(partitions: list[Position], now: int | None) -> int | None:
+    """A stream's clock in µs, None where it is not known.
 
     now: a time before the end offsets were asked for, by the brokers' clock; None where producers stamp arrivals, or
     where it is not known.
     """
-    bounds = [standing.waiting if standing.lag else (standing.last if now is None else now) for standing in partitions]
+    bounds = [position.waiting if position.lag else (position.last if now is None else now) for position in partitions]
     known = [bound for bound in bounds if bound is not None]
     return min(known) if known and len(known) == len(bounds) else None
 
@@ -157,7 +159,7 @@ class Arrivals:
         days = (max(known) - min(known)) / MICROSECONDS["d"] if known else 0.0
         return sum(ends[partition] - begins[partition] for partition in held) / max(days, 1.0)
 
-    def standings(self, committed: Offsets) -> dict[str, list[Standing]]:
+    def positions(self, committed: Offsets) -> dict[str, list[Position]]:
         """Every partition of every stream, given the offsets of the last committed batch."""
         of_stream = self.partitions()
         every = [partition for partitions in of_stream.values() for partition in partitions]
@@ -166,14 +168,14 @@ class Arrivals:
         by_producer = self._config.arrival == "producer"
         deadline = time.monotonic() + _FETCH_SECONDS
 
-        def standing(partition: TopicPartition) -> Standing:
+        def position(partition: TopicPartition) -> Position:
             end = ends[partition]
             consumed = max(committed.get(partition.topic, {}).get(partition.partition, 0), begins[partition])
             waiting = self._arrival(partition, consumed, deadline) if consumed < end else None
             ended = by_producer and consumed >= end and end > begins[partition]
-            return Standing(consumed, end, waiting, self._arrival(partition, end - 1, deadline) if ended else None)
+            return Position(consumed, end, waiting, self._arrival(partition, end - 1, deadline) if ended else None)
 
-        return {stream: [standing(partition) for partition in partitions] for stream, partitions in of_stream.items()}
+        return {stream: [position(partition) for partition in partitions] for stream, partitions in of_stream.items()}
 
     def _arrival(self, partition: TopicPartition, offset: int, deadline: float) -> int | None:
         """The arrival of one record, µs; None where it could not be fetched in time."""
@@ -186,12 +188,12 @@ class Arrivals:
         return None
 
 
-def clocks_of_standings(
-    config: JobConfig, standings: Mapping[str, list[Standing]], stamped: int | None
+def clocks_of_positions(
+    config: JobConfig, positions: Mapping[str, list[Position]], stamped: int | None
 ) -> dict[str, int]:
     """The clocks (µs) that are known, by stream.
 
-    stamped: the brokers' time stamp of a record that was there before the standings were looked up; None where there
+    stamped: the brokers' time stamp of a record that was there before the positions were looked up; None where there
     was none yet.
     """
     producers = config.arrival == "producer"
@@ -199,8 +201,31 @@ def clocks_of_standings(
     # Without a present, an idle stream has no clock where brokers stamp arrivals: its last record's says too little.
     idle = {
         stream: partitions
-        for stream, partitions in standings.items()
-        if producers or now is not None or all(standing.lag for standing in partitions)
+        for stream, partitions in positions.items()
+        if producers or now is not None or all(position.lag for position in partitions)
     }
     clocks = {stream: clock_of(partitions, now) for stream, partitions in idle.items()}
     return {stream: clock for stream, clock in clocks.items() if clock is not None}
+
+
+class ClockPublisher:
+    """Puts the clocks on their topic every `clock_interval`. send: puts a value on a topic."""
+
+    def __init__(
+        self, config: JobConfig, brokers: BrokerClock, send: Callable[[str, bytes], FutureRecordMetadata]
+    ) -> None:
+        self._config, self._brokers, self._send = config, brokers, send
+        self._next = 0.0
+
+    def publish_if_due(self, run_id: str, positions: Mapping[str, list[Position]], stamped: int | None) -> None:
+        """Publish the clocks that follow from the positions (see clocks_of_positions), where it is time to.
+
+        run_id: the run of the query. The first record is sent for the time stamp that the brokers give it.
+        """
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + self._config.clock_interval / 1_000_000
+        clocks = {} if stamped is None else clocks_of_positions(self._config, positions, stamped)
+        sent_at = time.monotonic()
+        sent = self._send(self._config.topics.clock, Clock(run_id, clocks).encoded())
+        sent.add_callback(lambda written: self._brokers.take(written.timestamp * 1000, sent_at))

@@ -9,6 +9,7 @@ from typing import Literal
 
 from contracts.topics import Topics
 from rules.errors import NightjarError
+from rules.foreign import DEFAULT_FORMS, Forms
 from rules.streams import Stream
 
 
@@ -34,6 +35,7 @@ class JobConfig:
     topics: Topics = field(default_factory=Topics)
     arrival: Literal["broker", "producer"] = "broker"
     activation_delay: int = 5_000_000
+    forms: Forms = DEFAULT_FORMS
     master: str = "local[*,4]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     driver_memory: str = "2g"

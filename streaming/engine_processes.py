@@ -2,8 +2,8 @@
 
 How it works: Spark hands its idle Python workers out in turn, so what a worker keeps ends up in every worker. The
 daemon that forks the workers (python_daemon.py) first forks a starter, which forks an engine process for each number
-that a worker asks for, once. Worker and engine process speak over a socket in a folder that only this user can enter.
-What is evaluated is a program, pickled by the driver; an engine process that lacks it is given it once.
+that a worker asks for, once. Worker and engine process communicate over a socket in a folder that only this user can
+enter. What is evaluated is a program, pickled by the driver; an engine process that lacks it is given it once.
 
 All of them end with the daemon: by its signal to its process group, or when the pipe from it closes. Where an engine
 process ends, the task that waits for it fails, and the next attempt has a new one started.
@@ -94,7 +94,7 @@ def fork_starter() -> None:
     alive, held_open = os.pipe()  # its end is here and in the workers: when it closes, all of them have ended
     if not os.fork():
         os.close(held_open)
-        nothing = os.open(os.devnull, os.O_RDONLY)  # the standard input is Spark's way to speak to the daemon
+        nothing = os.open(os.devnull, os.O_RDONLY)  # the standard input carries Spark's commands to the daemon
         os.dup2(nothing, 0)
         os.close(nothing)
         _end_after(lambda: _start_processes(folder, listener, alive))

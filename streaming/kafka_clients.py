@@ -31,7 +31,7 @@ def consumer(config: JobConfig) -> Iterator[KafkaConsumer]:
 
 @contextlib.contextmanager
 def producer(config: JobConfig) -> Iterator[KafkaProducer]:
-    """One that may deliver a record twice, in order: what it sends is a state of things or can be said again.
+    """One that may deliver a record twice, in order: what it sends is a state of things or can be sent again.
 
     kafka-python's idempotent producer delivers nothing more after one record that a broker refuses for good, a right
     that is missing for a moment among them: the job would go on without ever answering or telling again.

@@ -10,50 +10,48 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from contracts.alerts import ALERT
 from contracts.columns import alert_columns, late_columns, texts
 from contracts.headers import SENT_AT
 from contracts.json_text import json_text
 from contracts.late_events import LATE_EVENT
+from rules.engine import NO_ROW
+from rules.engine.strings import Int64Array
 from rules.streams import Stream
 
-# What Spark's sink takes: the columns of `SAID` in its own words.
+# What Spark's sink takes: the columns of `RECORDS` in its own words.
 OUTPUT_SCHEMA = "topic string, key string, value string, headers array<struct<key: string, value: binary>>"
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-SAID = pa.schema([("topic", pa.string()), ("key", pa.string()), ("value", pa.string()), ("headers", pa.list_(_HEADER))])
+RECORDS = pa.schema(
+    [("topic", pa.string()), ("key", pa.string()), ("value", pa.string()), ("headers", pa.list_(_HEADER))]
+)
 
 # Rows that travel together, and what their values have together: some megabytes at most.
 ROWS_A_BATCH = 4000
 CHARACTERS_A_BATCH = 4_000_000
 
 
-def said(topic: str, records: Iterable[tuple[str, Mapping[str, Any]]]) -> pa.Table:
-    """Records (key, value) as SAID; for those that are few."""
+def json_records(topic: str, records: Iterable[tuple[str, Mapping[str, Any]]]) -> pa.Table:
+    """Records (key, value) as RECORDS; for those that are few."""
     pairs = [(key, json_text(value)) for key, value in records]
-    return _said(topic, *(pa.array([pair[at] for pair in pairs], pa.string()) for at in (0, 1)))
+    return _records(topic, *(pa.array([pair[at] for pair in pairs], pa.string()) for at in (0, 1)))
 
 
-def alert_records(topic: str, alerts: pa.Table, events: pa.Table, event_id: str, emitted_at: int) -> pa.Table:
-    """Alerts (the engine's) as SAID.
-
-    events: this batch's, with `sent_at` (int64, µs or NULL), which an alert about one of them takes over.
-    emitted_at: µs since 1970.
-    """
+def alert_records(topic: str, alerts: pa.Table, sent_at: pa.Array, emitted_at: int) -> pa.Table:
+    """Alerts (the engine's) as RECORDS. sent_at: of their events, as `sent_at_of`; emitted_at: µs since 1970."""
     if not alerts.num_rows:
-        return SAID.empty_table()
+        return RECORDS.empty_table()
     columns = alert_columns(alerts, emitted_at)
-    sent_at = _sent_at(alerts.column("event_id"), events, event_id)
-    return _said(topic, columns["alert_id"], texts(ALERT, columns, alerts.num_rows), sent_at)
+    return _records(topic, columns["alert_id"], texts(ALERT, columns, alerts.num_rows), sent_at)
 
 
 def late_records(topic: str, late: pa.Table, stream: Stream) -> pa.Table:
-    """Late events (the engine's, with `partition` and `offset`) as SAID: their fields, arrival and coordinates."""
+    """Late events (the engine's, with `partition` and `offset`) as RECORDS: their fields, arrival and coordinates."""
     if not late.num_rows:
-        return SAID.empty_table()
+        return RECORDS.empty_table()
     columns = late_columns(late, stream)
-    return _said(topic, columns["event_id"], texts(LATE_EVENT, columns, late.num_rows))
+    return _records(topic, columns["event_id"], texts(LATE_EVENT, columns, late.num_rows))
 
 
 def batches_of(records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
@@ -71,7 +69,7 @@ def batches_of(records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[lis
         yield held
 
 
-def _said(topic: str, keys: pa.Array, values: pa.Array, sent_at: pa.Array | None = None) -> pa.Table:
+def _records(topic: str, keys: pa.Array, values: pa.Array, sent_at: pa.Array | None = None) -> pa.Table:
     """sent_at: text, NULL where no header goes with the record."""
     rows = len(keys)
     sent_at = pa.nulls(rows, pa.string()) if sent_at is None else sent_at
@@ -79,13 +77,12 @@ def _said(topic: str, keys: pa.Array, values: pa.Array, sent_at: pa.Array | None
     header = pa.StructArray.from_arrays([pa.repeat(SENT_AT, len(brought)), brought], fields=list(_HEADER))
     ends = np.cumsum(sent_at.is_valid().to_numpy(zero_copy_only=False), dtype=np.int32)
     headers = pa.ListArray.from_arrays(pa.array(np.append(np.int32(0), ends)), header)
-    return pa.Table.from_arrays([pa.repeat(topic, rows), keys.cast(pa.string()), values, headers], schema=SAID)
+    return pa.Table.from_arrays([pa.repeat(topic, rows), keys.cast(pa.string()), values, headers], schema=RECORDS)
 
 
-def _sent_at(ids: pa.ChunkedArray, events: pa.Table, event_id: str) -> pa.Array:
-    """The events' sent_at as text, NULL where the event is not of this batch or brought none."""
-    if not events.num_rows or events.column(SENT_AT).null_count == events.num_rows:
-        return pa.nulls(len(ids), pa.string())
-    known = events.column(event_id).combine_chunks()
-    places = pc.index_in(ids.combine_chunks().cast(known.type), value_set=known)
-    return events.column(SENT_AT).combine_chunks().take(places).cast(pa.string())
+def sent_at_of(events: pa.Table, rows: Int64Array) -> pa.Array:
+    """The `sent_at` (µs, as text) that the events in these rows of a batch brought; NULL for NO_ROW, or if none."""
+    brought = events.column(SENT_AT)
+    if brought.null_count == len(brought):
+        return pa.nulls(len(rows), pa.string())
+    return brought.combine_chunks().take(pa.array(rows, mask=rows == NO_ROW)).cast(pa.string())

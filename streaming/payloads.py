@@ -21,7 +21,7 @@ class Kind(StrEnum):
     RULE = "rule"  # JSON: offset, arrival (µs), value (text) of an answer on rule-status
     CLOCK = "clock"  # a record of contracts.clock
     SKIPPED = "skipped"  # how many records of nightjar's own topics were skipped
-    QUARANTINE = "quarantine"  # an Arrow stream of records.SAID for the quarantine topic, which is passed on
+    QUARANTINE = "quarantine"  # an Arrow stream of output_records.RECORDS for the quarantine topic, which is passed on
 
 
 def to_ipc(table: pa.Table) -> bytes:

@@ -1,12 +1,27 @@
-"""What the driver reports once a second (contracts.job_progress), from Spark's own progress and its standings."""
+"""What the job reports of itself (contracts.job_progress): the driver from Spark's own progress and from how far the
+partitions have been read, a bucket from what it holds."""
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from contracts.job_progress import Batches, Lag
-from streaming.clock import Standing
+import structlog
+
+from contracts.job_progress import Batches, BucketReport, Lag
+from streaming.clock import Position
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from streaming.resident_buckets import Resident
+    from streaming.statelog import Head
+
+_log = structlog.get_logger(__name__)
 
 # Spark's names for the parts of a micro-batch, and ours.
 _PARTS = {
@@ -15,7 +30,38 @@ _PARTS = {
 }  # fmt: skip
 
 
-def batches_told(progress: Iterable[Mapping[str, Any]]) -> Batches:
+class RecentBatches:
+    """The batches of a query, each reported once. slow: µs, from which on one is warned of."""
+
+    def __init__(self, slow: int) -> None:
+        self._slow = slow
+        self._last = -1
+
+    def restart(self) -> None:
+        """Another query runs from now on, and its batches have numbers of their own."""
+        self._last = -1
+
+    def take(self, query: StreamingQuery) -> list[dict[str, Any]]:
+        """Spark's progress of the batches since the last call."""
+        recent: list[dict[str, Any]] = [each for each in query.recentProgress if each["batchId"] > self._last]
+        self._last = max((batch["batchId"] for batch in recent), default=self._last)
+        for batch in recent:
+            self._warn_if_slow(batch)
+        return recent
+
+    def _warn_if_slow(self, batch: Mapping[str, Any]) -> None:
+        took = batch["durationMs"].get("triggerExecution", 0)
+        if took * 1000 > self._slow:
+            _log.warning(
+                "a micro-batch took long",
+                batch=batch["batchId"],
+                rows=batch["numInputRows"],
+                milliseconds=took,
+                parts=batch["durationMs"],
+            )
+
+
+def batches_report(progress: Iterable[Mapping[str, Any]]) -> Batches:
     """Spark's progress of some batches as one: rows, and mean milliseconds of the parts of those that had rows."""
     busy = [batch for batch in progress if batch["numInputRows"] > 0]
     if not busy:
@@ -34,18 +80,31 @@ def batches_told(progress: Iterable[Mapping[str, Any]]) -> Batches:
     }
 
 
-def lag_told(standings: Mapping[str, list[Standing]], now: int | None) -> dict[str, Lag]:
+def lag_report(positions: Mapping[str, list[Position]], now: int | None) -> dict[str, Lag]:
     """How far behind the job is, by stream.
 
     now: the brokers' present, µs; None where it is not known yet.
     """
-    told: dict[str, Lag] = {}
-    for stream, partitions in standings.items():
-        waiting = [standing.waiting for standing in partitions if standing.lag and standing.waiting is not None]
+    reported: dict[str, Lag] = {}
+    for stream, partitions in positions.items():
+        waiting = [position.waiting for position in partitions if position.lag and position.waiting is not None]
         seconds = 0.0 if now is None or not waiting else round(max(0, now - min(waiting)) / 1_000_000, 3)
-        told[stream] = {
-            "events": sum(standing.lag for standing in partitions),
+        reported[stream] = {
+            "events": sum(position.lag for position in partitions),
             "seconds": seconds,
-            "end": sum(standing.end for standing in partitions),
+            "end": sum(position.end for position in partitions),
         }
-    return told
+    return reported
+
+
+def bucket_report(number: int, resident: Resident, head: Head, parts: Mapping[str, float]) -> BucketReport:
+    """The report of the bucket of this number after a batch. head: of its state; parts: seconds, by name."""
+    bucket = resident.bucket
+    return {
+        "kind": "bucket", "bucket": number, "stream": bucket.stream.name, "route": bucket.route.field,
+        "at": time.time_ns() // 1000, "held": bucket.engine.rows, "entries": len(head.entries),
+        "stored": sum(entry.size for entry in head.entries), "counts": asdict(bucket.counts),
+        "retained": {",".join(group_by): rows for group_by, rows in bucket.engine.retained.items()},
+        "parts_ms": {name: round(1000 * seconds, 2) for name, seconds in parts.items()},
+        "engine": f"{socket.gethostname()}:{os.getpid()}", "restored": resident.restored,
+    }  # fmt: skip

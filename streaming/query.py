@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ingestion.kafka_source import SOURCE_OPTIONS, record_columns
@@ -13,15 +14,20 @@ from streaming.config import JobConfig
 from streaming.output_records import OUTPUT_SCHEMA
 from streaming.payloads import PACKED_SCHEMA
 from streaming.places import Places
-from streaming.processor import BucketPlan, BucketTasks
+from streaming.plan import BucketPlan
+from streaming.processor import BucketTasks
 
 if TYPE_CHECKING:
+    from kafka import KafkaConsumer
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 # How long a clean stop waits for the running batch (seconds); after that Spark interrupts it, and repeats it later.
 _FINISH_SECONDS = 120.0
+
+# Spark's number for a partition's beginning.
+_EARLIEST = -2
 
 
 def event_topics(config: JobConfig) -> list[str]:
@@ -32,6 +38,18 @@ def event_topics(config: JobConfig) -> list[str]:
 def control_topics(config: JobConfig) -> list[str]:
     """The topics of answers to rule messages, and of clocks."""
     return [config.topics.rule_status, config.topics.clock]
+
+
+def starting_offsets(config: JobConfig, consumer: KafkaConsumer, begins: Mapping[str, Mapping[int, int]]) -> str:
+    """Where a checkpoint without a batch begins, as Spark takes it; what is not named is read from its beginning.
+
+    Spark heeds it in the first batch only.
+    """
+    topics = [*event_topics(config), *control_topics(config)]
+    partitions = {topic: consumer.partitions_for_topic(topic) or () for topic in topics}
+    return json.dumps(
+        {t: {str(p): begins.get(t, {}).get(p, _EARLIEST) for p in sorted(of)} for t, of in partitions.items()}
+    )
 
 
 def packer_of(config: JobConfig, routes: tuple[Route, ...]) -> Packer:

@@ -25,7 +25,7 @@ import msgspec
 
 from streaming.statelog import NOTHING, Head
 
-# Begins what is said of a file that is not there or not what was written.
+# Begins the error about a file that is not there or not what was written.
 STATE_LOST = "the state of the checkpoint cannot be read"
 
 _HEAD = "head-"

@@ -74,9 +74,9 @@ class Head:
     arrival had come; settled, horizon: event times (µs) as the engine's; counts: what was seen since the checkpoint
     began; unread: names of entries that hold no delta but events (wire.events_schema) that the next batch takes in with
     its own; rules: name of the entry that holds the answers received since a start of the job; failed: rule id, version
-    and measure of every failure that was told.
+    and measure of every failure that was reported.
     A token is drawn anew by every attempt at a batch, so that an engine which took part in an attempt that failed is
-    told from one that is where the log is.
+    distinguished from one that is where the log is.
     """
 
     version: int = NOTHING
@@ -186,11 +186,11 @@ def concat(deltas: list[Delta], event_time: str, horizon: int, settled: int) -> 
     # entries may be older than a field of the stream (see Engine.restore)
     events = pa.concat_tables([delta.events for delta in deltas], promote_options="default")
     events = _since(events, event_time, horizon)
-    said = _since(pa.concat_tables([delta.announcements for delta in deltas]), "event_time", settled)
-    numbered = said.append_column("#", pa.array(np.arange(said.num_rows)))
+    announcements = _since(pa.concat_tables([delta.announcements for delta in deltas]), "event_time", settled)
+    numbered = announcements.append_column("#", pa.array(np.arange(announcements.num_rows)))
     alert = ["event_id", "event_time", "rule_id", "rule_version"]
     last = numbered.group_by(alert).aggregate([("#", "max")]).column("#_max")
-    return Delta(events, said.take(np.sort(last.to_numpy())))
+    return Delta(events, announcements.take(np.sort(last.to_numpy())))
 
 
 def _since(table: pa.Table, column: str, time: int) -> pa.Table:

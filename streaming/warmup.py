@@ -31,7 +31,7 @@ from rules.types import FieldType, Kind
 from streaming.answering import answer_to
 from streaming.config import JobConfig
 from streaming.places import Places
-from streaming.processor import BucketPlan
+from streaming.plan import BucketPlan
 from streaming.query import control_records, evaluated, finish, packer_of, started
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES
 from contracts.alerts import correction_record
 from expectations.findings import GateError
 from nightjar.cases import Case, Expectation, Outcome, check, find_cases, load_case
-from nightjar.cases.model import standing
+from nightjar.cases.model import final_alerts
 from nightjar.cases.simulate import simulate
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import Settings
@@ -105,7 +105,7 @@ def night(spark: "SparkSession", job: Streamed) -> Mapping[str, Outcome]:
     assert differing == {record["alert_id"] for record in wrong}
 
     def own(rows: list[dict[str, Any]], part: Any) -> list[dict[str, Any]]:
-        return [part.own(row) for row in rows if row["rule_id"].startswith(part.mark)]
+        return [part.own(row) for row in rows if part.owns(row["rule_id"])]
 
     truth = [correction_record({**row, "revision": 1, "kind": "alert", "cause": None}, 0) for row in violations]
     return {
@@ -151,7 +151,7 @@ def test_hosts_agree_row_by_row(job: Streamed, night: Mapping[str, Outcome], pat
     revised = [*SAID, "revision", "kind"]
     assert told(stream.alerts, revised) == told(engine.alerts, revised)
     assert told(truth.corrections, [*revised, "cause"]) == told(engine.corrections, [*revised, "cause"])
-    assert told(truth.alerts, SAID) == told(standing([*engine.alerts, *engine.corrections]), SAID)
+    assert told(truth.alerts, SAID) == told(final_alerts([*engine.alerts, *engine.corrections]), SAID)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

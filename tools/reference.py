@@ -1,7 +1,7 @@
-"""The generated parts of docs/reference, written by `make docs` (`python -m tools.reference`).
+"""Generates parts of docs/reference (`make docs`, `python -m tools.reference`).
 
-Purpose: a command, a setting, a key of a rule or an access right is described once, in code, and shown in the docs.
-How it works: a page has lines `<!-- generated: NAME -->` and `<!-- end -->`; what is between them comes from here.
+Purpose: describe a command, a setting, a key of a rule or an access right once, in code, and show it in the docs.
+How it works: a page has lines `<!-- generated: NAME -->` and `<!-- end -->`; the text between them is generated.
 What it does not do: check the prose around these parts; tests/test_docs.py checks that the parts are current.
 """
 
@@ -35,7 +35,7 @@ def rule_keys() -> str:
 
 
 def measure_options() -> str:
-    """The keys of a measure beside its function."""
+    """The keys of a measure other than its function."""
     return _keys(Measure, left_out=("function", "field"))
 
 
@@ -54,15 +54,15 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
 
 
 def updated(page: str) -> str:
-    """The page (its file name) with its generated parts made current."""
+    """The page with this file name, with its generated parts updated."""
     text = (DOCS / page).read_text(encoding="utf-8")
     for name, (where, made) in PARTS.items():
         if where == page:
             part = re.compile(rf"(?<=<!-- generated: {name} -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL)
-            content = made().replace("\\", r"\\")  # as a replacement, in which a backslash means something
+            content = made().replace("\\", r"\\")  # re.sub interprets backslashes in a replacement
             text, found = part.subn(content, text)
             if found != 1:
-                raise ValueError(f"{page} has {found} parts `generated: {name}`, one is expected")
+                raise ValueError(f"{page} has {found} parts `generated: {name}`, expected one")
     return text
 
 
@@ -81,7 +81,7 @@ def _keys(model: type[BaseModel], left_out: tuple[str, ...]) -> str:
 
 
 def _written(default: Any) -> str:
-    """A default as YAML has it; none where a key that is left out has no value."""
+    """A default as written in YAML; empty if the key has none."""
     if isinstance(default, bool):
         return str(default).lower()
     return "" if default is None or len(default) == 0 else str(default)

@@ -1,4 +1,7 @@
-"""docs/schemas: the JSON Schemas of the records on nightjar's own topics (`make docs`, `python -m tools.schemas`)."""
+"""Generates docs/schemas (`make docs`, `python -m tools.schemas`).
+
+JSON Schemas of the records on nightjar's topics, and of the files that people write.
+"""
 
 import json
 from pathlib import Path
@@ -10,14 +13,16 @@ from contracts.job_progress import report_schema
 from contracts.late_events import LATE_EVENT
 from contracts.quarantine import QUARANTINED
 from contracts.rule_status import RULE_STATUS
+from contracts.run_manifest import RUN_MANIFEST
+from tools.editor_schemas import editor_schemas
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 
 
 def schemas() -> dict[str, dict[str, Any]]:
     """The schemas by the names of their files, without the ending."""
-    found = [kind.json_schema() for kind in (ALERT, LATE_EVENT, QUARANTINED, RULE_STATUS, CLOCK)]
-    return {schema["title"]: schema for schema in [*found, report_schema()]}
+    found = [kind.json_schema() for kind in (ALERT, LATE_EVENT, QUARANTINED, RULE_STATUS, CLOCK, RUN_MANIFEST)]
+    return {schema["title"]: schema for schema in [*found, report_schema(), *editor_schemas()]}
 
 
 def text(schema: dict[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""The tasks of the nightly DAG, and the one Spark session they share."""
+"""The tasks of the nightly DAG, and the Spark session they share."""

@@ -1,4 +1,4 @@
-"""What a person or Airflow asks of a backfill, as text, to what the backfill is told."""
+"""Parses the options of a backfill, given as text by a person or Airflow, into a `Request`."""
 
 import re
 import time
@@ -23,10 +23,10 @@ def request_of(
     dry_run: bool = False,
     publish: bool = True,
 ) -> Request:
-    """A run as asked for. rules: ids with commas; groups: `field=value,value;field=value`.
+    """The request for a run. rules: comma-separated ids; groups: `field=value,value;field=value`.
 
     Raises:
-        BackfillError: a text that cannot be read, or a field that no stream has.
+        BackfillError: a value that cannot be parsed, or a field that no stream has.
     """
     if run_id is None:
         now = datetime.fromtimestamp(time.time(), UTC)
@@ -49,10 +49,10 @@ def days_of(day: str | None, days: str | None) -> list[date]:
     """The days of `--day D` or `--days A..B`.
 
     Raises:
-        BackfillError: none or both are given, or one is no day.
+        BackfillError: none or both are given, or a date is not valid.
     """
     if (day is None) == (days is None):
-        raise BackfillError("one of --day and --days is needed", remedy="Write --day 2026-11-20")
+        raise BackfillError("exactly one of --day and --days is required", remedy="Write --day 2026-11-20")
     first, _, last = (day or days or "").partition("..")
     begin, end = _day(first), _day(last or first)
     if end < begin or end - begin > timedelta(days=_MOST_DAYS):
@@ -80,6 +80,6 @@ def _groups(text: str, streams: Mapping[str, Stream]) -> dict[str, tuple[str, ..
             )
         found = tuple(value.strip() for value in values.split(",") if value.strip())
         if not found:
-            raise BackfillError("names no value", where=f"group {part!r}", remedy="Write customer_id=c1,c2")
+            raise BackfillError("has no value", where=f"group {part!r}", remedy="Write customer_id=c1,c2")
         groups[name] = found
     return groups

@@ -1,6 +1,6 @@
-"""One stage of a backfill's run: the program of Airflow's tasks, which the stage server runs in its one Spark session.
+"""Runs one stage of a backfill: the program behind Airflow's tasks, run by the stage server in its Spark session.
 
-Also a program by itself, `python -m nightjar.airflow.backfill_stage`, which does the same in a session of its own.
+`python -m nightjar.airflow.backfill_stage` runs a stage in a Spark session of its own.
 """
 
 import sys
@@ -32,17 +32,19 @@ _log = structlog.get_logger(__name__)
 
 
 def main(
-    stage: Annotated[str, typer.Argument(help=f"One of {', '.join(STAGES)}; or {PENDING}: the pending days before.")],
-    run_id: Annotated[str, typer.Option(help="Names the run's staged folder: the same for all its stages.")],
+    stage: Annotated[
+        str, typer.Argument(help=f"One of {', '.join(STAGES)}; or {PENDING}: run the earlier pending days.")
+    ],
+    run_id: Annotated[str, typer.Option(help="Name of the run's staging folder: the same for all its stages.")],
     day: Annotated[str, typer.Option(help="The day (UTC).")],
-    rules: Annotated[str, typer.Option(help="Ids, with commas. Empty: all.")] = "",
+    rules: Annotated[str, typer.Option(help="Comma-separated ids. Empty: all.")] = "",
     groups: Annotated[str, typer.Option(help="field=value,value;field=value. Empty: all.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing but staged data.")] = False,
-    publish: Annotated[bool, typer.Option(help="Put corrections on Kafka.")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write only staged data.")] = False,
+    publish: Annotated[bool, typer.Option(help="Publish corrections to Kafka.")] = True,
 ) -> None:
-    """Run one stage. Exit code 3: what it checked does not hold, and would not the next time; 2: it failed.
+    """Run one stage. Exit code 3: a check failed, and would fail again; 2: the stage itself failed.
 
-    The last lines on standard error say what is wrong; the traceback of a crash is in the log before them.
+    The last lines on standard error give the reason; the traceback of a crash is in the log before them.
     """
     try:
         settings = load_settings()
@@ -60,9 +62,9 @@ def main(
     except NightjarError as error:
         show_error(error)
         sys.exit(VERDICT if isinstance(error, VerdictError) else FAILED)
-    # A library that exits, as PySpark does where it lacks another, must not pass for a stage that is done.
-    except (Exception, SystemExit) as crash:  # noqa: BLE001  whoever is on call reads one line, and the code is not 1
-        _log.error("the stage has crashed", stage=stage, traceback=traceback.format_exc())
+    # A library that calls sys.exit, as PySpark does if a dependency is missing, must not count as a finished stage.
+    except (Exception, SystemExit) as crash:  # noqa: BLE001  on-call staff get one line, and the exit code is not 1
+        _log.error("the stage crashed", stage=stage, traceback=traceback.format_exc())
         show_error(NightjarError(_in_a_line(crash)))
         sys.exit(FAILED)
 
@@ -70,12 +72,12 @@ def main(
 def _one(config: BackfillConfig, request: Request, stage: str) -> None:
     Run(open_session(config.lake), config, request).do(stage)
     if stage == "publish":
-        _named(pending_days(config))
+        _logged(pending_days(config))
 
 
 def _pending(config: BackfillConfig, before: Request) -> None:
-    """Run the pending days before the request's; a verdict about one does not stop the others."""
-    days = _named(pending_days(config, before=before.day))
+    """Run the pending days before the request's day; a rejected day does not stop the others."""
+    days = _logged(pending_days(config, before=before.day))
     if not days:
         _log.info("no earlier day is pending")
         return
@@ -84,25 +86,25 @@ def _pending(config: BackfillConfig, before: Request) -> None:
     verdicts = [ended.verdict for ended in run_all(session, config, requests, archived=True) if ended.verdict]
     if verdicts:
         raise VerdictError(
-            "\n".join([f"{len(verdicts)} of {len(days)} pending days need a person", *map(str, verdicts)])
+            "\n".join([f"{len(verdicts)} of {len(days)} pending days need attention", *map(str, verdicts)])
         )
 
 
-def _named(pending: list[PendingDay]) -> list[date]:
-    """The days, which the log is told of with their reasons."""
+def _logged(pending: list[PendingDay]) -> list[date]:
+    """Log the pending days with their reasons, and return their dates."""
     for found in pending:
         _log.warning("a day is pending", day=str(found.day), why=found.why)
     return [found.day for found in pending]
 
 
 def _in_a_line(crash: BaseException) -> str:
-    """What is known of the cause, without the frames of Python and of the JVM."""
-    said = " ".join(line.strip() for line in str(crash).partition("\n\tat ")[0].splitlines())
-    return f"{type(crash).__name__}: {shortened(printable(said), 1000)}"
+    """The exception as one line, without Python or JVM stack frames."""
+    message = " ".join(line.strip() for line in str(crash).partition("\n\tat ")[0].splitlines())
+    return f"{type(crash).__name__}: {shortened(printable(message), 1000)}"
 
 
 def program(arguments: Sequence[str]) -> None:
-    """The program with these arguments; it ends as one, with SystemExit."""
+    """Run the program with these arguments; always raises SystemExit."""
     app = typer.Typer(add_completion=False)
     app.command()(main)
     app(list(arguments), prog_name="backfill_stage")

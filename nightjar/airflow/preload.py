@@ -1,7 +1,7 @@
-"""What a backfill needs and waits for: Spark's JVM, and Great Expectations. Both are fetched beside other work.
+"""Starts Spark's JVM and imports Great Expectations in the background, while other work proceeds.
 
-A JVM takes five seconds to start, in which Python has nothing to do; importing Great Expectations takes five seconds
-of a slow core, and only the gate needs it.
+The JVM takes five seconds to start, during which Python is idle. Importing Great Expectations takes five seconds on a
+slow core, and only the quality gate needs it.
 """
 
 import contextlib
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 def start_session(config: LakeConfig) -> "Future[SparkSession]":
-    """The session, or why it could not be started, once that is known."""
+    """Start a session in a thread; the future has the session, or the exception that prevented it."""
     return ThreadPoolExecutor(1, "session").submit(open_session, config)
 
 
 def import_gate() -> None:
-    """Import what the gate takes, in a thread. Where it cannot be imported, the gate says why."""
+    """Import the gate's libraries in a thread. If that fails, the gate itself will raise the error."""
 
     def fetch() -> None:
         with contextlib.suppress(Exception):
             from expectations import library
 
-            library.bring()
+            library.load()
 
-    # a daemon: a program that ends early does not wait for it
+    # A daemon, so that a program that ends early does not wait for it.
     threading.Thread(target=fetch, name="imports", daemon=True).start()

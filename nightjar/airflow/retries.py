@@ -1,4 +1,4 @@
-"""Which failures of a task Airflow should not try again: a verdict stays a verdict."""
+"""Airflow's retry policy: a stage that failed its checks is not retried."""
 
 from airflow.sdk import RetryDecision, RetryPolicy
 
@@ -7,10 +7,10 @@ from nightjar.airflow.submission import VERDICT
 
 
 class FinalVerdict(RetryPolicy):
-    """What a stage refuses it refuses again, until somebody has looked; anything else is tried again."""
+    """Do not retry a stage whose checks failed: it would fail again until somebody acts. Retry all other failures."""
 
     def evaluate(self, exception: BaseException, *_: object, **__: object) -> RetryDecision:
-        """Fail at once where the program ran to its end and refused."""
+        """Fail without a retry if the stage ran to its end and its checks failed."""
         if isinstance(exception, StageFailedError) and exception.code == VERDICT:
-            return RetryDecision.fail("what it checked does not hold, and would not the next time")
+            return RetryDecision.fail("a check failed, and would fail again")
         return RetryDecision.default()

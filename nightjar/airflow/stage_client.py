@@ -1,6 +1,6 @@
-"""Having a stage done by the stage server, which is started where there is none.
+"""Runs a stage on the stage server, and starts the server if it is not running.
 
-Nothing heavy is imported: the task that waits for a stage needs next to nothing of the machine.
+Nothing heavy is imported, so a task that waits for a stage uses few resources.
 """
 
 import contextlib
@@ -31,19 +31,19 @@ _log = structlog.get_logger(__name__)
 
 SERVER = "nightjar.airflow.stage_server"
 
-# A server listens a second after its start, several on a busy machine.
+# A server listens a second after its start, or several seconds on a busy machine.
 START_SECONDS = 90.0
-# It ends by itself when told to, with Spark; after that it is killed.
+# On SIGTERM it stops Spark and exits; after this time it is killed.
 STOP_SECONDS = 20.0
 
-# A server may end for its own reasons just when it is asked; then another is started.
+# A server may be exiting just when it gets a request; then another one is started.
 _TRIES = 3
 _POLL_SECONDS = 0.05
 _ERROR = "error: "
 
 
 class StageFailedError(StageServerError):
-    """A stage was not done. code: what its program ended with; StageServerError's text is what it said last."""
+    """A stage failed. code: the exit code of its program; the message is the program's last error."""
 
     def __init__(self, code: int, what: str) -> None:
         super().__init__(what)
@@ -51,7 +51,7 @@ class StageFailedError(StageServerError):
 
 
 class StageClient:
-    """One stage, done by the server of an owner (see stage_socket.server_folder) and of this process' settings."""
+    """Runs one stage on the server of an owner (see stage_socket.server_folder) and of this process's settings."""
 
     def __init__(self, owner: str, arguments: Sequence[str]) -> None:
         self._owner = owner
@@ -60,11 +60,11 @@ class StageClient:
         self._stopped = False
 
     def run(self, log: Callable[[str], object]) -> None:
-        """Have the stage done, and give what it logs to `log`, line by line as it comes.
+        """Run the stage and pass its log to `log`, line by line as it comes.
 
         Raises:
-            StageFailedError: it ended with another exit code than 0, or its server was lost.
-            NightjarError: there is no server, as the settings cannot be read or a folder is not this user's.
+            StageFailedError: it exited with a code other than 0, or its server was lost.
+            NightjarError: no server can be used: the settings are invalid, or the folder is not this user's.
         """
         for _ in range(_TRIES):
             with self._connected() as connection:
@@ -73,36 +73,45 @@ class StageClient:
                     send(connection, {"arguments": self._arguments})
                 if self._followed(connection, log):
                     return
-        raise StageFailedError(FAILED, "the stage server ends whenever it is asked: see its log in its folder")
+        raise StageFailedError(
+            FAILED, f"the stage server exited {_TRIES} times on a request: see its log in its folder"
+        )
 
     def stop(self) -> None:
-        """Stop the stage: its server ends with everything it has started. May be called while `run` waits."""
+        """Stop the stage: its server exits with everything it has started. May be called while `run` waits."""
         self._stopped = True
         if self._connection is not None:
             with contextlib.suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
 
     def _followed(self, connection: socket.socket, log: Callable[[str], object]) -> bool:
-        """Whether the server took the stage, which then is done. Raises StageFailedError where it failed."""
-        taken, said = False, list[str]()
+        """Pass on the log until the stage is done; False if the server exited without accepting it.
+
+        Raises StageFailedError if the stage failed.
+        """
+        taken, last_error = False, list[str]()
         for message in messages(connection):
             if "exit" in message:
                 if (code := int(message["exit"])) != 0:
-                    raise StageFailedError(code, "\n".join(said).removeprefix(_ERROR) or f"it ended with {code}")
+                    reason = "\n".join(last_error).removeprefix(_ERROR) or f"it exited with code {code}"
+                    raise StageFailedError(code, reason)
                 return True
             taken = taken or "taken" in message
             if "line" in message:
                 line = str(message["line"])
                 log(line)
-                # an error's first line, and those that belong to it are indented
-                said = [line] if line.startswith(_ERROR) else [*said, line] if said and line[:1] == " " else []
+                # An error's further lines are indented; any other line ends it.
+                if line.startswith(_ERROR):
+                    last_error = [line]
+                else:
+                    last_error = [*last_error, line] if last_error and line[:1] == " " else []
         if self._stopped:
-            raise StageFailedError(FAILED, "the stage was stopped, and its Spark with it")
+            raise StageFailedError(FAILED, "the stage was stopped, together with its Spark session")
         if taken:
             raise StageFailedError(
                 FAILED,
-                "the stage's process has ended in mid-stage: it was killed, or the machine ran out of memory. "
-                "What it has staged stays; trying again starts another",
+                "the stage server died during the stage: it was killed, or the machine ran out of memory. "
+                "Staged data is kept; a retry starts another server",
             )
         return False
 
@@ -127,14 +136,14 @@ class StageClient:
                 started = _start(folder, log)
             elif started.poll() is not None or time.monotonic() > until:
                 _kill(started)
-                raise StageFailedError(FAILED, f"the stage server did not start; its log ends:\n{_end_of(log)}")
+                raise StageFailedError(FAILED, f"the stage server did not start; its log ends with:\n{_end_of(log)}")
             time.sleep(_POLL_SECONDS)
         raise StageFailedError(FAILED, "the stage was stopped before it began")
 
 
 def _start(folder: Path, log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as out:
-        # A session of its own: the task that starts it ends before it, and takes nobody with it.
+        # A process session of its own, because the server outlives the task that starts it.
         return subprocess.Popen(
             [sys.executable, "-P", "-m", SERVER, str(folder)],
             stdin=subprocess.DEVNULL,
@@ -154,20 +163,20 @@ def _end_of(log: Path) -> str:
 
 
 def stop_servers(owner: str) -> None:
-    """End every stage server of an owner, with what they have started; return once they are gone."""
+    """Stop every stage server of an owner and everything they have started; return once they have exited."""
     folder = server_folder(owner)
     until = time.monotonic() + STOP_SECONDS
-    told: set[Path] = set()
+    signalled: set[Path] = set()
     while holders := {lock: pid for lock in folder.glob("*.lock") if (pid := _holder(lock)) is not None}:
         late = time.monotonic() > until
         for lock, pid in holders.items():
-            if late or lock not in told:
+            if late or lock not in signalled:
                 with contextlib.suppress(ProcessLookupError):
                     if late:
                         os.killpg(pid, signal.SIGKILL)
                     else:
                         os.kill(pid, signal.SIGTERM)
-                told.add(lock)
+                signalled.add(lock)
         time.sleep(_POLL_SECONDS)
     for file in folder.iterdir():
         file.unlink(missing_ok=True)

@@ -1,16 +1,16 @@
-"""Purpose: one Spark session, and the code it takes, for all tasks of a night; each of them would need half a minute to
-have its own.
+"""Purpose: keep one Spark session and the imported code for all tasks of a night, since starting them takes each task
+half a minute.
 
-How it works: `python -m nightjar.airflow.stage_server FOLDER` listens on a socket named after what its session depends
-on (see stage_socket.py), and does the stages it is asked for, one at a time: the program `backfill_stage.py`, with
-arguments, and nothing else. What the stage, Spark's JVM and its Python workers write goes to the client as it comes,
-then the stage's exit code.
+How it works: `python -m nightjar.airflow.stage_server FOLDER` listens on a socket named after everything its session
+depends on (see stage_socket.py). It runs the requested stages one at a time: the program `backfill_stage.py` with the
+given arguments, and nothing else. The output of the stage, Spark's JVM and its Python workers goes to the client as it
+comes, followed by the stage's exit code.
 
-It ends, with all it has started, when it was idle for a while; after a stage that failed other than by a verdict, whose
-session may be at fault; when its JVM has ended; and at once where the client of the stage in hand is gone, since a task
-that was killed must not go on.
+It exits, with everything it has started: after some idle time; after a stage that failed for another reason than its
+checks, because the session may be at fault; when its JVM has exited; and immediately if the client of the running stage
+disconnects, since a killed task must not continue.
 
-What it does not do: listen on a network, take anything but text from the socket, or answer another user.
+What it does not do: listen on a network, accept anything but text from the socket, or serve another user.
 """
 
 import contextlib
@@ -43,17 +43,17 @@ from nightjar.airflow.submission import FAILED, VERDICT
 from nightjar.operations.locks import locked
 from rules.errors import NightjarError
 
-# Between two tasks Airflow takes a few seconds, and a minute and more before it tries one again. After a night's last
-# stage only another night can follow, which Airflow starts within seconds.
+# Airflow takes a few seconds between two tasks, and a minute or more before a retry. After a night's last stage only
+# another night can follow, which Airflow starts within seconds.
 IDLE_SECONDS = 120.0
 IDLE_AFTER_LAST_SECONDS = 20.0
 
-# A server of the same name that is about to end holds its lock so long at most.
+# An exiting server of the same name holds its lock for at most this long.
 _LOCK_SECONDS = 15.0
 _REQUEST_SECONDS = 10.0
-# A JVM that is told to end removes its temporary files first.
+# A stopping JVM first removes its temporary files.
 _JVM_ENDS_SECONDS = 15.0
-# A stage whose JVM was killed fails by itself, unless it waits for that JVM in a way that nothing ends.
+# A stage whose JVM was killed fails on its own within this time, unless it waits for the JVM forever.
 _STAGE_ENDS_SECONDS = 30.0
 _OUTPUT_SECONDS = 10.0
 _KEPT_LINES = 1000
@@ -61,13 +61,13 @@ _LONGEST_LINE = 64 * 1024  # bytes
 
 
 class _Ended(BaseException):
-    """The server is to end. No Exception, so that a stage does not take it for a failure of its own."""
+    """Raised to stop the server. Not an Exception, so that a stage does not handle it as its own failure."""
 
 
 class Output:
-    """What this process, and all that it starts, write to standard output and error, line by line.
+    """Forwards the standard output and error of this process and its children to the client, line by line.
 
-    Lines that come while no client is connected are kept for the next: Spark's warnings at its start, for one.
+    Lines written while no client is connected are kept for the next one, for example Spark's warnings at its start.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Output:
         threading.Thread(target=self._pump, name="output", daemon=True).start()
 
     def to(self, client: socket.socket) -> None:
-        """Send what comes from now on, and what was kept, to this client."""
+        """Send the kept lines and all further output to this client."""
         with self._lock:
             self._client = client
             kept, self._kept = self._kept, deque(maxlen=_KEPT_LINES)
@@ -91,10 +91,10 @@ class Output:
                 self._send(line)
 
     def finish(self) -> None:
-        """Return once the client has all that was written before; what comes later is kept for the next."""
+        """Return once the client has all output written so far; later output is kept for the next client."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        # Nobody can write this to the log without knowing it.
+        # A random mark, so that no other output can contain it.
         self._reached.clear()
         self._mark = f"\0{secrets.token_hex(16)}".encode()
         os.write(2, self._mark + b"\n")
@@ -116,7 +116,7 @@ class Output:
         if self._client is None:
             self._kept.append(line)
             return
-        with contextlib.suppress(OSError):  # a client that has gone is noticed elsewhere
+        with contextlib.suppress(OSError):  # `_end_with` notices a disconnected client
             send(self._client, {"line": line})
 
 
@@ -132,7 +132,7 @@ class Server:
         self._busy = threading.Lock()
 
     def serve(self) -> None:
-        """Do what clients ask for until it is time to end."""
+        """Run the stages that clients request until it is time to exit."""
         self._prepare()
         idle = IDLE_SECONDS
         while True:
@@ -147,7 +147,7 @@ class Server:
                     continue
                 if changed := changed_parts(self._parts, session_parts(self._environment)):
                     with contextlib.suppress(OSError):
-                        send(client, {"line": f"another stage server is needed: changed since {changed}"})
+                        send(client, {"line": f"another stage server is needed, because these changed: {changed}"})
                     return
                 code = self._stage(client, arguments)
             if code not in {0, VERDICT} or self._jvm_has_ended():
@@ -155,7 +155,7 @@ class Server:
             idle = IDLE_AFTER_LAST_SECONDS if arguments[:1] == [STAGES[-1]] else IDLE_SECONDS
 
     def close(self) -> None:
-        """End Spark: its JVM does when its standard input closes."""
+        """Stop Spark: its JVM exits when its standard input closes."""
         self._watch_jvm()
         if self._jvm is None or self._jvm_has_ended():
             return
@@ -165,32 +165,32 @@ class Server:
             self._jvm.wait(_JVM_ENDS_SECONDS)
 
     def _prepare(self) -> None:
-        """Import what the stages take while the JVM starts; what only the gate takes, while the first is at work."""
+        """Import the stages' code while the JVM starts, and the gate's libraries while the first stage runs."""
         from nightjar.airflow import preload
         from nightjar.configuration.lake import lake_config
         from nightjar.configuration.settings import load_settings
         from rules.streams import load_streams
 
         starting = []
-        with contextlib.suppress(NightjarError):  # the stage says it where the settings cannot be used
+        with contextlib.suppress(NightjarError):  # if the settings are invalid, the stage reports it
             settings = load_settings()
             starting.append(preload.start_session(lake_config(settings, load_streams(settings.streams))))
         from nightjar.airflow import backfill_stage  # noqa: F401
 
-        # Not before: a starting JVM takes all the processor that a small machine has.
+        # Not earlier: a starting JVM uses all of a small machine's processors.
         wait(starting)
         self._watch_jvm()
         preload.import_gate()
 
     def _request(self, client: socket.socket) -> list[str] | None:
-        """The arguments of the stage that a client asks for; None where it is not to be answered."""
+        """The arguments of the stage that a client requests; None if the request must be ignored."""
         client.settimeout(_REQUEST_SECONDS)
         if not is_own(client):
             return None
         try:
             arguments = next(messages(client), {}).get("arguments")
             client.settimeout(None)
-            # One that has gone while it waited for its turn must not end the server.
+            # A client that disconnected while it waited for its turn must not stop the server.
             if client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b"":
                 return None
         except BlockingIOError:
@@ -202,7 +202,7 @@ class Server:
         return arguments
 
     def _stage(self, client: socket.socket, arguments: list[str]) -> int:
-        """Do a stage; its exit code."""
+        """Run a stage; return its exit code."""
         done = threading.Event()
         with self._busy:
             with contextlib.suppress(OSError):
@@ -228,7 +228,7 @@ class Server:
 
     def _end_with_jvm(self, jvm: Any) -> None:
         jvm.wait()
-        # A stage in hand is given the time to fail by itself and say why; none begins while this thread has the lock.
+        # Gives a running stage time to fail on its own and report why; none can start while this thread has the lock.
         self._busy.acquire(timeout=_STAGE_ENDS_SECONDS)
         kill_all()
 
@@ -247,16 +247,16 @@ def _exit_code(arguments: list[str]) -> int:
 
 
 def _end_with(client: socket.socket, done: threading.Event) -> None:
-    """Return when the stage is done; kill this process, and all that it has started, where its client goes before."""
+    """Return when the stage is done; kill this process and all its children if the client disconnects before."""
     with contextlib.suppress(OSError):
         while client.recv(1024):
-            pass  # nothing more is to be said
+            pass  # ignore whatever it sends
     if not done.is_set():
         kill_all()
 
 
 def kill_all() -> NoReturn:
-    """End this process, Spark's JVM and its Python workers, at once."""
+    """Kill this process, Spark's JVM and its Python workers immediately."""
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             process.kill()
@@ -264,7 +264,7 @@ def kill_all() -> NoReturn:
 
 
 def _locked(file: Path) -> IO[str] | None:
-    """The lock of the server of this name, with this process' number in it; None where another server keeps it."""
+    """The lock of the server of this name, holding this process's id; None if another server keeps it."""
     lock = file.open("a+")
     until = time.monotonic() + _LOCK_SECONDS
     while not locked(lock):
@@ -279,7 +279,7 @@ def _terminated(*_: Any) -> NoReturn:
 
 
 def main(folder: Path) -> None:
-    """Serve under the key of this process' settings and environment."""
+    """Serve under the key of this process's settings and environment."""
     environment = dict(os.environ)
     signal.signal(signal.SIGTERM, _terminated)
     parts = session_parts(environment)
@@ -288,7 +288,7 @@ def main(folder: Path) -> None:
     if lock is None:
         return
     path = folder / f"{key}.socket"
-    path.unlink(missing_ok=True)  # of a server that was killed
+    path.unlink(missing_ok=True)  # left by a killed server
     with contextlib.suppress(_Ended), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen()
@@ -297,7 +297,7 @@ def main(folder: Path) -> None:
             server.serve()
         finally:
             path.unlink(missing_ok=True)
-            listener.close()  # whoever comes now starts another, which waits for the lock
+            listener.close()  # a client that connects now starts another server, which waits for the lock
             server.close()
     kill_all()
 

@@ -1,10 +1,10 @@
-"""What the stage server and its clients agree on: where its socket is, which server is meant, and how messages look.
+"""The protocol between the stage server and its clients: the socket's path, the server's key, and the messages.
 
 A server has one Spark session, so its socket is named after everything that the session and the stages depend on:
-settings, streams, jars, environment and code. Who has other settings finds no server, and starts another.
+settings, streams, jars, environment and code. A client with other settings finds no server and starts another.
 
-Messages are JSON objects, one a line, over a socket in a folder that only this user can enter; both sides ask the
-system who the other one is.
+Messages are JSON objects, one per line, over a socket in a folder that only this user can access; both sides check the
+other's user with the operating system.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ from nightjar.configuration.settings import FILE_VARIABLE, Settings, load_settin
 from nightjar.jvm.jars import PROJECT, jars
 from rules.errors import NightjarError
 
-# No message is longer, in bytes: the values of a form, or a line of a log.
+# Largest message in bytes: the values of a form, or a line of a log.
 LONGEST_MESSAGE = 1 << 20
 
-# What a session depends on: values by kind, such as `setting`, and name.
+# What a session depends on: values by kind (such as `setting`) and name.
 Parts = Mapping[str, Mapping[str, Any]]
 
 _PACKAGES = ("backfill", "contracts", "expectations", "ingestion", "lake", "nightjar", "rules", "streaming")
-# What Spark, Java, Python and nightjar take from the environment.
+# Environment variables that Spark, Java, Python and nightjar read.
 _VARIABLES = ("NIGHTJAR_", "SPARK_", "PYSPARK_", "HADOOP_", "JAVA_", "JDK_", "_JAVA_")
 _NAMES = frozenset({"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR", "TZ", "HOME"})
 _OTHERS = 0o077
@@ -40,34 +40,35 @@ _NAMED = 3
 
 
 class StageServerError(NightjarError):
-    """A stage could not be run, as its server is not there, or was lost."""
+    """A stage could not be run because its server is missing or was lost."""
 
 
 def server_folder(owner: str) -> Path:
-    """The folder of an owner's sockets, made where it is not there. owner: any text, such as the home of an Airflow.
+    """The folder of an owner's sockets, created if missing. owner: any text, such as an Airflow's home folder.
 
     Raises:
-        StageServerError: another user has made it, or could enter it.
+        StageServerError: another user owns it or can access it.
     """
-    # Not below the owner's own folder: the path of a socket has at most 107 bytes.
+    # Not below the owner's own folder: the path of a socket is limited to 107 bytes.
     name = hashlib.sha256(owner.encode()).hexdigest()[:12]
     folder = Path(tempfile.gettempdir()) / f"nightjar-{os.getuid()}-{name}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS:
         raise StageServerError(
-            "is not a folder of this user's alone", where=str(folder), remedy="Remove it, or set TMPDIR to another"
+            "is not a private folder of this user", where=str(folder), remedy="Remove it, or set TMPDIR to another"
         )
     return folder
 
 
 def session_parts(environment: Mapping[str, str]) -> Parts:
-    """What the session of a program with this environment depends on, started here and now: by kind and name.
+    """What a session started now with this environment would depend on, by kind and name.
 
-    environment: as the program began, as PySpark adds to it later. Secrets are in it: only hashes leave a process.
+    environment: as it was when the program started, because PySpark changes it later. The result contains secrets, so
+    only hashes of it may leave the process.
 
     Raises:
-        NightjarError: the settings cannot be read, or the jars are not there.
+        NightjarError: the settings cannot be read, or the jars are missing.
     """
     settings = load_settings()
     return {
@@ -90,7 +91,7 @@ def server_key(parts: Parts) -> str:
 
 
 def changed_parts(before: Parts, now: Parts) -> str:
-    """What differs, such as `setting driver_memory`; never a value, which may be a secret. Empty where nothing does."""
+    """Names of what differs, such as `setting driver_memory`, without values, which may be secret; may be empty."""
     found = [
         f"{kind} {name}"
         for kind, old in before.items()
@@ -102,7 +103,7 @@ def changed_parts(before: Parts, now: Parts) -> str:
 
 
 def _plain(settings: Settings) -> dict[str, Any]:
-    """The settings' values with the secret ones, of which only the hash of all leaves this module."""
+    """The settings' values including secrets; only a hash of all of them leaves this module."""
 
     def revealed(value: Any) -> Any:
         return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
@@ -116,12 +117,12 @@ def _content(file: Path | None) -> str:
 
 
 def _stamps(files: Iterable[Path]) -> dict[str, list[int]]:
-    """Size in bytes and time of change in nanoseconds by path."""
+    """Size in bytes and modification time in nanoseconds, by path."""
     return {str(file): [(found := file.stat()).st_size, found.st_mtime_ns] for file in files}
 
 
 def _site_packages() -> Iterator[Path]:
-    """The folders of installed packages, which change when one is installed or removed."""
+    """The folders of installed packages, whose modification time changes when one is installed or removed."""
     yield from (Path(place) for place in sys.path if place.endswith("site-packages") and Path(place).is_dir())
 
 
@@ -131,15 +132,15 @@ def _code() -> Iterator[Path]:
 
 
 def send(connection: socket.socket, message: Mapping[str, Any]) -> None:
-    """Send a message. Raises OSError where the other side has gone."""
+    """Send a message. Raises OSError if the other side has disconnected."""
     connection.sendall(json.dumps(message).encode() + b"\n")
 
 
 def messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
-    """What comes, until the other side closes the connection or is lost.
+    """The received messages, until the other side closes or loses the connection.
 
     Raises:
-        StageServerError: what came is no message.
+        StageServerError: invalid data was received.
     """
     held = b""
     while True:
@@ -151,7 +152,7 @@ def messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
             return
         *whole, held = (held + received).split(b"\n")
         if len(held) > LONGEST_MESSAGE:
-            raise StageServerError("a message is too long", where="stage server", remedy="Start it again")
+            raise StageServerError("a message is too long", where="stage server", remedy="Restart it")
         for line in whole:
             yield _message(line)
 
@@ -162,12 +163,12 @@ def _message(line: bytes) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise StageServerError("a message is not a JSON object", where="stage server", remedy="Start it again")
+        raise StageServerError("a message is not a JSON object", where="stage server", remedy="Restart it")
     return found
 
 
 def is_own(connection: socket.socket) -> bool:
-    """Whether the process at the other end is this user's, as the system knows it."""
+    """Whether the process at the other end belongs to this user, according to the operating system."""
     size = struct.calcsize("3i")
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return bool(uid == os.getuid())

@@ -1,9 +1,9 @@
-"""How a stage of the backfill is asked for: its arguments, its exit codes, and the times at which it is due.
+"""Builds the arguments of a backfill stage from a DAG run, and defines its exit codes and schedule.
 
-What a person filled into a form reaches a command line here and nowhere else. It travels as a list of arguments, never
-as a shell string, and every value must match its pattern: the form says so first, this module insists on it.
+This is the only place where values from a form reach a command line. They are passed as a list of arguments, never as a
+shell string, and every value must match its pattern; the form checks it first, this module enforces it.
 
-Nothing heavy is imported, so that a DAG file may import this module.
+Nothing heavy is imported, so that a DAG file can import this module.
 """
 
 import re
@@ -15,22 +15,22 @@ from typing import Any, Protocol
 from rules.errors import NightjarError
 from rules.lateness import largest_allowed_lateness
 
-# The program's other task: it runs the days before the run's own that still need it.
+# The program's other task: it runs the pending days before the run's own day.
 PENDING = "pending"
 
-# The program's exit codes where it fails, and where it refuses: 1 is what a crash of Python itself ends with.
+# Exit codes of a failed stage, and of a stage whose checks failed. Not 1, which is Python's own after a crash.
 FAILED = 2
 VERDICT = 3
 
-# The lake has one writer: whatever works on it takes the one slot of this pool.
+# The lake allows one writer: every task that writes to it takes the only slot of this pool.
 LAKE_POOL = "nightjar_lake"
 
-# A day is run so long after its last event may have arrived.
+# Time between the latest arrival of a day's events on time and the day's run.
 _MARGIN = timedelta(minutes=30)
 _DAY = timedelta(days=1)
 _MINUTE = timedelta(minutes=1)
 
-# What the form accepts. Values of groups are ids: no spaces, and neither `,` nor `;`, which separate them.
+# Patterns of the form's values. Values of groups are ids without spaces, `,` or `;`, which are separators.
 RULE_ID = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 GROUP = r"^[A-Za-z_][A-Za-z0-9_]{0,62}=[A-Za-z0-9._:@+/=~#-]{1,200}(,[A-Za-z0-9._:@+/=~#-]{1,200})*$"
 DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -39,11 +39,11 @@ _LONGEST_FOLDER = 120
 
 
 class SubmissionError(NightjarError):
-    """A stage cannot be submitted as asked."""
+    """A stage cannot be submitted with these values."""
 
 
 class DagRun(Protocol):
-    """What is looked at of Airflow's DAG run."""
+    """The attributes of Airflow's DAG run that are used here."""
 
     run_id: str
     run_after: datetime
@@ -51,9 +51,9 @@ class DagRun(Protocol):
 
 
 def delay() -> timedelta:
-    """From the end of a day to its run: the largest allowed lateness of the declared streams, and half an hour.
+    """Time from the end of a day to its run: the largest allowed lateness of the declared streams plus half an hour.
 
-    In whole minutes, as a schedule has them.
+    Rounded up to whole minutes for the schedule.
 
     Raises:
         NightjarError: the settings or the stream declarations cannot be read.
@@ -65,7 +65,7 @@ def delay() -> timedelta:
 
 
 def schedule() -> str:
-    """When a night begins (UTC), as cron writes it: once a day, at the delay's time of day."""
+    """Cron expression (UTC) of the nightly run: once a day, at the delay's time of day."""
     minutes = delay() % _DAY // _MINUTE
     return f"{minutes % 60} {minutes // 60} * * *"
 
@@ -92,18 +92,18 @@ def stage_arguments(stage: str, dag_run: DagRun, params: Mapping[str, Any]) -> l
 
 
 def run_folder(run_id: str) -> str:
-    """A folder name for a DAG run's staged data: the same for each try, another for each run.
+    """A folder name for a DAG run's staged data: unique per run and the same for each of its tries.
 
-    Hadoop's paths take no colons; where a character had to be replaced, a hash keeps two runs apart.
+    Hadoop paths cannot contain colons; if a character had to be replaced, a hash keeps the name unique.
     """
     safe = re.sub(r"[^A-Za-z0-9._-]", "-", run_id).lstrip("._-")[:_LONGEST_FOLDER] or "run"
     return safe if safe == run_id else f"{safe}-{sha256(run_id.encode()).hexdigest()[:8]}"
 
 
 def run_day(dag_run: DagRun, asked: str | None = None) -> date:
-    """The day (UTC) a DAG run is about: the one asked for, else the last whose run was due when its interval ended.
+    """The day (UTC) a DAG run processes: the requested one, else the last one that was due when its interval ended.
 
-    A run triggered without a logical date has no interval; what counts is when it is to run.
+    A run triggered without a logical date has no interval; then the time it should run after counts.
     """
     if asked is None:
         return ((dag_run.data_interval_end or dag_run.run_after) - delay() - _DAY).date()
@@ -113,8 +113,8 @@ def run_day(dag_run: DagRun, asked: str | None = None) -> date:
         raise SubmissionError("is not a valid date", where=f"day {asked!r}", remedy="Write YYYY-MM-DD") from None
 
 
-def is_asked(params: Mapping[str, Any]) -> bool:
-    """Whether the form asks for anything in particular; then earlier pending days are not this run's business."""
+def has_options(params: Mapping[str, Any]) -> bool:
+    """Whether the form restricts the run in any way; then the run does not process earlier pending days."""
     return any(params.get(name) for name in ("day", "rules", "groups", "dry_run")) or not params.get("publish", True)
 
 

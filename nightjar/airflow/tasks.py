@@ -1,4 +1,4 @@
-"""The tasks of the nightly DAG: a stage each, done in the one Spark session that they share."""
+"""The operators of the nightly DAG: each task runs one stage in the Spark session that all tasks share."""
 
 import os
 from typing import Any
@@ -10,9 +10,9 @@ from nightjar.airflow.stage_client import StageClient
 
 
 class Stage(BaseOperator):
-    """Has a stage done by the stage server; the task's log is the stage's.
+    """Runs a stage on the stage server; the task's log is the stage's log.
 
-    arguments: those of `backfill_stage.py`.
+    arguments: the arguments of `backfill_stage.py`.
     """
 
     template_fields = ("arguments",)
@@ -23,8 +23,8 @@ class Stage(BaseOperator):
         self.arguments = arguments
         self._client: StageClient | None = None
 
-    def execute(self, context: Any) -> None:  # noqa: ARG002  Airflow's word for it
-        """Wait for the stage; where the task is killed, or cannot wait any longer, it is stopped."""
+    def execute(self, context: Any) -> None:  # noqa: ARG002  Airflow's signature
+        """Run the stage and wait for it; stop it if the task is killed or times out."""
         self._client = StageClient(os.environ.get("AIRFLOW_HOME", ""), self.arguments)
         try:
             self._client.run(self.log.info)
@@ -38,11 +38,11 @@ class Stage(BaseOperator):
 
 
 class PendingDays(Stage):
-    """The stage that works off the days before the run's own, unless the run was asked for something."""
+    """Runs the pending days before the run's own day, unless the form restricts the run."""
 
     def execute(self, context: Any) -> None:
-        """Where the form has anything in it, pending days are left alone."""
-        if submission.is_asked(context["params"]):
-            self.log.info("the run was asked for something, so pending days are left alone")
+        """Run the pending days; skip them if the form has any values."""
+        if submission.has_options(context["params"]):
+            self.log.info("pending days are skipped, because this run was started with options")
             return
         super().execute(context)

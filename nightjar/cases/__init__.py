@@ -1,7 +1,7 @@
-"""Case files: rules and events step by step, and what is expected of them; how people test their rules.
+"""Case files, which test rules: rules and events step by step, with the expected results.
 
-docs/reference/cases.md is the format. A host runs a `Case` and gives back an `Outcome`: `simulate` is the bare
-engine.
+docs/reference/cases.md describes the format. A host runs a `Case` and returns an `Outcome`; `simulate` runs it on the
+engine alone.
 """
 
 from nightjar.cases.case_files import find_cases, load_case, read_case

@@ -1,4 +1,4 @@
-"""From a case file's text to a `Case`: steps in time, messages as the bytes Kafka would carry."""
+"""Reads case files: parses the text to a `Case`, with messages as the bytes sent to Kafka."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,12 +18,12 @@ from rules.streams import Stream, load_streams, streams_from_mapping
 from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text, parse_timestamp
 from rules.types import Kind
 
-# Where offsets begin in a case that names no time at all: 2026-01-01, midnight UTC.
+# Base of the offsets in a case without absolute times: 2026-01-01, midnight UTC.
 DEFAULT_BASE = 1_767_225_600_000_000
 
 MAX_BYTES = 16_777_216
 SUFFIXES = (".yaml", ".yml")
-_KEYS = ("title", "description", "streams", "settings", "base", "steps", "expect")
+CASE_KEYS = ("title", "description", "streams", "settings", "base", "steps", "expect")
 _STEP_KEYS = ("at", "crash", "rules", "control", "events")
 _OFFSET = re.compile(r"\+?((?:\s*[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+)\s*", re.ASCII)
 _PART = re.compile(r"[0-9.]+[a-z]+", re.ASCII)
@@ -31,13 +31,13 @@ _TIME_REMEDY = "Write 2026-01-01T12:00:00Z, epoch milliseconds, or an offset fro
 
 
 def find_cases(paths: Iterable[Path]) -> list[Path]:
-    """The case files among the paths, and those in the folders (all below) among them, in order."""
+    """The case files among the paths, and those in folders among them (recursively), in order."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
             if not inside:
-                raise CaseError("holds no case", where=str(path), remedy="Case files are named like burst.yaml")
+                raise CaseError("has no case files", where=str(path), remedy="Case files are named like burst.yaml")
             found += inside
         else:
             found.append(path)
@@ -45,10 +45,12 @@ def find_cases(paths: Iterable[Path]) -> list[Path]:
 
 
 def load_case(path: Path) -> Case:
-    """The case in a file; CaseError (or a stream's DeclarationError) says what is wrong and in which line."""
+    """Load a case file. Raises CaseError (or DeclarationError for a stream) with the line of the error."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise CaseError(f"has more than {MAX_BYTES} bytes", where=str(path), remedy="nightjar evaluate takes files")
+            raise CaseError(
+                f"has more than {MAX_BYTES:,} bytes", where=str(path), remedy="Use `nightjar evaluate` for large files"
+            )
         text = path.read_bytes()
     except OSError as failure:
         what = f"cannot be read ({failure.strerror or failure})"
@@ -57,12 +59,12 @@ def load_case(path: Path) -> Case:
 
 
 def read_case(text: str | bytes, origin: str) -> Case:
-    """The case of a YAML text; `origin` names it in errors."""
+    """Parse a case from YAML text; `origin` names it in errors."""
     return _Reader(origin).case(read_yaml(text, origin))
 
 
 class _CaseSettings(Settings):
-    """Settings of a case: its own and the defaults, whatever the machine it runs on has set."""
+    """Settings of a case: its own and the defaults, independent of the machine's settings."""
 
     @classmethod
     def settings_customise_sources(
@@ -90,15 +92,15 @@ class _Reader:
 
     def case(self, written: Any) -> Case:
         if not isinstance(written, Table):
-            raise self.error("is not a mapping", f"A case has keys: {', '.join(_KEYS)}")
-        self.known(written, _KEYS, "is not a key of a case")
+            raise self.error("is not a mapping", f"A case has keys: {', '.join(CASE_KEYS)}")
+        self.known(written, CASE_KEYS, "is not a key of a case")
         self.streams = self.declared(written)
         if written.get("base") is not None:
             self.base = self.time(written, "base")
         settings = self.settings(written)
         steps = self.listed(written, "steps")
         if not steps:
-            raise self.error("there are no steps", "Write steps: a list, each with at:", written, "steps")
+            raise self.error("there are no steps", "Write steps: a list of mappings with at:", written, "steps")
         made: list[Step] = []
         for step in steps:
             made.append(self.step(step, written, made[-1].at if made else None))
@@ -124,7 +126,7 @@ class _Reader:
         return (value or "").strip()
 
     def listed(self, table: Table, key: str) -> list[Any]:
-        """A list, or the one thing that stands for a list of one."""
+        """The value as a list; a single value is a list of one."""
         value = table.get(key)
         if value is None:
             return []
@@ -151,22 +153,22 @@ class _Reader:
             first = refusal.errors()[0]
             what = first["msg"].removeprefix("Value error, ")
             raise self.error(
-                what, "docs/reference/settings.md says what it takes", written, str(first["loc"][0])
+                what, "docs/reference/settings.md describes the setting", written, str(first["loc"][0])
             ) from None
 
     # Steps
 
     def step(self, step: Any, case: Table, before: int | None) -> Step:
         if not isinstance(step, Table):
-            raise self.error("a step is not a mapping", "Write - at: 5m, and what happens then", case, "steps")
+            raise self.error("a step is not a mapping", "Write - at: 5m, followed by its events", case, "steps")
         self.known(step, _STEP_KEYS, "is not a key of a step")
         if "at" not in step:
             raise self.error("the step has no time", f"Give it at: {_TIME_REMEDY}", step)
         at = self.time(step, "at")
         if before is not None and at < before:
             raise self.error(
-                f"the step is at {iso_text(at)}, before the one above it, at {iso_text(before)}",
-                "Steps are in the order of time; an event that is late has an earlier event time, not an earlier step",
+                f"the step at {iso_text(at)} is before the previous one, at {iso_text(before)}",
+                "Put steps in order of time; a late event has an earlier event time, not an earlier step",
                 step,
                 "at",
             )
@@ -193,7 +195,7 @@ class _Reader:
                 yield Message(name, self.message(event, events, name, lambda e, name=name: self.event(e, name)))
 
     def message(self, written: Any, table: Table, key: str, of_mapping: Any) -> bytes:
-        """The bytes of a message: a mapping is one JSON object, text stands for itself."""
+        """The bytes of a message: a mapping becomes a JSON object, text is sent as it is."""
         if isinstance(written, Table):
             return json_text(of_mapping(written)).encode()
         if isinstance(written, bytes):
@@ -216,7 +218,7 @@ class _Reader:
         return found
 
     def event(self, written: Table, stream: str) -> dict[str, Any]:
-        """An event; a timestamp field may be written without quotes (then UTC unless it says) or as an offset."""
+        """An event; a timestamp field may be written without quotes (UTC if it has no zone) or as an offset."""
         found = {**written}
         for name, kind in self.streams[stream].fields.items():
             value = found.get(name)
@@ -228,7 +230,7 @@ class _Reader:
     # Times
 
     def time(self, table: Table, key: str) -> int:
-        """A point in time, µs; the first absolute one is the base of the offsets unless the case says another."""
+        """A point in time, µs; the first absolute one is the base of the offsets unless the case sets `base`."""
         value = table[key]
         instant = self.instant(value) if isinstance(value, str) else None
         if instant is None:
@@ -246,7 +248,7 @@ class _Reader:
         return parse_timestamp(value, zone_required=False) if offset is None else offset
 
     def offset(self, text: str) -> int | None:
-        """The point in time of an offset such as `1h 30m`; None where the text is none."""
+        """The point in time of an offset such as `1h 30m`; None if the text is not an offset."""
         found = _OFFSET.fullmatch(text)
         if found is None:
             return None
@@ -266,7 +268,7 @@ class _Reader:
             return Expectation()
         if not isinstance(written, Table):
             raise self.error("is not a mapping", f"Write expect: {{final: [...]}}; {_sections()}", case, "expect")
-        self.known(written, (*SECTIONS, "state"), "is not a section of what came")
+        self.known(written, (*SECTIONS, "state"), "is not a section of the results")
         rows = {
             section: [self.row(row, section, written) for row in self.listed(written, section)]
             for section in written
@@ -276,7 +278,9 @@ class _Reader:
 
     def row(self, row: Any, section: str, table: Table) -> Row:
         if not isinstance(row, Table):
-            raise self.error(f"{json_text(row):.60} is not a row", "Write the keys that matter", table, section)
+            raise self.error(
+                f"{json_text(row):.60} is not a row", "Write a mapping of the keys to check", table, section
+            )
         self.known(row, KEYS[section], f"is not a key of the rows of {section}")
         found = dict(row)
         for key in TIMES & row.keys():

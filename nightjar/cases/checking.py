@@ -1,4 +1,4 @@
-"""What a case expected against what came: rows matched by the keys that matter, differences shown row by row."""
+"""Compares a case's outcome with its expectation: matches rows by the given keys and lists the differences."""
 
 import json
 import math
@@ -11,14 +11,14 @@ from nightjar.cases.documents import Number, Stamp, json_text
 from nightjar.cases.model import SECTIONS, Expectation, Outcome, Row
 from rules.timestamps import parse_timestamp
 
-# Keys with text for people: what is expected needs to be in it, not to be all of it.
+# Keys with text for people: it only needs to contain the expected text.
 _PROSE = frozenset({"detail", "reasons"})
 _ABSENT = object()
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A key (`measures.spent`) whose value is not as expected; `got` is None too where there is no such key."""
+    """A key (`measures.spent`) whose value is not as expected; `got` is also None if the key is missing."""
 
     path: str
     expected: Any
@@ -27,7 +27,7 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Difference:
-    """A row that was expected and did not come (with the nearest that did), or one that came and was not expected."""
+    """An expected row that is missing (with the most similar actual row), or an unexpected row."""
 
     section: str
     expected: Row | None
@@ -52,10 +52,10 @@ def _as_json(expected: Any) -> Any:
 
 
 def check(expect: Expectation, outcome: Outcome) -> list[Difference]:
-    """What is not as expected, in the sections the case names; nothing where all is.
+    """The differences in the sections that the case lists; empty if all is as expected.
 
-    Rows are matched whatever their order, since records of different keys have none on Kafka; the revisions of an
-    alert and `emitted_at` tell what came first.
+    Rows are matched in any order, because Kafka does not order records of different keys; the revisions of an alert and
+    `emitted_at` show the order.
     """
     found: list[Difference] = []
     for section in SECTIONS:
@@ -87,7 +87,7 @@ def _differences(section: str, expected: list[Row], got: list[Row]) -> Iterator[
 
 
 def _matched(expected: list[Row], got: list[Row]) -> dict[int, int]:
-    """The most expected rows that can each have a row of their own that matches: expected place → got place.
+    """A maximum matching of expected rows to actual rows: index of the expected row → index of the actual row.
 
     Source: Kuhn's augmenting paths.
     """
@@ -116,9 +116,9 @@ def _mismatches(path: str, expected: Any, got: Any) -> Iterator[Mismatch]:
         for key, value in expected.items():
             yield from _mismatches(f"{path}.{key}" if path else key, value, got.get(key, _ABSENT))
     elif path in _PROSE:
-        said = " ".join(got) if isinstance(got, list) else str(got)
+        text = " ".join(got) if isinstance(got, list) else str(got)
         parts = expected if isinstance(expected, list) else [expected]
-        if not all(str(part) in said for part in parts):
+        if not all(str(part) in text for part in parts):
             yield Mismatch(path, expected, got)
     elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
         for at, (one, other) in enumerate(zip(expected, got, strict=True)):
@@ -128,7 +128,7 @@ def _mismatches(path: str, expected: Any, got: Any) -> Iterator[Mismatch]:
 
 
 def _equal(expected: Any, got: Any) -> bool:
-    """A number is compared by its value (12.5 is "12.50", a double to nine digits), quoted text as it stands."""
+    """Compare numbers by value (12.5 equals "12.50", doubles to nine digits), and quoted text exactly."""
     if isinstance(expected, Number):
         if isinstance(got, float):
             return math.isclose(float(expected), got, rel_tol=1e-9)

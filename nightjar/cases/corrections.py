@@ -1,4 +1,4 @@
-"""What the night would put right after a case: the backfill's own functions over the case's events, without a lake."""
+"""Computes the corrections of a case with the backfill's functions, without a lake."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -27,21 +27,22 @@ def corrections_of(
     events: Mapping[str, pa.Table],
     alerts: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """The records that would have to be published so that the highest revision of each alert is the truth, with causes.
+    """The correction records, with causes, after which the highest revision of each alert equals the truth.
 
-    arrivals: rule id and version to the arrival of its message, and the stream's horizon then (both µs). events: by
-    stream its fields, arrival_time, partition and offset of all that can be used, duplicates too, and whether the
-    stream reported it as `late`. alerts: the stream's records.
+    arrivals: rule id and version to the arrival of its message and the stream's horizon at that time (both µs). events:
+    by stream all usable events including duplicates: its fields, arrival_time, partition, offset, and whether the
+    stream reported them as `late`. alerts: the stream's records.
     """
     tables = [Truth(streams[name], ruleset, table.drop_columns(LATE)).violations() for name, table in events.items()]
     truth = pl.DataFrame(pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *tables]))
-    said = pl.DataFrame(pa.Table.from_pylist([_row(alert) for alert in alerts], RECORD_SCHEMA))
-    differing = reconcile(truth, said).filter(pl.col("outcome") != Outcome.MATCHED.value)
+    published_alerts = pl.DataFrame(pa.Table.from_pylist([_row(alert) for alert in alerts], RECORD_SCHEMA))
+    differing = reconcile(truth, published_alerts).filter(pl.col("outcome") != Outcome.MATCHED.value)
     if not differing.height:
         return []
     published = {version: Published(*arrived) for version, arrived in arrivals.items()}
     causes = pl.concat(_causes(streams, ruleset, published, events, differing))
-    records = [correction_record(row, MIN_TIMESTAMP) for row in corrections(truth, said, causes).iter_rows(named=True)]
+    rows = corrections(truth, published_alerts, causes).iter_rows(named=True)
+    records = [correction_record(row, MIN_TIMESTAMP) for row in rows]
     return [{name: value for name, value in record.items() if name != "emitted_at"} for record in records]
 
 

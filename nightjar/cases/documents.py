@@ -1,8 +1,8 @@
-"""YAML as a case file needs it: a number keeps its digits, a mapping the lines of its keys, and `no` is a word.
+"""A YAML loader for case files: numbers keep their digits, mappings know the lines of their keys, and `no` is text.
 
-Plain scalars are null, true, false, numbers as JSON writes them, points in time, and text. Anchors, aliases and `<<`
-work, so that a rule need not be written twice; a repeated key is refused. The loader of rules (rules/documents.py) does
-the contrary on each count, because anybody may send a rule.
+Plain scalars are null, true, false, JSON numbers, points in time, and text. Anchors, aliases and `<<` work, so that a
+rule need not be repeated; duplicate keys are an error. The loader of rules (rules/documents.py) is stricter, because
+anybody may send a rule.
 """
 
 import base64
@@ -17,30 +17,30 @@ import yaml
 from rules.errors import NightjarError
 from rules.timestamps import parse_timestamp
 
-# Nodes, aliases counted as often as they are used: a few bytes of YAML can stand for an endless structure.
+# Limit on nodes, counting every use of an alias: a few bytes of YAML can expand to an endless structure.
 MAX_NODES = 200_000
 MAX_NESTING = 50
 _TAG = "tag:yaml.org,2002:"
 
 
 class CaseError(NightjarError):
-    """A case file cannot be used."""
+    """A case file is not valid."""
 
 
 class Number(str):
-    """A number by its literal text, which is a JSON number."""
+    """A number as its literal text, which is a JSON number."""
 
     __slots__ = ()
 
 
 class Stamp(str):
-    """A point in time written without quotes, by its text; `instant` is µs since 1970 in UTC."""
+    """A point in time written without quotes, as its text; `instant` is µs since 1970 in UTC."""
 
     __slots__ = ()
 
     @property
     def instant(self) -> int:
-        """Without a zone it is UTC, as YAML says."""
+        """The instant; UTC if there is no zone, as in YAML."""
         found = parse_timestamp(self, zone_required=False)
         if found is None:
             raise ValueError(self)
@@ -48,7 +48,7 @@ class Stamp(str):
 
 
 class Table(dict[str, Any]):
-    """A mapping; `line` is where it begins, `lines` where each of its keys stands, both from 1."""
+    """A mapping; `line` is its first line, `lines` the line of each key, both counted from 1."""
 
     def __init__(self, line: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Table(dict[str, Any]):
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  how PyYAML is told
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  PyYAML's way to replace the resolvers
 
 
 for _kind, _pattern, _first in (
@@ -83,7 +83,7 @@ def read_yaml(text: str | bytes, origin: str) -> Any:
     except RecursionError:
         raise CaseError("is nested too deep", where=origin, remedy="A case is about six levels deep") from None
     if len(documents) != 1:
-        raise CaseError(f"holds {len(documents)} documents", where=origin, remedy="Write one case a file")
+        raise CaseError(f"has {len(documents)} documents", where=origin, remedy="Write one case per file")
     return _Construction(origin).value(documents[0], 0)
 
 
@@ -124,7 +124,7 @@ class _Construction:
                 raise self.error(key_node, "a key is not a name", "Write name: value")
             key = str(key_node.value)
             if key in table:
-                raise self.error(key_node, f"key {key!r} is there twice in one mapping", "Keep one of them")
+                raise self.error(key_node, f"duplicate key {key!r}", "Keep one of them")
             table[key] = value
             table.lines[key] = key_node.start_mark.line + 1
         for key, value in merged.items():
@@ -154,11 +154,11 @@ class _Construction:
             case "str" | "merge":
                 is_stamp = not node.style and parse_timestamp(text, zone_required=False) is not None
                 return Stamp(text) if is_stamp else text
-        raise self.error(node, f"the tag {node.tag} is not known", "Write it without a tag")
+        raise self.error(node, f"unknown tag {node.tag}", "Write it without a tag")
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON, every number with the digits it was written with."""
+    """A value as JSON, in which numbers keep their digits."""
     if isinstance(value, Number):
         return str(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a case is, and what came of it, for any host that runs one."""
+"""The model of a case and of its outcome, shared by all hosts that run cases."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "quarantine": ("stream", "reason", "detail", "raw", "arrival_time"),
     "rule_status": ("status", "rule_id", "rule_version", "effective", "reasons", "emitted_at"),
 }
-# Of all records; ISO 8601 in UTC with six digits of a second.
+# Keys with a time in any of the records: ISO 8601 in UTC with microseconds.
 TIMES = frozenset({"event_time", "arrival_time", "emitted_at", "effective"})
 
 Row = dict[str, Any]
@@ -36,7 +36,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Step:
-    """What happens at one time, in this order: a crash, rule messages (rules, then control), events.
+    """Everything that happens at one time, in this order: a crash, rule messages (rules, then control), events.
 
     at: arrival of everything in it, µs since 1970 in UTC. rules: messages on the `rules` topic.
     """
@@ -49,7 +49,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a case expects: for each section that is checked the rows, with the keys that matter; and the state."""
+    """What a case expects: the rows of each checked section, with the keys to compare, and the state."""
 
     rows: Mapping[str, list[Row]] = field(default_factory=dict)
     state: Mapping[str, Mapping[str, int]] | None = None
@@ -57,7 +57,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Case:
-    """Steps in time, and what is expected of them. `settings` knows neither the environment nor a settings file."""
+    """Steps and their expected results. `settings` ignores the environment and settings files."""
 
     title: str
     description: str
@@ -68,8 +68,8 @@ class Case:
     expect: Expectation
 
 
-def standing(records: Iterable[Row]) -> list[Row]:
-    """Of alert records those with the highest revision of each alert, retracted ones left out."""
+def final_alerts(records: Iterable[Row]) -> list[Row]:
+    """The highest revision of each alert, without retracted ones."""
     last: dict[str, Row] = {}
     for record in records:
         known = last.get(record["alert_id"])
@@ -80,7 +80,7 @@ def standing(records: Iterable[Row]) -> list[Row]:
 
 @dataclass
 class Outcome:
-    """What a host made of a case: the JSON records of each topic in order (see KEYS), and the rows it still holds.
+    """The result of a case: the JSON records of each topic in order (see KEYS), and the retained rows.
 
     corrections: the records that a backfill of all days adds to the stream's alerts.
     state: stream → the group-by's fields joined by commas → rows.
@@ -95,8 +95,8 @@ class Outcome:
 
     @property
     def final(self) -> list[Row]:
-        """What a consumer is left with before the night."""
-        return standing(self.alerts)
+        """A consumer's final alerts before the backfill."""
+        return final_alerts(self.alerts)
 
     def as_dict(self) -> dict[str, Any]:
         """One JSON object: the sections and the state."""

@@ -1,4 +1,4 @@
-"""A case on the bare engine: no Kafka, no Spark, time as the case says; and what the night would put right."""
+"""Runs a case on the engine alone, without Kafka and Spark, at the case's times; also computes the corrections."""
 
 import json
 from dataclasses import replace
@@ -9,6 +9,7 @@ import pyarrow as pa
 from contracts.alerts import alert_record
 from contracts.columns import late_columns, texts
 from contracts.late_events import LATE_EVENT
+from contracts.rule_status import status_record
 from nightjar.cases import Case, Outcome, Step
 from rules.engine import Delta, Engine, Failure
 from rules.engine.store import ARRIVAL, LATE
@@ -21,7 +22,7 @@ from rules.versions import RuleSet
 
 
 def simulate(case: Case) -> Outcome:
-    """What comes of a case's steps; each step is one batch, and its time the engine's clock."""
+    """Run a case's steps; each step is one batch, and its time is the engine's clock."""
     host = _Host(case)
     for step in case.steps:
         host.take(step)
@@ -31,7 +32,7 @@ def simulate(case: Case) -> Outcome:
 
 
 class _Host:
-    """What the job keeps: the published rules and the deltas, from which a crash rebuilds the engines."""
+    """Stands in for the job: keeps the published rules and the deltas, and rebuilds the engines after a crash."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -69,24 +70,23 @@ class _Host:
             self.engines[name].resume(lost.clock, lost.settled, lost.horizon)
 
     def publish(self, message: bytes, at: int) -> None:
-        before = self.ruleset
-        delay = self.case.settings.activation_delay
-        self.ruleset, status = publish(before, message, at, self.case.streams, delay)
-        self.say(status, at)
+        before, settings, streams = self.ruleset, self.case.settings, self.case.streams
+        self.ruleset, status = publish(before, message, at, streams, settings.activation_delay, forms=settings.forms)
+        self.report(status, at)
         if self.ruleset is before:
             return
         newest = self.ruleset.versions[-1]
         self.published[newest.rule.id, newest.version] = at, self.engines[newest.rule.stream].horizon
         if newest.rule.state.is_evaluated:
-            self.say(replace(status, answer=Answer.ACTIVE), at)  # all history is at hand: the rule is primed
+            self.report(replace(status, answer=Answer.ACTIVE), at)  # all history is in memory, so the rule is primed
         for engine in self.engines.values():
             engine.set_rules(self.ruleset)
 
-    def say(self, status: Status, at: int) -> None:
-        self.outcome.rule_status.append({**status.record(), "emitted_at": iso_text(at)})
+    def report(self, status: Status, at: int) -> None:
+        self.outcome.rule_status.append({**status_record(status), "emitted_at": iso_text(at)})
 
     def accepted(self, stream: Stream, raws: list[bytes], at: int) -> list[dict[str, Any]]:
-        """The events that can be used, in order; the others go to quarantine."""
+        """The usable events in order; the others go to quarantine."""
         events = []
         for raw in raws:
             event = parse_event(raw, stream)
@@ -107,9 +107,11 @@ class _Host:
         return events
 
     def advance(self, stream: Stream, events: list[dict[str, Any]], at: int) -> None:
-        arrived = [{**event, ARRIVAL: at} for event in events]
+        arrived = [{**event, ARRIVAL: at, LATE: False} for event in events]
         self.taken[stream.name] += arrived
         advance = self.engines[stream.name].advance(_table(stream, arrived), at)
+        for row in advance.rows.late.tolist():
+            arrived[row][LATE] = True
         self.deltas[stream.name].append(advance.delta)
         self.outcome.late += _late_records(stream, advance.late)
         for failure in advance.failures:
@@ -118,17 +120,16 @@ class _Host:
             self.outcome.alerts.append(alert_record(alert, at))
 
     def corrections(self) -> list[dict[str, Any]]:
-        """What the backfill would have to say, given all that arrived."""
+        """The corrections that a backfill would publish, given all events."""
         from nightjar.cases.corrections import corrections_of  # takes half a second to import
 
-        events, late = {}, {(row["stream"], row["event_id"], row["event_time"]) for row in self.outcome.late}
+        events = {}
         for name, taken in self.taken.items():
             if taken and self.ruleset.of_stream(name).versions:
                 stream = self.case.streams[name]
                 table = _table(stream, taken).append_column("partition", pa.array([0] * len(taken)))
                 table = table.append_column("offset", pa.array(range(len(taken))))
-                named = ((name, row[stream.event_id], iso_text(row[stream.event_time])) for row in taken)
-                events[name] = table.append_column(LATE, pa.array([each in late for each in named]))
+                events[name] = table.append_column(LATE, pa.array([row[LATE] for row in taken]))
         return corrections_of(self.case.streams, self.ruleset, self.published, events, self.outcome.alerts)
 
     def fail(self, failure: Failure, at: int) -> None:
@@ -137,7 +138,7 @@ class _Host:
             return
         self.failed.add(key)
         reason = f"measures.{failure.measure}: its exact value at event {failure.event_id} does not fit its type"
-        self.say(Status(Answer.FAILED, failure.rule_id, failure.rule_version, reasons=(reason,)), at)
+        self.report(Status(Answer.FAILED, failure.rule_id, failure.rule_version, reasons=(reason,)), at)
 
 
 def _table(stream: Stream, arrived: list[dict[str, Any]]) -> pa.Table:

@@ -1,1 +1,1 @@
-"""The command line: commands, and what they show a person."""
+"""The command line: its commands and their output."""

@@ -1,4 +1,4 @@
-"""One alert as a line for a person, and the numbers a program reads off it."""
+"""Formats one alert as a line for a terminal, with its latency."""
 
 from typing import Any, NamedTuple
 
@@ -21,17 +21,17 @@ class Alert(NamedTuple):
 
 
 def alert_of(record: Record) -> Alert | None:
-    """The alert of a Kafka record; None where it holds none: anybody may write to a topic."""
-    written = shown(record.value)
-    if written is None:
+    """Parse a Kafka record as an alert; None if it is not one, since anybody may write to a topic."""
+    parsed = shown(record.value)
+    if parsed is None:
         return None
-    return Alert(written, None if record.sent_at is None else record.received - record.sent_at)
+    return Alert(parsed, None if record.sent_at is None else record.received - record.sent_at)
 
 
 def alert_line(alert: Alert) -> Text:
-    """Event time, severity, rule, group, what became of it, text, latency."""
-    shown = {name: printable(value) for name, value in alert.record.items() if isinstance(value, str)}
-    record = alert.record | shown
+    """Event time, severity, rule, group, whether it was revised or retracted, text, latency."""
+    safe = {name: printable(value) for name, value in alert.record.items() if isinstance(value, str)}
+    record = alert.record | safe
     retracted = record["kind"] == RETRACTED
     group = printable(" ".join(f"{value}" for value in record["group"].values()))
     latency = "" if alert.latency is None else f"  {alert.latency / 1000:,.0f} ms"

@@ -1,7 +1,7 @@
 """The command line: `nightjar COMMAND`.
 
-Exit codes: 0 all is well; 1 the command ran, and what it checked did not hold; 2 bad input or usage, or a service that
-is not there; 130 interrupted. Errors are one message on standard error, results go to standard output.
+Exit codes: 0 success; 1 the command ran, but what it checked does not hold; 2 bad input or usage, or an unreachable
+service; 130 interrupted. Results go to standard output, an error is one message on standard error.
 """
 
 import os

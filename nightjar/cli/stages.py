@@ -1,4 +1,4 @@
-"""Doing things one after the other in front of a person: each is announced, and its duration shown."""
+"""Prints the steps of a long command: announces each one and shows how long it took."""
 
 import signal
 import time
@@ -10,37 +10,37 @@ from nightjar.cli.console import SafeConsole, line, progress_console
 
 
 class Stages:
-    """Announces stages on a console, standard error unless another is given."""
+    """Announces stages on a console, by default standard error."""
 
     def __init__(self, console: SafeConsole | None = None) -> None:
         self.console = console or progress_console()
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
-        """Show that something is going on, where a person looks on."""
+        """Show a spinner during the block if the console is a terminal."""
         with self.console.status(f"    {text}") if self.console.is_terminal else nullcontext():
             yield
 
     @contextmanager
     def stage(self, title: str, does: str = "") -> Iterator[None]:
-        """Announce what is about to happen, and at the end how long it took."""
+        """Announce what is about to happen, and print how long it took at the end."""
         self.announce(title, does)
         began = time.monotonic()
         yield
         self.console.print(line((f"    {time.monotonic() - began:.1f} s", "dim")))
 
     def announce(self, title: str, does: str = "") -> None:
-        """The heading of a stage, or of something that takes no time worth showing."""
+        """Print the heading of a stage, or of something too short to time."""
         self.console.print(line((f"==> {title}", "bold"), (f"  {does}" if does else "", "dim")), soft_wrap=True)
 
-    def say(self, text: str, style: str = "") -> None:
-        """A line within a stage."""
+    def note(self, text: str, style: str = "") -> None:
+        """Print an indented line within a stage."""
         self.console.print(line((f"    {text}", style)), soft_wrap=True)
 
 
 @contextmanager
 def terminated_as_interrupt() -> Iterator[None]:
-    """Inside the block SIGTERM is what Ctrl-C is, so that everything started is stopped in its turn."""
+    """Treat SIGTERM like Ctrl-C inside the block, so that everything started is stopped in order."""
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt

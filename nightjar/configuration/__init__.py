@@ -1,1 +1,1 @@
-"""Settings, and what each part of the system is told of them."""
+"""The settings, and the configuration of each part of the system derived from them."""

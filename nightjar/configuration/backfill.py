@@ -1,4 +1,4 @@
-"""From settings to what a backfill is told."""
+"""Builds the backfill's configuration from the settings."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ def backfill_config(settings: Settings, streams: Mapping[str, Stream]) -> Backfi
 
     Raises:
         JarsError: Spark's jars have not been resolved.
-        SettingsError: a security setting that one of the Kafka clients cannot honour.
+        SettingsError: one of the Kafka clients does not support a security setting.
     """
     return BackfillConfig(
         lake=lake_config(settings, streams),

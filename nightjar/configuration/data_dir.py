@@ -1,4 +1,4 @@
-"""The folder of everything local, which is its owner's alone."""
+"""Creates the folder of all local data, accessible to its owner only."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ _OTHERS = 0o077
 
 
 def prepare(folder: Path) -> None:
-    """Create it readable by its owner only. One that exists and is open to others is reported, and left as it is."""
+    """Create it, readable by its owner only. If it exists and is open to others, log a warning and leave it."""
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""From settings to what the job process is told."""
+"""Builds the job's configuration from the settings."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
 
     Raises:
         JarsError: the jars of the Kafka connector have not been resolved.
-        SettingsError: a security setting that one of the Kafka clients cannot honour.
+        SettingsError: one of the Kafka clients does not support a security setting.
     """
     return JobConfig(
         streams=streams,
@@ -27,6 +27,7 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         topics=topics(settings),
         arrival=settings.arrival,
         activation_delay=settings.activation_delay,
+        forms=settings.forms,
         master=settings.spark_master,
         spark_conf=settings.spark_conf,
         driver_memory=settings.driver_memory,
@@ -41,7 +42,7 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
 
 
 def topics(settings: Settings) -> Topics:
-    """The names of the topics beside those of the streams."""
+    """The names of all topics except the streams' own."""
     return Topics(
         rules=settings.rules_topic,
         rule_status=settings.rule_status_topic,

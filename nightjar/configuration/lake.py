@@ -1,4 +1,4 @@
-"""From settings to what the lake's jobs are told."""
+"""Builds the configuration of the lake's jobs from the settings."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ def lake_config(settings: Settings, streams: Mapping[str, Stream]) -> LakeConfig
 
     Raises:
         JarsError: Spark's jars have not been resolved.
-        SettingsError: a security setting that one of the Kafka clients cannot honour.
+        SettingsError: one of the Kafka clients does not support a security setting.
     """
     return LakeConfig(
         root=settings.lake.resolve(),

@@ -1,4 +1,4 @@
-"""How the program logs: structured, on standard error; lines of text at a terminal, else one JSON object a line."""
+"""Configures structured logging to standard error: readable lines on a terminal, else one JSON object per line."""
 
 import logging
 import sys
@@ -11,7 +11,7 @@ from rules.errors import printable
 
 
 class _StandardError:
-    """Standard error as it is when a line is written: a program that hosts us may have put another in its place."""
+    """Writes to the current `sys.stderr`, which a host program may have replaced since logging was configured."""
 
     def write(self, text: str) -> int:
         return sys.stderr.write(text)
@@ -21,7 +21,7 @@ class _StandardError:
 
 
 def configure(level: str) -> None:
-    """Log what is at least of `level` (debug, info, warning, error)."""
+    """Log messages of at least `level` (debug, info, warning, error)."""
     readable = sys.stderr.isatty()
     render = structlog.dev.ConsoleRenderer() if readable else structlog.processors.JSONRenderer()
     structlog.configure(
@@ -30,7 +30,7 @@ def configure(level: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if readable else "iso", utc=not readable),
             structlog.processors.format_exc_info,
-            *([_neutralised] if readable else []),
+            *([_escaped] if readable else []),
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
@@ -39,8 +39,8 @@ def configure(level: str) -> None:
     )
 
 
-def _neutralised(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Values hold what anybody sent: at a terminal, control characters are written out, as JSON does by itself."""
+def _escaped(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape control characters for the terminal, since values are untrusted; JSON output escapes them anyway."""
     for name, value in event.items():
         if isinstance(value, str):
             event[name] = "\n".join(map(printable, value.split("\n"))) if name == "exception" else printable(value)

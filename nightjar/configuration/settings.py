@@ -1,8 +1,8 @@
 """Every setting of nightjar: one table of name, default and help.
 
-A setting comes from the environment (`NIGHTJAR_BUCKETS=8`), else from a TOML file (`buckets = 8` in `nightjar.toml`, or
-in the file that `NIGHTJAR_SETTINGS` names), else from the table below, from which `make docs` makes the table in
-docs/reference/settings.md.
+A setting is read from the environment (`NIGHTJAR_BUCKETS=8`), else from a TOML file (`buckets = 8` in `nightjar.toml`,
+or in the file that `NIGHTJAR_SETTINGS` names), else the default below applies. `make docs` generates the table in
+docs/reference/settings.md from this class.
 """
 
 import difflib
@@ -26,30 +26,31 @@ from pydantic_settings import (
 
 from rules.durations import Duration, format_duration
 from rules.errors import SettingsError
+from rules.foreign import Forms
 
 PREFIX = "NIGHTJAR_"
 FILE_VARIABLE = "NIGHTJAR_SETTINGS"
 DEFAULT_FILE = "nightjar.toml"
 
-# What settings of ours say; Spark's own names for it are refused in `spark_conf`.
+# Spark settings that have a setting of their own here; `spark_conf` rejects them.
 _SPARK_SETTINGS = {"spark.master": "spark_master", "spark.driver.memory": "driver_memory"}
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path has made one slash of two
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # one slash: a Path merges two
 
 
 def _kafka_names(value: Any) -> Any:
-    """Kafka's dotted names; `security.protocol = "SSL"` without quotes round the key is a nested table in TOML."""
+    """Flatten to Kafka's dotted names: in TOML, `security.protocol = "SSL"` with an unquoted key is a nested table."""
     if not isinstance(value, Mapping):
         return value
     flat = _flattened(value)
     for name in flat:
         if not name.startswith(("security.", "sasl.", "ssl.")):
-            raise ValueError(f"{name!r} is no security setting of Kafka: names begin with security., sasl. or ssl.")
+            raise ValueError(f"{name!r} is not a Kafka security setting: names begin with security., sasl. or ssl.")
     return flat
 
 
 def _spark_names(value: Any) -> Any:
-    """Spark's dotted names; TOML makes nested tables of them where they are not quoted."""
+    """Flatten to Spark's dotted names, which are nested tables in TOML unless quoted."""
     if not isinstance(value, Mapping):
         return value
     flat = {name: str(of).lower() if isinstance(of, bool) else str(of) for name, of in _flattened(value).items()}
@@ -57,10 +58,10 @@ def _spark_names(value: Any) -> Any:
         if not name.startswith("spark."):
             raise ValueError(f"{name!r} is not a Spark setting: names begin with spark.")
         if name in _SPARK_SETTINGS:
-            raise ValueError(f"{name} is decided by the setting {_SPARK_SETTINGS[name]}")
+            raise ValueError(f"set {name} with the setting {_SPARK_SETTINGS[name]}")
         if "secret" in name.lower() or "password" in name.lower():
             raise ValueError(
-                f"{name} would be on the command line of Spark's JVM, which everybody can read. Put it into "
+                f"{name} would be visible to everybody on the command line of Spark's JVM. Put it into "
                 "spark-defaults.conf, in the folder that SPARK_CONF_DIR names"
             )
     return flat
@@ -74,11 +75,9 @@ def _flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _no_url(value: Any) -> Any:
-    """As a Path, `s3a://bucket/lake` would be a folder called `s3a:` in the working folder."""
+    """Reject URLs: as a Path, `s3a://bucket/lake` would be a folder called `s3a:` in the working directory."""
     if _URL.match(str(value)):
-        raise ValueError(
-            "it is a URL. Only a local folder, or one that is mounted on every machine, is supported: give its path"
-        )
+        raise ValueError("URLs are not supported: give the path of a local folder, or one mounted on every machine")
     return value
 
 
@@ -90,15 +89,15 @@ KafkaSecurity = Annotated[dict[str, SecretStr], BeforeValidator(_kafka_names)]
 
 
 def _as_written(text: str) -> Any:
-    """A default in the form that people write: it is read as what they give is."""
+    """A default written as users write it; it is parsed like their values."""
     return text
 
 
 class Settings(BaseSettings):
-    """The table.
+    """The settings table.
 
     Durations are written `10s`, `5m`, `7d` and are int microseconds in the program; paths are relative to the working
-    folder.
+    directory.
     """
 
     model_config = SettingsConfigDict(
@@ -114,51 +113,57 @@ class Settings(BaseSettings):
         "client. Never printed. In the environment as one JSON object.",
     )
     data_dir: LocalPath = Field(
-        Path(".nightjar"), description="Folder of everything local: the local broker's data, checkpoints, logs."
+        Path(".nightjar"), description="Folder of all local data: the local broker's data, checkpoints, logs."
     )
     kafka_port: Port = Field(19092, description="Port of the local broker. 0: any free one.")
     kafka_heap: Annotated[str, Field(pattern=r"^[1-9][0-9]*[mg]$")] = Field(
-        "512m", description="Heap of the local broker, as Java writes it."
+        "512m", description="Java heap size of the local broker."
     )
 
     streams: LocalPath | None = Field(None, description="TOML file of stream declarations. Empty: the shipped ones.")
     arrival: Literal["broker", "producer"] = Field(
         "broker",
-        description="Who stamps a record's arrival: `broker` (LogAppendTime), or `producer` (CreateTime), for replays.",
+        description="Who sets the arrival time: `broker` (LogAppendTime), or `producer` (CreateTime), for replays.",
     )
     activation_delay: Duration = Field(
-        _as_written("5s"), description="A rule takes effect this long after its message arrived, unless it says when."
+        _as_written("5s"),
+        description="A rule without an `effective` time takes effect this long after its message arrived.",
+    )
+
+    imported_stream: str = Field(
+        "payments", description="Stream of rules in the form of the Flink demo, which name none."
+    )
+    soft_delete_column: str = Field(
+        "deleted", description="Column of a table of rules that marks a row as deleted, for rules from a database."
     )
 
     rules_topic: TopicName = Field("rules", description="Topic of rule messages and control messages. Kept forever.")
     rule_status_topic: TopicName = Field(
         "rule-status",
-        description="Topic of the answers to rule messages, which say which rules there are. Kept forever.",
+        description="Topic of the job's answers to rule messages, which define the rules in force. Kept forever.",
     )
     alerts_topic: TopicName = Field("alerts", description="Topic of alerts, revisions and retractions.")
     late_events_topic: TopicName = Field(
         "late-events", description="Topic of events that arrived after their stream's allowed lateness."
     )
     quarantine_topic: TopicName = Field(
-        "quarantine", description="Topic of records that cannot be used, with the reason."
+        "quarantine", description="Topic of unusable records (dead letters), with the reason."
     )
     clock_topic: TopicName = Field(
-        "clock", description="Topic of the job's clock: how far arrival has come, also when no events come."
+        "clock", description="Topic of the job's clock, which advances arrival time even when no events arrive."
     )
-    job_progress_topic: TopicName = Field(
-        "job-progress", description="Topic on which the job tells what each micro-batch did."
-    )
+    job_progress_topic: TopicName = Field("job-progress", description="Topic of the job's progress reports.")
     partitions: PositiveInt = Field(
         2,
         description="Partitions of a topic when it is created "
         "(`rules`, `rule-status`, `clock` and `job-progress` have one).",
     )
     replication_factor: Annotated[int, Field(ge=-1, le=32767)] = Field(
-        -1, description="Replicas of a topic when it is created. -1: what the brokers say."
+        -1, description="Replicas of a topic when it is created. -1: the brokers' default."
     )
     event_retention: Duration = Field(
         _as_written("7d"),
-        description="How long event topics keep records. With `arrival = producer` they keep them forever.",
+        description="How long event topics keep records. With `arrival = producer` records are kept forever.",
     )
     alert_retention: Duration = Field(
         _as_written("30d"), description="How long alerts, late events, quarantined records and progress are kept."
@@ -168,54 +173,64 @@ class Settings(BaseSettings):
     checkpoint_dir: LocalPath | None = Field(
         None, description="Folder of the job's checkpoint. Empty: `checkpoint` in `data_dir`."
     )
-    # Spark on one machine gives up at a task's first failure unless it is told how often it may fail, as a cluster is.
+    # In local mode Spark fails a job at a task's first failure unless the master gives a number of tries.
     spark_master: str = Field(
         "local[*,4]",
-        description="Spark master of the job and of the nights; `local[N,4]`: N cores, and a task may be tried four "
-        "times; `spark://host:port`: a cluster.",
+        description="Spark master of the job and of backfills. `local[N,4]`: N cores and up to four tries per task; "
+        "`spark://host:port`: a cluster.",
     )
     spark_conf: SparkConf = Field(
         {},
-        description="Further settings of Spark in its own names (`spark.executor.memory`, `spark.cores.max`, ...). In "
+        description="Further Spark settings in Spark's own names (`spark.executor.memory`, `spark.cores.max`, ...). In "
         "the environment as one JSON object.",
     )
     driver_memory: Annotated[str, Field(pattern=r"^[1-9][0-9]*[mg]$")] = Field(
-        "2g", description="Heap of the Spark driver, as Java writes it."
+        "2g", description="Java heap size of the Spark driver."
     )
     shuffle_partitions: PositiveInt = Field(
-        2, description="Tasks of the job's evaluating stage. At most the number of cores."
+        2, description="Tasks of the job's evaluation stage. At most the number of cores."
     )
     buckets: PositiveInt = Field(
         4,
-        description="Buckets of keyed state; 1 to 4 a shuffle partition is good. "
-        "`nightjar stream rebuild --buckets` changes them.",
+        description="Buckets of keyed state; use 1 to 4 per shuffle partition. "
+        "`nightjar stream rebuild --buckets` changes the number for an existing checkpoint.",
     )
     max_offsets_per_trigger: PositiveInt | None = Field(
         None,
-        description="Most records one micro-batch reads. Empty: what takes the job about two seconds.",
+        description="Most records that one micro-batch reads. Empty: as many as the job can process in two seconds.",
     )
     slow_batch_warning: Duration = Field(
         _as_written("5s"), description="A micro-batch that takes longer is logged as a warning."
     )
     warm_up_batches: NonNegativeInt = Field(
-        8, description="Micro-batches of made-up events before traffic, for the compilers. 0: a quicker, colder start."
+        8,
+        description="Micro-batches of synthetic events that warm up the JVM before traffic. 0: a faster start, but "
+        "slower first batches.",
     )
     max_retained_events: PositiveInt = Field(
         50_000_000,
-        description="Most events one rule may retain, by an estimate: events a day of its stream x its widest window.",
+        description="Most events that one rule may retain, estimated as its stream's events per day x its widest "
+        "window.",
     )
     staging_retention: Duration = Field(
         _as_written("7d"),
-        description="How long the staged folder of a finished backfill is kept; that of a failed one is kept at least "
+        description="How long the staged data of a finished backfill is kept. That of a failed one is kept at least "
         "until its day has been run again.",
     )
     pending_days: PositiveInt = Field(
-        31, description="How many days back days without a finished backfill, or with newer rules, are looked for."
+        31,
+        description="How many days back to look for pending days: days without a finished backfill, or with newer "
+        "rules.",
     )
     airflow_port: Port = Field(8080, description="Port of the local Airflow. 0: any free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="The least level that is logged."
+        "info", description="Lowest level of messages to log."
     )
+
+    @property
+    def forms(self) -> Forms:
+        """What rule messages in forms of other systems leave open."""
+        return Forms(self.imported_stream, self.soft_delete_column)
 
     @property
     def bootstrap(self) -> str:
@@ -245,7 +260,7 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  the caller names it
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  passed by name
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments, then the environment, then the TOML file; no .env file, which may belong to another program."""
@@ -253,10 +268,10 @@ class Settings(BaseSettings):
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """The settings in force; `overrides` win over the environment and the file.
+    """Load the settings; `overrides` take precedence over the environment and the file.
 
     Raises:
-        SettingsError: an unknown name or a value that cannot be; says where, what was found and what would be right.
+        SettingsError: an unknown name or an invalid value.
     """
     _refuse_unknown_variables()
     try:
@@ -272,7 +287,7 @@ def load_settings(**overrides: Any) -> Settings:
 
 
 def settings_table() -> list[tuple[str, str, str]]:
-    """(name, default as one writes it, help) of every setting, in order; what docs/reference/settings.md shows."""
+    """(name, default as users write it, help) of every setting, in order; shown in docs/reference/settings.md."""
     return [
         (name, _written(name, field.default), field.description or "") for name, field in Settings.model_fields.items()
     ]
@@ -305,11 +320,11 @@ def _from_file() -> dict[str, Any]:
     if not named and not path.is_file():
         return {}
     try:
-        # No TomlConfigSettingsSource: it passes over a named file that is missing, or is no regular file.
+        # Not TomlConfigSettingsSource: it ignores a named file that is missing or not a regular file.
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(
-            f"cannot be read ({error.strerror})", where=str(path), remedy=f"{FILE_VARIABLE} names a TOML file"
+            f"cannot be read ({error.strerror})", where=str(path), remedy=f"Set {FILE_VARIABLE} to a TOML file"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(
@@ -337,10 +352,10 @@ def _explained(error: ValidationError, overrides: Mapping[str, Any]) -> Settings
         return SettingsError("unknown setting", where=where, remedy=_nearest(name))
     message = first["msg"].removeprefix("Value error, ")
     if name == "kafka":  # the value may be a password
-        return SettingsError(message, where=where, remedy="Give an object of Kafka's names and text values")
+        return SettingsError(message, where=where, remedy="Give an object of Kafka's setting names and text values")
     field = Settings.model_fields[name]
     return SettingsError(
-        f"{first['input']!r} cannot be used: {message}",
+        f"{first['input']!r} is not valid: {message}",
         where=where,
         remedy=f"The default is {_written(name, field.default) or 'empty'}. {field.description}",
     )

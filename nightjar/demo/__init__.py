@@ -1,1 +1,1 @@
-"""`nightjar demo`: the whole system on this machine, and a table that must add up."""
+"""`nightjar demo`: runs the whole system on this machine and checks its results against the truth."""

@@ -1,4 +1,4 @@
-"""The days that the demo replays: simulated events, and for each stream the plan of records, with every flaw."""
+"""Generates the two days that the demo replays: simulated events, and the records to send with every kind of flaw."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ SIMULATION = Options(
     start=datetime(2026, 1, 5, tzinfo=UTC),
     seed=7,
 )
-# Out of order by up to 9 of the 10 minutes that are allowed: at the demo's speed several micro-batches.
+# Out of order by up to 9 of the 10 allowed minutes, which at the demo's speed spans several micro-batches.
 FLAWS = ReplayOptions(disorder=0.15, max_delay=540_000_000, late=0.01, duplicates=0.02, malformed=0.005, seed=11)
 
 _FIRST_SENDINGS = [Kind.EVENT, Kind.DISORDERED, Kind.LATE]
@@ -32,7 +32,10 @@ _FIRST_SENDINGS = [Kind.EVENT, Kind.DISORDERED, Kind.LATE]
 
 @dataclass(frozen=True)
 class Planned:
-    """One stream's share. plan: see `replay_plan`; events: its fields and arrival_time, each event once."""
+    """One stream's part of the history.
+
+    plan: see `replay_plan`. events: the stream's fields and arrival_time, each event once.
+    """
 
     stream: Stream
     plan: pa.Table
@@ -40,21 +43,21 @@ class Planned:
 
     @property
     def kinds(self) -> Counter[str]:
-        """Records of each Kind."""
+        """Number of records of each Kind."""
         return Counter(self.plan["kind"].to_pylist())
 
     @property
     def reasons(self) -> Counter[str]:
-        """Malformed records by the reason they are to be quarantined for."""
+        """Malformed records by the reason for which the job must quarantine them."""
         return Counter(self.plan["reason"].drop_null().to_pylist())
 
 
 @dataclass(frozen=True)
 class History:
-    """All of it, and two instants in it (µs): when rules are changed, and from when on the change holds.
+    """All streams' parts, and two instants (µs): when rules are changed, and when the change takes effect.
 
-    The change holds 3 hours after it is published: longer than a new rule's window, so that the job has had all that
-    the rule looks back at (S9).
+    The change takes effect 3 hours after it is published. That is longer than a new rule's window, so the job has
+    received all events that the rule looks back at (S9).
     """
 
     streams: dict[str, Planned]
@@ -63,17 +66,17 @@ class History:
 
     @property
     def change_published(self) -> int:
-        """Arrival of the rules that change on the way."""
+        """Arrival of the changed rules."""
         return self.begins + (self.ends - self.begins) * 2 // 5
 
     @property
     def change_holds(self) -> int:
-        """Event time from which they hold."""
+        """Event time from which they are in effect."""
         return self.change_published + 3 * 3_600_000_000
 
     @property
     def records(self) -> int:
-        """All that is sent."""
+        """Number of records to send."""
         return sum(planned.plan.num_rows for planned in self.streams.values())
 
     def part(self, begin: int, end: int) -> dict[str, pa.Table]:
@@ -82,24 +85,24 @@ class History:
 
 
 def draw_history(streams: dict[str, Stream]) -> History:
-    """What the demo plays; the same every time."""
+    """The demo's history; the same every time."""
     return plan_history(streams, SIMULATION)
 
 
 def plan_history(streams: dict[str, Stream], simulation: Options) -> History:
-    """Simulate, and plan the replay with every flaw."""
+    """Simulate events and plan their replay with every flaw."""
     shares = {name: planned(table, streams[name], FLAWS) for name, table in generate(simulation).items()}
     return history_of(shares, microseconds(simulation.start))
 
 
 def history_of(shares: dict[str, Planned], begins: int) -> History:
-    """All shares together, up to the last arrival. begins: µs."""
+    """The history of these parts, up to the last arrival. begins: µs."""
     last = max(microseconds(pc.max(share.plan["arrival_time"]).as_py()) for share in shares.values())
     return History(shares, begins, last + 1)
 
 
 def planned(table: pa.Table, stream: Stream, flaws: ReplayOptions) -> Planned:
-    """One stream's share. table: its events (the stream's fields, others are left aside)."""
+    """One stream's part of the history. table: its events; columns other than the stream's fields are ignored."""
     events = table.select(stream.schema.names)
     plan = replay_plan(events, stream, flaws)
     first = pl.DataFrame(plan.select(["kind", "event_id", "arrival_time"])).filter(

@@ -1,6 +1,5 @@
-"""The nights after the demo's days: the first by Airflow's DAG, as it runs every night, the others by one command."""
+"""Runs the demo's backfills: the first night with Airflow's DAG, the others with `nightjar backfill`."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from backfill.gating import docs_folder
+from contracts.run_manifest import RunState, read_manifest
 from lake.scanning import scan
 from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, events_table
 from nightjar.cli.stages import Stages
@@ -28,16 +28,17 @@ from rules.timestamps import from_microseconds
 
 DAG = "nightly_backfill"
 
-# Where the data docs stay when everything else of the demo is removed.
+# The data docs are kept here when everything else of the demo is removed.
 DOCS = Path(".nightjar") / "demo" / "data_docs"
 
 
 @dataclass(frozen=True)
 class Night:
-    """What the nights came to.
+    """The results of all nights.
 
-    archived: records by stream; runs: the manifests' counts by day; docs: the first page; outcomes, causes: alerts by
-    the last night that judged them; corrected: alerts that were put right.
+    archived: records by stream; runs: the manifests' counts by day; explained: the output of `nightjar explain`; docs:
+    the data docs' first page; outcomes, causes: alerts by the last night that covered them; corrected: alerts with a
+    correction.
     """
 
     archived: Mapping[str, int]
@@ -61,40 +62,45 @@ def pass_nights(stages: Stages, settings: Settings, streams: Mapping[str, Stream
     try:
         with (
             stages.stage("Airflow", "a local one with nightjar's DAG: API server, scheduler, DAG processor, triggerer"),
-            stages.waiting("half a minute on a slow machine"),
+            stages.waiting("takes half a minute on a slow machine"),
         ):
             airflow.start()
         with (
-            stages.stage(f"Night of {first}", f"the DAG {DAG}, its tasks in one Spark"),
-            stages.waiting("a minute or two"),
+            stages.stage(f"Night of {first}", f"the DAG {DAG}, its tasks in one Spark session"),
+            stages.waiting("takes a minute or two"),
         ):
             _through_airflow(stages, airflow, first)
     finally:
         airflow.stop()
     rest = f"{first + timedelta(days=1)}..{last}"
-    with stages.stage("Nights after", f"nightjar backfill --days {rest}, in one session"), stages.waiting("a minute"):
+    with (
+        stages.stage("Other nights", f"nightjar backfill --days {rest}, in one session"),
+        stages.waiting("takes a minute"),
+    ):
         _nightjar(environment, "backfill", "--days", rest, "--json")
-    with stages.stage("One alert", "nightjar explain: its rule, its window, its revisions, and what became of it"):
+    with stages.stage("One alert", "nightjar explain: its rule, window, revisions and outcome"):
         alert_id = _worth_explaining(settings)
         explained = _nightjar(environment, "explain", alert_id)
-        stages.say(f"nightjar explain {alert_id}")
+        stages.note(f"nightjar explain {alert_id}")
     return _night(settings, streams, explained)
 
 
 def _through_airflow(stages: Stages, airflow: LocalAirflow, day: date) -> None:
-    told: set[str] = set()
+    shown: set[str] = set()
 
-    def tell(run: RunResult) -> None:
+    def show(run: RunResult) -> None:
         for task in run.tasks:
-            if task.state in {"success", "failed"} and task.name not in told:
-                told.add(task.name)
-                stages.say(f"{task.name}: {task.state} after {task.seconds:.0f} s")
+            if task.state in {"success", "failed"} and task.name not in shown:
+                shown.add(task.name)
+                stages.note(f"{task.name}: {task.state} after {task.seconds:.0f} s")
 
-    result = airflow.run(DAG, {"day": day.isoformat()}, told=tell)
+    result = airflow.run(DAG, {"day": day.isoformat()}, on_progress=show)
     if result.state != "success":
         failed = next((task for task in result.tasks if task.state == "failed"), None)
         log = [] if failed is None else airflow.client.log(DAG, result.run_id, failed.name, failed.tries)
-        raise NightjarError("\n".join([f"ended as {result.state}; its log ends:", *log[-30:]]), where=f"DAG {DAG}")
+        raise NightjarError(
+            "\n".join([f"ended in state {result.state}; its log ends with:", *log[-30:]]), where=f"DAG {DAG}"
+        )
 
 
 def _nightjar(environment: Mapping[str, str], *arguments: str) -> str:
@@ -102,13 +108,13 @@ def _nightjar(environment: Mapping[str, str], *arguments: str) -> str:
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NightjarError(
-            f"ended with exit code {done.returncode}:\n{done.stderr[-4000:]}", where=f"nightjar {' '.join(arguments)}"
+            f"exited with code {done.returncode}:\n{done.stderr[-4000:]}", where=f"nightjar {' '.join(arguments)}"
         )
     return done.stdout
 
 
 def _worth_explaining(settings: Settings) -> str:
-    """An alert, of those that were revised if there are any."""
+    """The id of an alert, preferably one that the backfill revised."""
     outcomes = scan(settings.lake, RECONCILIATION).collect()
     rank = pl.col("outcome").replace_strict({"revised": 0, "retracted": 1, "missed": 2, "matched": 3})
     return str(outcomes.sort(rank, "event_time").get_column("alert_id")[0])
@@ -119,8 +125,9 @@ def _night(settings: Settings, streams: Mapping[str, Stream], explained: str) ->
     archived = {
         name: scan(root, events_table(stream)).select(pl.len()).collect().item() for name, stream in streams.items()
     }
-    manifests = scan(root, RUNS).filter(pl.col("state") == "finished").sort("finished_at").collect()
-    runs = {row["day"]: json.loads(row["counts"]) for row in manifests.iter_rows(named=True)}
+    found = scan(root, RUNS).filter(pl.col("state") == RunState.FINISHED.value).sort("finished_at").collect()
+    manifests = (read_manifest(row) for row in found.iter_rows(named=True))
+    runs = {manifest.day: dict(manifest.counts) for manifest in manifests if manifest is not None}
     outcomes = scan(root, RECONCILIATION).sort("day").collect().unique("alert_id", keep="last")
     shutil.rmtree(DOCS, ignore_errors=True)
     shutil.copytree(docs_folder(root) / "site", DOCS)

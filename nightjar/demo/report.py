@@ -1,4 +1,4 @@
-"""What the demo shows at its end: what was sent and what became of it, rule by rule, and whether it is right."""
+"""The demo's final report: tables of records, alerts, latency and nights, and the checks with their results."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from nightjar.replay import Kind
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must hold: the count found and the count it has to be."""
+    """One check: the count found and the count expected."""
 
     what: str
     found: int
@@ -27,12 +27,12 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """Whether it does."""
+        """Whether the count is as expected."""
         return self.found == self.expected
 
 
 def checks(history: History, tally: Tally, state: JobState, comparisons: dict[str, Comparison]) -> list[Check]:
-    """All that must hold, stream by stream."""
+    """The checks of the stream's results, stream by stream."""
     found = []
     for name, planned in history.streams.items():
         kinds, reasons = planned.kinds, tally.quarantined.get(name, Counter())
@@ -48,7 +48,9 @@ def checks(history: History, tally: Tally, state: JobState, comparisons: dict[st
                 for reason in sorted(planned.reasons.keys() | reasons.keys())
             ),
             Check(
-                f"{name}: differences to the truth that no late event explains", len(unexplained(comparisons[name])), 0
+                f"{name}: differences from the truth that no late event explains",
+                len(unexplained(comparisons[name])),
+                0,
             ),
         ]
     return found
@@ -61,20 +63,20 @@ def night_checks(
     before: dict[str, Comparison],
     after: dict[str, Comparison],
 ) -> list[Check]:
-    """All that must hold after the nights. before, after: the final alerts against the truth."""
+    """The checks after the backfills. before, after: the final alerts compared with the truth."""
     differences = sum(len(comparison.differences) for comparison in before.values())
     outcomes, violations = night.outcomes, sum(comparison.violations for comparison in after.values())
-    standing = sum(record["kind"] == "alert" for record in tally.final.values())
+    alerts = sum(record["kind"] == "alert" for record in tally.final.values())
     return [
         *(
             Check(f"{name}: records in the lake", night.archived[name], planned.plan.num_rows)
             for name, planned in history.streams.items()
         ),
-        Check("nights: the stream's alerts, each with an outcome", _total(outcomes, "missed"), standing),
-        Check("nights: violations, each with an outcome", _total(outcomes, "retracted"), violations),
+        Check("nights: the stream's alerts that have an outcome", _total(outcomes, "missed"), alerts),
+        Check("nights: violations that have an outcome", _total(outcomes, "retracted"), violations),
         Check("nights: differences with a cause", night.causes.total() - night.causes["unexplained"], differences),
         Check("nights: alerts corrected", night.corrected, differences),
-        Check("nights: alerts that equal the truth now", sum(c.equal for c in after.values()), violations),
+        Check("nights: alerts that now equal the truth", sum(c.equal for c in after.values()), violations),
         Check("nights: alerts that still differ", sum(len(c.differences) for c in after.values()), 0),
     ]
 
@@ -84,14 +86,14 @@ def _total(outcomes: Counter[str], but: str) -> int:
 
 
 def night_table(night: Night) -> Table:
-    """What each night found and corrected."""
+    """The outcomes and corrections of each night."""
     outcomes = ("matched", "missed", "revised", "retracted")
-    table = Table(title="the nights: what became of the alerts", title_justify="left", title_style="bold")
+    table = Table(title="nights: outcomes of the alerts", title_justify="left", title_style="bold")
     table.add_column("day")
     for title in ("violations", *outcomes):
         table.add_column(title, justify="right")
     table.add_column("causes")
-    for title in ("corrected", "gate: held", "warnings"):
+    for title in ("corrected", "gate: passed", "warnings"):
         table.add_column(title, justify="right")
     for day, run in sorted(night.runs.items()):
         counts = [run["violations"], *(run["outcomes"].get(name, 0) for name in outcomes)]
@@ -102,17 +104,17 @@ def night_table(night: Night) -> Table:
 
 
 def unexplained(comparison: Comparison) -> list[str]:
-    """The differences without a cause, a line each."""
+    """The differences without a cause, one line per difference."""
     return [
         f"{difference.rule_id} v{difference.rule_version} at {difference.event_id}: "
-        f"stream {difference.said or 'nothing'}, truth {difference.true or 'nothing'}"
+        f"stream {difference.stream_measures or 'no alert'}, truth {difference.true_measures or 'no alert'}"
         for difference in comparison.differences
         if difference.cause is None
     ]
 
 
 def records_table(history: History, tally: Tally, state: JobState) -> Table:
-    """What was sent, and what the job made of it."""
+    """Records sent, and how the job counted them."""
     table = Table(title="events", title_justify="left", title_style="bold")
     table.add_column("")
     for name in history.streams:
@@ -139,19 +141,19 @@ def records_table(history: History, tally: Tally, state: JobState) -> Table:
 def rules_table(tally: Tally, comparisons: dict[str, Comparison]) -> Table:
     """The alerts of each rule, and how many differ from the truth."""
     table = Table(
-        title="alerts, and why final ones differ from the truth: late itself, or a late event in the window",
+        title="alerts, and causes of final ones that differ from the truth: the event or one in its window was late",
         title_justify="left",
         title_style="bold",
     )
     table.add_column("rule", no_wrap=True)
-    for title in ("new", "revised", "retracted", "stand", "late itself", "late in window", "unexplained"):
+    for title in ("new", "revised", "retracted", "final", "event late", "late in window", "unexplained"):
         table.add_column(title, justify="right")
-    standing = Counter(record["rule_id"] for record in tally.final.values() if record["kind"] == "alert")
+    final = Counter(record["rule_id"] for record in tally.final.values() if record["kind"] == "alert")
     causes = Counter(
         (difference.rule_id, difference.cause) for found in comparisons.values() for difference in found.differences
     )
     rules = sorted(tally.announced.keys() | {rule_id for rule_id, _ in causes})
-    columns = [tally.announced, tally.revisions, tally.retractions, standing]
+    columns = [tally.announced, tally.revisions, tally.retractions, final]
     for rule_id in rules:
         counts = [column[rule_id] for column in columns]
         counts += [causes[rule_id, cause] for cause in (LATE_ITSELF, LATE_IN_WINDOW, None)]
@@ -167,7 +169,7 @@ def rules_table(tally: Tally, comparisons: dict[str, Comparison]) -> Table:
 
 
 def latency_table(tally: Tally, batches: dict[str, Any]) -> Table:
-    """Percentiles of each stage, in ms: of an alert's way, and of a micro-batch's parts in the job's last minute."""
+    """Percentiles in ms of each stage of an alert's way, and of the parts of the job's micro-batches (last minute)."""
     table = Table(title="latency in ms", title_justify="left", title_style="bold")
     table.add_column("stage")
     for title in ("p50", "p99"):
@@ -185,11 +187,11 @@ def latency_table(tally: Tally, batches: dict[str, Any]) -> Table:
 
 
 def verdict(found: list[Check], comparisons: dict[str, Comparison]) -> Group:
-    """Each thing that must hold with a mark, and the differences that nothing explains."""
+    """Each check with a mark, and the unexplained differences."""
     lines = [
         Text(f"  ✓ {check.what}: {check.found:,}", style="green")
         if check.holds
-        else Text(f"  ✗ {check.what}: {check.found:,}, and not {check.expected:,}", style="bold red")
+        else Text(f"  ✗ {check.what}: {check.found:,}, expected {check.expected:,}", style="bold red")
         for check in found
     ]
     for comparison in comparisons.values():

@@ -1,4 +1,4 @@
-"""The demo from beginning to end; its stages in order."""
+"""Runs the demo's stages in order."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -45,28 +45,27 @@ _DRAIN_SECONDS = 120.0
 
 
 def run(console: SafeConsole) -> bool:
-    """Run all of it; whether everything held.
+    """Run the demo; return whether every check passed.
 
-    Raises NightjarError where something could not be done; whatever was started is stopped, whatever was written
-    removed.
+    Raises NightjarError if a stage fails. Either way, everything it started is stopped and its files are removed.
     """
     stages = Stages(console)
     streams = load_streams()
     with terminated_as_interrupt(), own_settings() as given:
-        with stages.stage("Events", "two days of payments and logins with fraud in them, and a plan to send them"):
+        with stages.stage("Events", "simulating two days of payments and logins, with fraud"):
             history = draw_history(streams)
-            _say_history(stages, history)
+            _show_history(stages, history)
         with ExitStack() as running:
             try:
                 settings, job = _start(stages, running, given, streams)
                 with _log_shown_on_failure(console, job):
                     outcome = _play(stages, settings, streams, history, job)
-                with stages.stage("Job", "stopped: it finishes its batch; the night needs the processors"):
+                with stages.stage("Job", "stopping once its batch is finished; the backfill needs the processors"):
                     job.stop()
                 night = pass_nights(stages, settings, streams, history)
                 corrected = _corrected(settings, streams, history)
             except KeyboardInterrupt:
-                stages.announce("Interrupted", "everything is stopped and removed")
+                stages.announce("Interrupted", "stopping and removing everything")
                 raise
             stages.announce("Stopping", "Kafka")
     return _show(console, history, outcome, night, corrected)
@@ -78,24 +77,24 @@ def _log_shown_on_failure(console: SafeConsole, job: JobProcess) -> Iterator[Non
         yield
     except NightjarError as failure:
         if not isinstance(failure, JobProcessError | job_watch.JobNotThereError):  # which show it already
-            console.print(lines(f"the job's log ends:\n{job.tail()}", "red"), soft_wrap=True)
+            console.print(lines(f"the job's log ends with:\n{job.tail()}", "red"), soft_wrap=True)
         raise
 
 
 def _start(
     stages: Stages, running: ExitStack, settings: Settings, streams: dict[str, Stream]
 ) -> tuple[Settings, JobProcess]:
-    with stages.stage("Kafka", f"a broker of its own in {settings.kafka_dir}"):
+    with stages.stage("Kafka", f"starting a broker in {settings.kafka_dir}"):
         broker = running.enter_context(LocalKafka(settings, short_lived=True))
         settings = broker.settings
-        stages.say(f"listening on {broker.bootstrap}")
-    with stages.stage("Topics", "created so that the replay gives each record its arrival"):
-        stages.say(", ".join(topics.ensure(settings, streams.values())))
+        stages.note(f"listening on {broker.bootstrap}")
+    with stages.stage("Topics", "creating them so that the replay sets each record's arrival"):
+        stages.note(", ".join(topics.ensure(settings, streams.values())))
     environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap}
     job = JobProcess(settings.data_dir / "job.log", environment, settings.data_dir)
-    with stages.stage("Job", "`nightjar stream` as a process of its own: Spark starts and warms up"):
+    with stages.stage("Job", "`nightjar stream` in a process of its own: Spark starts and warms up"):
         running.enter_context(job)
-        with stages.waiting("half a minute on a slow machine"):
+        with stages.waiting("takes half a minute on a slow machine"):
             job_watch.await_running(settings, job)
     return settings, job
 
@@ -103,11 +102,11 @@ def _start(
 def _play(
     stages: Stages, settings: Settings, streams: dict[str, Stream], history: History, job: JobProcess
 ) -> "_Outcome":
-    with stages.stage("Rules", f"those of {RULES.relative_to(PROJECT)}, published an hour before the first event"):
+    with stages.stage("Rules", f"publishing {RULES.relative_to(PROJECT)} an hour before the first event"):
         messages = [rule_message(rule) for rule in load_rules(RULES, streams)]
         with rule_topics.Answers(settings) as answers:
             rule_topics.send(settings, messages, history.begins - _HOUR)
-            _say_answers(stages.say, answers, messages)
+            _show_answers(stages.note, answers, messages)
     with ExitStack() as shown:
         bar = Progress(
             TextColumn("    {task.description}", markup=False),
@@ -120,38 +119,38 @@ def _play(
         )
         replay = _Replay(settings, streams, history, bar)
         with stages.stage(
-            "Replay", f"{counted(history.records, 'record')} at {SPEED:,.0f} times the speed; alerts as they come"
+            "Replay", f"{counted(history.records, 'record')} at {SPEED:,.0f} times real time, with alerts as they come"
         ):
             watch = shown.enter_context(Watch(settings, replay.show))
             with bar:
                 replay.play(job)
-        with stages.stage("Rest", "the job reads what is left"):
-            with stages.waiting("until it has committed everything"):
+        with stages.stage("Catching up", "the job reads the remaining records"):
+            with stages.waiting("waiting until it has committed everything"):
                 state = job_watch.await_consumed(settings, history.streams, job, _DRAIN_SECONDS)
             tally, batches = watch.finish(), read_status(settings).batches
-    with stages.stage("Truth", "the same events at once, by the versions on the rules topic, against the final alerts"):
+    with stages.stage("Truth", "evaluating all events at once, and comparing the result with the final alerts"):
         comparisons = _compared(settings, streams, history, tally)
     return _Outcome(tally, state, batches, comparisons)
 
 
 def _corrected(settings: Settings, streams: dict[str, Stream], history: History) -> dict[str, Comparison]:
-    """What a consumer is left with now, against the truth."""
+    """Compare what a consumer of the alerts topic now has with the truth."""
     with Watch(settings, lambda _: None) as watch:
         return _compared(settings, streams, history, watch.finish())
 
 
 def _compared(settings: Settings, streams: dict[str, Stream], history: History, tally: Tally) -> dict[str, Comparison]:
-    """The final alerts against the truth by the versions on the rules topic, by stream."""
+    """Compare the final alerts with the truth of the rule versions on the rules topic, by stream."""
     ruleset = rule_topics.rule_book(settings, streams).ruleset
     return {
-        name: compare(share.stream, ruleset, share.events, tally.standing(name))
+        name: compare(share.stream, ruleset, share.events, tally.final_alerts(name))
         for name, share in history.streams.items()
     }
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """Alerts and counts of the job, what its batches took, and how it compares with the truth, by stream."""
+    """The job's alerts and counts, its batch times, and its comparison with the truth by stream."""
 
     tally: Tally
     state: JobState
@@ -161,7 +160,7 @@ class _Outcome:
 
 @dataclass
 class _Replay:
-    """The history sent in three parts: until rules change, until the change holds, and the rest."""
+    """Sends the history in three parts: until the rules change, until the change takes effect, and the rest."""
 
     settings: Settings
     streams: dict[str, Stream]
@@ -169,7 +168,7 @@ class _Replay:
     bar: Progress
 
     def play(self, job: JobProcess) -> None:
-        """Send all of it. The events of the change's time go out only once the job has confirmed the change."""
+        """Send all records; those from the change on only once the job has confirmed the changed rules."""
         history = self.history
         task = self.bar.add_task("", total=history.records)
         send = partial(self._send, advance=lambda count: self.bar.advance(task, count), job=job)
@@ -179,16 +178,16 @@ class _Replay:
             rule_message(rule.model_copy(update={"effective": since})) for rule in load_rules(CHANGES, self.streams)
         ]
         with rule_topics.Answers(self.settings) as answers:
-            self._say(
+            self._note(
                 f"publishing {' and '.join(rule['id'] for rule in changes)}, effective from {since:%d %b %H:%M}", "bold"
             )
             rule_topics.send(self.settings, changes, history.change_published)
             send(history.change_published, history.change_holds)
-            _say_answers(self._say, answers, changes)
+            _show_answers(self._note, answers, changes)
         send(history.change_holds, history.ends)
 
     def show(self, alert: Alert) -> None:
-        """An alert as it comes."""
+        """Print an alert above the progress bar."""
         self.bar.console.print(line("    ").append_text(alert_line(alert)), soft_wrap=True)
 
     def _send(self, begin: int, end: int, *, advance: Callable[[int], object], job: JobProcess) -> None:
@@ -196,27 +195,27 @@ class _Replay:
         parts = self.history.part(begin, end)
         send_together(self.settings, self.streams, parts, speed=SPEED, begins=begin, progress=advance)
 
-    def _say(self, text: str, style: str = "") -> None:
+    def _note(self, text: str, style: str = "") -> None:
         self.bar.console.print(line((f"    {text}", style)), soft_wrap=True)
 
 
-def _say_answers(say: Callable[[str], None], answers: rule_topics.Answers, messages: list[dict[str, object]]) -> None:
-    """Show the answers until all are settled. Raises NightjarError where a rule is rejected."""
-    for told in answers.until_settled(messages, _ANSWER_SECONDS):
-        if told.answer is Answer.REJECTED:
-            raise NightjarError("\n".join(told.reasons), where=f"rule {told.rule_id}", remedy="Correct the example")
-        if told.answer is Answer.ACTIVE:
-            say(f"{told.rule_id} version {told.version} is active, and applies from {told.effective}")
+def _show_answers(note: Callable[[str], None], answers: rule_topics.Answers, messages: list[dict[str, object]]) -> None:
+    """Print rules as they become active, until all have. Raises NightjarError if one is rejected."""
+    for status in answers.until_settled(messages, _ANSWER_SECONDS):
+        if status.answer is Answer.REJECTED:
+            raise NightjarError("\n".join(status.reasons), where=f"rule {status.rule_id}", remedy="Correct the example")
+        if status.answer is Answer.ACTIVE:
+            note(f"{status.rule_id} version {status.version} is active, and applies from {status.effective}")
 
 
-def _say_history(stages: Stages, history: History) -> None:
+def _show_history(stages: Stages, history: History) -> None:
     for name, share in history.streams.items():
         kinds = share.kinds
-        stages.say(
+        stages.note(
             f"{name}: {counted(share.events.num_rows, 'event')}, {kinds[Kind.DISORDERED]:,} of them out of order and "
             f"{kinds[Kind.LATE]:,} late; {kinds[Kind.DUPLICATE]:,} sent twice; {kinds[Kind.MALFORMED]:,} malformed"
         )
-    stages.say(f"from {iso_text(history.begins)} to {iso_text(history.ends)}")
+    stages.note(f"from {iso_text(history.begins)} to {iso_text(history.ends)}")
 
 
 def _show(
@@ -234,7 +233,7 @@ def _show(
     console.print(report.latency_table(tally, outcome.batches))
     console.print(report.night_table(night))
     console.print(report.verdict(found, comparisons))
-    console.print(f"data docs of the gate, which open without a network: {night.docs}", soft_wrap=True)
-    held = all(check.holds for check in found)
-    console.print(line(("Everything held.", "bold green") if held else ("Not everything held.", "bold red")))
-    return held
+    console.print(f"data docs of the quality gate (readable offline): {night.docs}", soft_wrap=True)
+    passed = all(check.holds for check in found)
+    console.print(line(("All checks passed.", "bold green") if passed else ("Some checks failed.", "bold red")))
+    return passed

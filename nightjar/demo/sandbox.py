@@ -1,4 +1,4 @@
-"""The ground the demo stands on: a temporary folder, a broker and a job of its own, all gone at the end."""
+"""The demo's isolated settings: a temporary folder and a free port, removed at the end."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nightjar.configuration.settings import FILE_VARIABLE, PREFIX, Settings, load_settings
 
-# Arrivals come from the replay, so that two days pass in a minute; the broker's port is any free one.
+# Arrivals come from the replay, so that two days replay in about a minute; port 0 is any free port.
 _SETTINGS: dict[str, str | int] = {
     "arrival": "producer",
     "kafka_port": 0,
@@ -23,10 +23,9 @@ _SETTINGS: dict[str, str | int] = {
 
 @contextmanager
 def own_settings(**others: str | int) -> Iterator[Settings]:
-    """Settings of a temporary data folder, in force in this process and those it starts, and never the user's.
+    """Use settings with a temporary data folder instead of the user's, in this process and those it starts.
 
-    others: settings that are to differ from the demo's. At the end the folder is removed and the environment is as it
-    was before.
+    others: settings that override the demo's. At the end the folder is removed and the environment restored.
     """
     before = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
     folder = Path(tempfile.mkdtemp(prefix="nightjar-demo-"))

@@ -1,9 +1,9 @@
-"""Whether what the stream said is right: its final alerts against the truth, and its counts against what was sent.
+"""Compares the stream's final alerts with the truth.
 
-How it works: the stream's final alert of each id is compared with the truth's violation, row by row. A difference is
-explained where the event is late (the stream evaluates none that is), or where a late event of the same group lies in
-the window of one of the rule's measures (alerts from before it came do not count it: S8.4). Anything else is a
-defect.
+How it works: the stream's final alert of each id is compared with the violation of the same id, row by row. A
+difference is explained if the event is late (the stream does not evaluate late events), or if a late event of the same
+group lies in the window of one of the rule's measures (alerts published before it arrived do not count it: S8.4).
+Any other difference is a defect.
 """
 
 import json
@@ -27,24 +27,25 @@ LATE_IN_WINDOW = "a late event in the window"
 
 @dataclass(frozen=True)
 class Difference:
-    """An alert that stream and truth do not agree on. said, true: the measures' JSON, None where there is no alert.
+    """An alert on which stream and truth differ.
 
-    cause: LATE_ITSELF, LATE_IN_WINDOW, or None: unexplained.
+    stream_measures, true_measures: the measures as JSON, None if there is no alert. cause: LATE_ITSELF,
+    LATE_IN_WINDOW, or None if unexplained.
     """
 
     stream: str
     rule_id: str
     rule_version: int
     event_id: str
-    said: str | None
-    true: str | None
+    stream_measures: str | None
+    true_measures: str | None
     cause: str | None
     alert_id: str = ""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of one stream: how many alerts the truth has, how many the stream's final ones equal, and the others."""
+    """One stream's result: the number of true violations, how many of the final alerts equal one, and the rest."""
 
     violations: int
     equal: int
@@ -54,19 +55,21 @@ class Comparison:
 def compare(stream: Stream, ruleset: RuleSet, events: pa.Table, final: Iterable[Mapping[str, Any]]) -> Comparison:
     """Compare the stream's final alerts with the truth about the events.
 
-    events: the stream's fields and arrival_time, an event id's first arrival once. final: alert records (S10) of
-    this stream, of each id the highest revision, without retracted ones; their measures as `exact_json` reads them.
+    events: the stream's fields and arrival_time, with the first arrival of each event id only. final: alert records
+    (S10) of this stream, the highest revision of each id, without retractions; their measures as `exact_json` reads
+    them.
     """
-    found = Truth(stream, ruleset, events)
-    found.refuse_failures()
-    truth = {_key(row): row for row in found.table().to_pylist()}
-    true = {key: _canonical(exact_json(row["measures"])) for key, row in truth.items()}
-    said = {record["alert_id"]: record for record in final}
-    told = {key: _canonical(record["measures"]) for key, record in said.items()}
+    evaluated = Truth(stream, ruleset, events)
+    evaluated.refuse_failures()
+    violations = {_key(row): row for row in evaluated.table().to_pylist()}
+    true_measures = {key: _canonical(exact_json(row["measures"])) for key, row in violations.items()}
+    alerts = {record["alert_id"]: record for record in final}
+    stream_measures = {key: _canonical(record["measures"]) for key, record in alerts.items()}
+    all_ids = true_measures.keys() | stream_measures.keys()
     differing = {
-        key: truth[key] if key in truth else said[key]
-        for key in sorted(true.keys() | told.keys())
-        if true.get(key) != told.get(key)
+        key: violations[key] if key in violations else alerts[key]
+        for key in sorted(all_ids)
+        if true_measures.get(key) != stream_measures.get(key)
     }
     late = _Lateness(stream, events, {row["event_id"] for row in differing.values()})
     differences = []
@@ -74,32 +77,33 @@ def compare(stream: Stream, ruleset: RuleSet, events: pa.Table, final: Iterable[
         named = row["rule_id"], row["rule_version"], row["event_id"]
         version = _version(ruleset, named[0], named[1])
         cause = None if version is None else late.cause(version, row["event_id"])
-        differences.append(Difference(stream.name, *named, told.get(key), true.get(key), cause, key))
-    return Comparison(len(true), len(true.keys() | told.keys()) - len(differences), differences)
+        difference = Difference(stream.name, *named, stream_measures.get(key), true_measures.get(key), cause, key)
+        differences.append(difference)
+    return Comparison(len(violations), len(all_ids) - len(differences), differences)
 
 
 def exact_json(text: str | bytes) -> dict[str, Any]:
-    """A JSON object with its numbers as the text they are written in."""
+    """Parse a JSON object, keeping its numbers as text."""
     read: dict[str, Any] = json.loads(text, parse_float=str, parse_int=str)
     return read
 
 
 class _Lateness:
-    """Which of the asked events are late, and when the late events of a group happened."""
+    """Which of the given events are late, and the event times of each group's late events."""
 
     def __init__(self, stream: Stream, events: pa.Table, asked: Iterable[str]) -> None:
         self._stream = stream
         arrived, happened = (events[name].cast(pa.int64()) for name in ("arrival_time", stream.event_time))
         late = events.filter(pc.greater(pc.subtract(arrived, happened), stream.allowed_lateness))
         about = events.filter(pc.is_in(events[stream.event_id], value_set=pa.array(sorted(asked), pa.string())))
-        # of millions of events, these alone become objects
+        # Only these few of possibly millions of events become Python objects.
         self._late = late.to_pylist()
         self._late_ids = {row[stream.event_id] for row in self._late}
         self._events = {row[stream.event_id]: row for row in about.to_pylist()}
         self._times: dict[tuple[str, ...], dict[tuple[Any, ...], list[int]]] = {}
 
     def cause(self, version: RuleVersion, event_id: str) -> str | None:
-        """Why stream and truth may differ about the event; None where nothing says so."""
+        """Why stream and truth may differ about the event; None if lateness does not explain it."""
         event = self._events.get(event_id)
         if event is None:
             return None

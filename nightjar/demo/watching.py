@@ -1,4 +1,4 @@
-"""What comes out of the job while the demo runs: alerts as they come, and the counts of everything."""
+"""Reads the job's output topics while the demo runs: passes alerts on as they arrive, and counts all records."""
 
 import threading
 from collections import Counter
@@ -18,9 +18,9 @@ from nightjar.kafka.readers import Reader, Record
 class Tally:
     """What the job has published so far.
 
-    final: the alert record of the highest revision of each id, retractions among them, its measures
-    as `exact_json` reads them. latencies: µs, by stage of an alert's way.
-    late, quarantined: by stream; of quarantined, by reason too.
+    final: the alert record of the highest revision of each id, including retractions, with its measures as `exact_json`
+    reads them. latencies: µs, by stage of an alert's way. late, quarantined: counts by stream; quarantined also by
+    reason.
     """
 
     final: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -31,12 +31,12 @@ class Tally:
     late: Counter[str] = field(default_factory=Counter)
     quarantined: dict[str, Counter[str]] = field(default_factory=dict)
 
-    def standing(self, stream: str) -> list[dict[str, Any]]:
+    def final_alerts(self, stream: str) -> list[dict[str, Any]]:
         """The final alerts of a stream that are not retracted."""
         return [record for record in self.final.values() if record["stream"] == stream and record["kind"] == "alert"]
 
     def take_alert(self, alert: Alert, measures: dict[str, Any]) -> bool:
-        """Count an alert; False where it is a repetition of one that came before. measures: numbers as text."""
+        """Count an alert; False if this revision or a higher one has been counted. measures: numbers as text."""
         record = {**alert.record, "measures": measures}
         before = self.final.get(record["alert_id"])
         if before is not None and before["revision"] >= record["revision"]:
@@ -52,7 +52,7 @@ class Tally:
         return True
 
     def take_latency(self, record: Record) -> None:
-        """Time an alert that is new, from its event's sending to here."""
+        """Record the latency of an alert, from the sending of its event to its receipt."""
         if record.sent_at is None:
             return
         stages = {
@@ -65,9 +65,9 @@ class Tally:
 
 
 class Watch:
-    """Reads what the job publishes, in a thread of its own, from the topics' beginning; a context manager.
+    """Reads the job's output topics from their beginning in a background thread; a context manager.
 
-    on_alert is called, in that thread, with each alert that says something new.
+    on_alert is called in that thread with each new alert or revision.
     """
 
     def __init__(self, settings: Settings, on_alert: Callable[[Alert], object]) -> None:
@@ -104,7 +104,7 @@ class Watch:
         return self.tally
 
     def check(self) -> None:
-        """Raise what the thread has ended with, if it has."""
+        """Raise the exception that ended the thread, if any."""
         if self._failure is not None:
             raise self._failure
 
@@ -113,7 +113,7 @@ class Watch:
             while not self._leave.is_set():
                 for record in self._reader.poll():
                     self._take(record)
-        except BaseException as failure:  # noqa: BLE001  it is raised where somebody can act on it
+        except BaseException as failure:  # noqa: BLE001  `check` raises it in the main thread
             self._failure = failure
 
     def _take(self, record: Record) -> None:
@@ -134,7 +134,7 @@ class Watch:
             self.tally.quarantined.setdefault(refused["stream"], Counter())[refused["reason"]] += 1
 
     def _is_new(self, *coordinates: str) -> bool:
-        """The job publishes everything at least once."""
+        """Whether these coordinates were not seen before: the job publishes everything at least once."""
         if coordinates in self._seen:
             return False
         self._seen.add(coordinates)

@@ -1,1 +1,1 @@
-"""Events in files: reading them as a stream declares them, and evaluating rules over them."""
+"""Reads files of events as their stream declares them, and evaluates rules over them."""

@@ -1,4 +1,4 @@
-"""The truth about a file of events: what `nightjar evaluate` does, for programs that have tables at hand."""
+"""Evaluates rules over a table of events; `nightjar evaluate` as a library."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,11 +15,11 @@ from rules.versions import RuleSet
 
 
 def evaluate(stream: Stream, rules: Iterable[Rule], events: pa.Table) -> Truth:
-    """What the rules conclude about the events of one stream; rules of other streams are left aside.
+    """Evaluate the rules on the events of one stream; rules on other streams are ignored.
 
     A rule applies from its `effective` time on, or from the beginning. events: see `Truth`.
 
-    Raises EvaluationError where a measure's exact value leaves the range of its type.
+    Raises EvaluationError if a measure's exact value is out of the range of its type.
     """
     truth = Truth(stream, RuleSet.of(rules, MIN_TIMESTAMP), events)
     truth.refuse_failures()
@@ -27,9 +27,9 @@ def evaluate(stream: Stream, rules: Iterable[Rule], events: pa.Table) -> Truth:
 
 
 def write_truth(truth: Truth, path: Path, *, every: bool, progress: Callable[[int], object] | None = None) -> int:
-    """Write the violations (every: all evaluations) as Parquet of RESULT_SCHEMA, and return how many rows it has.
+    """Write the violations (every: all evaluations) as Parquet of RESULT_SCHEMA, and return the number of rows.
 
-    `progress` is told the rows of each part that is written. The file appears when it is complete.
+    `progress` is called with the number of rows of each part written. The file appears only when it is complete.
     """
     part = path.with_name(f".{path.name}.part")
     rows = 0
@@ -46,6 +46,6 @@ def write_truth(truth: Truth, path: Path, *, every: bool, progress: Callable[[in
         raise SettingsError(
             f"cannot be written ({failure.strerror or failure})",
             where=str(path),
-            remedy="Name a file in a folder of yours",
+            remedy="Name a file in a folder you can write to",
         ) from None
     return rows

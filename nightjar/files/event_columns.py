@@ -1,8 +1,9 @@
-"""Columns of any scalar type, as a field's declaration wants them: nothing is rounded, cut or guessed.
+"""Converts columns of any scalar type to a field's declared type, without rounding or guessing.
 
-A string takes any scalar by its text. A timestamp takes time stamps of any unit (without a zone: UTC; finer than a
-microsecond: cut), dates, ISO 8601 text and integer epoch milliseconds. A decimal takes what it can hold exactly,
-doubles by their shortest text: 12.34 fits decimal(12,2), 0.1 + 0.2 does not. NaN is NULL, infinity is refused.
+A string accepts any scalar as its text. A timestamp accepts timestamps of any unit (without a zone: UTC; finer than a
+microsecond: truncated), dates, ISO 8601 text and integer epoch milliseconds. A decimal accepts what it can hold
+exactly, and doubles by their shortest text: 12.34 fits decimal(12,2), 0.1 + 0.2 does not. NaN is NULL, infinity is
+rejected.
 """
 
 from collections.abc import Callable
@@ -18,9 +19,10 @@ _MICROSECONDS = pa.timestamp("us", "UTC")
 
 
 class MisfitError(ValueError):
-    """A column cannot be read as declared.
+    """A column cannot be converted to its declared type.
 
-    row: the first row that cannot, from 0, and its value; None where the column's type itself is the reason.
+    row, value: the first row that cannot be converted (from 0) and its value; row is None if the column's type itself
+    is the reason.
     """
 
     def __init__(self, why: str, row: int | None = None, value: Any = None) -> None:
@@ -30,7 +32,7 @@ class MisfitError(ValueError):
 
 
 def as_declared(column: pa.ChunkedArray, declared: FieldType) -> pa.ChunkedArray:
-    """The column in its field's Arrow type; MisfitError where a value has no place there."""
+    """The column in its field's Arrow type. Raises MisfitError if a value does not fit."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_floating(column.type):
@@ -49,7 +51,7 @@ def as_declared(column: pa.ChunkedArray, declared: FieldType) -> pa.ChunkedArray
 def _shown(value: pa.Scalar) -> Any:
     try:
         return value.as_py()
-    except (OverflowError, ValueError):  # a time outside the years that Python has
+    except (OverflowError, ValueError):  # a time outside Python's range of years
         return value.value
 
 
@@ -66,7 +68,7 @@ def _converted(column: pa.ChunkedArray, declared: FieldType, convert: Conversion
 
 
 def _first_misfit(column: pa.ChunkedArray, declared: FieldType, convert: Conversion) -> int | None:
-    """Where the shortest prefix ends that cannot be converted; None where not even the empty one can."""
+    """Index of the first row that cannot be converted, by bisection; None if even an empty column cannot be."""
     fits, fails = -1, len(column)
     while fails - fits > 1:
         middle = (fits + fails) // 2
@@ -101,7 +103,7 @@ def _double(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     doubles = _number(column).cast(kind, safe=False)
     doubles = pc.if_else(pc.is_nan(doubles), pa.scalar(None, kind), doubles)
     if pc.any(pc.is_inf(doubles)).as_py():
-        raise ValueError("it is infinite")
+        raise ValueError("infinite values are not allowed")
     return doubles
 
 
@@ -135,12 +137,12 @@ def _timestamp(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     times = cut.cast(kind) if zone else pc.assume_timezone(cut, "UTC")
     ends = pc.min_max(times.cast(pa.int64())).as_py()
     if ends["min"] is not None and not MIN_TIMESTAMP <= ends["min"] <= ends["max"] <= MAX_TIMESTAMP:
-        raise ValueError("not a time of the years 1 to 9999")
+        raise ValueError("not a time in the years 1 to 9999")
     return times
 
 
 def _times_of_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    # Arrow's own parser is a hundred times faster, and says no where there is more to it.
+    # Arrow's own parser is a hundred times faster; it rejects the formats that only ours accepts.
     for kind in (_MICROSECONDS, pa.timestamp("us")):
         try:
             return column.cast(kind)

@@ -1,8 +1,7 @@
-"""Events in files: Parquet, CSV or JSON lines, read as a stream declares them.
+"""Reads events from Parquet, CSV or JSON lines files as a stream declares them.
 
-Columns of Parquet and CSV are read by `event_columns`; JSON lines mean what they mean in the stream
-(`rules/events.py`). Columns that are no field are ignored, except `arrival_time`. An optional field without a column is
-NULL.
+`event_columns` converts the columns of Parquet and CSV; JSON lines are parsed as in the stream (`rules/events.py`).
+Columns that are not fields are ignored, except `arrival_time`. An optional field without a column is NULL.
 """
 
 import json
@@ -25,14 +24,14 @@ _JSON_LINES_AT_ONCE = 100_000
 
 
 class EventsError(NightjarError):
-    """A file of events cannot be read, or does not hold what its stream declares."""
+    """A file of events cannot be read, or does not match its stream's declaration."""
 
 
 def read_events(path: Path, stream: Stream) -> pa.Table:
-    """A file's events in its order: the stream's schema, then `arrival_time` (timestamp us UTC) if the file has it.
+    """Read a file's events in file order: the stream's schema, then `arrival_time` (timestamp us UTC) if present.
 
     Raises:
-        EventsError: the file cannot be read, lacks a field, or holds a value its field cannot take; says where.
+        EventsError: the file cannot be read, lacks a field, or has an invalid value.
     """
     readers: dict[str, Callable[[Path, Stream], pa.Table]] = {
         ".parquet": _parquet,
@@ -42,7 +41,9 @@ def read_events(path: Path, stream: Stream) -> pa.Table:
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise EventsError("is not a known kind of file", where=str(path), remedy=f"Name it {', '.join(readers)}")
+        raise EventsError(
+            "has an unknown extension", where=str(path), remedy=f"Supported extensions are {', '.join(readers)}"
+        )
     if not path.is_file():
         raise EventsError("does not exist", where=str(path), remedy="Name a file of events")
     try:
@@ -92,14 +93,14 @@ def _json_lines(path: Path, stream: Stream) -> pa.Table:
             event = parse_event(line, stream)
             if isinstance(event, Rejection):
                 raise EventsError(
-                    f"{event.reason}: {event.detail}", where=f"{path}: line {number}", remedy="Mend or remove the line"
+                    f"{event.reason}: {event.detail}", where=f"{path}: line {number}", remedy="Fix or remove the line"
                 )
             arrival = _arrival_of(line, f"{path}: line {number}")
             if with_arrival is None:
                 with_arrival = arrival is not None
             elif with_arrival != (arrival is not None):
                 raise EventsError(
-                    f"{ARRIVAL} is there on some lines only",
+                    f"only some lines have {ARRIVAL}",
                     where=f"{path}: line {number}",
                     remedy="Give it to every event, or to none",
                 )
@@ -120,7 +121,7 @@ def _arrival_of(line: bytes, where: str) -> int | None:
     try:
         times = as_declared(pa.chunked_array([[value]]), TIMESTAMP)
     except MisfitError as misfit:
-        raise EventsError(f"{ARRIVAL} is {value!r}: {misfit}", where=where, remedy="Mend or remove the line") from None
+        raise EventsError(f"{ARRIVAL} is {value!r}: {misfit}", where=where, remedy="Fix or remove the line") from None
     instant: int = times.cast(pa.int64())[0].as_py()
     return instant
 

@@ -1,8 +1,7 @@
-"""A seeded simulator of cardholders, terminals and logins, with fraud whose truth is known.
+"""A seeded simulator of card payments and logins with labelled fraud.
 
-`generate(Options(...))` gives one Arrow table a stream: the fields of the shipped declaration plus `scenario`, the
-truth (null: genuine). Everything is drawn with NumPy in whole columns from one seed, so the same options give the same
-bytes.
+`generate(Options(...))` returns one Arrow table per stream: the fields of the shipped declaration plus `scenario`, the
+ground truth (null: genuine). Whole columns are drawn with NumPy from one seed, so the same options give the same bytes.
 """
 
 from nightjar.generate.scenarios import Scenario

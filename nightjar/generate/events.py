@@ -1,4 +1,4 @@
-"""The two streams as NumPy columns, what honest customers put into them, and what they are as Arrow tables."""
+"""Draws the genuine payments and logins as NumPy columns, and converts columns to Arrow tables."""
 
 from dataclasses import dataclass, fields
 from typing import Self
@@ -13,7 +13,7 @@ from rules.streams import Stream
 
 # Share of payments away from home: any terminal of the country.
 AWAY = 0.04
-# Share of amounts that are whole: people round at the pump and at the till.
+# Share of amounts that are round.
 WHOLE = 0.12
 # Share of logins that fail at first; the customer tries again within a minute.
 MISTYPED = 0.05
@@ -50,8 +50,8 @@ class Payments(_Columns):
 
 @dataclass(frozen=True)
 class Logins(_Columns):
-    """time: int64 microseconds since the start; customer: int32; ip: uint32; device: int32 (two a customer, then
-    strange ones).
+    """time: int64 microseconds since the start; customer: int32; ip: uint32; device: int32 (two per customer, then the
+    attackers').
     """
 
     time: NDArray[np.int64]
@@ -63,7 +63,7 @@ class Logins(_Columns):
 
 
 def draw_payments(rng: np.random.Generator, people: Population, count: int, first_weekday: int, days: int) -> Payments:
-    """What honest customers buy."""
+    """Draw `count` genuine payments."""
     customer = rng.choice(people.customers, size=count, p=people.activity).astype(np.int32)
     rank = 1.0 / (1.0 + np.arange(people.nearby.shape[1]))
     near = people.nearby[customer, rng.choice(rank.size, size=count, p=rank / rank.sum())]
@@ -71,7 +71,7 @@ def draw_payments(rng: np.random.Generator, people: Population, count: int, firs
     cents = draw_cents(rng, people, customer)
     return Payments(
         time=draw_times(
-            rng, count, swells=PAYMENTS, clock=people.clock[customer], first_weekday=first_weekday, days=days
+            rng, count, peaks=PAYMENTS, clock=people.clock[customer], first_weekday=first_weekday, days=days
         ),
         customer=customer,
         terminal=np.where(rng.random(count) < AWAY, anywhere, near),
@@ -81,19 +81,17 @@ def draw_payments(rng: np.random.Generator, people: Population, count: int, firs
 
 
 def draw_cents(rng: np.random.Generator, people: Population, customer: NDArray[np.int32]) -> NDArray[np.int64]:
-    """A usual amount of each customer: int64 cents."""
+    """Draw a typical amount for each customer: int64 cents."""
     logarithm = people.log_amount[customer] + people.log_spread[customer] * rng.standard_normal(customer.size)
     cents: NDArray[np.int64] = np.clip(np.rint(np.exp(logarithm) * 100), 50, LARGEST_AMOUNT).astype(np.int64)
     return cents
 
 
 def draw_logins(rng: np.random.Generator, people: Population, count: int, first_weekday: int, days: int) -> Logins:
-    """How honest customers log in; a failed attempt is followed by another, so there are a few more rows than
-    `count`.
-    """
+    """Draw about `count` genuine logins: every failed attempt is followed by another, which adds a few rows."""
     customer = rng.choice(people.customers, size=count, p=people.activity).astype(np.int32)
     mobile = (rng.random(count) < MOBILE).astype(np.int32)
-    time = draw_times(rng, count, swells=LOGINS, clock=people.clock[customer], first_weekday=first_weekday, days=days)
+    time = draw_times(rng, count, peaks=LOGINS, clock=people.clock[customer], first_weekday=first_weekday, days=days)
     success = rng.random(count) >= MISTYPED
     again = np.flatnonzero(~success)
     retry = time[again] + (rng.uniform(4.0, 60.0, again.size) * 1000).astype(np.int64) * (SECOND // 1000)

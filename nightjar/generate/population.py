@@ -1,4 +1,4 @@
-"""Who pays and where: customers with a home, habits and devices, terminals with a place."""
+"""Draws the population: customers with a home, habits and devices, and terminals with a location."""
 
 from dataclasses import dataclass
 
@@ -14,19 +14,19 @@ _CANDIDATES = 96
 _CUSTOMERS_A_CITY = 400
 _CITY_SPREAD = 0.01  # of the country's side
 
-FIRST_HOME_IP = (10 << 24) + 1  # 10.0.0.1: private addresses stand for customers' own
-FIRST_STRANGE_IP = (198 << 24) + (18 << 16) + 1  # 198.18.0.1: a range set aside for tests stands for attackers'
+FIRST_HOME_IP = (10 << 24) + 1  # 10.0.0.1: customers have private addresses
+FIRST_STRANGE_IP = (198 << 24) + (18 << 16) + 1  # 198.18.0.1: attackers have addresses of a range reserved for tests
 
 
 @dataclass(frozen=True)
 class Population:
-    """Columns with one row a customer (the index is the customer's number); terminals are numbers too.
+    """Columns with one row per customer (the index is the customer's number); terminals are numbers too.
 
-    nearby: int32 [customers, ≤ NEARBY], terminals from the nearest on
+    nearby: int32 [customers, ≤ NEARBY], terminals, nearest first
     activity: float64, share of all payments, sums to 1
     log_amount, log_spread: float64, mean and standard deviation of the logarithm of an amount
-    clock: float64 seconds, how much later than others the customer's day runs
-    ips: uint32 [customers, 2], at home and on the move
+    clock: float64, seconds by which the customer's day is shifted
+    ips: uint32 [customers, 2], at home and mobile
     """
 
     nearby: NDArray[np.int32]
@@ -39,12 +39,12 @@ class Population:
 
     @property
     def customers(self) -> int:
-        """How many there are."""
+        """Number of customers."""
         return len(self.activity)
 
 
 def draw_population(rng: np.random.Generator, customers: int, terminals: int) -> Population:
-    """Customers and terminals spread over the same cities of a square country."""
+    """Draw customers and terminals, spread over the same cities of a square country."""
     cities = rng.random((max(1, customers // _CUSTOMERS_A_CITY), 2))
     homes = _around(rng, cities, customers)
     places = _around(rng, cities, terminals)
@@ -67,7 +67,7 @@ def _around(rng: np.random.Generator, cities: NDArray[np.float64], count: int) -
 
 
 def _nearest(homes: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[np.int32]:
-    """The terminals nearest to each home, nearly: candidates are neighbours on a space-filling (Morton) curve.
+    """The approximately nearest terminals of each home: candidates are neighbours on a space-filling (Morton) curve.
 
     Exact distances between all pairs would cost customers x terminals; this costs a sort.
     """

@@ -1,4 +1,4 @@
-"""What goes wrong, and the truth about it: three ways of fraud, each drawn as a number of episodes."""
+"""Draws the fraud: three scenarios, each as a number of episodes, with their labels."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +14,7 @@ _HOUR = 60 * _MINUTE
 
 
 class Scenario(StrEnum):
-    """The truth of a fraudulent event, as the `scenario` column says it."""
+    """The kind of fraud, as labelled in the `scenario` column."""
 
     CLONED_CARD = "cloned_card"
     COMPROMISED_TERMINAL = "compromised_terminal"
@@ -23,7 +23,7 @@ class Scenario(StrEnum):
 
 SCENARIOS = list(Scenario)
 
-# Payments of an episode on average, to come from a share of fraud to a number of episodes.
+# Average payments per episode, to convert a share of fraud to a number of episodes.
 _USUAL_PAYMENTS = {Scenario.CLONED_CARD: 8, Scenario.COMPROMISED_TERMINAL: 40, Scenario.ACCOUNT_TAKEOVER: 3.5}
 
 
@@ -36,7 +36,7 @@ class Fraud:
 
 
 def draw_fraud(rng: np.random.Generator, people: Population, payments: float, days: int) -> Fraud:
-    """About `payments` fraudulent payments, a third of them a scenario; from 5 on each scenario at least once."""
+    """Draw about `payments` fraudulent payments, a third per scenario; if 5 or more, each scenario occurs."""
     span = days * 24 * _HOUR
     least = 1 if payments >= 5 else 0
     counts = {scenario: max(least, round(payments / 3 / usual)) for scenario, usual in _USUAL_PAYMENTS.items()}
@@ -47,9 +47,7 @@ def draw_fraud(rng: np.random.Generator, people: Population, payments: float, da
 
 
 def _cloned_cards(rng: np.random.Generator, people: Population, episodes: int, span: int) -> Payments:
-    """A copy of a card is used in a burst: 5 to 11 payments within 10 to 40 minutes, at terminals all over the
-    country.
-    """
+    """Copied cards used in a burst: 5 to 11 payments within 10 to 40 minutes at terminals all over the country."""
     sizes = rng.integers(5, 12, episodes)
     row = np.repeat(np.arange(episodes), sizes)
     length = rng.integers(10 * _MINUTE, 40 * _MINUTE, episodes)
@@ -65,7 +63,7 @@ def _cloned_cards(rng: np.random.Generator, people: Population, episodes: int, s
 
 
 def _compromised_terminals(rng: np.random.Generator, people: Population, episodes: int, span: int) -> Payments:
-    """A terminal takes stolen cards: 25 to 54 payments within 1 to 4 hours, by different customers, just under 100."""
+    """Terminals charging stolen cards: 25 to 54 payments of just under 100 each, by many customers in 1 to 4 hours."""
     sizes = rng.integers(25, 55, episodes)
     row = np.repeat(np.arange(episodes), sizes)
     length = rng.integers(_HOUR, 4 * _HOUR, episodes)
@@ -82,10 +80,10 @@ def _compromised_terminals(rng: np.random.Generator, people: Population, episode
 def _account_takeovers(
     rng: np.random.Generator, people: Population, episodes: int, span: int
 ) -> tuple[Payments, Logins]:
-    """A stranger guesses a password from a new address and device, then spends.
+    """Attackers guess a password from a new address and device, then spend.
 
-    6 to 14 failures within 1 to 5 minutes, a success seconds later, 2 to 5 payments of 6 to 15 times the usual within
-    half an hour.
+    6 to 14 failures within 1 to 5 minutes, a success seconds later, then 2 to 5 payments of 6 to 15 times the typical
+    amount within half an hour.
     """
     customer = _people(rng, people, episodes)
     begin = _begins(rng, episodes, span)
@@ -120,14 +118,14 @@ def _people(rng: np.random.Generator, people: Population, count: int) -> NDArray
 
 
 def _begins(rng: np.random.Generator, episodes: int, span: int) -> NDArray[np.int64]:
-    # The longest episode lasts 4 hours: none runs over the end.
+    # The longest episode lasts 4 hours, so none runs past the end.
     return rng.integers(0, span - 4 * _HOUR, episodes)
 
 
 def _within(
     rng: np.random.Generator, row: NDArray[np.integer], begin: NDArray[np.int64], length: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Microseconds of events spread evenly over their episode; `begin` and `length` are milliseconds an episode."""
+    """Event times in microseconds, spread evenly over their episode; `begin`, `length`: milliseconds per episode."""
     happened: NDArray[np.int64] = (begin[row] + (rng.random(row.size) * length[row]).astype(np.int64)) * 1000
     return happened
 

@@ -1,4 +1,4 @@
-"""The whole simulation, from its options to one table a stream."""
+"""Runs the simulation: from its options to one table per stream."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,8 +19,8 @@ MAX_EVENTS = 50_000_000
 class Options:
     """What to simulate.
 
-    `events` is the number of payments; there are `logins` times as many honest logins beside them. `fraud` is the share
-    of payments that are fraudulent.
+    `events` is the number of payments; `logins` is the number of genuine logins per payment; `fraud` is the share of
+    payments that are fraudulent.
     """
 
     events: int = 100_000
@@ -49,10 +49,11 @@ class Options:
 
 
 def generate(options: Options) -> dict[str, pa.Table]:
-    """One table a stream (`transactions`, `logins`), in order of event time; the same options give the same tables.
+    """One table per stream (`transactions`, `logins`) in order of event time; the same options give the same tables.
 
     Schema: the shipped declaration's fields, then `scenario` (string: a Scenario, null for genuine). Event times are
-    within `days` days from `start` on, save that a login tried again may run a minute over. Ids ascend with event time.
+    within `days` days from `start`, except that a retried login may be up to a minute later. Ids ascend with event
+    time.
     """
     everyone, honest, online, bad = (
         np.random.default_rng(seed) for seed in np.random.SeedSequence(options.seed).spawn(4)

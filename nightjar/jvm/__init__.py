@@ -1,1 +1,1 @@
-"""The jars that pyspark does not ship, and Spark's classes prepared for a quick start."""
+"""The jars that pyspark does not ship, and a class archive that shortens the start of Spark's JVM."""

@@ -1,11 +1,11 @@
-"""Spark's classes as a JVM has them once they are loaded and checked: a file that spares the next JVM that work.
+"""Locates the class-data-sharing archive of Spark's classes, which shortens the start of Spark's JVM.
 
-How it works: `make jars` starts one session on a local broker, which does a little of all that the job and the lake's
-jobs do, and has its JVM write what it has loaded as it ends (Java's class-data sharing). Later JVMs map that file: they
-start in two thirds of the time.
+How it works: `make jars` starts one session on a local broker that exercises a little of everything the job and the
+lake's jobs do, and its JVM dumps the loaded and verified classes at exit (Java's class-data sharing). Later JVMs map
+that file and start in two thirds of the time.
 
-What it does not do: decide whether the file fits. A JVM of another version, or with other jars, passes it over; then
-`make jars` writes a new one.
+What it does not do: check whether the file fits. A JVM of another version, or with other jars, ignores it; `make jars`
+then writes a new one.
 """
 
 import hashlib
@@ -16,18 +16,18 @@ from nightjar.jvm.jars import JarsError, jar_folder, java
 
 
 def java_options() -> tuple[str, ...]:
-    """What Spark's JVMs on this machine are given, so that they use the archive where there is one.
+    """Options that make Spark's JVMs on this machine use the archive, if it exists.
 
     Raises:
-        JarsError: there is no java.
+        JarsError: java was not found.
     """
     file = archive_file()
-    # A file that does not fit is no reason to warn a person who started a job.
+    # Logging is off because an archive that does not fit only costs time; it needs no warning.
     return (f"-XX:SharedArchiveFile={file}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off") if file.is_file() else ()
 
 
 def archive_file() -> Path:
-    """Named after the Java and the Spark whose classes it has."""
+    """Path of the archive; its name depends on the Java and Spark installations whose classes it holds."""
     program, spec = Path(java()).resolve(), find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise JarsError("pyspark is not installed", remedy="Run `make setup`")

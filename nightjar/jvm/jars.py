@@ -1,8 +1,7 @@
-"""The jars that pyspark does not ship: where they are, and how they get there.
+"""Resolves and locates the jars that pyspark does not ship.
 
-`ivy.xml` names them in two sets: `spark` (added to Spark's class path) and `kafka` (a whole broker). They are resolved
-once into `.jars/<hash of ivy.xml>/<set>/` by the Ivy inside pyspark, so that a changed `ivy.xml` never meets an old
-folder.
+`ivy.xml` lists them in two sets: `spark` (added to Spark's class path) and `kafka` (a whole broker). The Ivy inside
+pyspark resolves them once into `.jars/<hash of ivy.xml>/<set>/`, so a changed `ivy.xml` never uses an old folder.
 """
 
 import hashlib
@@ -25,7 +24,7 @@ class JarsError(NightjarError):
 
 
 def jar_folder() -> Path:
-    """The folder that holds one folder a set; it exists only once `resolve` has finished."""
+    """The folder with one subfolder per set; it exists only once `resolve` has finished."""
     ivy_xml = PROJECT / "ivy.xml"
     if not ivy_xml.is_file():
         raise JarsError(
@@ -42,15 +41,15 @@ def jars(jar_set: str) -> list[Path]:
     """
     folder = jar_folder() / jar_set
     if not folder.is_dir():
-        raise JarsError(f"the {jar_set} jars are not there", where=str(folder), remedy="Run `make jars`")
+        raise JarsError(f"the {jar_set} jars are missing", where=str(folder), remedy="Run `make jars`")
     return sorted(folder.glob("*.jar"))
 
 
 def java() -> str:
-    """The java to start: that of JAVA_HOME, else the one on PATH.
+    """Path of the java executable: that of JAVA_HOME if set, else the one on PATH.
 
     Raises:
-        JarsError: there is none.
+        JarsError: none was found.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin" if home else None)
@@ -61,12 +60,12 @@ def java() -> str:
 
 
 def resolve() -> Path:
-    """Fetch every set, unless it is there already; prints what is being downloaded.
+    """Download every set unless present, printing what is being downloaded.
 
-    The sets appear together or not at all: they are collected in a temporary folder that is renamed at the end.
+    The sets appear all together or not at all: they are collected in a temporary folder that is renamed at the end.
 
     Raises:
-        JarsError: Ivy failed; the message holds what it complained of.
+        JarsError: Ivy failed; the message includes its errors.
     """
     folder = jar_folder()
     if folder.is_dir():
@@ -75,7 +74,7 @@ def resolve() -> Path:
     with tempfile.TemporaryDirectory(prefix=".resolving-", dir=folder.parent) as temporary:
         staged = Path(temporary) / folder.name
         for jar_set in SETS:
-            _say(f"==> resolving the {jar_set} jars of ivy.xml")
+            _log(f"==> resolving the {jar_set} jars of ivy.xml")
             _run_ivy(jar_set, staged)
         if not folder.is_dir():  # another process may have been faster
             staged.rename(folder)
@@ -89,27 +88,27 @@ def _run_ivy(jar_set: str, into: Path) -> None:
     ivy = next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     pattern = f"{into}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
     options = ["-ivy", str(PROJECT / "ivy.xml"), "-confs", jar_set, "-retrieve", pattern, "-types", "jar", "bundle"]
-    complaints: list[str] = []
+    problems: list[str] = []
     with subprocess.Popen(
         [java(), "-jar", str(ivy), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         for line in process.stdout or ():
             text = line.strip()
             if text.startswith("downloading"):
-                _say(f"    {text.removesuffix('...').strip()}")
+                _log(f"    {text.removesuffix('...').strip()}")
             elif text.startswith(("WARN", "ERROR", "::")) or "problem" in text.lower():
-                complaints.append(text)
+                problems.append(text)
     found = list((into / jar_set).glob("*.jar"))
     if process.returncode != 0 or not found:
         raise JarsError(
-            f"Ivy could not resolve the {jar_set} jars:\n" + "\n".join(complaints[-20:]),
+            f"Ivy could not resolve the {jar_set} jars:\n" + "\n".join(problems[-20:]),
             where="ivy.xml",
             remedy="Check that this machine reaches Maven Central (or your Ivy mirror), then run `make jars` again",
         )
-    _say(f"    {len(found)} jars")
+    _log(f"    {len(found)} jars")
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 

@@ -1,4 +1,4 @@
-"""Spark's classes, prepared by `make jars`: writes the archive that class_archive.py has later JVMs use."""
+"""Writes the class archive of class_archive.py; `make jars` runs it."""
 
 import os
 import subprocess
@@ -11,24 +11,24 @@ from typing import Any
 from nightjar.jvm.class_archive import archive_file
 from nightjar.jvm.jars import PROJECT, JarsError
 
-# A slow machine that compiles meanwhile; an ordinary one needs half a minute.
+# Enough for a slow and busy machine; an ordinary one needs half a minute.
 _AT_MOST_SECONDS = 600
 _EXIT_SECONDS = 120
 
 
 def make() -> None:
-    """Write the archive unless it is there.
+    """Write the archive unless it exists.
 
     Raises:
-        JarsError: it could not be written; everything works without it.
+        JarsError: it could not be written. Everything works without it, only starts are slower.
     """
     file = archive_file()
     if file.is_file():
         return
-    sys.stderr.write("==> preparing Spark's classes, for quicker starts (half a minute)\n")
+    sys.stderr.write("==> writing an archive of Spark's classes for faster starts (takes half a minute)\n")
     with tempfile.TemporaryDirectory(prefix=".classes-", dir=file.parent) as folder:
         made = Path(folder) / "classes.jsa"
-        # nobody's settings: this is about classes
+        # The user's settings do not matter here and must not interfere.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("NIGHTJAR_")}
         try:
             done = subprocess.run(
@@ -37,17 +37,23 @@ def make() -> None:
                 timeout=_AT_MOST_SECONDS,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise JarsError("Spark's classes could not be prepared in time", remedy="Starts take longer") from None
+            raise JarsError(
+                "the archive of Spark's classes was not written in time",
+                remedy="Nothing to do: everything works without it, only starts are slower",
+            ) from None
         if not made.is_file():
             end = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
-            raise JarsError(f"Spark's classes could not be prepared:\n{end}\n", remedy="Starts take longer")
+            raise JarsError(
+                f"the archive of Spark's classes could not be written:\n{end}\n",
+                remedy="Nothing to do: everything works without it, only starts are slower",
+            )
         for old in file.parent.glob("classes-*.jsa"):
             old.unlink()
         made.rename(file)
 
 
 def _load_and_write(file: Path) -> None:
-    """Have one JVM load what the job and the lake need, and write the archive as it ends."""
+    """Make one JVM load the classes that the job and the lake need; it writes the archive when it exits."""
     from lake.session import open_session
     from nightjar.configuration.job import job_config
     from nightjar.configuration.lake import lake_config
@@ -70,7 +76,7 @@ def _load_and_write(file: Path) -> None:
         session.read.format("delta").load("table").count()
         session.stop()
         gateway.shutdown()
-        gateway.proc.stdin.close()  # the JVM ends with it
+        gateway.proc.stdin.close()  # makes the JVM exit
         gateway.proc.wait(_EXIT_SECONDS)
 
 

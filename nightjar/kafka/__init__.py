@@ -1,1 +1,1 @@
-"""Topics and Kafka's clients: making topics, who may use them, reading them from outside the job."""
+"""Kafka clients and topics: creating topics, access rights, reading them from outside the job."""

@@ -1,10 +1,10 @@
-"""Which principals write and read each topic, as one table.
+"""Defines which principals may write and read each topic, as one table.
 
-docs/reference/security.md shows it, `nightjar topics` prints it, and `nightjar topics --acls` turns it into commands of
-Kafka's own tool.
+docs/reference/security.md shows the table, `nightjar topics` prints it, and `nightjar topics --acls` turns it into
+commands of Kafka's own tool.
 
-Whoever may write a topic can make nightjar believe what it says: a forged record is checked against its schema, but one
-that keeps to the schema is believed. So each topic has the fewest writers there can be.
+nightjar checks records against their schema but cannot detect a forged record that conforms to it. So each topic has as
+few writers as possible.
 """
 
 import shlex
@@ -27,7 +27,7 @@ class Role(StrEnum):
 
 
 ROLES: Mapping[Role, str] = {
-    Role.PRODUCERS: "the applications whose events are watched, and `nightjar replay`",
+    Role.PRODUCERS: "the applications that send events, and `nightjar replay`",
     Role.ANALYSTS: "people and programs that publish rules: `nightjar rules`",
     Role.JOB: "`nightjar stream`; `nightjar stream rebuild` needs the rights of job and backfill",
     Role.BACKFILL: "`nightjar archive`, `nightjar backfill`, and Airflow's tasks",
@@ -37,7 +37,7 @@ ROLES: Mapping[Role, str] = {
 
 @dataclass(frozen=True)
 class Access:
-    """setting: what names the topic; None: the topics of all streams."""
+    """Access to a topic. setting: the one with the topic's name; None: the topics of all streams."""
 
     setting: str | None
     holds: str
@@ -48,33 +48,33 @@ class Access:
 ACCESS = (
     Access(None, "events of each stream", (Role.PRODUCERS,), (Role.JOB, Role.BACKFILL)),
     Access(
-        "rules_topic", "requests: rules and control messages",
+        "rules_topic", "rule messages and control messages",
         (Role.ANALYSTS,), (Role.ANALYSTS, Role.JOB, Role.BACKFILL),
     ),
     Access(
-        "rule_status_topic", "the job's answers to them: which rules there are",
+        "rule_status_topic", "the job's answers to them, which define the rules in force",
         (Role.JOB,), (Role.ANALYSTS, Role.JOB, Role.BACKFILL, Role.READERS),
     ),
-    Access("clock_topic", "how far arrival has come", (Role.JOB,), (Role.JOB,)),
+    Access("clock_topic", "the job's clock (arrival time)", (Role.JOB,), (Role.JOB,)),
     Access(
         "alerts_topic", "alerts, revisions, retractions, corrections",
         (Role.JOB, Role.BACKFILL), (Role.BACKFILL, Role.READERS),
     ),
     Access("late_events_topic", "late events", (Role.JOB,), (Role.BACKFILL, Role.READERS)),
-    Access("quarantine_topic", "records that cannot be used", (Role.JOB,), (Role.BACKFILL, Role.READERS)),
+    Access("quarantine_topic", "unusable records", (Role.JOB,), (Role.BACKFILL, Role.READERS)),
     Access(
-        "job_progress_topic", "reports of the job, and the archive's marks",
+        "job_progress_topic", "progress reports of the job, and the archive's markers",
         (Role.JOB, Role.BACKFILL), (Role.BACKFILL, Role.READERS),
     ),
 )  # fmt: skip
 
-# Corrections are published in transactions, whose ids begin so.
+# Prefix of the ids of the transactions in which corrections are published.
 TRANSACTIONAL_IDS = "nightjar"
 
 
 @dataclass(frozen=True)
 class TopicAccess:
-    """One topic by its configured name."""
+    """Access to one topic, by its configured name."""
 
     topic: str
     access: Access
@@ -91,16 +91,16 @@ def topic_access(settings: Settings, streams: Iterable[Stream]) -> list[TopicAcc
 
 
 def default_principals() -> dict[Role, str]:
-    """One principal a role, where nothing else is given."""
+    """The default principal of each role."""
     return {role: f"User:nightjar-{role}" for role in Role}
 
 
 def acl_commands(
     settings: Settings, streams: Iterable[Stream], principals: Mapping[Role, str], command_config: str | None = None
 ) -> list[str]:
-    """`kafka-acls` commands, quoted for a POSIX shell, that allow what the table says and nothing more.
+    """`kafka-acls` commands, quoted for a POSIX shell, that grant exactly the access in the table.
 
-    The job may also create the topics and look at their settings, which it does when it starts.
+    The job may also create topics and read their settings, which it does when it starts.
     """
     start = ["kafka-acls", "--bootstrap-server", settings.bootstrap]
     if command_config is not None:

@@ -1,8 +1,8 @@
-"""Clients of the configured Kafka, kafka-python's and Spark's, from one set of security settings in Kafka's own names.
+"""Creates Kafka clients (kafka-python's and Spark's) from one set of security settings in Kafka's own names.
 
-A client that cannot reach the brokers is a `KafkaError` of ours that names them, never a traceback.
-Known limitation: kafka-python reads PEM files only and takes no OAUTHBEARER login from settings; both are refused with
-the remedy.
+A client that cannot reach the brokers raises our `KafkaError`, which names them.
+Known limitation: kafka-python reads PEM files only and cannot configure an OAUTHBEARER login from settings; both raise
+an error with the remedy.
 """
 
 import logging
@@ -19,11 +19,11 @@ from pydantic import SecretStr
 from nightjar.configuration.settings import Settings
 from rules.errors import NightjarError, SettingsError
 
-# kafka-python logs every connection attempt; what a person needs to know comes as an error of ours.
+# kafka-python logs every connection attempt; failures are raised as our own errors instead.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 CONNECT_TIMEOUT_MS = 10_000
-# By default a client that met no broker for a while looks for it every half minute only.
+# By default a client that has not reached a broker for a while retries only every half minute.
 _RECONNECT_MS = 1_000
 
 # Kafka's name -> kafka-python's, where the value means the same in both.
@@ -39,16 +39,16 @@ _JAAS_OPTION = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 class KafkaError(NightjarError):
-    """Kafka cannot be reached, or refused what was asked of it."""
+    """Kafka cannot be reached, or rejected a request."""
 
 
 def admin(settings: Settings) -> kafka.KafkaAdminClient:
-    """An admin client; a context manager. Raises KafkaError where no broker answers."""
+    """An admin client; a context manager. Raises KafkaError if no broker responds."""
     return _connected(kafka.KafkaAdminClient, settings, {})
 
 
 def producer(settings: Settings, **options: Any) -> kafka.KafkaProducer:
-    """A producer that waits for all replicas; a context manager. Raises KafkaError where no broker answers."""
+    """A producer that waits for all replicas; a context manager. Raises KafkaError if no broker responds."""
     given = {
         "allow_auto_create_topics": False,
         "max_block_ms": CONNECT_TIMEOUT_MS,
@@ -61,8 +61,8 @@ def producer(settings: Settings, **options: Any) -> kafka.KafkaProducer:
 def consumer(settings: Settings, *topics: str, **options: Any) -> kafka.KafkaConsumer:
     """A consumer of whole topics without a group, from their beginning unless `options` say otherwise.
 
-    It reads what is committed: corrections of a backfill that was killed half-way are none.
-    Raises KafkaError where no broker answers.
+    It reads committed records only, so it skips the corrections of a backfill that was killed before it finished.
+    Raises KafkaError if no broker responds.
     """
     given = {
         "auto_offset_reset": "earliest",
@@ -75,10 +75,10 @@ def consumer(settings: Settings, *topics: str, **options: Any) -> kafka.KafkaCon
 
 
 def python_options(settings: Settings) -> dict[str, Any]:
-    """What every kafka-python client is given: the brokers and the security settings under kafka-python's names.
+    """Options of every kafka-python client: the brokers and the security settings under kafka-python's names.
 
     Raises:
-        SettingsError: a security setting that kafka-python cannot honour.
+        SettingsError: kafka-python does not support a security setting.
     """
     return {
         "bootstrap_servers": settings.bootstrap.split(","),
@@ -88,7 +88,7 @@ def python_options(settings: Settings) -> dict[str, Any]:
 
 
 def spark_options(settings: Settings) -> dict[str, str]:
-    """What Spark's Kafka source and sink are given: the same, under `kafka.` names."""
+    """Options of Spark's Kafka source and sink: the same, under `kafka.` names."""
     return {
         "kafka.bootstrap.servers": settings.bootstrap,
         **{f"kafka.{name}": value for name, value in _revealed(settings.kafka).items()},
@@ -97,7 +97,7 @@ def spark_options(settings: Settings) -> dict[str, str]:
 
 @contextmanager
 def explained(settings: Settings, doing: str) -> Iterator[None]:
-    """Turn what kafka-python raises inside into a KafkaError that says what was being done, and where."""
+    """Convert kafka-python's exceptions inside the block to a KafkaError that names the action and the brokers."""
     try:
         yield
     except kafka.errors.KafkaError as error:
@@ -115,14 +115,14 @@ def _connected(client: Any, settings: Settings, options: Mapping[str, Any], *top
         return client(*topics, bootstrap_timeout_ms=CONNECT_TIMEOUT_MS, **python_options(settings), **options)
     except (kafka.errors.KafkaError, OSError) as error:
         raise KafkaError(
-            f"no broker answers ({str(error) or type(error).__name__})",
+            f"no broker responds ({str(error) or type(error).__name__})",
             where=f"Kafka at {settings.bootstrap}",
-            remedy="Start one with `nightjar up`, or set bootstrap_servers (and kafka, where it asks for a login)",
+            remedy="Start one with `nightjar up`, or set bootstrap_servers (and kafka, if it requires a login)",
         ) from error
 
 
 def _probe(bootstrap: str) -> None:
-    """Raise OSError where nobody listens at any of the addresses: kafka-python would try until its time is up."""
+    """Raise OSError at once if nothing listens at any address; kafka-python would retry until its timeout."""
     failures: list[OSError] = []
     for address in bootstrap.split(","):
         host, _, port = address.strip().rpartition(":")
@@ -149,14 +149,14 @@ def _python_security(security: Mapping[str, str]) -> dict[str, Any]:
         if f"ssl.{store}.location" in security and security.get(f"ssl.{store}.type", "JKS").upper() != "PEM":
             raise _refused(
                 f"ssl.{store}.type",
-                "only PEM files can be read by every client",
+                "not every client can read formats other than PEM",
                 f'Convert the {store} and set it to "PEM"',
             )
     for name in ("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key"):
         if name in security:
             raise _refused(
                 name,
-                "certificates inside a setting are not read by every client",
+                "not every client can read certificates from a setting",
                 "Put it in a PEM file and give its location",
             )
     if "ssl_certfile" in options:
@@ -174,14 +174,14 @@ def _python_security(security: Mapping[str, str]) -> dict[str, Any]:
         if set(login) != {"username", "password"}:
             raise _refused(
                 "sasl.jaas.config",
-                "holds no username and password",
+                "has no username and password",
                 'Write: ... required username="NAME" password="WORD";',
             )
         options |= {"sasl_plain_username": login["username"], "sasl_plain_password": login["password"]}
     elif mechanism and mechanism != "GSSAPI":
         raise _refused(
             "sasl.mechanism",
-            f"{mechanism} cannot be used by every client",
+            f"not every client supports {mechanism}",
             "Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or GSSAPI",
         )
     return options

@@ -1,4 +1,4 @@
-"""Reading topics from outside the job: all that is there now, the last few records, or what comes from now on."""
+"""Reads topics from outside the job: all current records, the last few, or new ones as they arrive."""
 
 import time
 from collections import Counter
@@ -13,14 +13,14 @@ from ingestion.offsets import beginning_offsets, end_offsets
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import CONNECT_TIMEOUT_MS, KafkaError, consumer, explained
 
-# How long a poll waits before the reader gets to look at its own clock.
+# How long a poll waits for records before it returns, so that callers can check their deadlines.
 _POLL_MS = 200
 
 
 class Record(NamedTuple):
-    """One record. value: b"" for a tombstone. arrival: the record's time stamp, µs; sent_at: the header, µs, or None.
+    """One record. value: b"" for a tombstone. arrival: the record's timestamp, µs; sent_at: the header, µs, or None.
 
-    received: the wall clock of its receipt, µs.
+    received: wall clock at its receipt, µs.
     """
 
     topic: str
@@ -34,15 +34,15 @@ class Record(NamedTuple):
 
 
 class Skipped:
-    """Counts the records that a reader passes over, as they are not what their topic should hold, and logs the first
-    of each kind. counts: by what they should have been.
+    """Counts the records that a reader skips because they do not belong on their topic, and logs the first of each
+    kind. counts: by kind.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def add(self, record: Record, kind: str) -> None:
-        """Count a record that was to be `kind`, such as "not an alert"."""
+        """Count a skipped record. kind: why it was skipped, such as "not an alert"."""
         kind = f"{kind} on {record.topic}"
         self.counts[kind] += 1
         if self.counts[kind] == 1:
@@ -54,7 +54,7 @@ class Skipped:
 class Reader:
     """Reads topics without a consumer group; a context manager.
 
-    Raises KafkaError where no broker answers or a topic does not exist.
+    Raises KafkaError if no broker responds or a topic does not exist.
     """
 
     def __init__(self, settings: Settings, *topics: str) -> None:
@@ -77,7 +77,7 @@ class Reader:
         self._client.close()
 
     def to_end(self) -> "Reader":
-        """Go on behind what is there now, and settle where that is; returns itself."""
+        """Skip all current records; the position is fixed before this returns. Returns the reader itself."""
         ends = self.ends()
         for place, end in ends.items():
             self._client.seek(place, end)
@@ -93,23 +93,23 @@ class Reader:
         return list(self._until(ends))
 
     def all(self) -> Iterator[Record]:
-        """What lies between here and the end as it is now, each partition in its order."""
+        """The records from the current position to the current end, each partition in order."""
         yield from self._until(self.ends())
 
     def poll(self, timeout_ms: int = _POLL_MS) -> list[Record]:
-        """What has come, after at most `timeout_ms` of waiting for it."""
+        """New records; waits at most `timeout_ms` for them."""
         with explained(self._settings, f"reading {', '.join(self._topics)}"):
             polled = self._client.poll(timeout_ms=timeout_ms)
         now = time.time_ns() // 1000
         return [_record(record, now) for records in polled.values() for record in records]
 
     def follow(self) -> Iterator[Record]:
-        """What comes from here on, without an end."""
+        """All records from the current position on; never ends."""
         while True:
             yield from self.poll()
 
     def ends(self) -> dict[TopicPartition, int]:
-        """Where each partition ends now."""
+        """The current end offset of each partition."""
         with explained(self._settings, f"reading {', '.join(self._topics)}"):
             found: dict[TopicPartition, int] = end_offsets(self._client, self._places)
         return found
@@ -125,9 +125,9 @@ class Reader:
         while not (found := self._client.partitions_for_topic(topic)):
             if topic not in self._client.topics() or time.monotonic() > deadline:
                 raise KafkaError(
-                    "there is no such topic",
+                    "the topic does not exist",
                     where=f"topic {topic} at {self._settings.bootstrap}",
-                    remedy="`nightjar up` and `nightjar stream` make the topics",
+                    remedy="`nightjar up` and `nightjar stream` create the topics",
                 )
         return [TopicPartition(topic, partition) for partition in sorted(found)]
 

@@ -1,4 +1,4 @@
-"""Whether acknowledged records survive the loss of a broker: `min.insync.replicas` of topics with several replicas."""
+"""Checks `min.insync.replicas`: whether acknowledged records survive the loss of a broker."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ _SETTING = "min.insync.replicas"
 
 
 def warn_of_few_replicas(client: kafka.KafkaAdminClient, topics: Iterable[str]) -> None:
-    """Log a warning for each of these topics on which records can be lost, or written by no one, when a broker fails.
+    """Log a warning for each topic on which a broker's failure can lose records or block writes.
 
     Call it once the topics exist, for example at the end of `topics.ensure`.
     """
@@ -27,13 +27,13 @@ def warn_of_few_replicas(client: kafka.KafkaAdminClient, topics: Iterable[str]) 
 
 
 def problem(replicas: int, in_sync: int) -> str | None:
-    """What can happen to a topic of so many replicas of which so many must have a record; None where nothing can."""
+    """The risk for a topic with this many replicas and this `min.insync.replicas`; None if there is none."""
     if replicas <= 1:
-        return None  # one copy: a choice of whoever made the topic
+        return None  # a single replica is a deliberate choice of the topic's owner
     if in_sync < 2:
-        lost = "a record acknowledged by one broker is lost with it"
-        return f"{_SETTING} is {in_sync}: {lost}. Set it to 2, and have 3 replicas"
+        lost = "a record acknowledged by only one broker is lost if that broker is"
+        return f"{_SETTING} is {in_sync}: {lost}. Set it to 2, and use 3 replicas"
     if in_sync >= replicas:
-        stuck = "while one broker is down nothing is written"
-        return f"{_SETTING} is {in_sync} of {replicas}: {stuck}. Set it lower, or have more replicas"
+        blocked = "no record can be written while one broker is down"
+        return f"{_SETTING} is {in_sync} of {replicas} replicas: {blocked}. Lower it, or use more replicas"
     return None

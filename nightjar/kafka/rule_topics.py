@@ -1,8 +1,8 @@
-"""The rules as their topics have them: what is published and answered, and publishing.
+"""Reads and publishes rules on their topics.
 
-How it works: nothing is remembered here. Every question is answered by folding the whole `rule-status` topic through
-the rule book that the job uses, so the result is the job's. Messages that the job has not answered yet are judged here
-as it will judge them.
+How it works: there is no cache. Every call replays the whole `rule-status` topic through the same rule book that the
+job uses, so it gets the job's result. Messages that the job has not answered yet are validated here as the job will
+validate them.
 """
 
 import time
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from contracts.rule_messages import encoded, rule_of, settled_by
-from contracts.rule_status import Told, told
+from contracts.rule_status import ShownStatus, fold, shown
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import KafkaError, explained, producer
 from nightjar.kafka.readers import Reader
@@ -23,23 +23,25 @@ _DELIVERY_SECONDS = 30
 
 
 def rule_book(settings: Settings, streams: Mapping[str, Stream]) -> RuleBook:
-    """All that the job has answered so far. Raises KafkaError where the topic cannot be read."""
+    """The rule book of all answers so far. Raises KafkaError if the topic cannot be read."""
     book = RuleBook(streams)
     with Reader(settings, settings.rule_status_topic) as topic:
         for record in topic.all():
-            book.receive(Record(record.offset, record.arrival, record.value))
+            fold(book, Record(record.offset, record.arrival, record.value))
     return book
 
 
 def expected_book(settings: Settings, streams: Mapping[str, Stream]) -> tuple[RuleBook, set[tuple[str, int]]]:
-    """The book as it will be when the job has answered all messages, and the versions that still wait for an answer."""
+    """The rule book once the job will have answered all messages, and the versions that are still unanswered."""
     book, unanswered = rule_book(settings, streams), set()
     routes = list(book.routes)
     with Reader(settings, settings.rules_topic) as topic:
         for record in topic.all():
             if record.offset < book.next_message:
                 continue
-            made, _ = judge(book, record.value, record.arrival, streams, settings.activation_delay)
+            made, _ = judge(
+                book, record.value, record.arrival, streams, settings.activation_delay, forms=settings.forms
+            )
             if made is not None:
                 book.add(made, record.arrival, running=routes)
                 unanswered.add((made.rule.id, made.version))
@@ -47,9 +49,9 @@ def expected_book(settings: Settings, streams: Mapping[str, Stream]) -> tuple[Ru
 
 
 def send(settings: Settings, messages: Iterable[Mapping[str, Any]], arrival: int | None = None) -> None:
-    """Put rule messages and control messages on the topic, in their order, keyed by the rule's id.
+    """Send rule messages and control messages to the topic in order, keyed by the rule's id.
 
-    arrival: µs, for topics whose producers give it; None: now. Returns once all are delivered.
+    arrival: µs, for topics whose producers set it; None: now. Returns once all are delivered.
     """
     with (
         producer(settings) as client,
@@ -68,7 +70,7 @@ def unchanged(book: RuleBook, rule: Rule) -> bool:
 
 
 class Answers:
-    """The records of `rule-status` from the moment this is made; a context manager."""
+    """The records of `rule-status` from its creation on; a context manager."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -80,18 +82,18 @@ class Answers:
     def __exit__(self, *_: object) -> None:
         self._reader.__exit__()
 
-    def until_settled(self, messages: Iterable[Mapping[str, Any]], seconds: float) -> Iterator[Told]:
+    def until_settled(self, messages: Iterable[Mapping[str, Any]], seconds: float) -> Iterator[ShownStatus]:
         """What is said about the messages sent since, until each is settled: REJECTED, or ACTIVE.
 
-        A rule that is paused or retired is never ACTIVE: ACCEPTED settles it. Raises KafkaError when that has not
-        happened after `seconds`.
+        For a paused or retired rule, which never becomes ACTIVE, ACCEPTED is final. Raises KafkaError if an answer is
+        missing after `seconds`.
         """
         waiting = [(rule_of(message), settled_by(message)) for message in messages]
         about = {rule_id for rule_id, _ in waiting}
         deadline = time.monotonic() + seconds
         while waiting:
             for record in self._reader.poll():
-                found = told(record.value)
+                found = shown(record.value)
                 if found is None or found.rule_id not in about:
                     continue
                 yield found
@@ -101,7 +103,7 @@ class Answers:
             if waiting and time.monotonic() > deadline:
                 missing = ", ".join(rule_id for rule_id, _ in waiting)
                 raise KafkaError(
-                    f"the job has not settled {missing} after {seconds:.0f} s",
+                    f"the job has not answered for {missing} after {seconds:.0f} s",
                     where=f"topic {self._settings.rule_status_topic}",
-                    remedy="See with `nightjar status` whether it runs; what is published it will read",
+                    remedy="Check with `nightjar status` whether it is running; it will still read the published rules",
                 )

@@ -1,4 +1,4 @@
-"""The topics nightjar uses, and making them: event topics, the rules that steer the job, and what it says."""
+"""Defines and creates nightjar's topics: events, rules, and the job's output."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,19 +13,19 @@ from rules.streams import Stream
 
 FOREVER = "-1"
 
-# A day, for whoever looks into what happened.
+# Milliseconds: a day, for troubleshooting.
 _CLOCKS_KEPT = str(24 * 3600 * 1000)
 
-# The topic settings that change what events and rules mean, and what to do where an existing topic has another value.
+# The topic settings that affect the meaning of events and rules, and the remedy if an existing topic has another value.
 _REMEDIES = {
-    "message.timestamp.type": "Set arrival to what the topic has, name another topic, or remove this one",
-    "cleanup.policy": "Change it with kafka-configs: rules and their answers are kept as they were published",
+    "message.timestamp.type": "Set arrival to match the topic, name another topic, or remove this one",
+    "cleanup.policy": "Change it with kafka-configs: rules and their answers must be kept as they were published",
 }
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as it is to be: `config` holds Kafka's topic settings."""
+    """A topic to create. config: Kafka's topic settings."""
 
     name: str
     partitions: int
@@ -33,17 +33,17 @@ class Topic:
 
 
 def topics(settings: Settings, streams: Iterable[Stream]) -> list[Topic]:
-    """Every topic, as the settings want it."""
+    """Every topic, as the settings define it."""
     arrival = {"message.timestamp.type": "CreateTime" if settings.arrival == "producer" else "LogAppendTime"}
-    # A record's arrival may be years ago when the producer gives it: a retention by time would remove it at once.
+    # An arrival set by the producer may be years ago: retention by time would delete the record immediately.
     events = {"retention.ms": FOREVER if settings.arrival == "producer" else _ms(settings.event_retention)}
     answers = {"message.timestamp.type": "LogAppendTime", "retention.ms": _ms(settings.alert_retention)}
-    # History matters: neither a rule message nor its answer is ever compacted away, and one partition keeps the order.
+    # The history is needed: rule messages and answers are never compacted, and one partition keeps their order.
     rules = {"cleanup.policy": "delete", "retention.ms": FOREVER, "retention.bytes": FOREVER}
     return [
         *(Topic(stream.topic, settings.partitions, arrival | events) for stream in streams),
         Topic(settings.rules_topic, 1, arrival | rules),
-        # The brokers' own time stamps are what the job takes for the present; a clock is of use for seconds.
+        # The job takes the current time from the brokers' timestamps; a clock record is only used for seconds.
         Topic(settings.clock_topic, 1, {"message.timestamp.type": "LogAppendTime", "retention.ms": _CLOCKS_KEPT}),
         Topic(settings.alerts_topic, settings.partitions, answers),
         Topic(settings.late_events_topic, settings.partitions, answers),
@@ -54,16 +54,17 @@ def topics(settings: Settings, streams: Iterable[Stream]) -> list[Topic]:
 
 
 def ensure(settings: Settings, streams: Iterable[Stream]) -> list[str]:
-    """Make the topics that are missing and return their names, once each has a leader; idempotent.
+    """Create the missing topics and return their names, once each has a leader; idempotent.
 
-    A topic that exists is left as it is. Its number of partitions and its retention are its owner's affair.
+    An existing topic is not changed: its number of partitions and its retention are its owner's choice.
 
     Raises:
-        KafkaError: no broker answers, a topic is refused, or one exists whose settings would change what events mean:
-            another time stamp than `arrival` says, or a rules topic that is compacted or has several partitions.
+        KafkaError: no broker responds, a topic cannot be created, or an existing one has settings that would change
+            the meaning of events or rules: another timestamp type than `arrival` requires, or a rules topic that is
+            compacted, has a limited retention or has several partitions.
     """
     wanted = topics(settings, streams)
-    with admin(settings) as client, explained(settings, "making the topics"):
+    with admin(settings) as client, explained(settings, "creating the topics"):
         existing = set(client.list_topics())
         missing = {
             topic.name: {
@@ -85,19 +86,19 @@ def ensure(settings: Settings, streams: Iterable[Stream]) -> list[str]:
 
 def _refuse_failed(answers: list[dict[str, object]], settings: Settings) -> None:
     for answer in answers:
-        # Another process may make the same topics at the same time.
+        # Another process may create the same topics at the same time.
         if answer["error_code"] not in (0, kafka.errors.TopicAlreadyExistsError.errno):
             reason = answer.get("error_message") or kafka.errors.for_code(answer["error_code"]).__name__
             raise KafkaError(
-                f"topic {answer['name']} cannot be made: {reason}",
+                f"topic {answer['name']} cannot be created: {reason}",
                 where=f"Kafka at {settings.bootstrap}",
-                remedy="Allow it, or have it made with the settings of docs/reference/settings.md",
+                remedy="Grant the right to create it, or have it created as docs/reference/settings.md describes",
             )
 
 
 def _kept_forever(settings: Settings) -> dict[str, str]:
-    """The topics whose loss of a record would change which rules there are, and what to do where one may lose some."""
-    remedy = "Change it with kafka-configs: a restart would know neither the rules nor their versions"
+    """The topics that must not lose a record, because they define the rules, and the remedy if one could."""
+    remedy = "Change it with kafka-configs: after losing records, a restarted job would miss rules and versions"
     return dict.fromkeys((settings.rules_topic, settings.rule_status_topic), remedy)
 
 
@@ -115,7 +116,7 @@ def _refuse_unfit(client: kafka.KafkaAdminClient, present: list[Topic], settings
             value = found[topic.name][name]["value"]
             if name in topic.config and value != topic.config[name]:
                 raise KafkaError(
-                    f"{name} is {value}, and must be {topic.config[name]}",
+                    f"{name} is {value}, but must be {topic.config[name]}",
                     where=f"topic {topic.name} at {settings.bootstrap}",
                     remedy=remedy,
                 )
@@ -123,7 +124,7 @@ def _refuse_unfit(client: kafka.KafkaAdminClient, present: list[Topic], settings
         (description,) = client.describe_topics([name])
         if len(description["partitions"]) != 1:
             raise KafkaError(
-                f"has {len(description['partitions'])} partitions, and must have one: rules apply in their order",
+                f"has {len(description['partitions'])} partitions, but must have one, which keeps the rules in order",
                 where=f"topic {name} at {settings.bootstrap}",
                 remedy="Name another topic in the settings",
             )

@@ -1,1 +1,1 @@
-"""Kafka, Airflow and the job as processes on this machine."""
+"""Runs Kafka, Airflow and the job as processes on this machine."""

@@ -1,13 +1,14 @@
-"""A real Airflow on this machine: API server, scheduler, DAG processor and triggerer, on SQLite.
+"""Runs a real Airflow on this machine: API server, scheduler, DAG processor and triggerer, on SQLite.
 
-How it works: everything lies in `airflow/` of `data_dir`: `airflow.cfg` (written anew at each start, its secrets kept),
-the database (made once), a log a component, and `passwords.json` with a generated password. Each component is a process
-in a session of its own, as under `airflow standalone`; but here they are stopped in the order that lets a running task
-end as killed, and with everything they started. `airflow.json` says which processes they are, so that a second start on
-the folder is refused, and processes that outlived a killed parent are stopped first.
+How it works: all its files are in `airflow/` under `data_dir`: `airflow.cfg` (rewritten at each start, keeping its
+secrets), the database (created once), one log per component, and `passwords.json` with a generated password. Each
+component runs in its own process session, as under `airflow standalone`. Unlike there, they are stopped with everything
+they started, and in the order that lets a running task be reported as killed. `airflow.json` records their processes,
+so that a second start on the folder is refused, and processes that outlived a killed parent are stopped first.
 
-What it does not do: no network beyond 127.0.0.1 (Airflow 3.3 sends no telemetry), no DAGs of other folders, two tasks
-at a time. Its users and passwords are Airflow's simple auth manager's: for one machine, not for production.
+What it does not do: it listens on 127.0.0.1 only (Airflow 3.3 sends no telemetry), loads no DAGs from other folders and
+runs at most two tasks at a time. Users and passwords are managed by Airflow's simple auth manager: suitable for one
+machine, not for production.
 """
 
 import base64
@@ -35,10 +36,10 @@ from rules.errors import NightjarError
 
 USER = "admin"
 
-# Four Pythons import Airflow at once: about 25 s on two slow cores, several times that beside a compiler.
+# Four Python processes import Airflow at once: about 25 s on two slow cores, several times that on a busy machine.
 START_SECONDS = 180.0
 
-# A component ends within a few seconds, a task of Spark's when its JVM is gone; after that they are killed.
+# A component stops within a few seconds, a Spark task once its JVM has exited; after this time they are killed.
 STOP_SECONDS = 20.0
 
 POLL_SECONDS = 0.25
@@ -47,21 +48,21 @@ COMPONENTS = {
     "scheduler": ["scheduler", "--skip-serve-logs"],
     "triggerer": ["triggerer", "--skip-serve-logs"],
     "dag-processor": ["dag-processor"],
-    # The timeout is also how long it waits for a browser's connections when it is stopped.
+    # The timeout also limits how long it waits for open browser connections when it is stopped.
     "api-server": ["api-server", "--worker-timeout", "5"],
 }
 
 
 class LocalAirflowError(NightjarError):
-    """The local Airflow cannot be started, or one of its components ended."""
+    """The local Airflow cannot be started, or one of its components exited."""
 
 
 class LocalAirflow:
-    """An Airflow under `settings.data_dir`, alive inside a `with` block (or between `start` and `stop`).
+    """An Airflow under `settings.data_dir`, running inside a `with` block (or between `start` and `stop`).
 
-    environment: added to this process's, for the components and so for the tasks. folder: where they run (None: here).
-    schedule: whether runs start by themselves; runs that are asked for start in any case. `port` is known after the
-    start, and so is `new_password`, which is None where an earlier start has made one.
+    environment: added to this process's, for the components and thus for the tasks. folder: their working directory
+    (None: this process's). schedule: whether scheduled runs start; triggered runs start in any case. `port` and
+    `new_password` are set by `start`; `new_password` is None if an earlier start has created the password.
     """
 
     def __init__(
@@ -91,25 +92,25 @@ class LocalAirflow:
 
     @property
     def url(self) -> str:
-        """Where a browser finds it."""
+        """URL of its UI."""
         return f"http://{HOST}:{self.port}"
 
     @property
     def password_file(self) -> Path:
-        """JSON object: user to password; readable by its owner only."""
+        """JSON object of user to password, readable by its owner only."""
         return self.home / "passwords.json"
 
     @property
     def client(self) -> AirflowClient:
-        """Its API, as the administrator."""
+        """A client of its API, logged in as administrator."""
         return AirflowClient(HOST, self.port, USER, json.loads(self.password_file.read_text())[USER])
 
     def start(self) -> None:
-        """Start it and return once all of it is healthy.
+        """Start it and return once all components are healthy.
 
         Raises:
-            LocalAirflowError: another one runs on the folder, the port is taken, or it did not come up; the message
-                holds the end of a log.
+            LocalAirflowError: another one is running on the folder, the port is taken, or it did not come up; the
+                message includes the end of a log.
         """
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._settle_predecessor()
@@ -130,15 +131,15 @@ class LocalAirflow:
             raise
 
     def stop(self) -> None:
-        """Stop it and everything it started, after `STOP_SECONDS` or when interrupted by force.
+        """Stop it and everything it started; kill them after `STOP_SECONDS` or when interrupted.
 
-        Nothing happens if it does not run.
+        Does nothing if it is not running.
         """
         running, self._components = self._running(), {}
         if not running:
             return
         try:
-            # The scheduler first: its tasks, killed, tell the API server of it.
+            # The scheduler first, while the API server still runs: killed tasks report their end to it.
             if "scheduler" in running:
                 stop_families([running.pop("scheduler")], STOP_SECONDS)
         finally:
@@ -147,27 +148,29 @@ class LocalAirflow:
             self._record.remove()
 
     def check(self) -> None:
-        """Raise LocalAirflowError with the end of its log where a component has ended."""
+        """Raise LocalAirflowError with the end of the log if a component has exited."""
         for component in self._components.values():
             component.check()
 
     def wait(self) -> NoReturn:
-        """Stay until interrupted. Raises LocalAirflowError where a component ends."""
+        """Block until interrupted. Raises LocalAirflowError if a component exits."""
         while True:
             self.check()
             time.sleep(1.0)
 
     def await_dag(self, dag_id: str, seconds: float = START_SECONDS) -> None:
-        """Return once the DAG has been read. Raises LocalAirflowError if it was not, with what its file says."""
+        """Return once the DAG is loaded. Raises LocalAirflowError, with the import error if there is one."""
         deadline = time.monotonic() + seconds
         client = self.client
         while not client.has_dag(dag_id):
             self.check()
             if errors := client.import_errors():
                 file, trace = next(iter(errors.items()))
-                raise LocalAirflowError(f"cannot be imported:\n{trace}", where=file, remedy="The last line says why")
+                raise LocalAirflowError(
+                    f"cannot be imported:\n{trace}", where=file, remedy="The last line gives the reason"
+                )
             if time.monotonic() > deadline:
-                raise self._components["dag-processor"].failure(f"the DAG {dag_id} was not read within {seconds:.0f} s")
+                raise self._components["dag-processor"].failure(f"the DAG {dag_id} was not loaded in {seconds:.0f} s")
             time.sleep(POLL_SECONDS)
 
     def run(
@@ -176,11 +179,11 @@ class LocalAirflow:
         conf: Mapping[str, Any] | None = None,
         *,
         seconds: float = 1800.0,
-        told: Callable[[RunResult], object] = lambda _: None,
+        on_progress: Callable[[RunResult], object] = lambda _: None,
     ) -> RunResult:
-        """Start a run of a DAG, wait until it has finished (at most so many seconds), and say how it ended.
+        """Trigger a run of a DAG, wait at most `seconds` until it has finished, and return its result.
 
-        conf: values for the DAG's params. told: called with how the run stands whenever a state changes.
+        conf: values for the DAG's params. on_progress: called with the run's current state whenever it changes.
         """
         self.await_dag(dag_id)
         client = self.client
@@ -189,7 +192,7 @@ class LocalAirflow:
 
         def checked(found: RunResult) -> None:
             self.check()
-            told(found)
+            on_progress(found)
 
         return client.wait(dag_id, run_id, seconds, checked)
 
@@ -261,7 +264,7 @@ class LocalAirflow:
         migration = self._started("database", ["db", "migrate"])
         migration.wait()
         if migration.stop(STOP_SECONDS) != 0:
-            raise migration.failure("its database could not be made")
+            raise migration.failure("its database could not be created")
         marker.write_text(current)
 
     def _started(self, name: str, arguments: list[str]) -> ManagedProcess:
@@ -309,5 +312,5 @@ def _fernet_key() -> str:
 
 
 def _escaped(path: Path) -> str:
-    """A path as Airflow's configuration takes it, where a percent sign would begin a reference."""
+    """A path for Airflow's configuration, where a single percent sign would start a reference."""
     return str(path).replace("%", "%%")

@@ -1,7 +1,8 @@
-"""Airflow's REST API, as far as nightjar asks it: is it healthy, start a run, how does the run stand, what was logged.
+"""A client for the part of Airflow's REST API that nightjar uses: health, triggering runs, run states, task logs.
 
-One connection a question, over plain HTTP without a proxy: it is meant for the Airflow on this machine, and an Airflow
-that stops waits for open connections. The token comes from the auth manager and is fetched again when it has expired.
+It is meant for the Airflow on this machine, so it uses plain HTTP without a proxy. Every request has a connection of
+its own, because a stopping Airflow waits for open connections. The token comes from the auth manager and is renewed
+when it has expired.
 """
 
 import time
@@ -16,7 +17,7 @@ import httpx
 
 from rules.errors import NightjarError
 
-# An answer takes long while Spark has all the cores.
+# A response is slow while Spark uses all the cores.
 ANSWER_SECONDS = 30.0
 POLL_SECONDS = 1.0
 
@@ -24,12 +25,12 @@ FINISHED = frozenset({"success", "failed"})
 
 
 class AirflowApiError(NightjarError):
-    """Airflow could not be asked, or refused."""
+    """Airflow could not be reached, or rejected the request."""
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """How a task stands. state: Airflow's word for it, None before it is scheduled; seconds: of its last try."""
+    """A task's state. state: as Airflow names it, None before it is scheduled; seconds: duration of its last try."""
 
     name: str
     state: str | None
@@ -39,7 +40,7 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a DAG run stands. tasks: in the order in which they started, the others last."""
+    """A DAG run's state. tasks: in the order in which they started, then those that have not."""
 
     run_id: str
     state: str
@@ -48,12 +49,12 @@ class RunResult:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the run has reached a final state."""
         return self.state in FINISHED
 
 
 class AirflowClient:
-    """The API at `host:port`, asked in the name of `user`."""
+    """The API at `host:port`, used as `user`."""
 
     def __init__(self, host: str, port: int, user: str, password: str) -> None:
         self.address = f"{host}:{port}"
@@ -67,9 +68,9 @@ class AirflowClient:
         self._token: str | None = None
 
     def unwell(self) -> list[str]:
-        """Those of API, database, scheduler, DAG processor and triggerer that are not (yet) well.
+        """The unhealthy ones of API, database, scheduler, DAG processor and triggerer.
 
-        Only the API where it does not answer.
+        Only the API server if it does not respond.
         """
         try:
             code, found = self._send("GET", "/api/v2/monitor/health", None, {})
@@ -77,43 +78,43 @@ class AirflowClient:
             return ["api_server"]
         if code != HTTPStatus.OK:
             return ["api_server"]
-        return sorted(name for name, told in found.items() if told and told.get("status") != "healthy")
+        return sorted(name for name, health in found.items() if health and health.get("status") != "healthy")
 
     def import_errors(self) -> dict[str, str]:
         """File to stack trace of every DAG file that cannot be imported."""
         return {e["filename"]: e["stack_trace"] for e in self._ask("GET", "importErrors")["import_errors"]}
 
     def warnings(self, dag_id: str) -> list[str]:
-        """What Airflow finds wrong with a DAG, such as a pool that does not exist."""
+        """Airflow's warnings about a DAG, such as a missing pool."""
         return [w["message"] for w in self._ask("GET", f"dagWarnings?dag_id={quote(dag_id)}")["dag_warnings"]]
 
     def has_dag(self, dag_id: str) -> bool:
-        """Whether the DAG has been read, and is current."""
+        """Whether the DAG is loaded and not stale."""
         code, found = self._authorized("GET", f"/api/v2/dags/{quote(dag_id)}", None)
         return code == HTTPStatus.OK and not found["is_stale"]
 
     def unpause(self, dag_id: str) -> None:
-        """Let the DAG's runs start; a paused DAG's runs wait."""
+        """Unpause the DAG; the runs of a paused DAG wait."""
         self._ask("PATCH", f"dags/{quote(dag_id)}?update_mask=is_paused", {"is_paused": False})
 
     def ensure_pool(self, name: str, slots: int, description: str) -> None:
-        """Make a pool, unless there is one of that name."""
+        """Create a pool unless one of that name exists."""
         body = {"name": name, "slots": slots, "description": description}
         code, found = self._authorized("POST", "/api/v2/pools", body)
         if code not in {HTTPStatus.CREATED, HTTPStatus.CONFLICT}:
             raise self._refused("pools", code, found)
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
-        """Start a run; its id. conf: values for the DAG's params.
+        """Trigger a run and return its id. conf: values for the DAG's params.
 
         Raises:
-            AirflowApiError: among others, values that the DAG's params do not allow.
+            AirflowApiError: for example, the DAG's params do not allow a value.
         """
         body = {"logical_date": None, "conf": dict(conf or {})}
         return str(self._ask("POST", f"dags/{quote(dag_id)}/dagRuns", body)["dag_run_id"])
 
     def run(self, dag_id: str, run_id: str) -> RunResult:
-        """How a run stands."""
+        """The current state of a run."""
         path = _run_path(dag_id, run_id)
         found = self._ask("GET", path)
         tasks = self._ask("GET", f"{path}/taskInstances")["task_instances"]
@@ -125,12 +126,12 @@ class AirflowClient:
         dag_id: str,
         run_id: str,
         seconds: float,
-        told: Callable[[RunResult], object] = lambda _: None,
+        on_progress: Callable[[RunResult], object] = lambda _: None,
     ) -> RunResult:
-        """The run once it has finished. told: called with how it stands, at once and whenever a state changes.
+        """Wait until the run has finished and return it. on_progress: called with its state now and at every change.
 
         Raises:
-            AirflowApiError: it had not finished after that many seconds.
+            AirflowApiError: it has not finished after that many seconds.
         """
         deadline = time.monotonic() + seconds
         seen: object = None
@@ -138,7 +139,7 @@ class AirflowClient:
             found = self.run(dag_id, run_id)
             states = (found.state, [(task.name, task.state, task.tries) for task in found.tasks])
             if states != seen:
-                told(found)
+                on_progress(found)
                 seen = states
             if found.finished:
                 return found
@@ -147,12 +148,12 @@ class AirflowClient:
                     f"the run has not finished within {seconds:.0f} s; its tasks: "
                     + ", ".join(f"{task.name} {task.state or 'waiting'}" for task in found.tasks),
                     where=f"{dag_id} {run_id}",
-                    remedy=f"http://{self.address}/dags/{dag_id}/runs/{quote(run_id)} shows it, and the tasks' logs",
+                    remedy=f"See the run and its logs at http://{self.address}/dags/{dag_id}/runs/{quote(run_id)}",
                 )
             time.sleep(POLL_SECONDS)
 
     def log(self, dag_id: str, run_id: str, task: str, tries: int) -> list[str]:
-        """The lines of a task's log, without their times."""
+        """The lines of a task's log, without timestamps."""
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task)}/logs/{tries}?full_content=true"
         content = self._ask("GET", path)["content"]
         return [line["event"] if isinstance(line, dict) else str(line) for line in content]
@@ -178,7 +179,7 @@ class AirflowClient:
             return code, found
         except httpx.HTTPError as failure:
             raise AirflowApiError(
-                f"Airflow does not answer ({failure})", where=self.address, remedy="Is `nightjar airflow` running?"
+                f"Airflow does not respond ({failure})", where=self.address, remedy="Is `nightjar airflow` running?"
             ) from None
 
     def _send(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> tuple[int, Any]:
@@ -191,7 +192,9 @@ class AirflowClient:
     def _refused(self, path: str, code: int, found: object) -> AirflowApiError:
         detail = found.get("detail", found) if isinstance(found, dict) else found
         return AirflowApiError(
-            f"Airflow refused ({code}): {detail}", where=f"{self.address}/{path}", remedy="Its answer says why"
+            f"Airflow rejected the request ({code}): {detail}",
+            where=f"{self.address}/{path}",
+            remedy="The response gives the reason",
         )
 
 
@@ -199,8 +202,8 @@ def _run_path(dag_id: str, run_id: str) -> str:
     return f"dags/{quote(dag_id)}/dagRuns/{quote(run_id, safe='')}"
 
 
-def _task_result(told: Mapping[str, Any]) -> TaskResult:
-    return TaskResult(told["task_id"], told["state"], float(told["duration"] or 0.0), int(told["try_number"]))
+def _task_result(task: Mapping[str, Any]) -> TaskResult:
+    return TaskResult(task["task_id"], task["state"], float(task["duration"] or 0.0), int(task["try_number"]))
 
 
 def _seconds(run: Mapping[str, Any]) -> float:

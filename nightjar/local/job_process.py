@@ -1,4 +1,4 @@
-"""The job as a process of its own: started with `nightjar stream`, its log in a file, stopped cleanly."""
+"""Runs the job (`nightjar stream`) as a background process that logs to a file and is stopped cleanly."""
 
 import os
 import sys
@@ -9,18 +9,18 @@ from typing import Self
 from nightjar.local.process import ManagedProcess
 from rules.errors import NightjarError
 
-# It finishes its batch first; after that it is killed, and its next start resumes from the checkpoint.
+# The job gets this long to finish its batch, then it is killed; its next start resumes from the checkpoint.
 STOP_SECONDS = 60.0
 
 
 class JobProcessError(NightjarError):
-    """The job ended by itself."""
+    """The job exited on its own."""
 
 
 class JobProcess(ManagedProcess):
-    """`nightjar stream` in the background, alive inside a `with` block (or between `start` and `stop`).
+    """`nightjar stream` in the background, running inside a `with` block (or between `start` and `stop`).
 
-    environment: added to this process's. folder: where it runs (None: here).
+    environment: added to this process's. folder: its working directory (None: this process's).
     """
 
     def __init__(self, log: Path, environment: Mapping[str, str] | None = None, folder: Path | None = None) -> None:
@@ -41,5 +41,5 @@ class JobProcess(ManagedProcess):
         self.stop()
 
     def stop(self, seconds: float = STOP_SECONDS) -> int | None:
-        """Stop it with Spark's JVM and its Python workers; its exit code. Nothing happens if it does not run."""
+        """Stop it with Spark's JVM and Python workers; return its exit code, or None if it is not running."""
         return super().stop(seconds)

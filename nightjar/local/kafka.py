@@ -1,10 +1,10 @@
-"""A real Kafka broker on this machine: one KRaft process from the jars of `make jars`.
+"""Runs a real Kafka broker on this machine: one KRaft process from the jars of `make jars`.
 
-How it works: `server.properties` is generated, the storage is formatted once, `kafka.Kafka` is started and its log goes
-to `broker.log`. `broker.json` in the same folder says which process it is, so that a second start on the folder is
-refused, and a broker that outlived a killed parent is stopped first. The data stays from one start to the next.
+How it works: `server.properties` is generated, the storage is formatted once, and `kafka.Kafka` is started with its log
+in `broker.log`. `broker.json` in the same folder records its process, so that a second start on the folder is refused,
+and a broker that outlived a killed parent is stopped first. The data is kept between starts.
 
-What it does not do: no second broker, no security, and it listens on 127.0.0.1 only.
+What it does not do: it supports neither a second broker nor security, and listens on 127.0.0.1 only.
 """
 
 import os
@@ -21,7 +21,7 @@ from nightjar.kafka.clients import KafkaError, admin
 from nightjar.local.process import HOST, ManagedProcess, Record, free_port, refuse_taken, stop_families
 from rules.errors import NightjarError
 
-# A slow core needs about 10 s; a machine that compiles meanwhile may need several times that.
+# A slow core needs about 10 s, a busy machine several times that.
 START_SECONDS = 90.0
 
 # A broker with unflushed data takes a few seconds; after that it is killed (its log recovers at the next start).
@@ -42,10 +42,10 @@ class LocalKafkaError(NightjarError):
 
 
 class LocalKafka:
-    """A broker under `settings.kafka_dir`, alive inside a `with` block (or between `start` and `stop`).
+    """A broker under `settings.kafka_dir`, running inside a `with` block (or between `start` and `stop`).
 
-    `port` is known after the start; `settings` are those given, with `bootstrap_servers` pointing here. `short_lived`
-    spares the second compiler: half the processor time of a start, at the price of throughput later.
+    `port` is set by `start`; `settings` are those given, with `bootstrap_servers` set to this broker. `short_lived`
+    disables Java's second compiler, which halves the processor time of a start but costs throughput later.
     """
 
     def __init__(self, settings: Settings, *, short_lived: bool = False) -> None:
@@ -71,20 +71,20 @@ class LocalKafka:
 
     @property
     def settings(self) -> Settings:
-        """The given settings, connecting here."""
+        """The given settings, connecting to this broker."""
         return self._given.model_copy(update={"bootstrap_servers": self.bootstrap, "kafka": {}})
 
     @property
     def pid(self) -> int | None:
-        """The broker's process, None when it does not run."""
+        """The broker's process id, None if it is not running."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start the broker and return once it answers.
+        """Start the broker and return once it responds.
 
         Raises:
-            LocalKafkaError: another broker runs on the folder, the port is taken, or it did not come up; the message
-                holds the end of its log.
+            LocalKafkaError: another broker is running on the folder, the port is taken, or it did not come up; the
+                message includes the end of its log.
             JarsError: its jars, or java, are missing.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ class LocalKafka:
         (self.folder / "port").write_text(f"{port}\n")
 
     def stop(self) -> None:
-        """Stop the broker cleanly, after `STOP_SECONDS` by force; nothing to do if it does not run."""
+        """Stop the broker cleanly, or kill it after `STOP_SECONDS`; does nothing if it is not running."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -141,7 +141,7 @@ class LocalKafka:
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
             "share.coordinator.state.topic.num.partitions": 1,
-            # The default of 128 MB is a quarter of the heap, for compaction that hardly happens here.
+            # The default of 128 MB would be a quarter of the heap, for compaction that hardly happens here.
             "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,
         }
         text = "".join(f"{name}={value}\n" for name, value in properties.items())

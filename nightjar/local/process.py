@@ -1,8 +1,9 @@
-"""Programs that run in the background for this one: a log in a file, whose end is in every error, and a clean stop.
+"""Runs programs in the background: each logs to a file, its errors quote the end of that log, and it stops cleanly.
 
-How it works: each is started in a session of its own, so that Ctrl-C reaches this process only, which then stops it in
-its turn. A parent that is killed cannot; so a `Record` beside the program's data says who started what, and the next
-start on the same folder is refused while that parent lives, or first stops what it left behind.
+How it works: each program is started in its own session, so that Ctrl-C reaches only this process, which then stops
+the programs in order. A killed parent cannot do that, so a `Record` file beside a program's data lists what was started
+and by which parent. The next start on the same folder is refused while that parent is alive; otherwise it first stops
+the programs left behind.
 """
 
 import json
@@ -24,19 +25,19 @@ HOST = "127.0.0.1"
 
 POLL_SECONDS = 0.05
 
-# Spark's errors bring their whole query plan.
+# Characters per line of a quoted log: Spark's errors include their whole query plan.
 _LONGEST_LINE = 4000
-# What is killed is gone at once, unless the disk hangs.
+# A killed process ends at once, unless the disk hangs.
 _KILL_SECONDS = 20.0
-# One that was killed a moment ago still shows.
+# A process killed a moment ago may still be listed.
 _GOING_SECONDS = 1.0
 
 
 class ManagedProcess:
-    """One program, alive between `start` and `stop`.
+    """One program, running between `start` and `stop`.
 
-    name: what errors call it. error: what they are. environment: all of it; None: this process's. folder: where it
-    runs; None: here.
+    name: used in error messages. error: class of the raised errors. environment: its whole environment; None: this
+    process's. folder: its working directory; None: this process's.
     """
 
     def __init__(
@@ -70,32 +71,32 @@ class ManagedProcess:
 
     @property
     def process(self) -> psutil.Process | None:
-        """It, from its start to its stop, also when it has ended meanwhile."""
+        """The process between `start` and `stop`, even if it has exited."""
         return self._process
 
     @property
     def pid(self) -> int | None:
-        """Its number, None when it does not run."""
+        """Its process id, None if it is not running."""
         return None if self._process is None or self._process.poll() is not None else self._process.pid
 
     def check(self) -> None:
-        """Raise where it has ended by itself."""
+        """Raise if it has exited on its own."""
         if self.pid is None:
             code = None if self._process is None else self._process.returncode
-            raise self.failure(f"{self._name} ended by itself with code {code}")
+            raise self.failure(f"{self._name} exited with code {code}")
 
     def await_ready(self, is_ready: Callable[[], bool], seconds: float) -> None:
-        """Return once it is; raises where it ends before that, or is not within that many seconds."""
+        """Return once `is_ready` returns True; raises if the program exits first, or after that many seconds."""
         deadline = time.monotonic() + seconds
         while not is_ready():
             if self.pid is None:
-                raise self.failure(f"{self._name} ended while starting")
+                raise self.failure(f"{self._name} exited while starting")
             if time.monotonic() > deadline:
-                raise self.failure(f"{self._name} did not answer within {seconds:.0f} s")
+                raise self.failure(f"{self._name} did not respond within {seconds:.0f} s")
             time.sleep(POLL_SECONDS)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether it ended within that time; None: as long as it takes."""
+        """Wait for its end, at most that many seconds (None: no limit); return whether it has exited."""
         if self._process is not None:
             try:
                 self._process.wait(seconds)
@@ -104,9 +105,9 @@ class ManagedProcess:
         return True
 
     def stop(self, seconds: float) -> int | None:
-        """Stop it, by force after that many seconds or when interrupted, and leave nothing of its session.
+        """Stop it and every process of its session; kill them after that many seconds or when interrupted.
 
-        Its exit code; None where it does not run.
+        Returns its exit code, or None if it is not running or somebody else has collected the code.
         """
         process, self._process = self._process, None
         if process is None:
@@ -119,27 +120,28 @@ class ManagedProcess:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        return int(process.wait(_KILL_SECONDS))
+        code: int | None = process.wait(_KILL_SECONDS)
+        return code
 
     def tail(self, lines: int = 20) -> str:
-        """The end of its log, its lines cut to a readable length."""
+        """The end of its log, with long lines truncated."""
         with self.log.open(errors="replace") as log:
             return "\n".join(line.rstrip()[:_LONGEST_LINE] for line in deque(log, lines))
 
     def failure(self, what: str) -> NightjarError:
         """An error with the end of the log."""
         return self._error(
-            f"{what}; its log ends:\n{self.tail()}\n", where=str(self.log), remedy="The log names the cause"
+            f"{what}; its log ends with:\n{self.tail()}\n", where=str(self.log), remedy="See the log for the cause"
         )
 
 
 def stop_families(roots: Iterable[psutil.Process], seconds: float) -> None:
-    """Stop programs with all that came of them, by force after that many seconds or when interrupted."""
+    """Stop programs and all their descendants; kill them after that many seconds or when interrupted."""
     started: list[psutil.Process] = []
     for root in roots:
         family = _family(root)
         started += family
-        # The children, because some pass it on to theirs, and are not told of it by their parent.
+        # Children get SIGTERM too: not every parent forwards it, and some children must forward it to theirs.
         for process in family:
             with suppress(psutil.NoSuchProcess):
                 if process == root or process.ppid() == root.pid:
@@ -155,7 +157,7 @@ def stop_families(roots: Iterable[psutil.Process], seconds: float) -> None:
 
 
 class Record:
-    """Which programs a process has started on a folder: a file that is there while they are to run."""
+    """A file that lists the programs a process has started on a folder; it exists while they should be running."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -167,18 +169,18 @@ class Record:
         self.file.write_text(json.dumps(identities))
 
     def remove(self) -> None:
-        """They are to run no more."""
+        """Delete the file: the programs have been stopped."""
         self.file.unlink(missing_ok=True)
 
     def left_behind(self, what: str, error: type[NightjarError], remedy: str) -> list[psutil.Process]:
-        """The recorded programs that run although their parent is gone; raises `error` where it is not."""
+        """The recorded programs that outlived their parent; raises `error` if the parent is alive."""
         deadline = time.monotonic() + _GOING_SECONDS
         parent, found = self._running()
         while found and parent is not None:
             if time.monotonic() > deadline:
                 numbers = ", ".join(f"{name} {process.pid}" for name, process in found.items())
                 raise error(
-                    f"{what} already runs here ({numbers}, started by process {parent.pid})",
+                    f"{what} is already running here ({numbers}, started by process {parent.pid})",
                     where=str(self.file.parent),
                     remedy=remedy,
                 )
@@ -187,7 +189,7 @@ class Record:
         return list(found.values())
 
     def _running(self) -> tuple[psutil.Process | None, dict[str, psutil.Process]]:
-        """The parent, and of the programs by name those that run."""
+        """The parent, or None if it is gone, and the running programs by name."""
         try:
             recorded = json.loads(self.file.read_text())
             parent = _living(recorded.pop("parent"))
@@ -197,22 +199,22 @@ class Record:
 
 
 def refuse_taken(port: int, setting: str, error: type[NightjarError], otherwise: str = "") -> None:
-    """Raise `error` where another program has the port. setting: what names the port; otherwise: another way out."""
+    """Raise `error` if another program uses the port. setting: the one that sets it; otherwise: another remedy."""
     with socket.socket() as probe:
-        # As a server does: what remains of a closed connection does not count.
+        # As servers do: connections that are still closing do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
         except OSError:
             raise error(
-                "the port is taken by another program",
+                "the port is in use by another program",
                 where=f"{HOST}:{port}",
                 remedy=f"Stop that program, or set {setting} to another (0: any free one){otherwise}",
             ) from None
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A currently unused port."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
@@ -225,12 +227,12 @@ def _family(root: psutil.Process) -> list[psutil.Process]:
 
 
 def _identity(process: psutil.Process) -> tuple[int, float]:
-    """A number is given to another process some time; with the time of its start it is one process's for good."""
+    """Process id and start time: an id alone may be reused by another process later."""
     return process.pid, process.create_time()
 
 
 def _living(identity: tuple[int, float]) -> psutil.Process | None:
-    """The process of an identity; None where it has ended, though another may have its number now."""
+    """The process with this identity; None if it has ended, even if another process has its id now."""
     pid, created = identity
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)

@@ -1,1 +1,1 @@
-"""Running the job: its status, locks, waiting for it, rebuilding its checkpoint."""
+"""Operating the job: status, locks, waiting for progress, rebuilding the checkpoint."""

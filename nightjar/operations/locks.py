@@ -1,4 +1,4 @@
-"""One job a checkpoint, one writer a lake: locks that the system lets go of however their process ends."""
+"""Locks that allow one job per checkpoint and one writer per lake; the OS releases them however the process ends."""
 
 import fcntl
 import os
@@ -11,27 +11,27 @@ from rules.errors import NightjarError
 
 
 class AlreadyRunningError(NightjarError):
-    """Another process works on the same folder."""
+    """Another process is using the same folder."""
 
 
 @contextmanager
 def sole_job(checkpoint: Path) -> Iterator[None]:
-    """Hold the checkpoint's lock inside the block. Raises AlreadyRunningError where another job does."""
+    """Hold the checkpoint's lock inside the block. Raises AlreadyRunningError if another job holds it."""
     remedy = "Stop that one first (it ends cleanly on SIGTERM), or set checkpoint_dir to another folder"
-    with _sole(checkpoint, f"checkpoint {checkpoint}", "a job already runs on it", remedy):
+    with _sole(checkpoint, f"checkpoint {checkpoint}", "a job is already running on it", remedy):
         yield
 
 
 @contextmanager
 def sole_writer(lake: Path) -> Iterator[None]:
-    """Hold the lake's lock inside the block. Raises AlreadyRunningError where another archive or backfill does."""
-    remedy = "Wait for that one to end; a run of Airflow's may hold it too"
-    with _sole(lake, f"lake {lake}", "an archive or backfill already works on it", remedy):
+    """Hold the lake's lock inside the block. Raises AlreadyRunningError if another archive or backfill holds it."""
+    remedy = "Wait until it has finished; it may be an Airflow run"
+    with _sole(lake, f"lake {lake}", "an archive or backfill is already running on it", remedy):
         yield
 
 
 def refuse_running(checkpoint: Path) -> None:
-    """Raise AlreadyRunningError where a job runs on the checkpoint."""
+    """Raise AlreadyRunningError if a job is running on the checkpoint."""
     if _lock_file(checkpoint).exists():
         with sole_job(checkpoint):
             pass
@@ -53,8 +53,8 @@ def _sole(folder: Path, where: str, what: str, remedy: str) -> Iterator[None]:
 
 
 def locked(lock: IO[str]) -> bool:
-    """Lock an open file until it is closed and write this process's number into it; False where another has it."""
-    # No filelock: it names no holder, and what it does with the file has changed from release to release.
+    """Lock an open file until it is closed and write this process's id into it; False if it is locked already."""
+    # Not filelock: it does not name the holder, and how it treats the file has changed between releases.
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

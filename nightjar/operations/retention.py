@@ -1,4 +1,4 @@
-"""How many events rules would retain, from given rates or those of the lake."""
+"""Estimates how many events rules would retain, from given event rates or those measured in the lake."""
 
 import math
 import tomllib
@@ -15,7 +15,7 @@ from rules.streams import Stream
 
 
 def given_rates(options: Iterable[str], file: Path | None, streams: Mapping[str, Stream]) -> dict[str, float]:
-    """Events a day by stream, from STREAM=NUMBER options and a TOML file of the same; options win.
+    """Events per day by stream, from STREAM=NUMBER options and a TOML file of the same; options win.
 
     Raises SettingsError for an unknown stream or a value that is not a number of events.
     """
@@ -29,9 +29,9 @@ def given_rates(options: Iterable[str], file: Path | None, streams: Mapping[str,
 def estimates(
     settings: Settings, streams: Mapping[str, Stream], rules: Iterable[Rule], given: Mapping[str, float], *, where: str
 ) -> dict[str, int]:
-    """Events that each rule with windows would retain, by rule id; rules on streams of unknown rates are left out.
+    """Events that each rule with windows would retain, by rule id; omits rules on streams of unknown rate.
 
-    Raises RuleError with the figures where a rule would retain more than `max_retained_events`.
+    Raises RuleError with the figures if a rule would retain more than `max_retained_events`.
     """
     found: dict[str, int] = {}
     problems: list[Problem] = []
@@ -68,6 +68,6 @@ def _rate(name: str, value: object, streams: Mapping[str, Stream]) -> float:
         number = math.nan
     if not 0 <= number < math.inf:
         raise SettingsError(
-            f"{str(value)[:60]!r} is not a number of events a day", where=name, remedy=f"Write {name}=200000"
+            f"{str(value)[:60]!r} is not a number of events per day", where=name, remedy=f"Write {name}=200000"
         )
     return number

@@ -1,4 +1,4 @@
-"""The state of the job, from its reports on the job-progress topic and from its latest alerts."""
+"""Reads the state of the job from its reports on the job-progress topic and its latest alerts."""
 
 import time
 from collections import deque
@@ -15,16 +15,16 @@ from nightjar.operations.job_watch import JobState
 from nightjar.operations.throughput import Pace, pace
 from rules.model import State
 
-# Latency is measured over so many alerts at most, of each partition of their topic.
+# Latency is measured over at most this many alerts per partition of their topic.
 _LATEST_ALERTS = 500
 
-# The averages of a batch's parts are over so many reports of the driver, which makes one a second.
+# Batch times are averaged over this many reports of the driver, which sends one per second.
 _LATEST_REPORTS = 60
 
-# More batches a second there are not; a forged report may have any number.
+# No job has more batches per second; a forged report may claim any number.
 _MOST_BATCHES = 1000
 
-# A few minutes of what a driver and some dozens of buckets report.
+# The reports of a driver and some dozens of buckets over a few minutes.
 _LATEST_RECORDS = 5000
 
 
@@ -33,10 +33,11 @@ class Status:
     """The state of the job. last: its driver's last report; counts, retained: by stream.
 
     heartbeat_seconds: since that report. batches: as the driver reports them, averaged over the last minute. latency:
-    of the latest alerts, from the event's `sent_at` to the alert's arrival on its topic; empty where none has both.
-    pace: of the streams where events wait, how fast they arrive and are read. counts: since the checkpoint began;
-    retained: events still needed, by group-by (its fields with commas). state_bytes: of the checkpoint. skipped:
-    records that could not be used. rules: id to last version, its state and stream, of those that are not retired.
+    of the latest alerts, from the event's `sent_at` to the alert's arrival on its topic; empty if no alert has both.
+    pace: for streams with a lag, how fast events arrive and are read. counts: since the checkpoint was created;
+    retained: events still needed, by group-by (comma-separated fields). state_bytes: size of the state in the
+    checkpoint. skipped: unusable records by kind. rules: id to last version, its state and stream, without retired
+    rules.
     """
 
     running: bool
@@ -70,7 +71,7 @@ class Status:
 
 
 def read_status(settings: Settings) -> Status:
-    """The state of the job now. Raises KafkaError where its topics cannot be read."""
+    """Read the current state of the job. Raises KafkaError if its topics cannot be read."""
     state = JobState()
     reports: deque[JobReport] = deque(maxlen=_LATEST_REPORTS)
     with Reader(settings, settings.job_progress_topic) as reader:
@@ -82,7 +83,7 @@ def read_status(settings: Settings) -> Status:
         return Status(running=False, heartbeat_seconds=None, skipped=dict(state.skipped.counts))
     now = time.time_ns() // 1000
     streams = list(state.driver["lag"])
-    of_run = [report for report in reports if report["incarnation"] == state.driver["incarnation"]]
+    of_run = [report for report in reports if report["run_id"] == state.driver["run_id"]]
     paces = {stream: pace(of_run, stream) for stream in streams if state.driver["lag"][stream]["events"]}
     return Status(
         running=state.runs(now),
@@ -109,9 +110,9 @@ def _rules(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def _batches(reports: list[JobReport]) -> dict[str, Any]:
-    """Batches that had rows, of all these reports as one; a part's mean is over batches.
+    """Totals and times of the non-empty batches of all these reports; a part's mean is over batches.
 
-    Percentiles are of the batches too, each taken to be what its second's were on average.
+    A report has only the averages of its second, so the percentiles count every batch at its second's average.
     """
     busy = [report for report in reports if report["batches"]]
     if not busy:

@@ -1,4 +1,4 @@
-"""How fast events arrive and are read, from the reports of the job's driver, and when it will have caught up."""
+"""Computes how fast events arrive and are read, and when the job will have caught up, from its driver's reports."""
 
 import math
 from collections.abc import Sequence
@@ -7,18 +7,18 @@ from itertools import pairwise
 
 from contracts.job_progress import JobReport, Lag
 
-# Only what happened this recently (µs) predicts what comes next. The end of a burst should show soon; what is
-# read comes batch by batch, each some seconds where the job is far behind.
+# Rates are measured over this much recent time (µs). Arrivals: short, so that the end of a burst shows soon. Reading:
+# longer, because it advances batch by batch and a batch takes some seconds when the job is far behind.
 _ARRIVING = 5_000_000
 _READING = 20_000_000
 
-# Seconds; nobody waits for years.
+# Longer estimates (seconds, about three years) are reported as "never".
 _NEVER = 1e8
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Events per second of a stream. caught_up_in: seconds until none waits, at this pace; None: never."""
+    """Events per second of a stream. caught_up_in: seconds until the lag is zero at this pace; None: never."""
 
     arriving: float
     read: float
@@ -30,10 +30,10 @@ class Pace:
 
 
 def pace(reports: Sequence[JobReport], stream: str) -> Pace | None:
-    """The pace of a stream; None where the reports do not show it, or nothing waits.
+    """The pace of a stream; None if the reports are too few to tell, or there is no lag.
 
     reports: of one run of the driver, oldest first. Reading is timed from the first report after a batch's end to the
-    last one, while the job was behind: a job that has nothing to do shows nothing of how fast it can be.
+    last such report, and only while the job was behind: an idle job does not show how fast it could read.
     """
     known: list[tuple[int, Lag]] = []
     for report in reports:

@@ -1,6 +1,6 @@
-"""Sending a file of events to Kafka as if they happened: in any order, at any speed, with any flaws, all from one seed.
+"""Replays a file of events to Kafka: at any speed and with any share of flaws, reproducible from one seed.
 
-`replay_plan(table, stream, options)` says which record is sent when, as a pure function; `send` sends it.
+`replay_plan(table, stream, options)` is a pure function that plans which record is sent when; `send` sends the plan.
 """
 
 from nightjar.replay.plan import Kind, ReplayOptions, replay_batches, replay_plan

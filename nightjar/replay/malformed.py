@@ -1,4 +1,4 @@
-"""Records that are no events, and the reason each is quarantined for: everything a producer has ever got wrong."""
+"""Builds malformed records of every kind the parser must reject, with the reason each is quarantined for."""
 
 import json
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from rules.types import Kind
 
 _Event = dict[str, Any]
 
-# A good event's JSON, the same with an id of its own, and a time too far in the future -> the malformed record.
+# A valid event's JSON, the same event with a new id, and a time too far in the future -> the malformed record.
 _Make = Callable[[bytes, _Event, str], bytes]
 
-# Values a field of a kind cannot take; a string takes every scalar.
+# Invalid values for each kind of field; a string accepts every scalar.
 _MISTYPED: dict[Kind, tuple[object, ...]] = {
     Kind.STRING: ({"nested": 1}, ["a", "list"]),
     Kind.INT64: (1.5, "12", 2**63, True),
@@ -26,13 +26,13 @@ _MISTYPED: dict[Kind, tuple[object, ...]] = {
     Kind.DECIMAL: ("12,50", "", "NaN", "1e400", True, {"units": 12}),
 }
 
-# A day further ahead than allowed: however long sending takes, it stays in the future.
+# A day further ahead than allowed, so that it is still in the future however long sending takes.
 _AHEAD = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class Form:
-    """One way of being malformed: a name, the reason code it is quarantined with, and how it is made."""
+    """One kind of malformed record: a name, the reason code it is quarantined with, and its builder."""
 
     name: str
     reason: Reason
@@ -40,7 +40,7 @@ class Form:
 
 
 def forms(stream: Stream) -> list[Form]:
-    """Every way in which a record of this stream can be malformed."""
+    """Every kind of malformed record of this stream."""
     fields = [name for name in stream.fields if name != stream.event_id]
     required = [name for name in fields if name not in stream.optional]
     decimals = {name: kind for name, kind in stream.fields.items() if kind.kind is Kind.DECIMAL}
@@ -71,9 +71,9 @@ def forms(stream: Stream) -> list[Form]:
 
 
 def malformed(form: Form, stream: Stream, good: bytes, serial: int, arrival: int) -> bytes:
-    """The bytes of a malformed record made from a good event's JSON.
+    """The bytes of a malformed record made from a valid event's JSON.
 
-    Its id, where it still has one, is its own: `serial` is unique in a replay. `arrival` is microseconds UTC.
+    If it still has an id, that id is new: `serial` is unique in a replay. `arrival` is microseconds UTC.
     """
     event = json.loads(good) | {stream.event_id: f"malformed-{serial:09d}"}
     ahead = EPOCH + timedelta(microseconds=arrival + stream.max_future_skew) + _AHEAD

@@ -1,8 +1,8 @@
-"""What a replay sends: which bytes, under which key, arriving when. A pure function of the events and the options.
+"""Plans a replay: each record's bytes, key and arrival, as a pure function of the events and the options.
 
 How it works: every event gets an event time (kept, or shifted to now) and an arrival. Flaws are drawn from the seed:
-some events arrive late or after their successors, some are sent twice, and between them stand records that are no
-events. The plan is the records in order of arrival; only then are JSON texts built, some tens of thousands at a time.
+some events arrive late or out of order, some are sent twice, and malformed records are mixed in. The plan is the list
+of records in order of arrival; their JSON is built last, in batches of some tens of thousands.
 """
 
 import math
@@ -23,10 +23,10 @@ from rules.streams import Stream
 from rules.types import TIMESTAMP
 from rules.types import Kind as FieldKind
 
-# Kafka's time stamps are milliseconds; an arrival that the producer gives must be one.
+# Kafka's timestamps are milliseconds, so an arrival that the producer sets must be a whole number of them.
 MILLISECOND = 1_000
 
-# How long after its first sending a late event is sent again (others: within their allowed lateness).
+# Duplicates of late events are sent within this time of the first; others within their allowed lateness.
 _AGAIN = 60_000_000
 
 ROWS_AT_ONCE = 50_000
@@ -46,7 +46,7 @@ SCHEMA = pa.schema(
 
 
 class Kind(StrEnum):
-    """What a record of a plan is."""
+    """The kind of a planned record."""
 
     EVENT = "event"
     DISORDERED = "disordered"
@@ -59,14 +59,14 @@ class Kind(StrEnum):
 class ReplayOptions:
     """How to replay; durations and times are microseconds, shares are fractions of the file's events.
 
-    start: when the replay begins by the wall clock: event times are shifted so that the first is then. None keeps them
-        as they are, and arrivals with them (`arrival_time` of the file, else the event time).
-    speed: how many times faster than it happened. Shifted events also lie that much closer together, so that they stay
-        in step with the clock. inf: as fast as possible; the last of the shifted events is then at `start`.
+    start: wall-clock start of the replay; event times are shifted so that the first is then. None: event times and
+        arrivals are kept (arrivals are the file's `arrival_time`, else the event time).
+    speed: speed-up over the original pace. Shifted event times are compressed by the same factor, so that they keep up
+        with the clock. inf: as fast as possible; the last of the shifted events is then at `start`.
     disorder, max_delay: this share arrives up to `max_delay` after its event time (default: half the allowed lateness).
-    late, max_late: this share arrives up to `max_late` after the allowed lateness (default: as long again).
-    duplicates: this share is sent twice, byte by byte; an event in time is so the second time too.
-    malformed: so many records that are no events stand between them.
+    late, max_late: this share arrives up to `max_late` after the allowed lateness (default: the allowed lateness).
+    duplicates: this share is sent twice with identical bytes; the duplicate of an event on time is on time as well.
+    malformed: number of malformed records, as a share of the events.
     """
 
     start: int | None = None
@@ -80,7 +80,7 @@ class ReplayOptions:
     seed: int = 0
 
     def check(self, stream: Stream) -> None:
-        """Raise SettingsError for what makes no sense."""
+        """Raise SettingsError for invalid values or combinations."""
         if not self.speed > 0:
             raise SettingsError(f"{self.speed} is not a speed", where="speed", remedy="Give a positive number, or inf")
         for name in ("disorder", "late", "duplicates", "malformed"):
@@ -90,7 +90,9 @@ class ReplayOptions:
                 )
         if self.disorder + self.late > 1:
             raise SettingsError(
-                "disorder and late are more than all", where="late", remedy="An event is one or the other"
+                "the shares of disorder and late add up to more than 1",
+                where="late",
+                remedy="Choose smaller shares: an event is one or the other",
             )
         if self.max_delay is not None and not 0 < self.max_delay < stream.allowed_lateness:
             allowed = format_duration(stream.allowed_lateness)
@@ -103,9 +105,9 @@ class ReplayOptions:
             raise SettingsError("is not a delay", where="max_late", remedy="Give a positive duration")
         if self.start is not None and math.isinf(self.speed) and (self.disorder or self.late):
             raise SettingsError(
-                "as fast as possible, everything arrives now: nothing can be out of order or late",
+                "at maximum speed all events arrive now, so none can be out of order or late",
                 where="speed",
-                remedy="Keep the times (and have the producer give the arrival), or give a speed",
+                remedy="Keep the times (with arrival = producer), or give a finite speed",
             )
 
 
@@ -123,21 +125,20 @@ class _Schedule:
 def replay_plan(table: pa.Table, stream: Stream, options: ReplayOptions) -> pa.Table:
     """Every record of a replay, in order of arrival.
 
-    `table` holds the stream's fields and maybe `arrival_time` (see `event_files.read_events`), in any order. Columns:
-    arrival_time timestamp(us, UTC), key string (the first entity's value, else
-    the event id), value binary (JSON), kind (a Kind), form and
-    reason (malformed records: what is wrong, and the code with which it is quarantined; else null), event_id,
-    event_time (as sent; null for malformed records).
+    `table` has the stream's fields and optionally `arrival_time` (see `event_files.read_events`), in any order. Columns
+    of the plan: arrival_time timestamp(us, UTC), key string (the first entity's value, else the event id), value binary
+    (JSON), kind (a Kind), form and reason (of malformed records: what is wrong, and the reason code for the quarantine;
+    else null), event_id, event_time (as sent; null for malformed records).
 
     Raises:
-        SettingsError: options that make no sense.
+        SettingsError: invalid options.
     """
     _, batches = replay_batches(table, stream, options)
     return pa.concat_tables([SCHEMA.empty_table(), *batches])
 
 
 def replay_batches(table: pa.Table, stream: Stream, options: ReplayOptions) -> tuple[int, Iterator[pa.Table]]:
-    """The number of records, and the same records some tens of thousands at a time."""
+    """The number of records, and the records in batches of some tens of thousands."""
     options.check(stream)
     schedule = _schedule(table, stream, options)
     parts = range(0, schedule.row.size, ROWS_AT_ONCE)
@@ -207,7 +208,7 @@ def _delays(
     stream: Stream,
     options: ReplayOptions,
 ) -> NDArray[np.int64]:
-    """Microseconds between event time and arrival: 0 where nothing is to happen."""
+    """Microseconds between event time and arrival: 0 for events that are neither late nor out of order."""
     allowed = stream.allowed_lateness
     longest = allowed // 2 if options.max_delay is None else options.max_delay
     # The arrival is rounded up to a millisecond, and must stay on its side of the allowed lateness.
@@ -264,7 +265,7 @@ def _records(table: pa.Table, stream: Stream, schedule: _Schedule, part: slice, 
 
 
 def _as_text(name: str, kind: FieldKind) -> pl.Expr:
-    """Money is written with all its digits, as text; times in ISO 8601 with their zone."""
+    """Decimals as text with all their digits, times in ISO 8601 with their zone."""
     column = pl.col(name)
     if kind is FieldKind.TIMESTAMP:
         return column.dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")

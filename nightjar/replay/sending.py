@@ -1,4 +1,4 @@
-"""Sending a plan's records to Kafka, each when it is due, and counting what was sent."""
+"""Sends a plan's records to Kafka, each when it is due, and counts them."""
 
 import math
 import time
@@ -15,30 +15,29 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from contracts.headers import sent_now
+from nightjar.cli.console import counted
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import explained, producer
 from nightjar.replay.plan import Kind
 from rules.streams import Stream
 
-# Records handed to the producer before it must have delivered those before them: it has no bound of its own.
+# Most records handed to the producer before the preceding ones are delivered: its queue is unbounded.
 _IN_FLIGHT = 10_000
 
 _BATCH_BYTES = 128 * 1024
-# Gathers a batch when sending fast, and is far below any latency that is measured.
+# Long enough to fill batches when sending fast, and far below the measured latencies.
 _LINGER_MS = 5
 
-# A broker that takes longer for 10,000 records is not there any more.
+# A broker that takes longer for 10,000 records is considered lost.
 _DELIVERY_SECONDS = 120
 
-# Longest wait between two looks at the clock: how far a record's sending may lag behind its due time.
+# Seconds between checks of the clock: how far a record's sending may lag behind its due time.
 _TICK = 0.02
 
 
 @dataclass
 class Report:
-    """What a replay sent. `events` counts distinct events, of which some are disordered or late; `records` counts
-    all.
-    """
+    """What a replay sent. `events` counts distinct events, including disordered and late ones; `records` counts all."""
 
     records: int = 0
     events: int = 0
@@ -63,8 +62,8 @@ class Report:
         self.reasons.update(batch["reason"].drop_null().to_pylist())
 
     def table(self) -> Table:
-        """For a person."""
-        table = Table("sent", "records", title=f"{self.records:,} records in {self.seconds:.1f} s")
+        """For the terminal."""
+        table = Table("sent", "records", title=f"{counted(self.records, 'record')} in {self.seconds:.1f} s")
         for name in ("events", "disordered", "late", "duplicates", "malformed"):
             table.add_row(f"  {name}" if name in ("disordered", "late") else name, f"{getattr(self, name):,}")
         for reason, count in sorted(self.reasons.items()):
@@ -72,7 +71,7 @@ class Report:
         return table
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: the counts, with the kinds of malformed records by what is wrong and by reason code."""
+        """For JSON: the counts, with malformed records by kind and by reason code."""
         return {**vars(self), "forms": dict(sorted(self.forms.items())), "reasons": dict(sorted(self.reasons.items()))}
 
 
@@ -87,10 +86,11 @@ def send(
 ) -> Report:
     """Send a plan's batches to the stream's topic, in order, and wait until all are delivered.
 
-    Records of a `shifted` plan are due at their arrival time by the wall clock; of another, `speed` times faster than
-    their arrivals follow each other, and the arrival is given to Kafka as the record's time stamp (which a topic with
+    Records of a `shifted` plan are due at their arrival time by the wall clock. Those of another plan are due at the
+    pace of their arrivals times `speed`, and the arrival is sent as the record's timestamp (which a topic with
     `arrival = broker` ignores). With speed inf everything is due at once. The header `sent_at` holds the wall-clock
-    microseconds of sending as decimal text. `progress` is told how many records were handed over, again and again.
+    microseconds of sending as decimal text. `progress` is called with the number of records handed over since its last
+    call.
 
     Raises:
         KafkaError: no broker answers, the topic does not exist, or a record could not be delivered.
@@ -115,7 +115,7 @@ def send(
     return report
 
 
-# Tells the time in a plan's microseconds.
+# Returns the current time in a plan's microseconds.
 _Clock = Callable[[], float]
 
 
@@ -129,7 +129,7 @@ def _clock(first: int, speed: float, shifted: bool) -> _Clock:
 
 
 def _portions(due: NDArray[np.int64], clock: _Clock) -> Iterator[tuple[int, int]]:
-    """Bounds of consecutive records, each portion as soon as it is due; waits in between."""
+    """Bounds of consecutive portions of records, each yielded as soon as it is due."""
     begin = 0
     while begin < due.size:
         end = min(int(np.searchsorted(due, clock(), side="right")), begin + _IN_FLIGHT)
@@ -141,13 +141,13 @@ def _portions(due: NDArray[np.int64], clock: _Clock) -> Iterator[tuple[int, int]
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The partition of so many that Kafka's own partitioner chooses for a key."""
+    """The partition that Kafka's default partitioner chooses for a key."""
     chosen: int = (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
     return chosen
 
 
 class Sender:
-    """Hands records to the producer with the partition Kafka's own partitioner would choose, and notices failures."""
+    """Hands records to the producer, using the default partitioner's partitions, and raises delivery failures."""
 
     def __init__(self, client: kafka.KafkaProducer, topic: str, *, stamp: bool) -> None:
         self._client = client
@@ -159,7 +159,7 @@ class Sender:
         self._awaited: Any = None
 
     def send(self, records: pa.Table) -> None:
-        """Hand over some records; returns once those of the call before are delivered."""
+        """Hand over some records; returns once those of the previous call are delivered."""
         stamps = records["arrival_time"].cast(pa.int64()).to_pylist() if self._stamp else [None] * records.num_rows
         last = None
         for key, value, stamp in zip(records["key"].to_pylist(), records["value"].to_pylist(), stamps, strict=True):
@@ -187,7 +187,7 @@ class Sender:
             raise self._failures[0]
 
     def _partition(self, key: str) -> int:
-        """Hashing a key in Python costs more than sending its record: once is enough."""
+        """The key's partition, cached because hashing a key in Python costs more than sending its record."""
         found = self._partition_of.get(key)
         if found is None:
             found = self._partition_of[key] = self._partitions[partition_of(key, len(self._partitions))]

@@ -1,8 +1,8 @@
-"""Sending several streams' plans as one replay, in the order of arrival across all of them.
+"""Sends several streams' plans as one replay, in the order of arrival across all of them.
 
-The job evicts events by how far arrival has come in what it has read (S11.2), so no record may be sent
-after one that arrived much later, whatever topic either is on. Here a step of event time is delivered before the next
-one begins, however slow the machine is at that moment.
+The job evicts events by the latest arrival time it has read (S11.2), so no record may be sent after one with a much
+later arrival, on any topic. Therefore each step of arrival time is fully delivered before the next begins, however slow
+the machine is.
 """
 
 import math
@@ -18,7 +18,7 @@ from nightjar.kafka.clients import explained, producer
 from nightjar.replay.sending import Sender
 from rules.streams import Stream
 
-# Records within one step may reach Kafka in any order: far below any stream's allowed lateness.
+# Microseconds. Records within one step may reach Kafka in any order; far below any stream's allowed lateness.
 STEP = 60_000_000
 
 
@@ -31,10 +31,10 @@ def send_together(
     begins: int,
     progress: Callable[[int], object] = lambda _: None,
 ) -> None:
-    """Send each stream's plan (whose times are kept) to its topic, and wait until all is delivered.
+    """Send each stream's plan (with kept times) to its topic, and wait until all is delivered.
 
-    begins: µs; what arrives then is due at once, and everything else `speed` times faster than it follows. Raises
-    KafkaError as `send` does.
+    begins: µs; records with this arrival are due at once, later ones at the pace of their arrivals times `speed`.
+    Raises KafkaError as `send` does.
     """
     dues = {name: _microseconds(plan["arrival_time"]) for name, plan in plans.items()}
     last = max((int(due[-1]) for due in dues.values() if due.size), default=begins)

@@ -1,6 +1,7 @@
 """The engine: events in, alerts out. One evaluator for the stream and for the nightly backfill."""
 
-from rules.engine.engine import Advance, Delta, Engine, Failure
+from rules.engine.advance import NO_ROW, Advance, Delta, Failure, InputRows
+from rules.engine.engine import Engine
 from rules.engine.evaluation import Evaluated
 
-__all__ = ["Advance", "Delta", "Engine", "Evaluated", "Failure"]
+__all__ = ["NO_ROW", "Advance", "Delta", "Engine", "Evaluated", "Failure", "InputRows"]

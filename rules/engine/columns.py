@@ -39,6 +39,11 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
 
+def columns_of(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    """The columns by name."""
+    return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
 def as_declared(batch: pa.RecordBatch) -> pa.Table:
     """What `one_batch` made one batch, with its strings as string again, in as many chunks as they need."""
     table = pa.Table.from_batches([batch])
@@ -102,8 +107,9 @@ def logical(values: npt.NDArray[np.generic], valid: Mask | None, kind: FieldType
 
 def narrow(array: RowArray, rows: slice, values: Int64Array, live: Sequence[slice]) -> bool:
     """Write values to an array of int32, which becomes one of int64 where one of them does not fit; whether it did."""
-    array.all[rows] = values
-    if array.all.dtype == np.int64 or not np.count_nonzero(array.all[rows] != values):
+    held = array.all[rows]
+    held[:] = values
+    if held.dtype == np.int64 or not np.count_nonzero(held != values):
         return False
     array.cast(np.int64, live)
     array.all[rows] = values

@@ -17,15 +17,16 @@ than the others: an event far ahead of those that came with it keeps its block.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from rules.engine import evaluation
+from rules.engine.advance import Advance, Delta, Failure, InputRows, brought
 from rules.engine.announce import Said, alerts_table, announce, remember
-from rules.engine.columns import Mask, as_declared, one_batch, physical
+from rules.engine.columns import Mask, as_declared, columns_of, one_batch, physical
 from rules.engine.evaluation import Evaluated, Evaluations
 from rules.engine.ledger import Ledger
 from rules.engine.plan import GroupPlan, Plan, compile_plan
@@ -43,52 +44,6 @@ _EVICTION_FLOOR = 4096
 _MOST_GONE = 2
 _NEVER = 1 << 62
 _EVERYTHING = Needed(LONG_AGO, LONG_AGO, 0)
-
-
-@dataclass(frozen=True)
-class Delta:
-    """What one advance changed, for durable state: the events taken in and the announcements made.
-
-    events: the stream's fields, arrival_time, arrival_seq and late; announcements: LEDGER_SCHEMA.
-    """
-
-    events: pa.Table
-    announcements: pa.Table
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A measure whose exact value leaves the range of its type at an event, which is therefore no violation.
-
-    why: where the version as a whole cannot be evaluated; measure and event_id are empty then.
-    """
-
-    rule_id: str
-    rule_version: int
-    measure: str
-    event_id: str
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class Advance:
-    """What a batch led to.
-
-    alerts: ALERT_SCHEMA, in the order of announcement; late: the late events, with all columns they were given with;
-    duplicates: how many events were dropped because their id was known.
-    """
-
-    alerts: pa.Table
-    late: pa.Table
-    duplicates: int
-    failures: list[Failure]
-    delta: Delta
-    results: list[Evaluations] = field(repr=False)
-
-    @property
-    def evaluated(self) -> list[Evaluated]:
-        """Every rule version at the rows that were evaluated."""
-        return [*chain.from_iterable(self.results)]
 
 
 class Engine:
@@ -177,31 +132,33 @@ class Engine:
         are that arrived more than `allowed_lateness` after they happened, and those before `settled`.
         clock: µs, how far arrival has come; it settles what is more than `allowed_lateness` before it.
         """
-        batch = in_arrival_order(one_batch(events))
-        arrival = physical(batch.column(ARRIVAL), Kind.TIMESTAMP)
-        times = physical(batch.column(self.stream.event_time), Kind.TIMESTAMP)
-        late = self._late(batch, arrival, times)
+        batch, places = in_arrival_order(one_batch(events))
+        columns = columns_of(batch)
+        arrival = physical(columns[ARRIVAL], Kind.TIMESTAMP)
+        times = physical(columns[self.stream.event_time], Kind.TIMESTAMP)
+        late = self._late(columns, arrival, times)
         dead = np.flatnonzero(times < self.horizon)
-        fresh = self._admit(batch, dead)
-        dead = self._unknown(batch, dead, fresh) if len(dead) else dead
+        fresh = self._admit(columns[self.stream.event_id], dead)
+        dead = self._unknown(columns[self.stream.event_id], dead, fresh) if len(dead) else dead
         base, rows = self.store.rows, len(fresh)
-        reported = np.sort(np.append(fresh[late[fresh] != 0], dead)) if late.any() else dead
-        taken = batch
+        reported = np.sort(np.append(fresh[late[fresh] != 0], dead)) if np.count_nonzero(late) else dead
         if rows < batch.num_rows:
-            taken, arrival, late = batch.take(pa.array(fresh)), arrival[fresh], late[fresh]
+            columns, arrival, late = columns_of(batch.take(pa.array(fresh))), arrival[fresh], late[fresh]
         seq = np.arange(self._next_seq, self._next_seq + rows)
         self._next_seq += rows
-        self.store.append(taken, arrival, seq, late)
+        self.store.append(columns, arrival, seq, late)
         self._masks.extend()
         evaluated, said = self._evaluate(base, self.store.rows if self._ledger.meet(base, self.settled) else base)
-        kept = taken.select(self._event_columns)
-        kept = kept.append_column(SEQ, pa.array(seq)).append_column(LATE, pa.array(late.view(np.bool_)))
-        delta = Delta(as_declared(kept), said.table)
+        kept = {name: columns[name] for name in self._event_columns}
+        kept |= {SEQ: pa.array(seq), LATE: pa.array(late.view(np.bool_))}
+        delta = Delta(as_declared(pa.RecordBatch.from_arrays([*kept.values()], [*kept])), said.table)
+        known = np.delete(np.arange(batch.num_rows), np.append(fresh, dead))
+        fresh, late_rows, known = (at if places is None else places[at] for at in (fresh, reported, known))
         advance = Advance(
             alerts_table(self.store, said),
             as_declared(batch.take(pa.array(reported)) if len(reported) else batch.slice(0, 0)),
-            batch.num_rows - rows - len(dead),
-            [failure for each in evaluated for result in each.overflown for failure in self._failures(result)],
+            InputRows(fresh, late_rows, known, brought(said.rows, base, fresh)),
+            [f for each in evaluated for result in each.overflown for f in self._failures(result, base, fresh)],
             delta,
             evaluated,
         )
@@ -209,11 +166,11 @@ class Engine:
             self._settle(clock)
         return advance
 
-    def _late(self, batch: pa.RecordBatch, arrival: Int64Array, times: Int64Array) -> Mask:
+    def _late(self, columns: Mapping[str, pa.Array], arrival: Int64Array, times: Int64Array) -> Mask:
         if self._batch:
-            return np.zeros(batch.num_rows, np.uint8)
-        if LATE in batch.schema.names:
-            return physical(batch.column(LATE), Kind.BOOLEAN).astype(np.uint8)
+            return np.zeros(len(times), np.uint8)
+        if LATE in columns:
+            return physical(columns[LATE], Kind.BOOLEAN).astype(np.uint8)
         late: Mask = ((arrival - times > self.stream.allowed_lateness) | (times < self.settled)).view(np.uint8)
         return late
 
@@ -236,12 +193,12 @@ class Engine:
         """
         events = one_batch(self.stream.completed(delta.events))
         times = physical(events.column(self.stream.event_time), Kind.TIMESTAMP)
-        known = events.take(pa.array(self.store.unseen(events.column(self.stream.event_id), times)))
+        known = columns_of(events.take(pa.array(self.store.unseen(events.column(self.stream.event_id), times))))
         base = self.store.rows
-        if known.num_rows:
-            seq = physical(known.column(SEQ), Kind.INT64)
-            late = known.column(LATE).to_numpy(zero_copy_only=False).view(np.uint8)
-            self.store.append(known, physical(known.column(ARRIVAL), Kind.TIMESTAMP), seq, late)
+        if len(known[SEQ]):
+            seq = physical(known[SEQ], Kind.INT64)
+            late = known[LATE].to_numpy(zero_copy_only=False).view(np.uint8)
+            self.store.append(known, physical(known[ARRIVAL], Kind.TIMESTAMP), seq, late)
             self._next_seq = max(self._next_seq, int(seq.max()) + 1)
             self._masks.extend()
             for timeline in self._timelines.values():
@@ -262,23 +219,22 @@ class Engine:
         """All that is still needed, as one delta."""
         return Delta(self.store.table(self.store.since(self.horizon)), self._ledger.entries(self.settled))
 
-    def _admit(self, batch: pa.RecordBatch, dead: Int64Array) -> Int64Array:
+    def _admit(self, ids: pa.Array, dead: Int64Array) -> Int64Array:
         """The indices of the first arrivals of their ids among all but the dead events, as EventStore.unseen."""
-        ids = batch.column(self.stream.event_id)
         if not len(dead):
             return self.store.unseen(ids, self.horizon)
-        alive = np.delete(np.arange(batch.num_rows), dead)
+        alive = np.delete(np.arange(len(ids)), dead)
         return alive[self.store.unseen(ids.take(pa.array(alive)), self.horizon)]
 
-    def _unknown(self, batch: pa.RecordBatch, dead: Int64Array, fresh: Int64Array) -> Int64Array:
+    def _unknown(self, ids: pa.Array, dead: Int64Array, fresh: Int64Array) -> Int64Array:
         """Those of the indices of events before the horizon whose id does not belong to an event that came earlier."""
         base = self.store.rows
-        rows = self.store.ids.find(batch.column(self.stream.event_id).take(pa.array(dead)))
-        came = np.full(len(dead), batch.num_rows)  # the index in the batch of the event that has the id
+        rows = self.store.ids.find(ids.take(pa.array(dead)))
+        came = np.full(len(dead), len(ids))  # the index in the batch of the event that has the id
         came[(rows >= 0) & (rows < base)] = -1
         came[rows >= base] = fresh[rows[rows >= base] - base]
         known = rows[came < 0]
-        came[came < 0] = np.where(self.store.times[known] >= self.horizon, -1, batch.num_rows)
+        came[came < 0] = np.where(self.store.times[known] >= self.horizon, -1, len(ids))
         return dead[came > dead]
 
     def _evaluate(self, base: int, unannounced: int) -> tuple[list[Evaluations], Said]:
@@ -296,13 +252,18 @@ class Engine:
             results.append(found)
         return results, remember(self._ledger, said)
 
-    def _failures(self, result: Evaluated) -> list[Failure]:
+    def _failures(self, result: Evaluated, base: int, admitted: Int64Array) -> list[Failure]:
         version = result.compiled.version
         rows = result.rows[[overflow.at for overflow in result.overflows]]
-        event_ids = self.store.array(self.stream.event_id, rows)
+        about = zip(
+            result.overflows,
+            self.store.array(self.stream.event_id, rows).to_pylist(),
+            brought(rows, base, admitted).tolist(),
+            strict=True,
+        )
         return [
-            Failure(version.rule.id, version.version, overflow.measure, event_id.as_py())
-            for overflow, event_id in zip(result.overflows, event_ids, strict=True)
+            Failure(version.rule.id, version.version, overflow.measure, event_id, row=row)
+            for overflow, event_id, row in about
         ]
 
     def _evict(self) -> None:

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from rules.engine import measures
 from rules.engine.columns import Mask
-from rules.engine.measures import Values
-from rules.engine.plan import Aggregate, CompiledRule, GroupPlan, Program
+from rules.engine.measures import Answers, Values
+from rules.engine.plan import CompiledRule, GroupPlan, Program
 from rules.engine.polars_views import LazyColumns, number_array, physical_array, physical_numbers
 from rules.engine.predicate_bitmaps import Marks, Masks
 from rules.engine.strings import Int64Array
@@ -63,14 +63,13 @@ class Evaluations(Sequence[Evaluated]):
         program: Program,
         rows: Int64Array,
         where: dict[int, Mask],
-        values: dict[Aggregate, Values],
+        values: Answers,
         conditions: dict[int, Mask],
         marks: Marks,
     ) -> None:
         self.rows = rows  # the store rows that were evaluated
         self._program, self._where = program, where
         self._values, self._conditions, self._marks = values, conditions, marks
-        self._overflown = any(len(found.overflow) for found in values.values())
 
     def __len__(self) -> int:
         return len(self._program.rules)
@@ -87,9 +86,10 @@ class Evaluations(Sequence[Evaluated]):
         seen = self._marks[compiled.seen]
         if at in self._where:
             seen = seen & self._where[at]
-        values = {name: self._values[aggregate] for name, aggregate in compiled.measures.items()}
+        places = self._program.places
+        values = {name: self._values[places[aggregate]] for name, aggregate in compiled.measures.items()}
         overflows = []
-        if self._overflown:
+        if self._values.overflown:
             overflows = [Overflow(name, int(row)) for name, v in values.items() for row in v.overflow if seen[row]]
         violated = self._conditions[at] & seen if at in self._conditions else np.zeros(len(seen), np.uint8)
         violated[[overflow.at for overflow in overflows]] = 0
@@ -104,7 +104,7 @@ class Evaluations(Sequence[Evaluated]):
     @property
     def overflown(self) -> list[Evaluated]:
         """Those whose measures leave their range somewhere."""
-        return [result for result in self if result.overflows] if self._overflown else []
+        return [result for result in self if result.overflows] if self._values.overflown else []
 
 
 def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> Evaluations:
@@ -119,7 +119,7 @@ def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> E
         program = plan.program(tuple(applicable))
         where = {at: seen for at, seen in enumerate(applicable.values()) if seen is not None}
     values = measures.evaluate(timeline, masks, runs, program.aggregates)
-    return Evaluations(program, rows, where, values, _conditions(timeline, plan, program, values, rows), masks.of(rows))
+    return Evaluations(program, rows, where, values, _conditions(timeline, program, values, rows), masks.of(rows))
 
 
 def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], Mask | None]:
@@ -142,27 +142,27 @@ def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], Mas
     return found
 
 
-def _conditions(
-    timeline: Timeline, plan: GroupPlan, program: Program, values: dict[Aggregate, Values], rows: Int64Array
-) -> dict[int, Mask]:
+def _conditions(timeline: Timeline, program: Program, values: Answers, rows: Int64Array) -> dict[int, Mask]:
     """`when` at every row, of the rules whose condition may hold at some."""
+    called, store = program.called, timeline.store
 
     def column(name: str) -> pa.Array:
-        if name not in plan.measured:
-            return physical_array(timeline.store, name, rows)
-        aggregate, kind = plan.measured[name]
-        found = values[aggregate]
+        if name not in called:
+            return physical_array(store, name, rows)
+        at, kind = called[name]
+        found = values[at]
         if kind.kind is Kind.STRING:
-            assert aggregate.field is not None
-            return timeline.store.strings(aggregate.field, found.codes)
+            field = program.aggregates[at].field
+            assert field is not None
+            return store.strings(field, found.codes)
         if kind.kind is Kind.BOOLEAN:
             return pa.array(found.values.astype(np.bool_), mask=None if found.valid is None else found.valid == 0)
         return number_array(found.values, found.valid)
 
     def numbers(name: str) -> Numbers:
-        if name not in plan.measured:
-            return physical_numbers(timeline.store, name, rows)
-        found = values[plan.measured[name][0]]
+        if name not in called:
+            return physical_numbers(store, name, rows)
+        found = values[called[name][0]]
         return found.values, None if found.valid is None else found.valid.view(np.bool_)
 
     columns = LazyColumns(column, numbers)

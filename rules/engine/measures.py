@@ -1,14 +1,15 @@
-"""The values of aggregates at the rows to evaluate: windows once, then one kernel an aggregate."""
+"""The values of aggregates at the rows to evaluate: a call of a kernel for each window, which answers all about it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rules.engine.columns import Mask
-from rules.engine.kernels import floats, order, totals, windows
+from rules.engine.kernels import answers, windows
 from rules.engine.plan import Aggregate, MaskKey, Window
 from rules.engine.predicate_bitmaps import Masks
 from rules.engine.strings import Int32Array, Int64Array
@@ -19,12 +20,22 @@ from rules.types import Kind
 # Of a timeline's arena: marks, narrow values, wide values.
 Facts = tuple[Mask, Int32Array, Int64Array]
 _NONE: Int64Array = np.empty(0, np.int64)
-_TOTALS = {
-    Function.COUNT: totals.COUNT,
-    Function.SUM: totals.SUM,
-    Function.AVG: totals.SUM,
-    Function.STDDEV: totals.SPREAD,
+_OF_INTEGERS = {
+    Function.COUNT: answers.COUNT,
+    Function.SUM: answers.TOTALS,
+    Function.AVG: answers.TOTALS,
+    Function.STDDEV: answers.SPREAD,
+    Function.MIN: answers.LEAST,
+    Function.MAX: answers.GREATEST,
+    Function.FIRST: answers.FIRST,
+    Function.LAST: answers.LAST,
+    Function.COUNT_DISTINCT: answers.DISTINCT,
 }
+_OF_DOUBLES = {Function.SUM: answers.SUM, Function.AVG: answers.MEAN, Function.STDDEV: answers.DEVIATION}
+_COMPARED_AS_DOUBLES = {answers.TOTALS, answers.SPREAD, answers.LEAST, answers.GREATEST}
+# Which of the answers to TOTALS and SPREAD it is.
+_PLACES = {Function.SUM: 0, Function.AVG: 1, Function.STDDEV: 2}
+_COUNTS = {Function.COUNT, Function.COUNT_DISTINCT}
 
 
 class Values(NamedTuple):
@@ -44,25 +55,50 @@ class Values(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """What kernels.totals is asked of one window: for each field and mask a place in specification and scales.
+    """What kernels.answers is asked about one window, and which of the aggregates its answers are, row by row."""
 
-    First those with a spread, then other sums, then what is only counted, so that no memory is taken for more.
-    places: of each aggregate that it answers.
-    """
-
-    spreads: int
-    sums: int
-    places: dict[Aggregate, int]
+    window: Window
+    aggregates: list[int]
     specification: Int64Array
     scales: npt.NDArray[np.float64]
 
 
 class Asked(NamedTuple):
-    """Aggregates, and how they are found: many by one question to each window, others by a kernel each."""
+    """Aggregates, and the questions that lead to them. doubles: which fields are doubles."""
 
     aggregates: tuple[Aggregate, ...]
-    questions: dict[Window, _Question]
-    others: tuple[Aggregate, ...]
+    questions: list[_Question]
+    doubles: frozenset[str]
+
+
+class Answers(Sequence[Values]):
+    """The aggregates at the rows to evaluate, in their order; each becomes Values when it is asked for."""
+
+    def __init__(self, asked: Asked, tables: dict[int, tuple[Int64Array, Mask]], *, overflown: bool) -> None:
+        self.overflown = overflown  # whether any answer has no place in its type
+        self._asked, self._tables = asked, tables
+        self._known: dict[int, Values] = {}
+
+    def __len__(self) -> int:
+        return len(self._asked.aggregates)
+
+    def __getitem__(self, at: int) -> Values:  # type: ignore[override]
+        if at not in self._known:
+            self._known[at] = self._values(self._asked.aggregates[at], *self._tables[at])
+        return self._known[at]
+
+    def _values(self, aggregate: Aggregate, found: Int64Array, flags: Mask) -> Values:
+        function = aggregate.function
+        if function in _COUNTS:
+            return Values(found, None, _NONE)
+        of_doubles = aggregate.field in self._asked.doubles
+        values = found.view(np.float64) if of_doubles or function in (Function.AVG, Function.STDDEV) else found
+        overflow = _NONE
+        if self.overflown and of_doubles:
+            overflow = np.flatnonzero(~np.isfinite(values))
+        elif self.overflown and function is Function.SUM:
+            overflow = flags.nonzero()[0]
+        return Values(values, None if function is Function.SUM else flags, overflow)
 
 
 class _Walk:
@@ -76,188 +112,106 @@ class _Walk:
     ) -> None:
         self.first, self.rows, self.facts, self.at, self.order = first, rows, facts, at, order
 
-    def placed(self, result: npt.NDArray[Any], rows: int, nothing: int = 0) -> npt.NDArray[Any]:
+    def placed(self, results: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
         """Results in the order of the evaluation; rows that are not in the walk have a window of nothing."""
         if self.order is None:
-            return result
-        placed = np.full(rows, nothing, result.dtype)
-        placed[self.order] = result
+            return results
+        placed = np.zeros((len(results), rows), results.dtype)
+        placed[:, self.order] = results
         return placed
 
 
-class _Evaluation:
-    """The aggregates at the rows of some runs, with everything shared that can be."""
+class _Walks:
+    """The windows of the rows of some runs, with everything shared that can be."""
 
     def __init__(self, timeline: Timeline, masks: Masks, runs: Runs) -> None:
-        self._timeline, self._store, self._masks = timeline, timeline.store, masks
-        self._rows, self._start, self._horizon = runs.rows, runs.start, runs.horizon
+        self._timeline, self._masks, self._runs = timeline, masks, runs
         facts = timeline.marks.all, timeline.narrow.all, timeline.wide.all
         self._walk = _Walk(runs.first, timeline.rows, facts, runs.at, None)
         self._lows: dict[tuple[int, MaskKey | None], Int64Array] = {}
         self._splits: dict[tuple[int, MaskKey | None, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
-        self._changes: dict[Window, tuple[_Walk, tuple[npt.NDArray[Any], ...]]] = {}
 
     def _low(self, over: int, since: MaskKey | None) -> Int64Array:
         if (over, since) not in self._lows:
-            walk, store = self._walk, self._store
-            times = self._timeline.times
-            low = windows.lower_bounds(walk.first, self._start, times, walk.at, over, self._horizon)
+            walk, timeline, store = self._walk, self._timeline, self._timeline.store
+            low = windows.lower_bounds(walk.first, self._runs.start, timeline.times, walk.at, over, self._runs.horizon)
             if since is not None:
+                word, bit = self._masks[since]
                 windows.after_reset(
-                    walk.first, walk.rows, walk.at, *self._marks(walk, since), store.late, store.order, low
-                )
+                    walk.first, walk.rows, walk.at, timeline.marks.all, timeline.marks[word], bit,
+                    store.late, store.order, low,
+                )  # fmt: skip
             self._lows[over, since] = low
         return self._lows[over, since]
 
-    def _split(self, over: int, since: MaskKey | None, per: tuple[str, ...]) -> tuple[_Walk, Int64Array]:
-        walk, low = self._walk, self._low(over, since)
+    def of(self, window: Window) -> tuple[_Walk, Int64Array]:
+        """A walk for the window, and where in it the window of each row to evaluate begins."""
+        walk, low, per = self._walk, self._low(window.over, window.since), window.per
         if not per:
             return walk, low
-        key = (over, since, per)
+        key = (window.over, window.since, per)
         if key not in self._splits:
+            store = self._timeline.store
             first, origin, at, low, order = windows.split_by_value(
-                walk.first, walk.rows, walk.at, low, self._store.codes(per), self._store.scratch(per)
+                walk.first, walk.rows, walk.at, low, store.codes(per), store.scratch(per)
             )
             marks, narrow, wide = (facts[origin] for facts in walk.facts)
             self._splits[key] = _Walk(first, walk.rows[origin], (marks, narrow, wide), at, order), low
         return self._splits[key]
 
-    def changes(self, window: Window) -> tuple[_Walk, tuple[npt.NDArray[Any], ...]]:
-        """The walk of a window, and the arguments that every kernel takes first."""
-        if window not in self._changes:
-            store = self._store
-            walk, low = self._split(window.over, window.since, window.per)
-            made = windows.changes(
-                walk.first, walk.rows, walk.at, low, window.excluding_current, store.late, store.last_late, store.order
-            )
-            self._changes[window] = walk, (walk.first, *made)
-        return self._changes[window]
-
-    def _marks(self, walk: _Walk, key: MaskKey) -> tuple[Mask, int, int]:
-        word, bit = self._masks[key]
-        return walk.facts[0], self._timeline.marks[word], bit
-
-    def values(self, aggregate: Aggregate) -> Values:
-        """One aggregate at every row, by a kernel of its own."""
-        function, field, rows = aggregate.function, aggregate.field, self._rows
-        assert field is not None
-        walk, changes = self.changes(aggregate.window)
-        counted = (*changes, *self._marks(walk, aggregate.mask))
-        n = len(walk.at)
-        kind = self._store.stream.fields[field]
-        is_wide = field in self._timeline.wide
-        values: npt.NDArray[Any] = walk.facts[2 if is_wide else 1]
-        column = (self._timeline.wide if is_wide else self._timeline.narrow)[field]
-        if function is Function.COUNT_DISTINCT:
-            counts = np.empty(n, np.int64)
-            order.distincts(*counted, values, column, counts)
-            return Values(walk.placed(counts, rows), None, _NONE)
-        if kind.kind is Kind.DOUBLE:
-            values = values.view(np.float64)
-        if function in (Function.FIRST, Function.LAST):
-            ends = np.empty(n, np.int64)
-            order.ends(*counted, function is Function.LAST, ends)
-            found = (ends >= 0).view(np.uint8)
-            at_ends = values[ends, column] if len(values) else np.zeros(n, values.dtype)
-            return Values(walk.placed(_physical(at_ends), rows), walk.placed(found, rows), _NONE)
-        if function in (Function.MIN, Function.MAX):
-            found, out = np.empty(n, np.uint8), np.zeros(n, np.float64 if kind.kind is Kind.DOUBLE else np.int64)
-            order.extremes(*counted, values, column, function is Function.MAX, found, out)
-            return Values(walk.placed(out, rows), walk.placed(found, rows), _NONE)
-        counts, results = np.empty(n, np.int64), np.zeros(n)
-        if function is Function.STDDEV:
-            floats.stddevs(*counted, values, column, counts, results)
-        else:
-            floats.sums(*counted, values, column, function is Function.AVG, counts, results)
-        return _of_doubles(function, walk.placed(counts, rows), walk.placed(results, rows))
-
-    def totals(self, window: Window, question: _Question) -> dict[Aggregate, Values]:
-        """The aggregates of a question at every row."""
-        walk, changes = self.changes(window)
-        n, rows = len(walk.at), self._rows
-        sums = question.sums, n
-        counts, exact, means = np.empty((len(question.scales), n), np.int64), np.empty(sums, np.int64), np.empty(sums)
-        beyond, deviations = np.empty(sums, np.uint8), np.empty((question.spreads, n))
-        totals.totals(
-            *changes, *walk.facts, question.specification, question.scales, counts, exact, means, beyond, deviations
-        )
-        overflown = np.count_nonzero(beyond)
-        values = {}
-        for aggregate, place in question.places.items():
-            match aggregate.function:
-                case Function.COUNT:
-                    values[aggregate] = Values(walk.placed(counts[place], rows), None, _NONE)
-                    continue
-                case Function.SUM:
-                    overflow = walk.placed(beyond[place], rows).nonzero()[0] if overflown else _NONE
-                    values[aggregate] = Values(walk.placed(exact[place], rows), None, overflow)
-                    continue
-                case Function.AVG:
-                    found, least = means[place], 1
-                case _:
-                    found, least = deviations[place], 2
-            valid = (counts[place] >= least).view(np.uint8)
-            values[aggregate] = Values(walk.placed(found, rows), walk.placed(valid, rows), _NONE)
-        return values
-
 
 def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) -> Asked:
     fields = timeline.store.stream.fields
-    asked: dict[Window, dict[tuple[str | None, MaskKey], int]] = {}
-    answered: dict[Window, list[Aggregate]] = {}
-    for aggregate in aggregates:
-        summed, what = _summed(aggregate), _TOTALS.get(aggregate.function)
-        if what is not None and (summed[0] is None or fields[summed[0]].kind is not Kind.DOUBLE):
-            of_window = asked.setdefault(aggregate.window, {})
-            of_window[summed] = max(of_window.get(summed, what), what)
-            answered.setdefault(aggregate.window, []).append(aggregate)
-    questions = {}
-    for window, of_window in asked.items():
-        kinds = sorted(of_window.values(), reverse=True)
-        keys = sorted(of_window, key=of_window.__getitem__, reverse=True)
-        specification, scales = [], []
-        for field, mask in keys:
-            what = of_window[field, mask]
-            word, bit = masks[mask]
-            is_wide = field is not None and field in timeline.wide
-            column = -1 if field is None else (timeline.wide if is_wide else timeline.narrow)[field]
-            specification.append((what, timeline.marks[word], bit, is_wide, column))
-            scales.append(1.0 if field is None else 10.0 ** fields[field].scale)
-        spreads, counts = kinds.count(totals.SPREAD), kinds.count(totals.COUNT)
-        places = {aggregate: keys.index(_summed(aggregate)) for aggregate in answered[window]}
-        questions[window] = _Question(spreads, len(kinds) - counts, places, np.array(specification), np.array(scales))
-    known = {aggregate for question in questions.values() for aggregate in question.places}
-    return Asked(aggregates, questions, tuple(aggregate for aggregate in aggregates if aggregate not in known))
+    of_window: dict[Window, list[int]] = {}
+    for at, aggregate in enumerate(aggregates):
+        of_window.setdefault(aggregate.window, []).append(at)
+    questions = []
+    for window, wanted in of_window.items():
+        nowhere = len(wanted)
+        specification: dict[Any, list[int]] = {}
+        scales: list[float] = []
+        for row, aggregate in enumerate(aggregates[at] for at in wanted):
+            function, field = aggregate.function, aggregate.field
+            kind, column, scale, place = answers.NARROW, -1, 1.0, 0
+            what = _OF_INTEGERS[function]
+            if field is not None and function is not Function.COUNT:
+                scale = 10.0 ** fields[field].scale
+                is_wide = field in timeline.wide
+                kind = answers.WIDE if is_wide else answers.NARROW
+                column = (timeline.wide if is_wide else timeline.narrow)[field]
+                if fields[field].kind is Kind.DOUBLE and what in _COMPARED_AS_DOUBLES:
+                    kind, what = answers.DOUBLE, _OF_DOUBLES.get(function, what)
+            word, bit = masks[aggregate.mask]
+            key: Any = row
+            if what in (answers.TOTALS, answers.SPREAD):
+                key, place = (field, aggregate.mask), _PLACES[function]
+            if key not in specification:
+                specification[key] = [what, timeline.marks[word], bit, kind, column, nowhere, nowhere, nowhere]
+                scales.append(scale)
+            specification[key][0] = max(specification[key][0], what)
+            specification[key][5 + place] = row
+        questions.append(_Question(window, wanted, np.array([*specification.values()]), np.array(scales)))
+    doubles = frozenset(name for name, kind in fields.items() if kind.kind is Kind.DOUBLE)
+    return Asked(aggregates, questions, doubles)
 
 
-def _summed(aggregate: Aggregate) -> tuple[str | None, MaskKey]:
-    """What is added up for a total: the field (None: nothing, only counted) of the rows so marked."""
-    return None if aggregate.function is Function.COUNT else aggregate.field, aggregate.mask
-
-
-def evaluate(
-    timeline: Timeline, masks: Masks, runs: Runs, aggregates: tuple[Aggregate, ...]
-) -> dict[Aggregate, Values]:
+def evaluate(timeline: Timeline, masks: Masks, runs: Runs, aggregates: tuple[Aggregate, ...]) -> Answers:
     """Every one of the aggregates at every row of the runs."""
-    if not aggregates:
-        return {}
     asked: Asked | None = timeline.asked
     if asked is None or asked.aggregates is not aggregates:
         asked = timeline.asked = _asked(timeline, masks, aggregates)
-    evaluation = _Evaluation(timeline, masks, runs)
-    values: dict[Aggregate, Values] = {}
-    for window, question in asked.questions.items():
-        values |= evaluation.totals(window, question)
-    for aggregate in asked.others:
-        values[aggregate] = evaluation.values(aggregate)
-    return values
-
-
-def _physical(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return values.astype(np.int64) if values.dtype == np.int32 else values
-
-
-def _of_doubles(function: Function, counts: Int64Array, result: npt.NDArray[Any]) -> Values:
-    needed = {Function.SUM: 0, Function.AVG: 1, Function.STDDEV: 2}[function]
-    valid = counts >= needed
-    return Values(result, valid.view(np.uint8), np.flatnonzero(~np.isfinite(result) & valid))
+    walks, store = _Walks(timeline, masks, runs), timeline.store
+    tables: dict[int, tuple[Int64Array, Mask]] = {}
+    overflown = 0
+    for window, wanted, specification, scales in asked.questions:
+        walk, low = walks.of(window)
+        shape = len(wanted) + 1, len(walk.at)  # the last row is for what nobody wants to know
+        found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
+        overflown += answers.answers(
+            walk.first, walk.rows, walk.at, low, window.excluding_current, store.late, store.last_late, store.order,
+            *walk.facts, specification, scales, found, flags,
+        )  # fmt: skip
+        tables |= zip(
+            wanted, zip(walk.placed(found, runs.rows), walk.placed(flags, runs.rows), strict=True), strict=False
+        )
+    return Answers(asked, tables, overflown=overflown > 0)

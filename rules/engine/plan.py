@@ -77,11 +77,20 @@ class CompiledRule:
 
 
 class Program:
-    """Rule versions that are evaluated together, and their aggregates, each once."""
+    """Rule versions that are evaluated together, and their aggregates, each once.
+
+    places: the number of each aggregate; called: its number and type by the name that conditions call it by.
+    """
 
     def __init__(self, rules: Iterable[CompiledRule]) -> None:
         self.rules = tuple(rules)
         self.aggregates = tuple(dict.fromkeys(a for rule in self.rules for a in rule.measures.values()))
+        self.places = {aggregate: at for at, aggregate in enumerate(self.aggregates)}
+        self.called = {
+            rule.called[name]: (self.places[rule.measures[name]], kind)
+            for rule in self.rules
+            for name, kind in rule.types.items()
+        }
         self.screen = Screen([rule.when.bounds for rule in self.rules])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,6 @@ from rules.predicates import Predicate, truths
 _BITS = 8
 # Rows marked at once: what is known of them while they are marked stays in the cache, however many are held.
 _STRETCH = 1 << 14
-_ALL = np.ones(1, np.uint8)
 
 
 class Mark(NamedTuple):
@@ -46,9 +44,40 @@ class Marks:
 
 
 @njit(cache=True)
-def _set(words, word, first, bits, bit):  # type: ignore[no-untyped-def]
-    for i in range(len(bits)):
-        words[first + i, word] = (words[first + i, word] & ~(1 << bit)) | (bits[i] << bit)
+def _set(words, first, known, needed, begin, places):  # type: ignore[no-untyped-def]
+    """For every mark places[j] = (word, bit) set the bit of row first + i where known[n, i] is 1 for each n of
+    needed[begin[j]:begin[j + 1]], and clear it where not."""
+    for j in range(len(places)):
+        word, bit = places[j, 0], places[j, 1]
+        for i in range(known.shape[1]):
+            marked = 1
+            for at in range(begin[j], begin[j + 1]):
+                marked &= known[needed[at], i]
+            words[first + i, word] = (words[first + i, word] & ~(1 << bit)) | (marked << bit)
+
+
+class _Marking:
+    """How some marks are set, by what is known of rows: which of `texts` hold, which of `fields` are not NULL."""
+
+    def __init__(self, marks: Mapping[MaskKey, Mark]) -> None:
+        self.texts = [*dict.fromkeys(text for key in marks for text in key.predicates)]
+        self.fields = [*dict.fromkeys(key.field for key in marks if key.field is not None)]
+        numbers = {text: at for at, text in enumerate(self.texts)}
+        of_fields = {field: at for at, field in enumerate(self.fields, len(self.texts))}
+        needed = [[numbers[t] for t in key.predicates] + [of_fields[f] for f in (key.field,) if f] for key in marks]
+        self._needed = np.array([at for each in needed for at in each], np.int64)
+        self._begin = np.cumsum([0, *map(len, needed)])
+        self._places = np.array([*marks.values()], np.int64).reshape(-1, 2)
+
+    def set(self, words: Mask, store: EventStore, rows: slice, held: Mapping[str, Mask]) -> None:
+        """Set the marks of the store's rows. held: of the texts, where each holds, uint8 a row."""
+        known = np.ones((len(self.texts) + len(self.fields), rows.stop - rows.start), np.uint8)
+        for at, text in enumerate(self.texts):
+            known[at] = held[text]
+        for at, field in enumerate(self.fields, len(self.texts)):
+            if (valid := store.valid(field, rows)) is not None:
+                known[at] = valid
+        _set(words, rows.start, known, self._needed, self._begin, self._places)
 
 
 class Masks:
@@ -62,6 +91,7 @@ class Masks:
         self._rows = 0
         self._predicates: dict[str, Predicate] = {}
         self._places: dict[MaskKey, Mark] = {}
+        self._marking = _Marking({})  # all of them
         self._free: list[Mark] = []
         self._words = RowArray(np.uint8, 0)
 
@@ -86,14 +116,14 @@ class Masks:
         self._predicates = dict(predicates)
         self._have_free(len(fresh))
         marks = {key: self._free.pop() for key in fresh}
+        marking = _Marking(marks)
         for rows in self._store.live:
             for old in range(rows.start, min(rows.stop, self._rows), _STRETCH):
                 stretch = slice(old, min(old + _STRETCH, rows.stop, self._rows))
                 held = self._evaluated(new, stretch) | {text: self.at(_alone(text), stretch) for text in known}
-                for key, (word, bit) in marks.items():
-                    marked = np.broadcast_to(self._combined(key, held, stretch), stretch.stop - stretch.start)
-                    _set(self.words, word, old, marked.copy(), bit)
+                marking.set(self.words, self._store, stretch, held)
         self._places = self._places | marks
+        self._marking = _Marking(self._places)
         return {mark.word for mark in marks.values()}
 
     def _have_free(self, marks: int) -> None:
@@ -111,7 +141,8 @@ class Masks:
             return
         self._words.reserve(self._rows, self._store.live)
         for at in range(old, self._rows, _STRETCH):
-            self._mark(slice(at, min(at + _STRETCH, self._rows)))
+            rows = slice(at, min(at + _STRETCH, self._rows))
+            self._marking.set(self.words, self._store, rows, self._evaluated(self._predicates, rows))
 
     def release(self, rows: slice) -> None:
         """Follow the store in giving back the memory of these rows."""
@@ -135,26 +166,11 @@ class Masks:
         marked: Mask = (self.words[rows, word] >> np.uint8(bit)) & np.uint8(1)
         return marked
 
-    def _mark(self, rows: slice) -> None:
-        """Mark new rows by everything."""
-        held = self._evaluated(self._predicates, rows)
-        words = np.zeros((self.words.shape[1], rows.stop - rows.start), np.uint8)
-        for key, (word, bit) in self._places.items():
-            words[word] |= self._combined(key, held, rows) << bit
-        self.words[rows] = words.T
-
     def _evaluated(self, predicates: Mapping[str, Predicate], rows: slice) -> dict[str, Mask]:
         columns = LazyColumns(
             lambda name: physical_array(self._store, name, rows), lambda name: physical_numbers(self._store, name, rows)
         )
         return dict(zip(predicates, truths([*predicates.values()], columns, rows.stop - rows.start), strict=True))
-
-    def _combined(self, key: MaskKey, held: Mapping[str, Mask], rows: slice) -> Mask:
-        """One place a row, or one for all."""
-        parts = [held[text] for text in key.predicates]
-        if key.field is not None and (valid := self._store.valid(key.field, rows)) is not None:
-            parts.append(valid)
-        return reduce(np.bitwise_and, parts) if parts else _ALL
 
 
 def _alone(text: str) -> MaskKey:

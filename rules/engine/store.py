@@ -13,6 +13,7 @@ may not change then: an event id's physical value is therefore a serial number, 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -114,9 +115,9 @@ class EventStore:
             fresh = fresh[np.unique(codes[fresh], return_index=True)[1]]
         return fresh.astype(np.int64, copy=False)
 
-    def append(self, events: pa.RecordBatch, arrival: Int64Array, seq: Int64Array, late: Mask) -> None:
-        """Store rows whose ids `unseen` has just admitted, in the same order."""
-        old, new = self.rows, self.rows + events.num_rows
+    def append(self, events: Mapping[str, pa.Array], arrival: Int64Array, seq: Int64Array, late: Mask) -> None:
+        """Store rows whose ids `unseen` has just admitted, in the same order. events: the stream's fields."""
+        old, new = self.rows, self.rows + len(seq)
         if new > _MOST_ROWS:
             raise OverflowError(f"an engine holds at most {_MOST_ROWS:,} events")
         if new > self._room:
@@ -126,7 +127,7 @@ class EventStore:
         rows = slice(old, new)
         self.live[-1] = slice(self.live[-1].start, new)
         for name, column in self._columns.items():
-            array = events.column(name)
+            array = events[name]
             values = self._tables[name].intern(array) if column.kind is Kind.STRING else physical(array, column.kind)
             self.casts += column.put(rows, values, validity(array) if array.null_count else None, self.live)
         if self._serials is not None:
@@ -173,9 +174,9 @@ class EventStore:
     def _place(self, old: int, new: int, arrival: Int64Array) -> None:
         """Give the new rows their places among all arrivals; what arrived after one of them moves behind it."""
         first, last = int(arrival.min()), self._arrived[-1] if self._arrived else LONG_AGO
-        placed = np.arange(old, new)
         self.newest = -1
-        if first < last or (arrival[1:] < arrival[:-1]).any():
+        placed: Int64Array | slice = slice(old, new)
+        if first < last or np.count_nonzero(arrival[1:] < arrival[:-1]):
             if self._order is None:
                 self._order = RowArray(self._seq.all.dtype)
                 self._order.reserve(self._room, ())
@@ -183,14 +184,13 @@ class EventStore:
                     self._order.all[rows] = self._seq.all[rows]
             behind = self.held(bisect_right(self._arrived, first) * memory.BLOCK, old)
             behind = behind[self.arrival(behind) > first]
-            placed = np.append(behind, placed)
+            placed = np.append(behind, np.arange(old, new))
             in_order = placed[np.lexsort((self._seq.all[placed], self.arrival(placed)))]
             self._order.all[in_order] = np.sort(self._order.all[placed])
             self.newest = int(self._order.all[behind].max(initial=-1))
         self._note_blocks(old, arrival)
-        late = placed[self.late[placed] != 0]
-        if len(late):
-            self.last_late = max(self.last_late, int(self.order[late].max()))
+        if np.count_nonzero(late := self.late[placed]):
+            self.last_late = max(self.last_late, int(self.order[placed][late != 0].max()))
 
     def _note_blocks(self, old: int, arrival: Int64Array) -> None:
         """Note how far the blocks of the rows from `old` on reach."""
@@ -364,13 +364,14 @@ class EventStore:
         return as_declared(pa.record_batch(columns))
 
 
-def in_arrival_order(events: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows by arrival time, then partition and offset where given, then as they stand."""
+def in_arrival_order(events: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64Array | None]:
+    """Rows by arrival time, then partition and offset where given, then as they stand; and where each stood before,
+    None where they stood in this order."""
     arrival = physical(events.column(ARRIVAL), Kind.TIMESTAMP)
-    if (arrival[1:] > arrival[:-1]).all():
-        return events
+    if not np.count_nonzero(arrival[1:] <= arrival[:-1]):
+        return events, None
     keys = [(ARRIVAL, "ascending")]
     keys += [(name, "ascending") for name in ("partition", "offset") if name in events.schema.names]
     order = pc.sort_indices(events, sort_keys=keys)
-    in_order = (np.diff(order.to_numpy().view(np.int64)) > 0).all()
-    return events if in_order else events.take(order)
+    places = order.to_numpy().view(np.int64)
+    return (events, None) if (np.diff(places) > 0).all() else (events.take(order), places)

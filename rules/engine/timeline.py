@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rules.engine.facts import Facts, Name
-from rules.engine.kernels import segments
+from rules.engine.kernels import compaction, segments
 from rules.engine.memory import allocate
 from rules.engine.predicate_bitmaps import Masks
 from rules.engine.store import LONG_AGO, EventStore
@@ -77,6 +77,7 @@ class Timeline:
         self._used = self._limit = 0
         # start, end, room, -1 of each group (see kernels.segments)
         self._spans: Int32Array = np.zeros((0, 4), np.int32)
+        self._holes: Int32Array = np.full(segments.CLASSES, -1, np.int32)
 
     def use(self, words: Collection[int], fields: Collection[str], changed: Collection[int]) -> None:
         """Keep these facts from now on: words of marks, and fields.
@@ -120,7 +121,7 @@ class Timeline:
         while True:
             used, touched, first, places = segments.insert(
                 groups, base, *fresh, store.times, ids.ends, ids.heap, needed.since, self._spans, *self._arena,
-                self._used, self._limit,
+                self._used, self._limit, self._holes,
             )  # fmt: skip
             if used >= 0:
                 break
@@ -149,17 +150,18 @@ class Timeline:
 
     def _make_room(self, touched: Int64Array, first: Int64Array, since: int) -> None:
         """Bring the segments together, each with room for its new rows and some to spare."""
-        total = segments.plan(self._spans, touched, first, since, self.times)
+        total = compaction.plan(self._spans, touched, first, since, self.times)
         by_start = np.flatnonzero(self._spans[:, segments.ROOM])
         by_start = by_start[np.argsort(self._spans[by_start, segments.START], kind="stable")]
-        used = segments.gather(self._spans, by_start, *self._arena)
+        used = compaction.gather(self._spans, by_start, *self._arena)
         self._limit = total + total // 8 + 64
         if not self._limit <= len(self.rows) <= 4 * self._limit:
             self.rows, self.times = self._resized(self.rows, used), self._resized(self.times, used)
             for facts in (self.marks, self.narrow, self.wide):
                 facts.all = self._resized(facts.all, used)
-        segments.spread(self._spans, by_start, total, *self._arena)
+        compaction.spread(self._spans, by_start, total, *self._arena)
         self._used = total
+        self._holes[:] = -1
 
     def _resized(self, array: npt.NDArray[Any], used: int) -> npt.NDArray[Any]:
         resized = allocate((2 * self._limit, *array.shape[1:]), array.dtype)

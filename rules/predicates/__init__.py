@@ -106,7 +106,8 @@ def _compiled(
     assert analysed is not None  # noqa: S101  every column has a type
     root = renamed(analysed, dict(names))
     parts = root.args if root.op is Op.AND else (root,)
-    terms = [(part, term(part)) for part in parts]
+    # the cheapest first: once one holds nowhere, what it would have taken to look at the others is spared
+    terms = [(part, term(part)) for part in sorted(parts, key=lambda part: part.weight)]
     plain = tuple(at_once for _, at_once in terms if at_once is not None)
     others = tuple(part for part, at_once in terms if at_once is None)
     rest = Node(Op.AND, BOOLEAN, others)

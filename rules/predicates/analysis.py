@@ -12,7 +12,7 @@ from functools import partial
 from sqlglot import exp
 
 from rules.errors import PredicateError
-from rules.names import did_you_mean
+from rules.names import did_you_mean, unknown_name
 from rules.predicates.coercion import Unfit, aligned, as_held, bounded, require_alike, same_scale, to_double, widest
 from rules.predicates.nodes import (
     BOOLEAN,
@@ -193,7 +193,7 @@ class _Analysis:
         if declared is None and name in self.unknown:
             raise _UntypedError
         if declared is None:
-            raise self.error(tree, f"unknown name {name!r}", did_you_mean(name, self.columns, "Known are"))
+            raise self.error(tree, unknown_name(name), did_you_mean(name, self.columns, "Known are"))
         return Node(Op.COLUMN, type_of_field(declared), value=name)
 
     def literal(self, tree: exp.Literal, _depth: int) -> Node:

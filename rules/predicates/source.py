@@ -71,7 +71,10 @@ _REMEDIES = {
     "ILIKE": "Write LOWER(field) LIKE 'pattern'",
     "OVER": "Declare a measure, and compare with its name",
     "SELECT": "There are no subqueries; declare a measure, and compare with its name",
-    "||": "Strings can be compared, not built",
+    "||": "Write OR between conditions; strings can be compared, not built",
+    "&&": "Write AND",
+    "!": "Write NOT before a condition, or <> between values",
+    "=>": "Write >=",
     "==": "Write =",
     "::": "Write CAST(value AS DOUBLE)",
     "~~": "Write LIKE",
@@ -148,7 +151,9 @@ def parse(source: Source, columns: Container[str], *, strict: bool = False) -> e
     try:
         trees = _DIALECT.parser().parse(tokens, source.text)
     except ParseError as failure:
-        raise _syntax_error(source, failure) from None
+        from rules.predicates.syntax import mistakes  # it makes errors of this module's kind
+
+        raise PredicateError.of(mistakes(source, tokens) or [_syntax_error(source, failure)]) from None
     except RecursionError:
         raise source.error("is nested too deep", remedy="Split the rule in two") from None
     if len(trees) != 1 or trees[0] is None:
@@ -206,9 +211,15 @@ def _refusals(
     written = source.text[position : position + length]
     if token.token_type not in _ALLOWED or (strict and not _is_documented(tokens, at, written)):
         shown = token.text.upper() if token.text and token.token_type is not TokenType.STRING else written
-        yield source.error(
-            f"{shown} is not allowed in a predicate", position, length, _REMEDIES.get(written.upper(), _DEFAULT_REMEDY)
-        )
+        remedy = _REMEDIES.get(written.upper(), _DEFAULT_REMEDY)
+        if at and tokens[at - 1].token_type is TokenType.ALIAS:
+            remedy = "The one cast is CAST(value AS DOUBLE); integers and decimals are compared exactly without one"
+        yield source.error(f"{shown} is not allowed in a predicate", position, length, remedy)
+    elif token.token_type is TokenType.IN and not _followed_by(tokens, at, TokenType.L_PAREN):
+        after = tokens[at + 1] if at + 1 < len(tokens) else None
+        value = after is not None and after.token_type in (TokenType.STRING, TokenType.NUMBER)
+        listed = source.text[after.start : after.end + 1] if after is not None and value else "'a', 'b'"
+        yield source.error("IN takes a list in parentheses", position, length, f"Write {written} ({listed})")
 
 
 def _is_documented(tokens: Sequence[Token], at: int, written: str) -> bool:

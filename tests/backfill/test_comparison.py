@@ -14,7 +14,8 @@ from backfill import comparison, evaluation, survey
 from backfill.comparison import Compared, compare
 from backfill.config import Request
 from backfill.evaluation import evaluate
-from backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES, judged_spans, take_notes
+from backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES, take_notes
+from backfill.survey import judged_spans
 from lake.arrow_shuffle import Work
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RECONCILIATION, RUNS
 from tests.support.payments import DAY, HOUR, NOON, add, config_of, days, fill, payment, publish
@@ -97,7 +98,7 @@ def test_what_the_stream_said_is_held_against_the_truth(night: Night) -> None:
     fill(night.root, ALERTS, *said, wrong)
     compared = night.run()
     assert dict(compared.outcomes) == {"matched": 3, "missed": 4, "retracted": 1}
-    assert (compared.standing, compared.unusable) == (4, 0)
+    assert (compared.stream_alerts, compared.unusable) == (4, 0)
     assert [row["event_id"] for row in night.staged(OUTCOMES) if row["outcome"] == "retracted"] == ["bob1"]
 
 

@@ -6,10 +6,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from backfill.config import Request
-from backfill.event_selection import Reading, buckets_of, readings_of, shares
+from backfill.division import shares
+from backfill.event_selection import Reading, buckets_of, judged_times, readings_of
+from backfill.published_rules import PublishedRules
 from lake import delta
 from lake.tables import events_table
 from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, STREAM, add, config_of, days, notes_of, payment
@@ -30,10 +33,16 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path
 
 
+NONE_PENDING = pl.DataFrame(schema={"stream": pl.String, "event_time": pl.Datetime("us", "UTC")})
+
+
 def reading(lake: Path, day: datetime = NOON, rule: dict[str, Any] = RULE) -> Reading:
     """What the run of a day reads."""
     request = Request("x", day.date())
-    (found,) = readings_of(config_of(lake), request, notes_of(lake, request.end + HOUR, json.dumps(rule)))
+    config, notes = config_of(lake), notes_of(lake, request.end + HOUR, json.dumps(rule))
+    rules = PublishedRules.of(config, request, notes)
+    judged = judged_times(config, request, notes, rules.asked_for, NONE_PENDING)
+    (found,) = readings_of(config, request, notes, rules, judged)
     return found
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from backfill.config import BackfillConfig
 from backfill.pending import find_pending
-from backfill.results import effective_text
 from rules.model import parse_rule
+from rules.rulebook import effective_text
 from rules.timestamps import microseconds
 from rules.versions import RuleVersion
 from tests.support.lakes import STREAM, add_event, add_run, at, config_of

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.reconciliation import corrections, last_words, reconcile, with_withdrawn
+from backfill.reconciliation import corrections, latest_revisions, reconcile, with_withdrawn
 from rules.alert_schema import ALERT_SCHEMA
 from rules.truth import VIOLATION_SCHEMA
 
@@ -113,7 +113,7 @@ def test_after_the_corrections_the_last_words_are_the_truth(said: list[Any], tru
     new = corrections(right, known, NO_CAUSES).with_columns(pl.lit("backfill").alias("source"))
     after = pl.concat([known, new.select(known.columns)])
     assert after.select("alert_id", "revision").is_duplicated().sum() == 0
-    standing = last_words(after).filter(pl.col("kind") == "alert")
+    standing = latest_revisions(after).filter(pl.col("kind") == "alert")
     columns = ["alert_id", "text"]
     assert sorted(standing.select(columns).rows()) == sorted(right.select(columns).rows())
     assert corrections(right, after, NO_CAUSES).height == 0
@@ -125,7 +125,7 @@ def test_outcomes_add_up(said: list[Any], true: dict[int, int]) -> None:
     """Each violation and each standing alert of the stream is counted once."""
     known, right = history(said), truth(*(content(number, spent) for number, spent in true.items()))
     found = list(outcomes(right, known).values())
-    standing = last_words(known.filter(pl.col("source") == "stream")).filter(pl.col("kind") == "alert").height
+    standing = latest_revisions(known.filter(pl.col("source") == "stream")).filter(pl.col("kind") == "alert").height
     assert len(found) - found.count("retracted") == right.height
     assert len(found) - found.count("missed") == standing
 
@@ -134,7 +134,7 @@ def test_of_equal_revisions_the_backfills_counts() -> None:
     """Whichever came first: the truth has been said, and nothing more is to be."""
     both = [record(1, 11, 2), record(1, 10, 2, source="backfill", cause="late_event")]
     for said in (alerts(record(1, 12), *both), alerts(*reversed(both), record(1, 12))):
-        assert last_words(said)["text"].to_list() == ["10 spent"]
+        assert latest_revisions(said)["text"].to_list() == ["10 spent"]
         assert corrections(truth(content(1, 10)), said, NO_CAUSES).height == 0
 
 

@@ -76,7 +76,7 @@ def test_a_machine_lost_in_mid_stream_loses_nothing(
 
 @pytest.mark.parametrize(
     ("master", "said"),
-    [("spark://127.0.0.1:1", "no Spark master answers"), ("spark://nowhere", "no Spark master answers")],
+    [("spark://127.0.0.1:1", "no Spark master responds"), ("spark://nowhere", "no Spark master responds")],
 )
 def test_a_master_that_is_not_there_is_named_at_once(master: str, said: str, tmp_path: Path) -> None:
     """Before a JVM is started."""
@@ -104,4 +104,4 @@ def test_a_cluster_that_gives_no_executor_is_no_wait_for_ever(cluster: SparkClus
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert "LakeError" in ran.stderr
-    assert "the cluster has given no executor" in ran.stderr
+    assert "the cluster has provided no executor" in ran.stderr

@@ -15,19 +15,19 @@ from contracts.job_progress import PROGRESS, read_report
 from contracts.late_events import LATE_EVENT
 from contracts.quarantine import QUARANTINED, quarantine_record
 from contracts.record_type import RecordType
-from contracts.rule_status import RULE_STATUS, encoded, failure_record, told
+from contracts.rule_status import RULE_STATUS, encoded, failure_record, read_answer, shown
 from ingestion.event_schema import events_schema
 from rules.engine import Engine
 from rules.events import Reason, Rejection
 from rules.model import parse_rule
-from rules.rulebook import Record, RuleBook, read_answer
+from rules.rulebook import Record, RuleBook
 from rules.streams import load_streams
 from rules.timestamps import microseconds
 from rules.versions import RuleSet
 from streaming.answering import answer_to
-from streaming.clock import Standing
-from streaming.output_records import alert_records, late_records
-from streaming.progress import batches_told, lag_told
+from streaming.clock import Position
+from streaming.output_records import alert_records, late_records, sent_at_of
+from streaming.progress import batches_report, lag_report
 from tools.schemas import FOLDER, schemas, text
 
 STREAMS = load_streams()
@@ -78,7 +78,8 @@ def test_the_files_are_what_the_contracts_say() -> None:
 def test_alerts_of_the_stream() -> None:
     """By columns, and read back as the columns that they were."""
     advance, events = advanced(late=False)
-    (value,) = alert_records("alerts", advance.alerts, events, STREAM.event_id, 0).column("value").to_pylist()
+    sent_at = sent_at_of(events, advance.rows.alerts)
+    (value,) = alert_records("alerts", advance.alerts, sent_at, 0).column("value").to_pylist()
     valid("alert", value)
     row = ALERT.row(value.encode())
     assert row is not None
@@ -123,14 +124,14 @@ def test_answers(change: dict[str, Any]) -> None:
     assert row is not None
     assert RULE_STATUS.record(row) == json.loads(value)
     assert read_answer(value) is not None
-    assert told(value) is not None
+    assert shown(value) is not None
 
 
 def test_failures() -> None:
     """An answer to no message."""
     _, record = failure_record("any", 1, "t1", "too large")
     assert valid("rule_status", encoded(record))["event_id"] == "t1"
-    assert told(encoded(record)) is not None
+    assert shown(encoded(record)) is not None
 
 
 def test_the_clock() -> None:
@@ -146,8 +147,8 @@ def test_reports() -> None:
     spark = {"numInputRows": 3, "batchId": 7, "durationMs": {"triggerExecution": 20, "addBatch": 10}}
     for batches in ([], [spark]):
         report = {
-            "kind": "job", "state": "running", "incarnation": "i", "process": 1, "at": 5, "skew": None,
-            **batches_told(batches), "lag": lag_told({"transactions": [Standing(1, 3, 5)]}, 10),
+            "kind": "job", "state": "running", "run_id": "i", "process": 1, "at": 5, "skew": None,
+            **batches_report(batches), "lag": lag_report({"transactions": [Position(1, 3, 5)]}, 10),
             "consumed": {"transactions": {0: 7}}, "began": {}, "rules": {"versions": 1, "answers": 2, "skipped": 0},
         }  # fmt: skip
         value = json.dumps(report).encode()
@@ -188,4 +189,4 @@ def test_a_row_of_a_forged_answer_is_a_record_again() -> None:
 @pytest.mark.parametrize("value", [b"[" * 200_000, b"[]", b"7", b"", b"\xff", b'{"status": "ACCEPTED"}'])
 def test_what_is_no_answer_is_skipped(value: bytes) -> None:
     """Anybody may write to the topic: nesting without an end, for one, is no reason to end a command."""
-    assert told(value) is None
+    assert shown(value) is None

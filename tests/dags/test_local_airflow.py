@@ -66,7 +66,7 @@ def test_its_secrets_are_the_owners_and_a_wrong_password_opens_nothing(running: 
 
 def test_a_second_one_on_the_folder_is_refused(running: LocalAirflow) -> None:
     """And leaves the first alone."""
-    with pytest.raises(LocalAirflowError, match="already runs"):
+    with pytest.raises(LocalAirflowError, match="already running"):
         LocalAirflow(load_settings(data_dir=running.home.parent, airflow_port=0)).start()
     running.check()
 

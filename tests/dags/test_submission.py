@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from nightjar.airflow.submission import GROUP, SubmissionError, is_asked, run_day, run_folder, schedule, stage_arguments
+from nightjar.airflow.submission import (
+    GROUP,
+    SubmissionError,
+    has_options,
+    run_day,
+    run_folder,
+    schedule,
+    stage_arguments,
+)
 from rules.errors import DeclarationError
 from rules.lateness import largest_allowed_lateness
 from rules.streams import load_streams
@@ -111,8 +119,8 @@ def test_declarations_that_cannot_be_read_are_an_error_with_their_file(tmp_path:
 def test_a_run_that_was_asked_for_something_leaves_pending_days_alone(params: dict[str, Any]) -> None:
     """The form as it comes asks for nothing."""
     shown = {"day": None, "rules": [], "groups": None, "dry_run": False, "publish": True}
-    assert not is_asked(shown)
-    assert is_asked({**shown, **params})
+    assert not has_options(shown)
+    assert has_options({**shown, **params})
 
 
 def test_a_run_has_one_folder_and_no_other_run_has_it() -> None:

@@ -112,8 +112,8 @@ def test_a_page_says_what_holds_and_what_breaks_it(tmp_path: Path) -> None:
     built(tmp_path)
     (page,) = (tmp_path / "site").rglob("violations.html")
     text = page.read_text()
-    assert "the event is in the lake, and has the event time of the violation" in text
-    assert "broken by 1" in text
+    assert "the event is in the lake and has the violation's event time" in text
+    assert "violated by 1 row" in text
     assert "NOT coalesce(alert_id = expected_id, false)" in text
     assert "Data asset: violations" in " ".join(re.sub(r"<[^>]*>", " ", text).split())
     assert "&amp;" not in text
@@ -156,7 +156,7 @@ def test_a_browser_shows_them_without_a_network(tmp_path: Path) -> None:
     """The index's table is made by scripts: without them there would be no row to see, and no console is silent."""
     index = built(tmp_path)
     (page,) = index.parent.rglob("violations.html")
-    for shown, words in ((index, "Showing 1 to 2 of 2 rows"), (page, "broken by 1")):
+    for shown, words in ((index, "Showing 1 to 2 of 2 rows"), (page, "violated by 1 row")):
         browser = subprocess.run(
             [
                 "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND",

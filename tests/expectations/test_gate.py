@@ -203,11 +203,11 @@ def test_findings_outlive_the_process() -> None:
     assert str(refusal.value) == (
         "the gate: 2 critical expectations do not hold\n"
         "- reconciliation, cause_known (a cause is one of late_event, cold_start, rule_propagation, stream_down, "
-        "settings_changed, duplicate_conflict, unexplained): broken by 1\n"
+        "settings_changed, duplicate_conflict, unexplained): violated by 1 row\n"
         "    alert_id=a5, rule_id=r, rule_version=1, stream=transactions, group={}, event_id=t5, "
         "event_time=2026-01-05 12:00:00, outcome=retracted, cause=bad luck\n"
-        "- reconciliation, alerts_add_up (matched, retracted and revised alerts are the 7 alerts of "
-        "the stream): broken by 1\n"
+        "- reconciliation, alerts_add_up (matched, retracted and revised alerts add up to the alerts of the "
+        "stream (7)): violated by 1 row\n"
         "Look there"
     )
 
@@ -228,7 +228,7 @@ def test_an_event_cannot_forge_lines_of_a_log() -> None:
     found = Finding("events", "sane", "it is sane", "critical", success=False, observed=1, examples=(forged,))
     assert str(GateError([found], remedy="Look there")) == (
         "the gate: 1 critical expectation does not hold\n"
-        "- events, sane (it is sane): broken by 1\n"
+        "- events, sane (it is sane): violated by 1 row\n"
         "    customer_id=ann\\n2026-11-22T00:31:00Z INFO all expectations hold\\x1b[2K, amount=NULL\n"
         "Look there"
     )

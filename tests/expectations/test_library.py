@@ -8,7 +8,7 @@ import pytest
 PROGRAM = """
 import sys
 from expectations import library
-library.bring()
+library.load()
 print(sorted({"great_expectations", "altair.vegalite", "scipy.stats.distributions"} & sys.modules.keys()))
 import scipy.stats, altair
 print(scipy.stats.norm.cdf(0), altair.Chart.__name__)

@@ -126,9 +126,9 @@ def test_kafka_knows_what_is_no_loss(options: dict[str, Any], topic_name: str) -
     ]
     assert [gap.why for gap in answered] == [
         "transaction markers: the topic has no record there",
-        "records of a transaction that was given up",
+        "records of an aborted transaction",
         "the topic has a record at offset 8",
-        "the topic no longer keeps these offsets",
+        "the topic has already deleted these offsets",
         "the topic has a record at offset 2",
     ]
 
@@ -148,7 +148,7 @@ def test_a_broker_that_does_not_answer_is_no_excuse() -> None:
     options = {"bootstrap_servers": ["127.0.0.1:1"], "bootstrap_timeout_ms": 200}
     (answered,) = topic.ask([Gap("s", 0, 1, 1)], "t", options, most=5)
     assert answered.known is False
-    assert answered.why.startswith("Kafka does not answer")
+    assert answered.why.startswith("Kafka does not respond")
 
 
 @pytest.mark.spark

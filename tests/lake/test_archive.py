@@ -86,7 +86,7 @@ def test_a_topic_without_the_brokers_time_is_refused(
     with admin(settings) as client:
         client.create_topics({settings.job_progress_topic: stamped})
         client.wait_for_topics([settings.job_progress_topic])
-    with pytest.raises(LakeError, match="its time stamps are the producers'"):
+    with pytest.raises(LakeError, match="its timestamps are set by producers"):
         archive(spark, lake_config(settings, kafka_topics.streams))
 
 

@@ -73,7 +73,7 @@ def test_a_field_that_is_declared_later_is_null_in_older_rows(spark: "SparkSessi
         ),
         (
             replace(STREAM, fields={**STREAM.fields, "amount": STRING}),
-            "fields.amount is string, and the lake has it as dec",
+            "fields.amount is string, but the lake has it as dec",
         ),
     ],
 )

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from contracts.headers import SENT_AT
+from contracts.rule_status import fold
 from ingestion.event_schema import PRIMARY, events_schema
 from lake import stream_state
 from lake.json_topics import JsonReader
@@ -17,7 +18,7 @@ from rules.engine import Engine
 from rules.engine.ledger import LEDGER_SCHEMA
 from rules.rulebook import Route, RuleBook
 from rules.streams import streams_from_mapping
-from streaming.output_records import alert_records
+from streaming.output_records import alert_records, sent_at_of
 from tests.support.answers import answered
 from tests.support.payments import fill
 
@@ -62,7 +63,7 @@ def test_what_was_announced_comes_back_word_for_word(tmp_path: Path) -> None:
     }  # fmt: skip
     book = RuleBook(streams)
     for answer in answered(streams, rule):
-        book.receive(answer)
+        fold(book, answer)
     events = pa.Table.from_pylist(
         [
             {"id": f"t{ratio}", "at": NOON, "who": "ann", "ratio": ratio, "arrival_time": NOON, "partition": 0,
@@ -72,7 +73,7 @@ def test_what_was_announced_comes_back_word_for_word(tmp_path: Path) -> None:
         events_schema(streams["things"]),
     )  # fmt: skip
     advance = Engine(streams["things"], book.ruleset).advance(events)
-    said = alert_records("alerts", advance.alerts, events, "id", 0)
+    said = alert_records("alerts", advance.alerts, sent_at_of(events, advance.rows.alerts), 0)
     read = [JsonReader(ALERTS).row(value.encode()) for value in said.column("value").to_pylist()]
     instants = dict.fromkeys(("event_time", "emitted_at", "arrival_time"), NOON)
     fill(tmp_path, ALERTS, *(row | instants | {"arrival_date": NOON.date()} for row in read))

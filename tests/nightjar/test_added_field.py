@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from backfill.explanation import explain
-from backfill.reconciliation import last_words
+from backfill.reconciliation import latest_revisions
 from backfill.run import STAGES, Run
 from lake.archive import archive
 from lake.scanning import scan
@@ -122,5 +122,5 @@ def test_a_stream_in_use_gets_a_field(spark: "SparkSession", kafka_topics: TestT
         job.await_told()
     counts = night(spark, settings, wide, "second")
     assert set(counts["causes"]) <= {"late_event"}
-    final = last_words(scan(lake.root, ALERTS).filter(event_id="t60-0", rule_id="devices").collect())
+    final = latest_revisions(scan(lake.root, ALERTS).filter(event_id="t60-0", rule_id="devices").collect())
     assert json.loads(final["measures"].item()) == {"devices": 3, "fees": "0.25", "without": 4}

@@ -20,8 +20,8 @@ def test_days_are_one_or_a_range() -> None:
 @pytest.mark.parametrize(
     ("day", "days", "said"),
     [
-        (None, None, "one of --day and --days is needed"),
-        ("2026-11-20", "2026-11-20..2026-11-21", "one of --day and --days is needed"),
+        (None, None, "exactly one of --day and --days is required"),
+        ("2026-11-20", "2026-11-20..2026-11-21", "exactly one of --day and --days is required"),
         ("20.11.2026", None, "is not a valid date"),
         ("2026-02-30", None, "is not a valid date"),
         (None, "2026-11-20..2026-11-19", "is not a valid range of days"),
@@ -42,7 +42,7 @@ def test_rules_and_groups_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "said"), [("costumer_id=c1", "Did you mean customer_id"), ("customer_id=", "names no value")]
+    ("groups", "said"), [("costumer_id=c1", "Did you mean customer_id"), ("customer_id=", "has no value")]
 )
 def test_a_group_that_cannot_be_is_refused(groups: str, said: str) -> None:
     """With the nearest field."""

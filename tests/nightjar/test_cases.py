@@ -135,13 +135,16 @@ def test_streams_and_settings_are_the_cases_own(monkeypatch: pytest.MonkeyPatch)
         ("steps: []", "line 1: steps: there are no steps"),
         ("[1]", "is not a mapping"),
         ("a: [", "line 2: is not YAML"),
-        ("a: 1\n---\nb: 2", "holds 2 documents"),
+        ("a: 1\n---\nb: 2", "has 2 documents"),
         ("stepps: [{at: 0m}]", "line 1: stepps: is not a key of a case. Did you mean steps?"),
         ("steps:\n- at: 0m\n  event: {}", "line 3: event: is not a key of a step. Did you mean events?"),
         ("steps:\n- rules: []", "line 2: the step has no time"),
         ("steps:\n- at: noon", 'line 2: at: "noon" is not a point in time'),
         ("steps:\n- at: 1.5", "line 2: at: 1.5 is not a point in time"),
-        ("steps:\n- at: 5m\n- at: 4m", "line 3: at: the step is at 2026-01-01T00:04:00.000000Z, before the one above"),
+        (
+            "steps:\n- at: 5m\n- at: 4m",
+            "line 3: at: the step at 2026-01-01T00:04:00.000000Z is before the previous one",
+        ),
         ("steps:\n- at: 0m\n  crash: maybe", "line 3: crash: is not true or false"),
         ("steps:\n- at: 0m\n  events: [1]", "line 3: events: is not a mapping of streams"),
         (
@@ -155,17 +158,17 @@ def test_streams_and_settings_are_the_cases_own(monkeypatch: pytest.MonkeyPatch)
         ("streams: {s: {}}\nsteps: [{at: 0m}]", "case.yaml: streams.s"),
         (
             "steps: [{at: 0m}]\nexpect: {alert: []}",
-            "line 2: alert: is not a section of what came. Did you mean alerts?",
+            "line 2: alert: is not a section of the results. Did you mean alerts?",
         ),
         ("steps: [{at: 0m}]\nexpect:\n  final:\n  - {rule: r}", "line 4: rule: is not a key of the rows of final"),
         ("steps: [{at: 0m}]\nexpect: {final: [1]}", "line 2: final: 1 is not a row"),
         ("steps: [{at: 0m}]\nexpect: {late: {event_time: x}}", 'line 2: event_time: "x" is not a point in time'),
         ("steps: [{at: 0m}]\nexpect: {state: {s: 5}}", "line 2: state: is not rows by stream and group-by"),
         ("steps: [{at: 0m}]\nexpect: {state: {s: {a: b}}}", 'line 2: a: "b" is not a number of rows'),
-        ("a: 1\na: 2", "line 2: key 'a' is there twice"),
+        ("a: 1\na: 2", "line 2: duplicate key 'a'"),
         ("steps: [{at: 0m, rules: {count: *}}]", 'Put a star in quotes, as in count: "*"'),
         ("steps: &s [*s]", "is too large or refers to itself"),
-        ("a: !!python/name:os.system x", "the tag tag:yaml.org,2002:python/name:os.system is not known"),
+        ("a: !!python/name:os.system x", "unknown tag tag:yaml.org,2002:python/name:os.system"),
         ("a: !!binary '!'", "is not base64"),
         ("<<: 5", "<< takes a mapping"),
         ("title: [1]\nsteps: [{at: 0m}]", "line 1: title: is not text"),
@@ -194,7 +197,7 @@ def test_folders_are_searched_for_cases(tmp_path: Path) -> None:
     assert find_cases([tmp_path]) == [tmp_path / "a/c.yml", tmp_path / "b.yaml"]
     assert load_case(tmp_path / "b.yaml").title == "b"
     (tmp_path / "empty").mkdir()
-    with pytest.raises(CaseError, match="holds no case"):
+    with pytest.raises(CaseError, match="has no case files"):
         find_cases([tmp_path / "empty"])
     with pytest.raises(CaseError, match="cannot be read"):
         load_case(tmp_path / "none.yaml")

@@ -70,9 +70,9 @@ def test_difference_without_a_cause_is_noticed_and_named(history: History) -> No
     tally, state, comparisons = outcome(history)
     comparisons["logins"].differences.append(Difference("logins", "r", 1, "l7", None, '{"n": "1"}', None))
     assert failing(history, tally, state, comparisons) == {
-        "logins: differences to the truth that no late event explains"
+        "logins: differences from the truth that no late event explains"
     }
-    assert report.unexplained(comparisons["logins"]) == ['r v1 at l7: stream nothing, truth {"n": "1"}']
+    assert report.unexplained(comparisons["logins"]) == ['r v1 at l7: stream no alert, truth {"n": "1"}']
 
 
 def test_latency_is_shown_by_stage() -> None:

@@ -100,9 +100,9 @@ def test_tally_keeps_the_highest_revision_and_counts_each_once() -> None:
     tally = Tally()
     for record in (first, first | {"revision": 2}, first, first | {"alert_id": "b"}):
         tally.take_alert(Alert(record, 1000), exact_json(json.dumps(record))["measures"])
-    assert [record["measures"] for record in tally.standing("logins")] == [{"n": "1.5"}, {"n": "1.5"}]
+    assert [record["measures"] for record in tally.final_alerts("logins")] == [{"n": "1.5"}, {"n": "1.5"}]
     assert (tally.announced["r"], tally.revisions["r"], tally.retractions["r"]) == (2, 1, 0)
     withdrawn = first | {"revision": 3, "kind": "retraction"}
     tally.take_alert(Alert(withdrawn, None), {})
-    assert [record["alert_id"] for record in tally.standing("logins")] == ["b"]
+    assert [record["alert_id"] for record in tally.final_alerts("logins")] == ["b"]
     assert tally.retractions["r"] == 1

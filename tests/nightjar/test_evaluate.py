@@ -161,7 +161,7 @@ def test_all_evaluations_are_written_on_demand(folder: Path) -> None:
         ({"--streams": "none.toml"}, "none.toml: cannot be read"),
         ({"--out": "nowhere/v.parquet"}, "nowhere/v.parquet: cannot be written"),
         ({"--out": "v.csv"}, "Name it like violations.parquet"),
-        ({"--stream": "logins"}, "holds no rule on stream logins"),
+        ({"--stream": "logins"}, "has no rule on stream logins"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

@@ -140,6 +140,10 @@ def _rates(ground: Ground) -> list[str]:
     return ["rules", "check", ground.file("good.yaml", json.dumps(RULE)), ground.file("bad.yaml", json.dumps(bad))]
 
 
+def _import(ground: Ground) -> list[str]:
+    return ["rules", "import", _rates(ground)[-1]]
+
+
 def _published(ground: Ground) -> None:
     ground.send(ground.kafka.settings.rules_topic, RULE)
 
@@ -275,6 +279,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "generate": [Scenario(_generate, 0, shown="[link=http:\\\\e.example]l[\\link]")],
     "replay": [Scenario(lambda ground: ["replay", ground.file("e.csv", ""), "--stream", HOSTILE], 2)],
+    "rules import": [Scenario(_import, 2, shown=printable(NAME))],
     "rules check": [Scenario(_rates, 2, shown=printable(NAME))],
     "rules publish": [Scenario(_publish, 1, kafka=True)],
     "rules list": [Scenario(_list, 0, kafka=True, shown="ann[/x]")],

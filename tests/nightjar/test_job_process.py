@@ -29,7 +29,9 @@ def test_second_job_on_a_checkpoint_is_refused(tmp_path: Path) -> None:
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(AlreadyRunningError, match=rf"a job already runs on it \(process {holder.pid}\).*SIGTERM"):
+        with pytest.raises(
+            AlreadyRunningError, match=rf"a job is already running on it \(process {holder.pid}\).*SIGTERM"
+        ):
             refuse_running(checkpoint)
     finally:
         holder.kill()
@@ -42,7 +44,7 @@ def test_up_refuses_where_a_job_runs(tmp_path: Path) -> None:
     """Before anything is started."""
     with sole_job(tmp_path / ".nightjar" / "checkpoint"):
         done = run("up", code=2, folder=tmp_path, environment={"NIGHTJAR_KAFKA_PORT": "0"})
-    assert "a job already runs on it" in done.stderr
+    assert "a job is already running on it" in done.stderr
     assert not (tmp_path / ".nightjar" / "kafka").exists()
 
 
@@ -52,6 +54,6 @@ def test_job_that_ends_shows_the_end_of_its_log(tmp_path: Path) -> None:
     job = JobProcess(tmp_path / "job.log", {"NIGHTJAR_BOOTSTRAP_SERVERS": "127.0.0.1:1"}, tmp_path)
     with job:
         assert job.wait(60)
-        with pytest.raises(JobProcessError, match=r"(?s)ended by itself with code 2.*no broker answers"):
+        with pytest.raises(JobProcessError, match=r"(?s)exited with code 2.*no broker responds"):
             job.check()
     assert job.pid is None

@@ -58,7 +58,7 @@ def test_rules_and_their_answers_are_kept_forever_in_one_partition(kafka_topics:
         deadline = time.monotonic() + 30
         while client.describe_configs([changed])["topic"][topic]["retention.ms"]["value"] == "-1":
             assert time.monotonic() < deadline, "the broker does not take the change"
-    with pytest.raises(KafkaError, match=f"topic {topic} at .*retention.ms is 604800000, and must be -1"):
+    with pytest.raises(KafkaError, match=f"topic {topic} at .*retention.ms is 604800000, but must be -1"):
         topics.ensure(own.settings, own.streams.values())
 
 
@@ -66,14 +66,14 @@ def test_topic_with_the_other_time_stamp_is_refused(kafka_topics: TestTopics) ->
     """An existing topic whose arrival means something else is refused, not changed."""
     own = kafka_topics.ensure()
     other = own.with_arrival("producer")
-    with pytest.raises(KafkaError, match=r"message.timestamp.type is LogAppendTime, and must be CreateTime"):
+    with pytest.raises(KafkaError, match=r"message.timestamp.type is LogAppendTime, but must be CreateTime"):
         topics.ensure(other.settings, other.streams.values())
 
 
 def test_refused_topic_names_the_topic(kafka_topics: TestTopics) -> None:
     """A topic that the broker refuses is named with the broker's reason."""
     streams = [replace(kafka_topics.streams["logins"], topic="..")]
-    with pytest.raises(KafkaError, match=r"topic \.\. cannot be made"):
+    with pytest.raises(KafkaError, match=r"topic \.\. cannot be created"):
         topics.ensure(kafka_topics.settings, streams)
 
 
@@ -82,7 +82,7 @@ def test_no_broker_is_one_clear_message() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-        with pytest.raises(KafkaError, match=rf"Kafka at {address}: no broker answers .*nightjar up"):
+        with pytest.raises(KafkaError, match=rf"Kafka at {address}: no broker responds .*nightjar up"):
             admin(load_settings(bootstrap_servers=address))
 
 
@@ -93,7 +93,7 @@ def test_second_start_on_a_live_folder_is_refused(broker: LocalKafka, tmp_path: 
     parent = psutil.Process(os.getppid())
     record.write_text(json.dumps({**json.loads(mine), "parent": [parent.pid, parent.create_time()]}))
     try:
-        said = f"a broker already runs here .broker {broker.pid}, started by process {parent.pid}"
+        said = f"a broker is already running here .broker {broker.pid}, started by process {parent.pid}"
         with pytest.raises(LocalKafkaError, match=said):
             LocalKafka(load_settings(data_dir=broker.folder.parent, kafka_port=0)).start()
     finally:
@@ -106,7 +106,7 @@ def test_taken_port_is_refused(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(LocalKafkaError, match=rf"127.0.0.1:{port}: the port is taken .* kafka_port"):
+        with pytest.raises(LocalKafkaError, match=rf"127.0.0.1:{port}: the port is in use .* kafka_port"):
             LocalKafka(load_settings(data_dir=tmp_path, kafka_port=port)).start()
 
 
@@ -115,7 +115,7 @@ def test_broker_that_does_not_come_up_shows_its_log(tmp_path: Path) -> None:
     data = tmp_path / "kafka" / "data"
     data.mkdir(parents=True)
     (data / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=7\n")
-    with pytest.raises(LocalKafkaError, match=r"(?s)the broker ended while starting; its log ends:.*node"):
+    with pytest.raises(LocalKafkaError, match=r"(?s)the broker exited while starting; its log ends with:.*node"):
         LocalKafka(load_settings(data_dir=tmp_path, kafka_port=0)).start()
 
 

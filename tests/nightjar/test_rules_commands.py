@@ -146,7 +146,7 @@ def test_diff_shows_the_lines_that_differ(own: TestTopics, file: Path, tmp_path:
     given = environment(own.settings)
     assert "+when: payments >= 4" in run("rules", "diff", str(file), code=1, environment=given).stdout
     run("rules", "publish", str(file), environment=given)
-    assert "1 rule, as published" in run("rules", "diff", str(file), environment=given).stdout
+    assert "no differences in 1 rule" in run("rules", "diff", str(file), environment=given).stdout
     file.write_text(RULE.replace(">= 4", ">= 5"))
     shown = run("rules", "diff", str(file), code=1, environment=given).stdout
     assert "-when: payments >= 4" in shown
@@ -154,7 +154,7 @@ def test_diff_shows_the_lines_that_differ(own: TestTopics, file: Path, tmp_path:
     other = tmp_path / "other.yaml"
     other.write_text(RULE.replace("burst", "other"))
     assert (
-        "burst version 1 is published and not in" in run("rules", "diff", str(other), code=1, environment=given).stdout
+        "burst version 1 is published but not in" in run("rules", "diff", str(other), code=1, environment=given).stdout
     )
 
 

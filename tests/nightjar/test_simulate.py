@@ -182,7 +182,7 @@ def test_command_shows_what_came(folder: Path) -> None:
         "ok Two payments in ten minutes",
         "payments 2, spent 10.30",
         "ACCEPTED burst v1",
-        "quarantine: not_json",
+        "quarantine: garbage: not_json",
     ):
         assert said in done.stdout
     assert "state: 2 events of transactions by customer_id" in done.stdout
@@ -214,9 +214,9 @@ def test_command_prints_one_object_a_case(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("steps: [{at: 5m}, {at: 4m}]", "line 1: at: the step is at"),
+        ("steps: [{at: 5m}, {at: 4m}]", "line 1: at: the step at"),
         ("steps: [{at: 0m, events: {payment: []}}]", "Did you mean payments?"),
-        ("", "holds 0 documents"),
+        ("", "has 0 documents"),
         ("[]", "is not a mapping"),
     ],
 )
@@ -233,3 +233,15 @@ def test_bad_input_is_exit_code_2(folder: Path) -> None:
     done = run("simulate", "none.yaml", code=2, folder=folder)
     assert done.stderr.startswith("error: none.yaml: cannot be read")
     assert "Traceback" not in done.stderr
+
+
+def test_answers_show_their_time_and_quarantine_the_event(tmp_path: Path) -> None:
+    """A person sees from when on a rule applies, and which event could not be used."""
+    late = CASE.replace("activation_delay: 0s", "activation_delay: 1m") + (
+        "        - {transaction_id: t9, event_time: 5m, customer_id: ann, terminal_id: m1, amount: many}\n"
+    )
+    (tmp_path / "case.yaml").write_text(late)
+    shown = run("simulate", "case.yaml", folder=tmp_path).stdout
+    assert "  ACCEPTED burst v1, applies from 2026-01-01T00:01:00Z\n" in shown
+    assert "  quarantine: garbage: not_json" in shown
+    assert "  quarantine: t9: " in shown

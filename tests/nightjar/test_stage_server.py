@@ -155,7 +155,7 @@ def test_a_task_whose_server_is_killed_fails_and_says_so(owner: str, tmp_path: P
     processes[0].kill()
     waiting.join(SECONDS)
     assert [error.code for error in raised] == [FAILED]
-    assert "has ended in mid-stage" in str(raised[0])
+    assert "died during the stage" in str(raised[0])
     until(lambda: gone(processes), "its JVM still runs")
 
 
@@ -200,7 +200,7 @@ def test_a_folder_that_others_can_enter_is_refused(owner: str) -> None:
     folder = server_folder(owner)
     folder.chmod(0o755)
     try:
-        with pytest.raises(StageServerError, match="this user's alone"):
+        with pytest.raises(StageServerError, match="not a private folder of this user"):
             StageClient(owner, ["pending", *DAY]).run(print)
     finally:
         folder.chmod(0o700)

@@ -57,7 +57,7 @@ def test_running_job(own: TestTopics) -> None:
             client.send(own.settings.rule_status_topic, answer.value).get(10)
     shown = run("status", environment=environment(own.settings)).stdout
     assert "burst version 2 on transactions: active" in shown
-    assert "the clock of the job's host is 12.3 s ahead of that of the brokers" in shown
+    assert "the clock of the job's host is 12.3 s ahead of the brokers' clock" in shown
 
 
 def test_a_job_that_is_behind_says_when_it_will_have_caught_up(own: TestTopics) -> None:
@@ -69,15 +69,15 @@ def test_a_job_that_is_behind_says_when_it_will_have_caught_up(own: TestTopics) 
         return word(now - (10 - second) * 1_000_000, lag=lag, most_rows=3000, **more)
 
     catching_up = [behind(at, 90_000 - 1000 * at, 10**6 + 500 * at) for at in range(1, 11)]
-    tell(own, behind(0, 5000, 9000, incarnation="before"), *catching_up)
+    tell(own, behind(0, 5000, 9000, run_id="before"), *catching_up)
     found = json.loads(run("status", "--json", environment=environment(own.settings)).stdout)
     assert found["pace"] == {"transactions": {"arriving": 500.0, "read": 1500.0, "caught_up_in": 80.0}}
     shown = run("status", environment=environment(own.settings)).stdout
-    assert "transactions: 1,500 events/s read, 500 events/s arrive: caught up in about 0:01:20" in shown
-    assert "the largest 3,000 records" in shown
-    tell(own, *(behind(at, 80_000 + 100 * at, 10**6 + 1500 * at, incarnation="after") for at in range(1, 11)))
+    assert "transactions: reading 1,500 events/s, 500 events/s arriving: caught up in about 0:01:20" in shown
+    assert "largest 3,000 records" in shown
+    tell(own, *(behind(at, 80_000 + 100 * at, 10**6 + 1500 * at, run_id="after") for at in range(1, 11)))
     shown = run("status", environment=environment(own.settings)).stdout
-    assert "it does not catch up at this pace" in shown
+    assert "not catching up at this rate" in shown
 
 
 @pytest.mark.parametrize(("age", "state"), [(STALE + 60_000_000, "running"), (0, "stopped")], ids=["silent", "stopped"])

@@ -53,7 +53,7 @@ def test_up_runs_everything_until_it_is_told_to_stop(tmp_path: Path) -> None:
     try:
         started(up, said)
         options = {"folder": tmp_path, "environment": GIVEN}
-        assert "a job already runs on it" in run("up", code=2, **options).stderr
+        assert "a job is already running on it" in run("up", code=2, **options).stderr
         assert "burst version 1  ACTIVE" in run("rules", "publish", "burst.yaml", "--wait", **options).stdout
         run("replay", "events.csv", "--stream", "transactions", "--speed", "max", **options)
         alert = json.loads(run("alerts", "tail", "--from-beginning", "--json", "-n", "1", **options).stdout)

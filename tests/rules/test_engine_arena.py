@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from rules.engine import Engine
+from rules.engine.kernels import segments
 from rules.model import parse_rule
 from rules.streams import load_streams
 from rules.versions import RuleSet
@@ -55,3 +56,24 @@ def test_batches_of_any_size_find_room(sizes: list[int], groups: int) -> None:
         counts[group] = counts.get(group, 0) + 1
         expected[name] = counts[group]
     assert found == expected
+
+
+def test_a_segment_that_grows_takes_the_place_that_another_has_left() -> None:
+    """Else the arena would have to be brought together more often, which takes long."""
+    arena = [np.zeros(64, np.int32), np.zeros(64, np.int64), *(np.zeros((64, 1), t) for t in ("u1", "i4", "i8"))]
+    spans, holes = np.zeros((2, 4), np.int32), np.full(segments.CLASSES, -1, np.int32)
+    spans[:, segments.SCRATCH] = -1
+    times, nothing = np.arange(64), np.zeros(64, np.int32)
+    used = stored = 0
+    for group, rows in [(0, 8), (0, 4), (1, 8)]:
+        fresh = [np.full((rows, 1), 1 + group, facts.dtype) for facts in arena[2:]]
+        used, *_ = segments.insert(
+            np.full(rows, group, np.int32), stored, *fresh, times, nothing, nothing.view(np.uint8), 0, spans,
+            *arena, used, 64, holes,
+        )  # fmt: skip
+        stored += rows
+    assert spans[:, [segments.START, segments.END, segments.ROOM]].tolist() == [[10, 22, 14], [0, 8, 10]]
+    assert used == 24
+    assert arena[0][:8].tolist() == [*range(12, 20)]
+    assert arena[0][10:22].tolist() == [*range(12)]
+    assert [arena[4][at, 0] for at in (7, 10, 21)] == [2, 1, 1]

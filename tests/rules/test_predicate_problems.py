@@ -120,3 +120,95 @@ def test_names_may_be_measures_where_those_cannot_be_read() -> None:
 def test_a_rule_that_was_accepted_in_another_spelling_still_runs() -> None:
     """Checking is strict, running a rule is not: an earlier release may have accepted it."""
     assert compile_predicate("d::double == 1", COLUMNS).columns == {"d"}
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "remedy", "marked"),
+    [
+        ("(n > 1 AND b", "this parenthesis is not closed", "Add )", "("),
+        ("n > 1)", "nothing is open that this ) closes", "Leave it out", ")"),
+        ("s IN ('a'", "this parenthesis is not closed", "Add )", "("),
+        ("n > 1 AND", "nothing stands after AND", "leave it out", "AND"),
+        ("n >", "nothing stands after >", "leave it out", ">"),
+        ("(n > 1 OR)", "nothing stands after OR", "leave it out", "OR"),
+        ("OR n > 1", "nothing stands before OR", "Write a condition before it", "OR"),
+        ("NOT", "nothing stands after NOT", "leave it out", "NOT"),
+        ("n > 1 OR OR b", "OR stands right after OR", "between them", "OR"),
+        ("n =< 1", "< stands right after =", "Write <=", "<"),
+        ("n => 1", "=> is not allowed", "Write >=", "=>"),
+        ("n > 1 && b", "&& is not allowed", "Write AND", "&&"),
+        ("n > 1 || b", "|| is not allowed", "Write OR", "||"),
+        ("!b", "! is not allowed", "Write NOT", "!"),
+        ("n > 1 amd b", "amd stands right after 1", "Did you mean AND?", "amd"),
+        ("s IN 'm1'", "IN takes a list in parentheses", "Write IN ('m1')", "IN"),
+        ("n in 5", "IN takes a list in parentheses", "Write in (5)", "in"),
+        ("s NOT IN d", "IN takes a list in parentheses", "Write IN ('a', 'b')", "IN"),
+        ("CAST(d AS INT) > 1", "INT is not allowed", "CAST(value AS DOUBLE)", "INT"),
+        ("n BETWEEN 1", "BETWEEN needs two ends", "BETWEEN 80 AND 100", "BETWEEN"),
+        ("CASE WHEN b THEN TRUE", "this CASE has no END", "Add END", "CASE"),
+    ],
+)
+def test_a_mistake_is_said_with_what_to_write(text: str, what: str, remedy: str, marked: str) -> None:
+    """One problem, at the word that is wrong."""
+    with pytest.raises(PredicateError) as refusal:
+        check_predicate(text, COLUMNS)
+    (problem,) = refusal.value.problems
+    assert what in problem.message
+    assert remedy in problem.remedy
+    assert problem.found == marked
+
+
+def test_several_mistakes_of_syntax_are_said_at_once() -> None:
+    """Each at its place."""
+    with pytest.raises(PredicateError) as refusal:
+        check_predicate("(n > 1 AND OR b AND", COLUMNS)
+    assert [problem.message for problem in refusal.value.problems] == [
+        "this parenthesis is not closed",
+        "nothing stands after AND",
+        "OR stands right after AND",
+    ]
+
+
+@pytest.mark.parametrize("key", ["where", "since"])
+def test_a_measure_in_a_condition_on_events_is_named(key: str) -> None:
+    """It is known, and not there."""
+    measure = {"count": "*", "over": "1h"}
+    measures = {"n": measure, "m": measure | {key: "n > 1"}}
+    with pytest.raises(RuleError) as refusal:
+        parse_rule(RULE | {"where": "n > 1 AND nn > 1", "measures": measures, "when": "m > 1"}, STREAMS)
+    said = {(problem.place, problem.message) for problem in refusal.value.problems}
+    assert said == {
+        ("where", "'n' is a measure, and where is met or not by an event alone"),
+        ("where", "unknown name 'nn'"),
+        (f"measures.m.{key}", f"'n' is a measure, and {key} is met or not by an event alone"),
+    }
+    assert "Use measures in when" in str(refusal.value)
+
+
+def test_measures_may_be_called_like_words_of_sql() -> None:
+    """Words that the language of conditions does not have."""
+    measures = {name: {"count": "*", "over": "1h"} for name in ("show", "any", "if")}
+    parse_rule(RULE | {"measures": measures, "when": "show > 1 AND any > 1 AND if > 1"}, STREAMS)
+
+
+@pytest.mark.parametrize(("key", "value"), [("id", 5), ("id", 1.5), ("id", False), ("author", 7), ("reason", True)])
+def test_text_that_looks_like_a_number_goes_into_quotes(key: str, value: object) -> None:
+    """YAML has taken it for something else."""
+    with pytest.raises(RuleError, match=rf"{key}: is {value}, not text. Put it in quotes, as in {key}: \"{value}\""):
+        parse_rule(RULE | {key: value}, STREAMS)
+
+
+def test_everything_wrong_with_a_measure_is_said_at_once() -> None:
+    """Its function is unknown, or its window cannot be read: the rest is looked at all the same."""
+    measures = {
+        "middle": {"median": "amount", "over": "1 hour", "per": ["ip"]},
+        "total": {"sum": "terminal_id", "over": "long", "where": "amonut > 1"},
+    }
+    with pytest.raises(RuleError) as refusal:
+        parse_rule(RULE | {"measures": measures, "when": "middle > total"}, STREAMS)
+    assert [problem.place for problem in refusal.value.problems] == [
+        "measures.middle", "measures.middle.over", "measures.total.over", "measures.middle.per", "measures.total.sum",
+        "measures.total.where",
+    ]  # fmt: skip
+    assert "there is none called 'median'" in refusal.value.problems[0].message
+    assert "count, sum, avg, min, max, stddev, count_distinct, first, last" in refusal.value.problems[0].remedy

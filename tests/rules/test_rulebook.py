@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from contracts.rule_status import answer_record, fold, read_answer
 from rules.model import Rule, load_rules, rule_to_mapping
 from rules.publishing import Answer, Status
-from rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook, answer_record, read_answer
+from rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
 from rules.streams import load_streams, streams_from_mapping
 from rules.timestamps import iso_text
 from tests.support.answers import Message, answered
@@ -35,7 +36,7 @@ def book_after(*written: Message, delay: int = 5 * SECOND) -> tuple[RuleBook, li
     for record in answered(STREAMS, *written, delay=delay):
         value = json.loads(record.value)
         said.append((value["status"], value["rule_version"], value["effective"]))
-        book.receive(record)
+        fold(book, record)
     return book, said
 
 
@@ -60,10 +61,10 @@ def test_a_rule_without_a_route_waits_for_the_job_to_make_one() -> None:
     assert book.routes[-1] == Route("transactions", "amount")
     assert [version.rule.id for version in book.waiting] == ["r"]
     assert book.ruleset.applicable("r", 10**15) is None
-    assert book.receive(active("r", 1, 105 * SECOND, 1)) is not None
+    assert fold(book, active("r", 1, 105 * SECOND, 1)) is not None
     assert book.ruleset.applicable("r", 105 * SECOND) is not None
     assert book.answered == {("r", 1): 100 * SECOND}
-    assert book.receive(active("r", 1, 205 * SECOND, 2)) is None, "sent again after a crash"
+    assert fold(book, active("r", 1, 205 * SECOND, 2)) is None, "sent again after a crash"
     assert book.ruleset.applicable("r", 105 * SECOND) is not None
 
 
@@ -81,7 +82,7 @@ def test_the_route_of_a_group_by_is_fixed_when_it_is_first_seen() -> None:
     assert book.serving["transactions", ("amount",)] == Route("transactions", "amount")
     other = RuleBook({"transactions": replace(STREAMS["transactions"], entities=("terminal_id",))})
     for record in answered(STREAMS, *both):
-        other.receive(record)
+        fold(other, record)
     assert other.serving == book.serving
 
 
@@ -102,9 +103,9 @@ def test_an_answer_received_before_is_passed_over() -> None:
     """Offsets make receiving idempotent; of two answers to one message the first counts."""
     (first,), (other,) = answered(STREAMS, rule()), answered(STREAMS, rule(when="n > 4"))
     book = RuleBook(STREAMS)
-    assert book.receive(first) is not None
-    assert book.receive(first) is None
-    assert book.receive(replace(other, offset=1)) is None
+    assert fold(book, first) is not None
+    assert fold(book, first) is None
+    assert fold(book, replace(other, offset=1)) is None
     assert [version.rule.when for version in book.ruleset.versions] == ["n > 3"]
 
 
@@ -133,7 +134,7 @@ def test_what_was_answered_once_is_never_judged_again() -> None:
     for declared in (STREAMS, {**STREAMS, **refunds}, refunds):
         book = RuleBook(declared)
         for record in answers:
-            book.receive(record)
+            fold(book, record)
         assert [(v.rule.stream, v.version, v.rule.when, v.effective) for v in book.ruleset.versions] == [
             ("transactions", 1, "n > 7", 5 * SECOND),
             ("transactions", 2, "n > 9", 5 * SECOND),
@@ -147,10 +148,10 @@ def test_records_that_are_no_answers_are_skipped_and_counted() -> None:
     ahead = json.loads(second.value) | {"rule_version": 3}
     failed = b'{"status": "FAILED", "rule_id": "r", "rule_version": 1, "effective": null, "reasons": []}'
     for offset, value in enumerate((b"", b"{", json.dumps(ahead).encode(), failed), 1):
-        assert book.receive(Record(offset, 0, value)) is None
-    assert book.receive(active("nobody", 1, 0, 5)) is None
+        assert fold(book, Record(offset, 0, value)) is None
+    assert fold(book, active("nobody", 1, 0, 5)) is None
     assert book.skipped == 4
-    assert book.receive(replace(second, offset=6)) is not None
+    assert fold(book, replace(second, offset=6)) is not None
 
 
 @pytest.mark.parametrize("example", [*load_rules(Path(__file__).parents[2] / "examples" / "rules.yaml", STREAMS)])

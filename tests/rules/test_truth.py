@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -125,10 +126,10 @@ def test_no_event_and_no_rule_are_no_row() -> None:
 
 
 def test_violations_can_be_asked_for_at_some_events_only() -> None:
-    """The same rows as of all, and an id that is not there is no error."""
-    made = Truth(STREAM, rules({"when": "n > 0"}), events(*((f"e{at}", at, "x", "1", 1) for at in range(5))))
+    """The same rows as of all, whatever the order of the events."""
+    made = Truth(STREAM, rules({"when": "n > 0"}), events(*((f"e{at}", at, "x", "1", 1) for at in (4, 3, 0, 2, 1))))
     every = made.violations()
     assert every.num_rows == 5
-    some = made.violations(pa.array(["e3", "e1", "nobody"]))
+    some = made.violations(np.array([1, 4]))
     assert sorted(some.column("event_id").to_pylist()) == ["e1", "e3"]
     assert some.to_pylist() == [row for row in every.to_pylist() if row["event_id"] in {"e1", "e3"}]

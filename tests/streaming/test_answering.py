@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
+from contracts.rule_status import fold
 from nightjar.configuration.job import job_config
 from nightjar.kafka.clients import admin, producer
 from nightjar.kafka.readers import Reader
@@ -141,7 +142,7 @@ def test_many_messages_are_answered_as_if_one_by_one(own: TestTopics) -> None:
         for message, answer in zip(sent, said, strict=True):
             about = f"{own.settings.rules_topic}-0-{message.offset}"
             assert answer == answer_to(message, about, book, running, config.activation_delay)[1]
-            book.receive(Record(message.offset, 0, json.dumps(answer).encode()))
+            fold(book, Record(message.offset, 0, json.dumps(answer).encode()))
         assert answering.book.ruleset == book.ruleset
         assert answering.book.serving == book.serving
 

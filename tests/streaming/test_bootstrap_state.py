@@ -56,7 +56,9 @@ def final(alerts: list[pa.Table]) -> dict[str, tuple[str, str]]:
     return {key: (r["measures"], r["text"]) for key, r in last.items() if r["kind"] == "alert"}
 
 
-def last_words(alerts: pa.Table, ruleset: RuleSet, events: pa.Table, route: Route, served: Any, since: int) -> pa.Table:
+def latest_of_route(
+    alerts: pa.Table, ruleset: RuleSet, events: pa.Table, route: Route, served: Any, since: int
+) -> pa.Table:
     """What the lake's alerts say of a route's rules, as the state takes it."""
     last = {record["alert_id"]: record for record in alerts.to_pylist()}
     group_by = {(v.rule.id, v.version): v.rule.group_by for v in ruleset.versions}
@@ -127,7 +129,7 @@ def test_a_stream_goes_on_from_any_offset_before_what_it_had_said(
     for number, route in enumerate(book.routes):
         share = share_of(CONFIG, book, number, clock)
         needed = before.filter(pc.greater_equal(before.column("at").cast(pa.int64()), share.horizon))
-        words = last_words(alerts, ruleset, table, route, book.served_by(route), share.settled)
+        words = latest_of_route(alerts, ruleset, table, route, book.served_by(route), share.settled)
         with tempfile.TemporaryDirectory() as scratch:
             half = needed.num_rows // 2
             written = write_share(Path(scratch), share, [needed.slice(0, half), needed.slice(half)], words)

@@ -107,10 +107,10 @@ def test_a_clock_goes_to_every_bucket_and_is_no_later_than_its_record() -> None:
     """Of every stream and route; a host that is ahead, or anybody who writes to the topic, cannot move it further."""
     noon = int(NOON.timestamp()) * 1_000_000
     for said, heeded in ((7, 7), (noon + 1, noon), (2**55, noon)):
-        value = json.dumps({"incarnation": "run", "clocks": {"logins": said}}).encode()
+        value = json.dumps({"run_id": "run", "clocks": {"logins": said}}).encode()
         packed = list(PACKER.packed(records(("clock", value))))
         assert Counter((bucket, found) for bucket, found, _ in packed) == {(bucket, Kind.CLOCK): 1 for bucket in EVERY}
-        assert json.loads(packed[0][2]) == {"incarnation": "run", "clocks": {"logins": heeded}}
+        assert json.loads(packed[0][2]) == {"run_id": "run", "clocks": {"logins": heeded}}
 
 
 def test_an_accepted_rule_goes_to_the_buckets_of_its_stream() -> None:
@@ -126,9 +126,9 @@ def test_an_accepted_rule_goes_to_the_buckets_of_its_stream() -> None:
 
 
 HOSTILE = [
-    b"", b"not JSON", b"\xff{", b"[1]", b'{"incarnation": 1, "clocks": {}}', b'{"clocks": {"a": "b"}}',
-    b'{"incarnation": "run", "clocks": {"logins": 1' + b"0" * 30 + b"}}",
-    b'{"incarnation": "run", "clocks": {"logins": true}}', b"[" * 100_000, b'{"status": "ACCEPTED"}',
+    b"", b"not JSON", b"\xff{", b"[1]", b'{"run_id": 1, "clocks": {}}', b'{"clocks": {"a": "b"}}',
+    b'{"run_id": "run", "clocks": {"logins": 1' + b"0" * 30 + b"}}",
+    b'{"run_id": "run", "clocks": {"logins": true}}', b"[" * 100_000, b'{"status": "ACCEPTED"}',
     b'{"status": "ACTIVE", "rule_id": 7, "rule_version": "x", "effective": null}',
     json.dumps({"status": "ACCEPTED", "rule_id": "r", "rule_version": 1, "effective": None, "message": "x-0-1",
                 "route": "", "rule": {"id": "r", "stream": "logins", "group_by": [], "when": "\ud800"}}).encode(),

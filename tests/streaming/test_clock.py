@@ -9,12 +9,12 @@ import pytest
 
 from contracts.clock import Clock
 from rules.streams import load_streams
-from streaming.clock import BrokerClock, Standing, clock_of, clocks_of_standings
+from streaming.clock import BrokerClock, Position, clock_of, clocks_of_positions
 from streaming.config import JobConfig
 
-CAUGHT_UP = Standing(consumed=5, end=5, last=70)
-BEHIND = Standing(consumed=3, end=5, waiting=40, last=70)
-NEVER_USED = Standing(consumed=0, end=0)
+CAUGHT_UP = Position(consumed=5, end=5, last=70)
+BEHIND = Position(consumed=3, end=5, waiting=40, last=70)
+NEVER_USED = Position(consumed=0, end=0)
 CONFIG = JobConfig(load_streams(), {}, {}, Path(), (), clock_margin=10)
 
 
@@ -37,7 +37,7 @@ CONFIG = JobConfig(load_streams(), {}, {}, Path(), (), clock_margin=10)
     ],
 )  # fmt: skip
 def test_clock_is_before_every_record_yet_to_be_consumed(
-    partitions: list[Standing], now: int | None, clock: int | None
+    partitions: list[Position], now: int | None, clock: int | None
 ) -> None:
     """And nothing is said where that cannot be known."""
     assert clock_of(partitions, now) == clock
@@ -45,15 +45,15 @@ def test_clock_is_before_every_record_yet_to_be_consumed(
 
 def test_present_is_told_with_a_margin_and_only_where_brokers_stamp() -> None:
     """A broker's clock may be a little behind this machine's; a producer's has nothing to do with it."""
-    standings = {"logins": [CAUGHT_UP], "payments": [replace(BEHIND, waiting=None)]}
-    assert clocks_of_standings(CONFIG, standings, 100) == {"logins": 90}
-    assert clocks_of_standings(replace(CONFIG, arrival="producer"), standings, 100) == {"logins": 70}
+    positions = {"logins": [CAUGHT_UP], "payments": [replace(BEHIND, waiting=None)]}
+    assert clocks_of_positions(CONFIG, positions, 100) == {"logins": 90}
+    assert clocks_of_positions(replace(CONFIG, arrival="producer"), positions, 100) == {"logins": 70}
 
 
 def test_without_a_stamp_of_the_brokers_only_what_waits_has_a_clock() -> None:
     """The host's own clock is never taken for the present."""
-    standings = {"logins": [CAUGHT_UP], "payments": [BEHIND], "transactions": [BEHIND, CAUGHT_UP]}
-    assert clocks_of_standings(CONFIG, standings, None) == {"payments": 40}
+    positions = {"logins": [CAUGHT_UP], "payments": [BEHIND], "transactions": [BEHIND, CAUGHT_UP]}
+    assert clocks_of_positions(CONFIG, positions, None) == {"payments": 40}
 
 
 HOUR = 3_600_000_000
@@ -77,9 +77,9 @@ def test_the_present_is_the_brokers_whatever_the_hosts_clock_says(ahead: int) ->
 
 def test_record_names_the_run() -> None:
     """The buckets heed the clocks of their own run only."""
-    assert json.loads(Clock("run", {"logins": 7}).encoded()) == {"incarnation": "run", "clocks": {"logins": 7}}
+    assert json.loads(Clock("run", {"logins": 7}).encoded()) == {"run_id": "run", "clocks": {"logins": 7}}
 
 
 def test_lag_is_never_negative() -> None:
     """A topic that was cut short behind what is committed has no lag."""
-    assert (BEHIND.lag, Standing(consumed=5, end=3).lag) == (2, 0)
+    assert (BEHIND.lag, Position(consumed=5, end=3).lag) == (2, 0)

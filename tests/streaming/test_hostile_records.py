@@ -12,6 +12,7 @@ import pytest
 
 from contracts.clock import read_clock
 from contracts.headers import SENT_AT
+from contracts.rule_status import fold
 from contracts.topics import Topics
 from fuzz.hostile_events import HostileEvents
 from fuzz.hostile_messages import CLOCKS, MESSAGES
@@ -19,10 +20,11 @@ from rules.events import Rejection, check_skew, parse_event
 from rules.rulebook import Route, RuleBook
 from rules.streams import load_streams
 from rules.timestamps import parse_timestamp
-from streaming import processor
+from streaming import resident_buckets
 from streaming.bucketing import Packer
 from streaming.payloads import Kind, from_ipc
-from streaming.processor import BucketPlan, BucketProcessor
+from streaming.plan import BucketPlan
+from streaming.processor import BucketProcessor
 from tests.support.answers import answered
 
 STREAMS = {"transactions": load_streams()["transactions"]}
@@ -45,7 +47,7 @@ LARGEST = 1_048_576
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "_cache", {})
+    monkeypatch.setattr(resident_buckets, "_cache", {})
 
 
 def batch(sent: list[tuple[str, bytes]]) -> pa.Table:
@@ -119,5 +121,5 @@ def test_hostile_messages_are_answered() -> None:
     for answer in answered(STREAMS, *(message or b"" for message in MESSAGES)):
         written = json.loads(answer.value)
         assert (written["status"], bool(written["reasons"])) == ("REJECTED", True)
-        book.receive(answer)
+        fold(book, answer)
     assert (book.next_message, book.skipped, book.ruleset.versions) == (len(MESSAGES), 0, ())

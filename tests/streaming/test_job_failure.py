@@ -3,7 +3,7 @@
 import pytest
 
 from streaming.config import JobError
-from streaming.job import is_of_state, lost_jvm_told, told_failure
+from streaming.failures import described_failure, is_of_state, reporting_lost_jvm
 from streaming.state_files import STATE_LOST
 
 PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
@@ -18,14 +18,14 @@ Logical Plan: a very long one"""
 
 def test_cause_of_a_failed_worker_is_its_last_line() -> None:
     """The plan is left out, and the cause is the exception's own line."""
-    detail, cause = told_failure(PYTHON)
+    detail, cause = described_failure(PYTHON)
     assert cause == "ValueError: no such column"
     assert "Logical Plan" not in detail
 
 
 def test_cause_of_another_failure_is_its_first_line() -> None:
     """Spark's and Kafka's own failures say first what is wrong."""
-    assert told_failure("Topic gone\nat java.lang.Thread\n=== Streaming Query ===\n")[1] == "Topic gone"
+    assert described_failure("Topic gone\nat java.lang.Thread\n=== Streaming Query ===\n")[1] == "Topic gone"
 
 
 @pytest.mark.parametrize(
@@ -53,5 +53,5 @@ def test_a_jvm_that_was_killed_is_told() -> None:
     gateway.proc.kill()
     gateway.proc.wait()
     for _ in range(2):
-        with pytest.raises(JobError, match=r"JVM has ended.*Start the job again"), lost_jvm_told("checkpoint c"):
+        with pytest.raises(JobError, match=r"JVM has ended.*Start the job again"), reporting_lost_jvm("checkpoint c"):
             gateway.jvm.java.lang.System.nanoTime()

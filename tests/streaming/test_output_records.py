@@ -2,21 +2,22 @@
 
 import base64
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from contracts.headers import SENT_AT
 from contracts.quarantine import MAX_ORIGINAL, quarantine_record
 from ingestion.event_schema import PRIMARY, events_schema
-from rules.engine import Engine
+from rules.engine import NO_ROW, Advance, Engine
 from rules.events import Reason, Rejection
 from rules.model import Rule, parse_rule
 from rules.streams import load_streams
 from rules.versions import RuleSet
-from streaming.output_records import alert_records, batches_of, late_records, said
+from streaming.output_records import alert_records, batches_of, json_records, late_records, sent_at_of
 
 STREAMS = load_streams()
 STREAM = STREAMS["transactions"]
@@ -57,10 +58,15 @@ def advanced(*events: dict[str, Any], rule: Rule = RULE) -> tuple[Any, pa.Table]
     return Engine(STREAM, RuleSet.of([rule], 0)).advance(table), table
 
 
+def alerts_of(advance: Advance, events: pa.Table, emitted_at: int = 0) -> pa.Table:
+    """The records of the alerts that a batch of events led to."""
+    return alert_records("topic", advance.alerts, sent_at_of(events, advance.rows.alerts), emitted_at)
+
+
 def test_alert_has_every_key_of_its_record() -> None:
     """The record of S10, keyed by its id, with its event's sent_at."""
     advance, table = advanced(event(1, AT))
-    ((key, sent_at, record),) = parts(alert_records("topic", advance.alerts, table, STREAM.event_id, 5_000_000))
+    ((key, sent_at, record),) = parts(alerts_of(advance, table, 5_000_000))
     assert (key, sent_at) == (record["alert_id"], "7000001")
     assert record == {
         "alert_id": key, "revision": 1, "kind": "alert", "rule_id": "any", "rule_version": 1, "rule_state": "active",
@@ -74,7 +80,7 @@ def test_text_of_an_event_breaks_no_line() -> None:
     """Tabs, line breaks and quotes in an event's values come back as they were."""
     strange = 'a\tb\nc"\\'
     advance, table = advanced(event(1, AT, strange))
-    ((_, _, record),) = parts(alert_records("topic", advance.alerts, table, STREAM.event_id, 0))
+    ((_, _, record),) = parts(alerts_of(advance, table))
     assert record["group"] == {"customer_id": strange}
 
 
@@ -82,7 +88,7 @@ def test_a_long_value_is_cut_in_the_text_only() -> None:
     """A description names values often; the group has all of one."""
     long = "c" * 1000
     advance, table = advanced(event(1, AT, long), rule=RULE.model_copy(update={"description": "{customer_id}" * 2}))
-    ((_, _, record),) = parts(alert_records("topic", advance.alerts, table, STREAM.event_id, 0))
+    ((_, _, record),) = parts(alerts_of(advance, table))
     assert (record["group"], record["text"]) == ({"customer_id": long}, "c" * 400)
 
 
@@ -113,10 +119,18 @@ def test_a_late_event_tells_its_own_place_beside_a_copy() -> None:
 def test_an_alert_about_an_earlier_event_has_no_sent_at() -> None:
     """It was brought by a batch before; nor has one whose event brought none."""
     advance, table = advanced(event(1, AT), event(2, AT, sent_at=None))
-    found = parts(alert_records("topic", advance.alerts, table, STREAM.event_id, 0))
+    found = parts(alerts_of(advance, table))
     assert {record["event_id"]: sent_at for _, sent_at, record in found} == {"t1": "7000001", "t2": None}
-    earlier = alert_records("topic", advance.alerts, table.slice(1), STREAM.event_id, 0)
+    earlier = alert_records("topic", advance.alerts, sent_at_of(table, np.full(2, NO_ROW)), 0)
     assert [sent_at for _, sent_at, _ in parts(earlier)] == [None, None]
+
+
+def test_an_alert_has_the_sent_at_of_the_copy_that_counts() -> None:
+    """Of two records with one id in a batch the first to arrive is the event, wherever the batch has it."""
+    earlier = AT - timedelta(minutes=1)
+    advance, table = advanced(event(1, AT), event(1, earlier, sent_at=6), event(1, AT, sent_at=8))
+    ((_, sent_at, _),) = parts(alerts_of(advance, table))
+    assert sent_at == "6"
 
 
 def test_quarantined_record_keeps_its_bytes() -> None:
@@ -125,7 +139,7 @@ def test_quarantined_record_keeps_its_bytes() -> None:
     key, record = quarantine_record(
         Rejection(Reason.NOT_JSON, "why"), STREAM, partition=1, offset=9, arrival=0, raw=raw
     )
-    assert parts(said("topic", [(key, record)])) == [("transactions-1-9", None, record)]
+    assert parts(json_records("topic", [(key, record)])) == [("transactions-1-9", None, record)]
     assert base64.b64decode(record.pop("original")) == raw
     assert record == {
         "reason": "not_json", "detail": "why", "stream": "transactions", "topic": "transactions", "partition": 1,

@@ -17,12 +17,13 @@ from ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
 from rules.engine.ledger import LEDGER_SCHEMA
 from rules.rulebook import Record, Route
 from rules.streams import Stream, load_streams, streams_from_mapping
-from streaming import processor
+from streaming import processor, resident_buckets
 from streaming.bootstrap_state import share_of, write_share
 from streaming.bucket import Bucket
 from streaming.config import JobConfig
 from streaming.payloads import Kind, from_ipc, to_ipc
-from streaming.processor import BucketPlan, BucketProcessor
+from streaming.plan import BucketPlan
+from streaming.processor import BucketProcessor
 from streaming.state_files import begin, files_of
 from tests.support.answers import answered
 
@@ -65,7 +66,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "_cache", {})
+    monkeypatch.setattr(resident_buckets, "_cache", {})
 
 
 @pytest.fixture
@@ -77,13 +78,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Bucket]:
         buckets.append(Bucket(*arguments))
         return buckets[-1]
 
-    monkeypatch.setattr(processor, "Bucket", make)
+    monkeypatch.setattr(resident_buckets, "Bucket", make)
     return buckets
 
 
-def plan(incarnation: str = "first", rules: tuple[Record, ...] = (), name: str = "checkpoint") -> BucketPlan:
+def plan(run_id: str = "first", rules: tuple[Record, ...] = (), name: str = "checkpoint") -> BucketPlan:
     """One bucket: transactions by customer."""
-    return BucketPlan(name, incarnation, Path(), STREAMS, (Route("transactions", "customer_id"),), 1, TOPICS, rules)
+    return BucketPlan(name, run_id, Path(), STREAMS, (Route("transactions", "customer_id"),), 1, TOPICS, rules)
 
 
 def rule(offset: int, written: dict[str, Any] | None = None, streams: dict[str, Stream] = STREAMS) -> Row:
@@ -104,12 +105,10 @@ def payment(event_id: str, minute: int) -> Row:
     return Row(kind=Kind.EVENTS.value, payload=to_ipc(pa.Table.from_pylist([event], events_schema(STREAM))))
 
 
-def clock(minute: int, incarnation: str = "first") -> Row:
+def clock(minute: int, run_id: str = "first") -> Row:
     """A clock as the driver writes it."""
     at = int((NOON + timedelta(minutes=minute)).timestamp()) * 1_000_000
-    return Row(
-        kind=Kind.CLOCK.value, payload=json.dumps({"incarnation": incarnation, "clocks": {"transactions": at}}).encode()
-    )
+    return Row(kind=Kind.CLOCK.value, payload=json.dumps({"run_id": run_id, "clocks": {"transactions": at}}).encode())
 
 
 def batch(store: Store, *rows: Row, of: BucketPlan | None = None) -> dict[str, list[dict[str, Any]]]:
@@ -118,9 +117,9 @@ def batch(store: Store, *rows: Row, of: BucketPlan | None = None) -> dict[str, l
     for row in rows:
         packed.setdefault(row.kind, []).append(row.payload)
     of = replace(of or plan(), state=store.folder)
-    if store.run != of.incarnation:
-        begin(store.folder, store.version, of.incarnation)
-        store.run = of.incarnation
+    if store.run != of.run_id:
+        begin(store.folder, store.version, of.run_id)
+        store.run = of.run_id
     store.version += 1
     said: dict[str, list[dict[str, Any]]] = {}
     for table in BucketProcessor(of).process(0, store.version, packed):
@@ -156,11 +155,11 @@ def test_an_engine_that_another_attempt_overtook_is_made_anew(store: Store, made
     """Two attempts at one batch have the same number and different events: only the token tells them apart."""
     batch(store, rule(0), payment("t1", 1))
     batch(store, payment("t2", 2))
-    here = dict(processor._cache)
-    processor._cache.clear()
+    here = dict(resident_buckets._cache)
+    resident_buckets._cache.clear()
     store.undo()
     batch(store, payment("t2", 2), payment("t3", 3))
-    processor._cache.update(here)
+    resident_buckets._cache.update(here)
     assert counted(batch(store, payment("t4", 4))) == [("t4", 1, 4)]
     assert len(made) == 3
 
@@ -168,12 +167,12 @@ def test_an_engine_that_another_attempt_overtook_is_made_anew(store: Store, made
 def test_an_engine_that_missed_batches_reads_only_those(store: Store, made: list[Bucket]) -> None:
     """Another worker did them: their events, rules and clock are taken over."""
     batch(store, rule(0), payment("t1", 1))
-    here = dict(processor._cache)
-    processor._cache.clear()
+    here = dict(resident_buckets._cache)
+    resident_buckets._cache.clear()
     batch(store, payment("t2", 2), rule(1, {"control": "pause", "rule": "burst"}), clock(5))
     batch(store, rule(2, {**BURST, "id": "second"}))
-    processor._cache.clear()
-    processor._cache.update(here)
+    resident_buckets._cache.clear()
+    resident_buckets._cache.update(here)
     got = batch(store, payment("t3", 3))
     assert [(a["rule_id"], a["measures"]) for a in got[TOPICS.alerts]] == [("second", {"payments": 3})]
     assert len(made) == 2
@@ -192,7 +191,7 @@ def test_an_engine_whose_task_fails_half_way_is_never_met_again(
         broken.setattr(processor.StateLog, "append", fail)
         with pytest.raises(OSError, match="full"):
             batch(store, payment("t2", 2))
-    assert processor._cache == {}
+    assert resident_buckets._cache == {}
     store.undo()
     assert counted(batch(store, payment("t2", 2))) == [("t2", 1, 2)]
     assert len(made) == 2
@@ -203,10 +202,10 @@ def test_executors_that_take_turns_read_what_the_others_took_in(
 ) -> None:
     """Each makes its engine once, and resumes from what it has; announcements and rules come with the log."""
     batch(store, rule(0))
-    executors: list[dict[Any, Any]] = [processor._cache, {}, {}]
+    executors: list[dict[Any, Any]] = [resident_buckets._cache, {}, {}]
     said = []
     for minute in range(1, 13):
-        monkeypatch.setattr(processor, "_cache", executors[minute * minute % 7 % 3])
+        monkeypatch.setattr(resident_buckets, "_cache", executors[minute * minute % 7 % 3])
         said += counted(batch(store, payment(f"t{minute}", minute)))
     assert said == [(f"t{minute}", 1, minute) for minute in range(2, 13)]
     assert len(made) == 3
@@ -217,12 +216,12 @@ def test_an_engine_whose_attempt_another_executor_repeated_is_not_used(
 ) -> None:
     """The head of the batch is the other's: this one's announcements may lack what that one announced."""
     batch(store, rule(0), payment("t1", 1))
-    lost = processor._cache
+    lost = resident_buckets._cache
     batch(store, payment("t2", 2))
     store.undo()
-    monkeypatch.setattr(processor, "_cache", {})
+    monkeypatch.setattr(resident_buckets, "_cache", {})
     assert counted(batch(store, payment("t2", 2))) == [("t2", 1, 2)]
-    monkeypatch.setattr(processor, "_cache", lost)
+    monkeypatch.setattr(resident_buckets, "_cache", lost)
     assert counted(batch(store, payment("t3", 3))) == [("t3", 1, 3)]
     assert len(made) == 3
 
@@ -264,7 +263,7 @@ def test_a_failure_is_told_once_whatever_is_lost_in_memory(store: Store) -> None
     assert told(2) == ["FAILED"]
     store.undo()
     assert told(2) == ["FAILED"]
-    processor._cache.clear()
+    resident_buckets._cache.clear()
     assert [told(3), told(4)] == [[], []]
 
 
@@ -289,7 +288,7 @@ def test_a_rule_that_does_not_fit_the_declaration_stops_no_other(store: Store, c
     batch(store, rule(0), Row(kind=Kind.RULE.value, payload=payload))
     first = batch(store, payment("t1", 1), payment("t2", 2))
     assert counted(first) == [("t2", 1, 2)]
-    processor._cache.clear()
+    resident_buckets._cache.clear()
     again = batch(store, payment("t3", 3))
     assert counted(again) == [("t3", 1, 3)]
     assert TOPICS.rule_status not in again
@@ -305,7 +304,7 @@ def test_engines_of_an_earlier_run_are_freed(store: Store, made: list[Bucket]) -
     """A run of the query that has ended never asks for its engines again, and the worker may live for days."""
     for run in ("first", "second", "third"):
         batch(store, rule(0), payment(run, 1), of=plan(run))
-        assert {key[1] for key in processor._cache} == {run}
+        assert {key[1] for key in resident_buckets._cache} == {run}
     assert len(made) == 3
 
 
@@ -316,12 +315,12 @@ def test_two_checkpoints_in_one_worker_share_nothing(made: list[Bucket], tmp_pat
     assert len(made) == 2
 
 
-@pytest.mark.parametrize(("incarnation", "held"), [("first", 0), ("earlier", 2)])
-def test_a_clock_of_another_run_is_not_heeded(store: Store, incarnation: str, held: int) -> None:
+@pytest.mark.parametrize(("run_id", "held"), [("first", 0), ("earlier", 2)])
+def test_a_clock_of_another_run_is_not_heeded(store: Store, run_id: str, held: int) -> None:
     """It may speak of records that this run has yet to read again."""
     batch(store, rule(0), payment("t1", 1), payment("t2", 2))
-    batch(store, clock(600, incarnation))
-    processor._cache.clear()
+    batch(store, clock(600, run_id))
+    resident_buckets._cache.clear()
     (told,) = batch(store, payment("t1", 1))[TOPICS.job_progress]
     assert told["retained"]["customer_id"] == held
 
@@ -345,5 +344,5 @@ def test_a_bucket_begins_with_the_state_it_is_given(made: list[Bucket], tmp_path
     assert counted(batch(store, payment("t1", 1), payment("t3", 3), of=plan(rules=EARLY))) == [("t2", 1, 2)]
     assert counted(batch(store, payment("t0", 0), of=plan(rules=EARLY))) == [("t1", 1, 2), ("t2", 2, 3), ("t3", 5, 4)]
     assert len(made) == 1
-    processor._cache.clear()
+    resident_buckets._cache.clear()
     assert counted(batch(store, payment("t2", 2), payment("t4", 4), of=plan(rules=EARLY))) == [("t4", 1, 5)]

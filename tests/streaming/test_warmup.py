@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
+from contracts.rule_status import fold
 from ingestion.kafka_source import record_columns
 from rules.events import parse_event
 from rules.rulebook import RuleBook
@@ -70,7 +71,7 @@ def test_every_partition_evaluates_a_rule(spark: "SparkSession", partitions: int
     book = RuleBook(streams)
     routes = tuple(book.routes)
     for answer in made_up_rules(streams, routes):
-        book.receive(answer)
+        fold(book, answer)
     buckets = buckets_for(partitions, routes)
     packer = Packer(streams, routes, buckets, partitions, "rule-status", "clock", "quarantine", bounded=True)
     packed = packer.packed(record_columns(records(spark, list(streams.values()))).toArrow())

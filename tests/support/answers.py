@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from contracts.rule_status import fold
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
 from streaming.answering import answer_to
@@ -25,12 +26,12 @@ def answered(
     """
     book = RuleBook(streams)
     for record in after:
-        book.receive(record)
+        fold(book, record)
     running: list[Route] = list(book.routes)
     answers = []
     for offset, message in enumerate(messages, first):
         value = message if isinstance(message, bytes) else json.dumps(message).encode()
         _, said = answer_to(Record(offset, at, value), f"rules-0-{offset}", book, running, delay)
         answers.append(Record(offset, at, json.dumps(said).encode()))
-        book.receive(answers[-1])
+        fold(book, answers[-1])
     return answers

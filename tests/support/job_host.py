@@ -150,7 +150,8 @@ class CaseRun:
         answer = next((a for a in self.answers if a.get("message") == f"{self.settings.rules_topic}-0-{offset}"), None)
         if answer is None or answer["status"] == "REJECTED":
             return answer is not None
-        if any(word in message for word in (b"pause", b"retire")):
+        asleep = answer.get("rule", {}).get("state") in ("paused", "retired")
+        if asleep or any(word in message for word in (b"pause", b"retire")):
             return True
         version = answer["rule_id"], answer["rule_version"]
         return ("ACTIVE", *version) in {(a["status"], a["rule_id"], a["rule_version"]) for a in self.answers}
@@ -204,7 +205,7 @@ def streamed(run: CaseRun, together: Together) -> list[Outcome]:
     outcome, rules = run.outcome(), run.settings.rules_topic
 
     def of_part(part: Part, rows: Iterable[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-        return [part.own(row) for row in rows if str(row[key]).startswith(part.mark)]
+        return [part.own(row) for row in rows if part.owns(row[key])]
 
     def place(row: Mapping[str, Any]) -> tuple[str, int]:
         return (row["topic"], row["offset"]) if "topic" in row else (rules, int(row["message"].rpartition("-")[2]))
@@ -217,7 +218,7 @@ def streamed(run: CaseRun, together: Together) -> list[Outcome]:
             rule_status=[
                 part.own(row)
                 for row in outcome.rule_status
-                if str(row["rule_id"]).startswith(part.mark) or (row["rule_id"] is None and sender[place(row)] is part)
+                if part.owns(row["rule_id"]) or (row["rule_id"] is None and sender[place(row)] is part)
             ],
         )
         for part in together.parts

@@ -9,9 +9,11 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from backfill.config import BackfillConfig
+from contracts.run_manifest import RunManifest, RunState
 from lake.config import LakeConfig
 from lake.tables import ARCHIVES, RECONCILIATION, RUNS, Table, events_table
 from rules.streams import load_streams
+from rules.timestamps import microseconds
 
 STREAM = load_streams()["transactions"]
 
@@ -45,8 +47,8 @@ def add_event(config: BackfillConfig, happened: datetime, arrived: datetime) -> 
 
 def add_run(config: BackfillConfig, day: date, ended: datetime, **changed: Any) -> None:
     """A manifest: of a finished run of the whole day, unless changed."""
-    row = {"run_id": f"run-{ended:%dT%H%M}", "state": "finished", "day": day, "finished_at": ended, "rules": "{}"}
-    add(config, RUNS, [row | changed])
+    manifest = RunManifest(f"run-{ended:%dT%H%M}", day, RunState.FINISHED, microseconds(ended), microseconds(ended))
+    add(config, RUNS, [manifest.row() | changed])
 
 
 def at(day: int, hour: int = 12, minute: int = 0) -> datetime:

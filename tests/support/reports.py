@@ -13,7 +13,7 @@ ALERT = {
 def word(at: int, **more: Any) -> dict[str, Any]:
     """A report of the driver."""
     return {
-        "kind": "job", "state": "running", "incarnation": "i", "process": 7, "at": at,
+        "kind": "job", "state": "running", "run_id": "i", "process": 7, "at": at,
         "batches": 2, "batch": 9, "rows": 100, "parts_ms": {"run": 30.0, "whole": 40.0}, "slowest_ms": 60,
         "lag": {"transactions": {"events": 12, "seconds": 1.5}},
         "skew": 12_345_678, **more,

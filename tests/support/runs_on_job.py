@@ -78,7 +78,7 @@ class RunsOnJob:
     runs: list[Run]
     seed: int
     phases: int = 10
-    say: Callable[[str], None] = lambda _: None
+    log: Callable[[str], None] = lambda _: None
     complaints: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -137,7 +137,7 @@ class RunsOnJob:
                 self._unanswered.clear()
                 if number + 1 == self.phases or rng.random() < 0.5:
                     job.await_consumed(self._ends)
-                self.say(f"phase {number + 1} of {self.phases}, {restart}{', after it was down' if down else ''}")
+                self.log(f"phase {number + 1} of {self.phases}, {restart}{', after it was down' if down else ''}")
             job.await_told()
         self._last = replace(self._stream, allowed_lateness=restart.allowed_lateness)
 

@@ -22,16 +22,18 @@ from zlib import crc32
 import pyarrow as pa
 
 from contracts.headers import SENT_AT
+from contracts.rule_status import fold
 from contracts.topics import Topics
 from ingestion.event_schema import PRIMARY, events_schema
 from nightjar.cases.documents import json_text
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
-from streaming import processor
+from streaming import resident_buckets
 from streaming.answering import answer_to
 from streaming.partitioning import bucket_numbers
 from streaming.payloads import Kind, to_ipc
-from streaming.processor import BucketPlan, BucketProcessor
+from streaming.plan import BucketPlan
+from streaming.processor import BucketProcessor
 from streaming.state_files import begin
 from tests.support.random_runs import Batch, Published, Restart, Run
 from tests.support.reference import Event
@@ -72,7 +74,7 @@ class StreamHost:
         self._stream, self._delay = streams[self._stream.name], restart.activation_delay
         self.book = RuleBook(streams)
         for answer in self._answers:
-            self.book.receive(answer)
+            fold(self.book, answer)
         self._plan = BucketPlan(
             str(self._state), f"run-{self._starts}", self._state, streams, tuple(self._routes), self._run.buckets,
             _TOPICS, tuple(self._answers),
@@ -86,7 +88,7 @@ class StreamHost:
             about = f"{_TOPICS.rules}-0-{message.offset}"
             _, value = answer_to(record, about, self.book, self.book.routes, self._delay)
             self._answers.append(Record(len(self._answers), message.arrival, json.dumps(value).encode()))
-            self.book.receive(self._answers[-1])
+            fold(self.book, self._answers[-1])
             answers.append(value)
         return answers
 
@@ -120,7 +122,7 @@ class StreamHost:
         if not packed[number]:
             return Emitted()  # the task knows nothing of the bucket
         at = crc32(f"{self._version} {number}".encode()) % len(self._executors)
-        with patch.object(processor, "_cache", self._executors[at]):
+        with patch.object(resident_buckets, "_cache", self._executors[at]):
             return _read(BucketProcessor(self._plan).process(number, self._version, packed[number]))
 
     def _packed(self, batch: Batch) -> list[dict[str, list[bytes]]]:
@@ -130,7 +132,7 @@ class StreamHost:
             written = {"offset": answer.offset, "arrival": answer.arrival, "value": answer.value.decode()}
             shared.setdefault(Kind.RULE, []).append(json.dumps(written).encode())
         if batch.clock is not None:
-            clocks = {"incarnation": self._plan.incarnation, "clocks": {self._stream.name: batch.clock}}
+            clocks = {"run_id": self._plan.run_id, "clocks": {self._stream.name: batch.clock}}
             shared[Kind.CLOCK] = [json.dumps(clocks).encode()]
         found = []
         for number, share in enumerate(self.shares(batch.events)):

@@ -10,11 +10,14 @@ which shows where a version took effect in the past. Such a case names customers
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from types import MappingProxyType
 from typing import Any
+
+import yaml
 
 from nightjar.cases import Case, Message, Step
 from nightjar.cases.documents import Number, json_text
@@ -24,6 +27,8 @@ from rules.types import STRING
 from tests.support.reference import fnv64
 
 OWNER = "of_case"
+# Before the id of a rule in the Flink demo's text form.
+_FLINK_TEXT = re.compile(rb"^(?=[0-9]+,)")
 
 Row = dict[str, Any]
 
@@ -50,22 +55,37 @@ class Part:
         own = {shared: name for name, shared in self.names.items()}
         return {**found, "stream": own[found["stream"]]} if "stream" in found else found
 
+    def owns(self, rule_id: str | None) -> bool:
+        """Whether a rule is the case's."""
+        return self.mark in str(rule_id)
+
     def _rule(self, message: bytes) -> bytes:
         try:
             written = json.loads(message)
         except ValueError:
-            return message
-        if not isinstance(written, dict):
-            return message
+            return _FLINK_TEXT.sub(self.mark.encode(), message)
+        return json.dumps(self._marked(written)).encode() if isinstance(written, dict) else message
+
+    def _marked(self, written: Row) -> Row:
+        mine = f"{OWNER} = '{self.mark}'"
+        if isinstance(written.get("payload"), dict):
+            self._marked(written["payload"])
+        for row in (written.get("before"), written.get("after")):
+            if isinstance(row, dict):
+                row |= {key: f"{self.mark}{row[key]}" for key in ("id", "rule_id") if key in row}
+                if row.get("rule"):
+                    row["rule"] = json.dumps(self._marked(yaml.safe_load(row["rule"])))
+        if "ruleId" in written:
+            written["ruleId"] = f"{self.mark}{written['ruleId']}"
+            written["filter"] = f"({written['filter']}) AND {mine}" if "filter" in written else mine
         for key in ("id", "rule"):
             if isinstance(written.get(key), str):
                 written[key] = self.mark + written[key]
         if "stream" in written:
             written["stream"] = self.names.get(written["stream"], written["stream"])
         if "when" in written:
-            mine = f"{OWNER} = '{self.mark}'"
             written["where"] = f"({written['where']}) AND {mine}" if "where" in written else mine
-        return json.dumps(written).encode()
+        return written
 
     def _event(self, message: Message) -> Message:
         name, key = self.names[message.stream], self.case.streams[message.stream].event_id
@@ -94,9 +114,11 @@ class Together:
         known: list[tuple[Stream, str]] = []
         for number, case in enumerate(cases):
             mark, names = _mark(number, case), {}
+            used = {event.stream for step in case.steps for event in step.events}
             said = b"".join(message for step in case.steps for message in step.rules)
             for name, stream in case.streams.items():
-                if name.encode() not in said:  # a stream without a rule would cost every batch its share
+                # a stream without a rule would cost every batch its share; a Flink rule names none
+                if name.encode() not in said and name not in used:
                     continue
                 shared = next((shared for declared, shared in known if declared == stream), None)
                 if shared is None:

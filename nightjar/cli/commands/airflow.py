@@ -9,10 +9,10 @@ def register(app: typer.Typer) -> None:
 
 
 def airflow() -> None:
-    """Run Airflow with nightjar's DAGs, on this machine and for it only, until Ctrl-C.
+    """Run Airflow with nightjar's DAGs until Ctrl-C, reachable from this machine only.
 
-    Its database, logs and the password are kept in `airflow` under `data_dir`, so that the next start continues
-    with them. DAGs are paused until somebody switches them on.
+    Its database, logs and password are kept in `airflow` under `data_dir` and reused by the next start.
+    DAGs are paused until you switch them on.
     """
     from nightjar.cli.console import line
     from nightjar.cli.stages import Stages, terminated_as_interrupt
@@ -28,7 +28,7 @@ def airflow() -> None:
         try:
             with (
                 stages.stage("Airflow", f"starting; its database and its logs are in {running.home}"),
-                stages.waiting("half a minute, and longer the first time"),
+                stages.waiting("takes half a minute, longer the first time"),
             ):
                 running.start()
             password = running.new_password or f"in {running.password_file}"

@@ -1,10 +1,10 @@
-"""`nightjar alerts tail`: alerts as they come."""
+"""`nightjar alerts tail`: shows alerts as they arrive."""
 
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(name="alerts", help="See the alerts of the job.", no_args_is_help=True)
+app = typer.Typer(name="alerts", help="Show the job's alerts.", no_args_is_help=True)
 
 
 def register(main: typer.Typer) -> None:
@@ -22,7 +22,7 @@ def tail(
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Show earlier alerts first.")] = False,
     rule: Annotated[str | None, typer.Option(help="Only alerts of this rule.", show_default=False)] = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="End after this many alerts.", show_default=False)
+        int | None, typer.Option("--count", "-n", min=1, help="Stop after this many alerts.", show_default=False)
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the records as they are, one per line, with latency_ms.")
@@ -30,7 +30,7 @@ def tail(
 ) -> None:
     """Show alerts as they arrive: event time, severity, rule, group, text, and the latency since the event was sent.
 
-    Revisions and retractions are marked. Ends with Ctrl-C.
+    Revisions and retractions are marked. Stop with Ctrl-C.
     """
     from nightjar.cli.alert_lines import alert_line, alert_of
     from nightjar.cli.console import result_console, show_json

@@ -1,4 +1,4 @@
-"""`nightjar archive`: Kafka to the lake."""
+"""`nightjar archive`: copies Kafka records to the lake."""
 
 from typing import Annotated
 
@@ -13,10 +13,10 @@ def register(app: typer.Typer) -> None:
 def archive(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     leave_out_deleted: Annotated[
-        bool, typer.Option(help="Continue after records that Kafka has deleted before they were archived.")
+        bool, typer.Option(help="Skip records that Kafka deleted before they were archived, instead of failing.")
     ] = False,
 ) -> None:
-    """Bring what is new on every topic to the Delta tables of the lake, each record exactly once."""
+    """Copy the new records of every topic to the Delta tables of the lake, each exactly once."""
     from lake.archive import archive as archived
     from lake.session import open_session
     from nightjar.cli.console import result_console, show_json

@@ -1,4 +1,4 @@
-"""`nightjar backfill`: a past day evaluated again, compared with what the stream said, and corrected."""
+"""`nightjar backfill`: re-evaluates a past day, compares the result with the stream's alerts, publishes corrections."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,26 +21,28 @@ def register(app: typer.Typer) -> None:
 
 def backfill(
     day: Annotated[str | None, typer.Option(help="The day (UTC), like 2026-11-20.", show_default=False)] = None,
-    days: Annotated[str | None, typer.Option(help="Several: 2026-11-01..2026-11-20.", show_default=False)] = None,
+    days: Annotated[
+        str | None, typer.Option(help="A range of days: 2026-11-01..2026-11-20.", show_default=False)
+    ] = None,
     pending: Annotated[
-        bool, typer.Option("--pending", help="The days that no run has finished, or that newer rules apply to.")
+        bool, typer.Option("--pending", help="All days without a finished run, or with rules newer than their run.")
     ] = False,
-    rules: Annotated[str, typer.Option(help="Only these rules: ids, with commas.")] = "",
+    rules: Annotated[str, typer.Option(help="Only these rules: comma-separated ids.")] = "",
     groups: Annotated[str, typer.Option(help="Only these groups: customer_id=c1,c2;terminal_id=m7.")] = "",
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Show what would be corrected, and write nothing. With --pending: show which days."
+            "--dry-run", help="Show what would be corrected and write nothing. With --pending: list the days."
         ),
     ] = False,
     publish: Annotated[bool, typer.Option(help="Publish the corrections to Kafka.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per day.")] = False,
 ) -> None:
-    """Evaluate a finished day again with all its events, explain every difference to the stream, publish corrections.
+    """Re-evaluate a past day with all its events, explain every difference from the stream, publish corrections.
 
-    Brings the archive up to date first. Run a day as often as you like: what has not changed is not published again.
-    The exit code is 1 where a day needs a person: the gate refused it, and nothing of it is published; or corrections
-    without a known cause were held back, and everything else is published. Either way the other days are run.
+    Updates the archive first. A day can be run any number of times: unchanged corrections are not published again.
+    The exit code is 1 if a day needs attention: either the quality gate rejected it and nothing of it was published,
+    or corrections without a known cause were held back and everything else was published. Other days still run.
     """
     from backfill.config import BackfillError
     from nightjar.airflow.backfill_requests import days_of, request_of
@@ -72,7 +74,7 @@ def backfill(
         with stages.stage("Spark", "starting"):
             from nightjar.airflow import preload
 
-            # Its JVM starts while Python imports the rest, most of which the stages need.
+            # Spark's JVM starts while Python imports the rest, most of which the stages need.
             starting = preload.start_session(config.lake)
             from backfill.gating import docs_folder
             from backfill.pending import pending_days
@@ -126,8 +128,8 @@ def _list(days: "list[PendingDay]", *, as_json: bool) -> None:
 
 
 def _as_json(ended: "Ended") -> dict[str, Any]:
-    told = {"day": ended.request.day.isoformat(), "run_id": ended.request.run_id, **ended.counts}
-    return told if ended.verdict is None else {**told, "verdict": str(ended.verdict)}
+    result = {"day": ended.request.day.isoformat(), "run_id": ended.request.run_id, **ended.counts}
+    return result if ended.verdict is None else {**result, "verdict": str(ended.verdict)}
 
 
 def _table(found: "list[Ended]", *, dry_run: bool) -> "Table":
@@ -135,7 +137,7 @@ def _table(found: "list[Ended]", *, dry_run: bool) -> "Table":
 
     outcomes = ("matched", "missed", "revised", "retracted")
     table = Table(
-        title="what became of the alerts" + (" (nothing was written)" if dry_run else ""), title_justify="left"
+        title="outcome of the alerts" + (" (dry run: nothing was written)" if dry_run else ""), title_justify="left"
     )
     for title in ("day", "violations", *outcomes):
         table.add_column(title, justify="left" if title == "day" else "right")
@@ -143,12 +145,12 @@ def _table(found: "list[Ended]", *, dry_run: bool) -> "Table":
     for title in ("corrections", "held back", "published"):
         table.add_column(title, justify="right")
     for ended in found:
-        counts = ended.counts  # without those of the stages that a refused run did not come to
+        counts = ended.counts  # a rejected run has none for the stages it did not reach
         causes = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.get("causes", {}).items()))
-        told = [f"{counts['outcomes'].get(name, 0):,}" if "outcomes" in counts else "" for name in outcomes]
+        per_outcome = [f"{counts['outcomes'].get(name, 0):,}" if "outcomes" in counts else "" for name in outcomes]
         numbers = [
             f"{counts[name]:,}" if name in counts else ""
             for name in ("violations", "corrections", "held_back", "published")
         ]
-        table.add_row(f"{ended.request.day}", numbers[0], *told, causes, *numbers[1:])
+        table.add_row(f"{ended.request.day}", numbers[0], *per_outcome, causes, *numbers[1:])
     return table

@@ -1,4 +1,4 @@
-"""`nightjar demo`: the whole system on this machine."""
+"""`nightjar demo`: runs the whole system on this machine."""
 
 import typer
 
@@ -9,10 +9,10 @@ def register(app: typer.Typer) -> None:
 
 
 def demo() -> None:
-    """Start Kafka and the job, publish rules, replay two days with disorder and garbage, and compare alerts and truth.
+    """Start Kafka and the job, publish rules, replay two days of flawed events, and compare the alerts with the truth.
 
-    The exit code is 0 only if every event is accounted for and late events explain every difference to the truth.
-    It leaves nothing behind: the folder is temporary, the port a free one.
+    The exit code is 0 only if every event is accounted for and late events explain every difference from the truth.
+    Everything runs in a temporary folder on a free port and is removed at the end.
     """
     from nightjar.cli.console import result_console
     from nightjar.demo.run import run

@@ -1,4 +1,4 @@
-"""`nightjar evaluate`: what rules conclude about a file of events, without any service."""
+"""`nightjar evaluate`: evaluates rules over a file of events, without any service."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,15 +28,15 @@ def evaluate(
         typer.Option(help="TOML file of stream declarations, instead of the configured.", show_default=False),
     ] = None,
     measures: Annotated[
-        bool, typer.Option("--measures", help="Write every evaluated event of every rule, not the violations alone.")
+        bool, typer.Option("--measures", help="Write every evaluated event of every rule, not only the violations.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
-    """Evaluate rules over a file of events and write the violations: the truth that the stream is compared with.
+    """Evaluate rules over a file of events and write the violations.
 
-    A row has rule_id, rule_version, event_id, event_time, violated, group and measures (JSON objects; decimals as
-    text with all their digits). Each rule applies from its `effective` time on, or from the beginning. Rules of other
-    streams in the file are checked and left aside.
+    Each row has rule_id, rule_version, event_id, event_time, violated, group and measures (JSON objects; decimals as
+    text with all their digits). Each rule applies from its `effective` time on, or else from the beginning. Rules on
+    other streams in the file are checked but not evaluated.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -55,7 +55,7 @@ def evaluate(
             "is not a declared stream", where=stream, remedy=did_you_mean(stream, declared, "Streams are")
         )
     if out.suffix.lower() != ".parquet":
-        raise SettingsError("is not named as a Parquet file", where=str(out), remedy="Name it like violations.parquet")
+        raise SettingsError("does not end in .parquet", where=str(out), remedy="Name it like violations.parquet")
     if not out.parent.is_dir():
         raise SettingsError(
             "cannot be written: the folder does not exist", where=str(out), remedy="Create it, or name another"
@@ -66,7 +66,7 @@ def evaluate(
     if all(rule.stream != stream for rule in loaded):
         others = ", ".join(sorted({rule.stream for rule in loaded}))
         raise SettingsError(
-            f"holds no rule on stream {stream}", where=str(rules), remedy=f"Its rules are on {others}: set --stream"
+            f"has no rule on stream {stream}", where=str(rules), remedy=f"Its rules are on {others}: set --stream"
         )
     texts = [TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[shown]")]
     columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn())
@@ -105,8 +105,8 @@ def _shown(truth: "Truth", title: str) -> "Table":
 
     from nightjar.cli.console import counted
 
-    repeated = f", {truth.duplicates:,} of them repeated" if truth.duplicates else ""
-    table = Table(title=title, caption=f"{counted(truth.events, 'event')}{repeated}", title_justify="left")
+    duplicates = f", including {counted(truth.duplicates, 'duplicate')}" if truth.duplicates else ""
+    table = Table(title=title, caption=f"{counted(truth.events, 'event')}{duplicates}", title_justify="left")
     table.add_column("rule")
     table.add_column("evaluated", justify="right")
     table.add_column("violations", justify="right")

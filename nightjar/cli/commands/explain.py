@@ -1,4 +1,4 @@
-"""`nightjar explain`: why an alert exists, and whether it held."""
+"""`nightjar explain`: shows why an alert exists and whether the backfill confirmed it."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,13 +23,13 @@ def register(app: typer.Typer) -> None:
 def explain(
     alert_id: Annotated[str, typer.Argument(help="The alert's id.", show_default=False)],
     every: Annotated[
-        bool, typer.Option("--all", help=f"Show all events of the window, not the last {_SHOWN}.")
+        bool, typer.Option("--all", help=f"Show all events in the window, not only the last {_SHOWN}.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show an alert's rule version, the events in its window, its measures, its revisions and what became of it.
+    """Show an alert's rule version, the events in its window, its measures, its revisions and its outcome.
 
-    Read from the lake: `nightjar archive` brings it up to date.
+    Reads the lake; run `nightjar archive` first to include recent alerts.
     """
     from backfill.explanation import explain as explained
     from nightjar.cli.console import result_console, show_json
@@ -81,7 +81,7 @@ def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int
     console.print(lines(written), soft_wrap=True, end="")
     if found.measures is not None:
         console.print()
-        console.print(line(("measures at the event, computed from the lake", "bold")))
+        console.print(line(("measures at the event, recomputed from the lake", "bold")))
         for name, value in found.measures.items():
             console.print(line(f"  {name:<20} {readable(value)}"), soft_wrap=True)
     fields = [*found.stream.fields, "arrival_time"]
@@ -91,12 +91,12 @@ def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int
     shown = window.select(*fields, _late(found.stream))
     console.print(_table(shown, title + (f", the last {most} of them" if left_out else "")))
     columns = ["revision", "kind", "source", "cause", "emitted_at", "measures", "text"]
-    console.print(_table(found.revisions.select(columns), "its revisions"))
+    console.print(_table(found.revisions.select(columns), "revisions"))
     if found.outcomes.height:
         judged = ["day", "outcome", "cause", "stream_revision", "stream_measures", "measures"]
         console.print(_table(found.outcomes.select(judged), "what the backfill found"))
     else:
-        console.print("no backfill has covered it yet")
+        console.print("no backfill has covered this alert yet")
 
 
 def _late(stream: "Stream") -> "pl.Expr":

@@ -1,4 +1,4 @@
-"""`nightjar generate`: simulated events as Parquet files."""
+"""`nightjar generate`: writes simulated events as Parquet files."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ def generate(
     events: Annotated[
         int | None, typer.Option(help="Number of payments. Default: two per customer and day.", show_default=False)
     ] = None,
-    days: Annotated[int, typer.Option(help="Days they are spread over.")] = 7,
+    days: Annotated[int, typer.Option(help="Number of days to spread them over.")] = 7,
     customers: Annotated[int, typer.Option(help="Number of customers.")] = 5_000,
     terminals: Annotated[int, typer.Option(help="Number of terminals.")] = 2_000,
     logins: Annotated[float, typer.Option(help="Genuine logins per payment.")] = 0.4,
@@ -30,7 +30,8 @@ def generate(
 ) -> None:
     """Simulate card payments and logins with fraud, and write them as Parquet.
 
-    Each file has the fields of its stream, and `scenario`: the truth, empty for genuine events. Rules never see it.
+    Each file has the fields of its stream plus `scenario`, the ground truth: empty for genuine events. Rules never
+    see it.
     """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -54,7 +55,7 @@ def generate(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingsError(
-            f"cannot be made ({error.strerror})", where=str(out), remedy="Name another folder"
+            f"cannot be created ({error.strerror})", where=str(out), remedy="Name another folder"
         ) from None
     written: dict[str, dict[str, int | str]] = {}
     with progress_console().status(f"simulating {options.events:,} payments and their logins") as status:

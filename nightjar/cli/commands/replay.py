@@ -1,4 +1,4 @@
-"""`nightjar replay`: a file of events, sent to Kafka as if they happened."""
+"""`nightjar replay`: sends a file of events to Kafka, paced as they happened."""
 
 import math
 import time
@@ -22,18 +22,24 @@ def replay(
         Path | None,
         typer.Option(help="TOML file of stream declarations, instead of the configured.", show_default=False),
     ] = None,
-    speed: Annotated[str, typer.Option(help="Times faster than it happened, or `max`.")] = "1",
+    speed: Annotated[str, typer.Option(help="Speed-up over the original pace, or `max`.")] = "1",
     keep_times: Annotated[
         bool,
         typer.Option("--keep-times", help="Keep event times and arrivals, instead of shifting them to now."),
     ] = False,
-    disorder: Annotated[float, typer.Option(help="Share of events that arrive after later ones, still in time.")] = 0.0,
+    disorder: Annotated[float, typer.Option(help="Share of events that arrive out of order, but not late.")] = 0.0,
     max_delay: Annotated[
-        str | None, typer.Option(help="Longest delay of those. Default: half the allowed lateness.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Longest delay of out-of-order events. Default: half the allowed lateness.", show_default=False
+        ),
     ] = None,
     late: Annotated[float, typer.Option(help="Share of events that arrive after the allowed lateness.")] = 0.0,
     max_late: Annotated[
-        str | None, typer.Option(help="Longest delay beyond it. Default: as long again.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Longest delay beyond the allowed lateness. Default: the allowed lateness.", show_default=False
+        ),
     ] = None,
     duplicates: Annotated[float, typer.Option(help="Share of events that are sent twice.")] = 0.0,
     malformed: Annotated[float, typer.Option(help="Malformed records, as a share of the events.")] = 0.0,
@@ -42,9 +48,9 @@ def replay(
 ) -> None:
     """Send a file of events to its stream's topic, and report what was sent.
 
-    Event times are shifted so that the first is now, and their distances shrink with the speed. With --keep-times
-    events keep their times and the record's time stamp says when each arrived: the topics must then take the arrival
-    from the producer (setting `arrival`), and days of history replay in minutes.
+    Event times are shifted so that the first is now, and the intervals between them shrink with the speed. With
+    --keep-times events keep their times and each record's timestamp is its arrival time; this requires topics that
+    take the arrival from the producer (setting `arrival`), and replays days of history in minutes.
     """
     from rich.progress import (
         BarColumn,
@@ -71,7 +77,7 @@ def replay(
         )
     if keep_times and settings.arrival != "producer":
         raise SettingsError(
-            "the topics take arrivals from the broker, so every kept event time would be late",
+            "the topics take arrivals from the broker, so every event would be late",
             where="--keep-times",
             remedy="Set arrival = producer (NIGHTJAR_ARRIVAL=producer) for the topics of a replay",
         )

@@ -1,10 +1,12 @@
-"""`nightjar rules`: checking, publishing, pausing and listing rules."""
+"""`nightjar rules`: checks, publishes, lists, pauses and retires rules."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nightjar.cli.commands.rules_import import import_rules
 from rules.errors import NightjarError, SettingsError
 
 if TYPE_CHECKING:
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from contracts.rule_status import Told
+    from contracts.rule_status import ShownStatus
     from nightjar.cli.console import SafeConsole
     from nightjar.configuration.settings import Settings
     from rules.model import Rule
@@ -24,19 +26,30 @@ RuleId = Annotated[str, typer.Argument(help="The rule's id.", show_default=False
 Wait = Annotated[bool, typer.Option("--wait", help="Show the job's answers until each rule is active or rejected.")]
 Timeout = Annotated[float, typer.Option(min=1, help="Longest wait for the answers, in seconds.")]
 Reason = Annotated[
-    str | None, typer.Option(help="Why; kept with the version, for `rules list` and the lake.", show_default=False)
+    str | None, typer.Option(help="Reason, stored with the version and shown by `rules list`.", show_default=False)
 ]
-Author = Annotated[str | None, typer.Option(help="Who. Default: the login name.", show_default=False)]
+Author = Annotated[str | None, typer.Option(help="Author. Default: the login name.", show_default=False)]
 Effective = Annotated[
     str | None,
-    typer.Option(help="Event time from which it holds, like 2026-04-01T12:00:00Z. Default: now.", show_default=False),
+    typer.Option(help="Event time from which it applies, like 2026-04-01T12:00:00Z. Default: now.", show_default=False),
 ]
+
+
+class CheckForm(StrEnum):
+    """How `rules check` reports errors."""
+
+    TEXT = "text"
+    GITHUB = "github"
+
 
 app = typer.Typer(
     name="rules",
-    help="Check and publish rules, pause or retire them, and list what is published.",
+    help="Check, publish, list, pause and retire rules.",
     no_args_is_help=True,
 )
+
+
+app.command("import")(import_rules)
 
 
 def register(main: typer.Typer) -> None:
@@ -55,13 +68,19 @@ def check(
         list[str] | None,
         typer.Option(help="Events per day of a stream, as STREAM=NUMBER. May be repeated.", show_default=False),
     ] = None,
-    rates: Annotated[Path | None, typer.Option(help="TOML file of them: STREAM = NUMBER.", show_default=False)] = None,
+    rates: Annotated[
+        Path | None, typer.Option(help="TOML file of events per day: STREAM = NUMBER.", show_default=False)
+    ] = None,
+    form: Annotated[
+        CheckForm, typer.Option("--format", help="`github`: errors as annotations of a pull request.")
+    ] = CheckForm.TEXT,
 ) -> None:
-    """Report everything that is wrong with rules, each with its place and a remedy; the exit code is 2 if anything is.
+    """Report every error in rules, with its place and a remedy; the exit code is 2 if there are any.
 
-    No service needs to run. Where a stream's events a day are given, or the lake holds them, it also estimates how
-    many events each rule retains (events a day x widest window) and refuses more than `max_retained_events`.
+    No service is needed. If a stream's events per day are given or known from the lake, it also estimates how
+    many events each rule retains (events per day x widest window) and rejects more than `max_retained_events`.
     """
+    from nightjar.cli.annotations import github_annotations
     from nightjar.cli.console import counted, result_console, show_error
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.retention import estimates, given_rates
@@ -72,19 +91,23 @@ def check(
     declared = load_streams(settings.streams)
     given = given_rates(rate or [], rates, declared)
     console = result_console()
-    refusals: list[NightjarError] = []
+    refusals: list[tuple[Path, NightjarError]] = []
     for file in files:
         try:
             found = load_rules(file, declared)
             retained = estimates(settings, declared, found, given, where=str(file))
         except NightjarError as refusal:
-            refusals.append(refusal)
+            refusals.append((file, refusal))
             continue
         console.print(f"{file}: {counted(len(found), 'rule')}: {', '.join(rule.id for rule in found)}", soft_wrap=True)
         for rule_id, events in retained.items():
             console.print(f"    {rule_id} retains about {counted(events, 'event')}", soft_wrap=True)
-    for each in refusals:
-        show_error(each)
+    for file, each in refusals:
+        if form is CheckForm.GITHUB:
+            for annotation in github_annotations(file, each):
+                console.print(annotation, soft_wrap=True)
+        else:
+            show_error(each)
     if refusals:
         raise typer.Exit(2)
 
@@ -93,17 +116,30 @@ def check(
 def publish(
     files: Files, reason: Reason = None, author: Author = None, wait: Wait = False, timeout: Timeout = 60.0
 ) -> None:
-    """Check rules and publish those that are new or changed; each becomes a version of its own.
+    """Check rules and publish those that are new or changed, each as a new version.
 
-    With --wait the job's answers are shown until each rule is active; the exit code is 1 if one was rejected.
+    With --wait, show the job's answers until each rule is active; the exit code is 1 if one is rejected.
     """
+    settings, streams = _configured()
+    publish_rules(settings, streams, _read(files, streams), author=author, reason=reason, wait=wait, timeout=timeout)
+
+
+def publish_rules(
+    settings: "Settings",
+    streams: "Mapping[str, Stream]",
+    found: "list[Rule]",
+    *,
+    author: str | None,
+    reason: str | None,
+    wait: bool = False,
+    timeout: float = 60.0,
+) -> None:
+    """Publish the rules that are new or changed, and report each."""
     from contracts.rule_messages import rule_message
     from nightjar.cli.console import result_console
     from nightjar.kafka import rule_topics
     from rules.model import parse_rule
 
-    settings, streams = _configured()
-    found = _read(files, streams)
     book, _ = rule_topics.expected_book(settings, streams)
     console = result_console()
     changed = []
@@ -120,10 +156,10 @@ def publish(
 
 @app.command("list")
 def list_rules(
-    every: Annotated[bool, typer.Option("--all", help="Every version, not only the last of each rule.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show every version, not only the last of each rule.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array of versions.")] = False,
 ) -> None:
-    """Show what is published: versions, states, from which event time they apply, by whom and why."""
+    """Show the published rules: versions, states, the event time from which they apply, author and reason."""
     from rich.table import Column, Table
 
     from nightjar.cli.console import result_console, show_json
@@ -163,18 +199,19 @@ def list_rules(
             rule.stream,
             ", ".join(rule.group_by) or "(all)",
             rule.severity.value,
-            _holds_from(version, answered=(rule.id, version.version) not in unanswered),
+            _applies_from(version, answered=(rule.id, version.version) not in unanswered),
             rule.author or "",
             rule.reason or "",
         )
-    result_console().print(table if shown else "No rule is published: `nightjar rules publish FILE` does.")
+    result_console().print(table if shown else "No rules are published: publish some with `nightjar rules publish`.")
 
 
 @app.command()
 def diff(file: Annotated[Path, typer.Argument(help="A file of rules.", show_default=False)]) -> None:
-    """Compare a file of rules with what is published; the exit code is 1 where they differ.
+    """Compare a file of rules with the published rules; the exit code is 1 if they differ.
 
-    `+` is in the file, `-` is published. Published rules that the file does not hold are named, unless retired.
+    `+` marks lines of the file, `-` lines of the published rule. Lists published rules that are not in the file, unless
+    they are retired.
     """
     import difflib
 
@@ -201,11 +238,11 @@ def diff(file: Annotated[Path, typer.Argument(help="A file of rules.", show_defa
     for version in {version.rule.id: version for version in book.ruleset.versions}.values():
         if version.rule.id not in named and version.rule.state is not State.RETIRED:
             same = False
-            text = f"{version.rule.id} version {version.version} is published and not in {file}"
+            text = f"{version.rule.id} version {version.version} is published but not in {file}"
             console.print(line(text), soft_wrap=True)
     if not same:
         raise typer.Exit(1)
-    console.print(f"{counted(len(found), 'rule')}, as published")
+    console.print(f"no differences in {counted(len(found), 'rule')}")
 
 
 def _register_control(control: str, text: str) -> None:
@@ -222,9 +259,9 @@ def _register_control(control: str, text: str) -> None:
 
 
 _register_control("pause", "Stop evaluating a rule; it keeps its history.")
-_register_control("resume", "Make a rule active again, whatever state it is in.")
-_register_control("shadow", "Keep evaluating a rule, with alerts that are marked as shadow.")
-_register_control("retire", "End a rule for good; its history is dropped.")
+_register_control("resume", "Make a rule active again, from any state.")
+_register_control("shadow", "Keep evaluating a rule, but mark its alerts as shadow.")
+_register_control("retire", "End a rule permanently and drop its history.")
 
 
 def _configured() -> "tuple[Settings, Mapping[str, Stream]]":
@@ -243,22 +280,22 @@ def _read(files: list[Path], streams: "Mapping[str, Stream]") -> "list[Rule]":
         for rule in load_rules(file, streams):
             if rule.id in found:
                 raise SettingsError(
-                    f"rule {rule.id} is in {found[rule.id][0]} too",
+                    f"rule {rule.id} is also in {found[rule.id][0]}",
                     where=str(file),
-                    remedy="Give each an id of its own",
+                    remedy="Give each rule a unique id",
                 )
             found[rule.id] = file, rule
     return [rule for _, rule in found.values()]
 
 
 def _provenance(author: str | None, reason: str | None) -> dict[str, str]:
-    """Who publishes and why, as keys of a message; an author that is not given is who is logged in."""
+    """Author and reason as keys of a message; the author defaults to the login name."""
     import getpass
 
     if author is None:
         try:
             author = getpass.getuser()
-        except (KeyError, OSError):  # no name belongs to the user, as in some containers
+        except (KeyError, OSError):  # the user has no name, as in some containers
             author = None
     return {key: text for key, text in (("author", author), ("reason", reason)) if text}
 
@@ -303,38 +340,46 @@ def _send(
     rejected = False
     with rule_topics.Answers(settings) as answers:
         rule_topics.send(settings, messages)
-        for told in answers.until_settled(messages, timeout):
-            console.print(_answer(told), soft_wrap=True)
-            rejected |= told.answer is Answer.REJECTED
+        for status in answers.until_settled(messages, timeout):
+            console.print(_answer(status), soft_wrap=True)
+            rejected |= status.answer is Answer.REJECTED
     if rejected:
         raise typer.Exit(1)
 
 
-def _answer(told: "Told") -> "Text":
+def _answer(status: "ShownStatus") -> "Text":
     from rich.text import Text
 
     from nightjar.cli.console import line
 
-    version = "" if told.version is None else f" version {told.version}"
-    since = "" if told.effective is None else f", applies from {told.effective}"
-    reasons = [line(f"    {each}") for reason in told.reasons for each in reason.split("\n")]
-    return Text("\n").join([line(f"{told.rule_id}{version}  {told.answer}{since}"), *reasons])
+    version = "" if status.version is None else f" version {status.version}"
+    since = "" if status.effective is None else f", applies from {status.effective}"
+    reasons = [line(f"    {each}") for reason in status.reasons for each in reason.split("\n")]
+    return Text("\n").join([line(f"{status.rule_id}{version}  {status.answer}{since}"), *reasons])
 
 
-def _holds_from(version: "RuleVersion", *, answered: bool) -> str:
-    """From which event time on a version holds, for people."""
+def _applies_from(version: "RuleVersion", *, answered: bool) -> str:
+    """The event time from which a version applies, for display."""
     from rules.rulebook import effective_text
 
     if not answered:
         return "waiting for the job to answer"
-    return effective_text(version) or "waiting for the job to make a route"
+    return effective_text(version) or "waiting for the job to add a shuffle key"
 
 
 def _lines(rule: "Rule") -> list[str]:
+    return yaml_text(rule, provenance=False).splitlines()
+
+
+def yaml_text(rule: "Rule", *, provenance: bool = True) -> str:
+    """A rule as people write it; characters that would not be shown are escaped."""
     import yaml
 
     from rules.model import PROVENANCE, rule_to_mapping
 
-    written = {key: value for key, value in rule_to_mapping(rule).items() if key not in PROVENANCE}
-    text: str = yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=110)
-    return text.splitlines()
+    written = {key: value for key, value in rule_to_mapping(rule).items() if provenance or key not in PROVENANCE}
+    for readable in (True, False):
+        text: str = yaml.safe_dump(written, sort_keys=False, default_flow_style=None, allow_unicode=readable, width=110)
+        if all(line.isprintable() for line in text.splitlines()):
+            break
+    return text

@@ -1,4 +1,4 @@
-"""`nightjar simulate`: case files, played step by step on the bare engine."""
+"""`nightjar simulate`: runs case files step by step on the engine, without any service."""
 
 import json
 from pathlib import Path
@@ -22,20 +22,20 @@ def simulate(
         bool, typer.Option("--json", help="Print the result of each case as one JSON object per line.")
     ] = False,
 ) -> None:
-    """Run rules and events step by step, with time under the case's control, and check what it expects.
+    """Run the rules and events of case files step by step, at the times they give, and check the expected results.
 
-    Exits with 1 where something differs from what the case expects, and shows the difference row by row. The format is
-    in docs/reference/cases.md.
+    Exits with 1 and shows the differing rows if a result is not as expected. docs/reference/cases.md describes the
+    format.
     """
     from nightjar.cases import check, find_cases, load_case
-    from nightjar.cases.simulate import simulate as played
+    from nightjar.cases.simulate import simulate as run
     from nightjar.cli.console import counted, result_console, show_json
 
     loaded = [load_case(path) for path in find_cases(cases)]
     console = result_console()
     failed = 0
     for case in loaded:
-        outcome = played(case)
+        outcome = run(case)
         differences = check(case.expect, outcome)
         failed += bool(differences)
         if as_json:
@@ -60,7 +60,7 @@ def _show(
     for difference in differences:
         _show_difference(console, difference)
     if in_full:
-        _show_outcome(console, outcome)
+        _show_outcome(console, case, outcome)
 
 
 def _show_difference(console: "SafeConsole", difference: "Difference") -> None:
@@ -69,49 +69,62 @@ def _show_difference(console: "SafeConsole", difference: "Difference") -> None:
         verdict = "was not expected"
     else:
         verdict = "not as expected" if came else "was expected and is missing"
-    _say(console, f": {verdict}", title=f"  {difference.section}")
+    _print(console, f": {verdict}", title=f"  {difference.section}")
     if difference.expected is not None:
-        _say(console, f"    expected  {_json(difference.expected)}")
+        _print(console, f"    expected  {_json(difference.expected)}")
     if came:
-        _say(console, f"    got       {_json(difference.got)}")
+        _print(console, f"    got       {_json(difference.got)}")
     for mismatch in difference.mismatches:
         got = "nothing" if mismatch.got is None else _json(mismatch.got)
         compared = f": expected {_json(mismatch.expected)}, got {got}"
-        _say(console, compared, title=f"    {mismatch.path}", style="yellow")
+        _print(console, compared, title=f"    {mismatch.path}", style="yellow")
 
 
-def _show_outcome(console: "SafeConsole", outcome: "Outcome") -> None:
+def _show_outcome(console: "SafeConsole", case: "Case", outcome: "Outcome") -> None:
     from nightjar.cli.console import counted
 
     for alert in outcome.alerts:
         _show_alert(console, alert, alert["emitted_at"].replace(".000000", ""))
     for alert in outcome.corrections:
-        _show_alert(console, alert, f"at night, {alert['cause']}:")
+        _show_alert(console, alert, f"backfill, {alert['cause']}:")
     for record in outcome.rule_status:
         version = "" if record["rule_version"] is None else f" v{record['rule_version']}"
-        _say(console, f"  {record['status']} {record['rule_id']}{version}")
+        since = "" if record["effective"] is None else f", applies from {record['effective'].replace('.000000', '')}"
+        _print(console, f"  {record['status']} {record['rule_id']}{version}{since}")
         for reason in record["reasons"]:
             for each in reason.split("\n"):
-                _say(console, f"    {each}")
+                _print(console, f"    {each}")
     for record in outcome.late:
-        _say(console, f"  late: {_json(record['event'])}")
+        _print(console, f"  late: {_json(record['event'])}")
     for record in outcome.quarantine:
-        _say(console, f"  quarantine: {record['reason']}: {record['detail']}")
+        event = _event_named(record["raw"], case.streams[record["stream"]].event_id)
+        _print(console, f"  quarantine: {event}: {record['reason']}: {record['detail']}")
     for stream, groups in outcome.state.items():
         for group, rows in groups.items():
-            _say(console, f"  state: {counted(rows, 'event')} of {stream} by {group or 'nothing'}")
+            _print(console, f"  state: {counted(rows, 'event')} of {stream} by {group or 'nothing'}")
+
+
+def _event_named(raw: str, event_id: str) -> str:
+    """A record that is no event: by its event id if it has one, else by its beginning."""
+    from rules.errors import shortened
+
+    try:
+        named = json.loads(raw)[event_id]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        named = None
+    return shortened(raw if named is None else str(named), 60)
 
 
 def _show_alert(console: "SafeConsole", alert: dict[str, Any], when: str) -> None:
     rule = f"{alert['rule_id']} v{alert['rule_version']}" + _unless_active(alert["rule_state"])
     group = f" of {_pairs(alert['group'])}" if alert["group"] else ""
-    _say(console, title=f"  {when} {alert['kind']} {alert['revision']}: {rule} at {alert['event_id']}{group}")
+    _print(console, title=f"  {when} {alert['kind']} {alert['revision']}: {rule} at {alert['event_id']}{group}")
     for text in (_pairs(alert["measures"]), alert["text"]):
         if text:
-            _say(console, f"    {text}")
+            _print(console, f"    {text}")
 
 
-def _say(console: "SafeConsole", text: str = "", *, title: str = "", style: str = "bold") -> None:
+def _print(console: "SafeConsole", text: str = "", *, title: str = "", style: str = "bold") -> None:
     from nightjar.cli.console import line
 
     console.print(line((title, style), text), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`nightjar status`: whether the job runs, and how far behind it is."""
+"""`nightjar status`: shows whether the job is running and how far behind it is."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from nightjar.operations.status import Status
 
 
-# Seconds by which the job's host may differ from the brokers without a word.
+# Clock skew between the job's host and the brokers (seconds) from which a warning is shown.
 _SKEW_SHOWN = 2.0
 
 
@@ -20,9 +20,9 @@ def register(app: typer.Typer) -> None:
 
 
 def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """Show whether the job runs, how far it is behind, what its batches cost, its latency, its state and its rules.
+    """Show whether the job is running, its lag, batch times, latency, state size and rules.
 
-    The exit code is 1 when it does not run.
+    The exit code is 1 if it is not running.
     """
     from nightjar.cli.console import result_console, show_json
     from nightjar.configuration.settings import load_settings
@@ -49,8 +49,8 @@ def _show(console: "SafeConsole", found: "Status") -> None:
         _show_skipped(console, found)
         return
     mark = ("running", "bold green") if found.running else ("not running", "bold red")
-    heard = f"  last heartbeat {found.heartbeat_seconds:,.1f} s ago"
-    console.print(line(mark, heard, f", process {last['process']}, last state: {last['state']}"), soft_wrap=True)
+    heartbeat = f"  last heartbeat {found.heartbeat_seconds:,.1f} s ago"
+    console.print(line(mark, heartbeat, f", process {last['process']}, last state: {last['state']}"), soft_wrap=True)
     table = Table("stream", "events behind", "seconds behind", "seen", "late", "duplicates", title_justify="left")
     for name, lag in last["lag"].items():
         counts = found.counts.get(name, {})
@@ -58,11 +58,11 @@ def _show(console: "SafeConsole", found: "Status") -> None:
         table.add_row(name, f"{lag['events']:,}", f"{lag['seconds']:,.1f}", *seen)
     console.print(table)
     for name, pace in found.pace.items():
-        ends = "it does not catch up at this pace"
+        outlook = "not catching up at this rate"
         if pace.caught_up_in is not None:
-            ends = f"caught up in about {timedelta(seconds=round(pace.caught_up_in))}"
+            outlook = f"caught up in about {timedelta(seconds=round(pace.caught_up_in))}"
         console.print(
-            line(f"{name}: {pace.read:,.0f} events/s read, {pace.arriving:,.0f} events/s arrive: {ends}"),
+            line(f"{name}: reading {pace.read:,.0f} events/s, {pace.arriving:,.0f} events/s arriving: {outlook}"),
             soft_wrap=True,
         )
     if found.batches:
@@ -70,9 +70,9 @@ def _show(console: "SafeConsole", found: "Status") -> None:
         whole = found.batches["parts_ms"].get("whole", 0)
         console.print(
             line(
-                f"micro-batches: {whole:,.0f} ms on average over {found.batches['batches']:,} of them, the slowest "
-                f"{found.batches['slowest_ms']:,.0f} ms, the largest {counted(found.batches['most_rows'], 'record')}; "
-                f"parts in ms: {parts}"
+                f"micro-batches: average {whole:,.0f} ms over {counted(found.batches['batches'], 'batch', 'batches')}, "
+                f"slowest {found.batches['slowest_ms']:,.0f} ms, "
+                f"largest {counted(found.batches['most_rows'], 'record')}; average parts in ms: {parts}"
             ),
             soft_wrap=True,
         )
@@ -86,13 +86,14 @@ def _show(console: "SafeConsole", found: "Status") -> None:
     skew = (last.get("skew") or 0) / 1_000_000
     if abs(skew) > _SKEW_SHOWN:
         where = "ahead of" if skew > 0 else "behind"
-        text = f"the clock of the job's host is {abs(skew):,.1f} s {where} that of the brokers"
-        console.print(line((text, "yellow"), ": it decides nothing, but logs and `emitted_at` show it"), soft_wrap=True)
+        text = f"the clock of the job's host is {abs(skew):,.1f} s {where} the brokers' clock"
+        effect = ": alerts are not affected, but the times in logs and `emitted_at` are off"
+        console.print(line((text, "yellow"), effect), soft_wrap=True)
     for rule_id, rule in found.rules.items():
         text = f"rule {rule_id} version {rule['version']} on {rule['stream']}: {rule['state']}"
         console.print(line(text), soft_wrap=True)
     if not found.rules:
-        console.print("no live rule: `nightjar rules publish FILE` adds one")
+        console.print("no live rules: add some with `nightjar rules publish FILE`")
     _show_skipped(console, found)
 
 

@@ -1,4 +1,4 @@
-"""`nightjar stream`: the job, in the foreground, and rebuilding its checkpoint."""
+"""`nightjar stream`: runs the job in the foreground, or rebuilds its checkpoint."""
 
 from typing import Annotated
 
@@ -14,9 +14,9 @@ def register(main: typer.Typer) -> None:
 
 @app.callback()
 def stream(context: typer.Context) -> None:
-    """Run the job: events and rules from Kafka, alerts to Kafka, until it is stopped.
+    """Run the job until it is stopped: read events and rules from Kafka, write alerts to Kafka.
 
-    SIGTERM and Ctrl-C end it cleanly: it finishes its batch, and the next start resumes from there.
+    SIGTERM and Ctrl-C stop it cleanly: it finishes its batch, and the next start resumes from there.
     """
     if context.invoked_subcommand is not None:
         return
@@ -44,14 +44,14 @@ def rebuild(
     buckets: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Number of buckets of the new checkpoint, instead of the setting.", show_default=False
+            min=1, help="Number of buckets in the new checkpoint, instead of the setting.", show_default=False
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Rebuild the job's checkpoint from the lake, so that another release or other settings can resume from it.
+    """Rebuild the job's checkpoint from the lake, to resume with another release or other settings.
 
-    The job must not run. Until the new checkpoint is complete the old one stays as it is.
+    The job must be stopped. The old checkpoint stays untouched until the new one is complete.
     """
     from nightjar.cli.console import counted, result_console, show_json
     from nightjar.cli.stages import Stages
@@ -71,7 +71,7 @@ def rebuild(
         return
     console = result_console()
     console.print(
-        f"The checkpoint in {settings.checkpoint} is rebuilt: {counted(done.events, 'event')}, "
+        f"Rebuilt the checkpoint in {settings.checkpoint}: {counted(done.events, 'event')}, "
         f"{counted(done.announcements, 'alert')}.",
         soft_wrap=True,
     )

@@ -1,4 +1,4 @@
-"""`nightjar topics`: the topics of this installation, and who may write and read them."""
+"""`nightjar topics`: lists this installation's topics and who may write and read them."""
 
 from typing import Annotated
 
@@ -17,20 +17,20 @@ def register(main: typer.Typer) -> None:
 @app.callback()
 def topics(
     acls: Annotated[
-        bool, typer.Option("--acls", help="Print the `kafka-acls` commands that allow this and nothing more.")
+        bool, typer.Option("--acls", help="Print the `kafka-acls` commands that grant exactly this access.")
     ] = False,
     principal: Annotated[
         list[str] | None,
-        typer.Option(help="A role's Kafka principal, as job=User:nightjar. May be repeated.", show_default=False),
+        typer.Option(help="A role's Kafka principal, like job=User:nightjar. May be repeated.", show_default=False),
     ] = None,
     command_config: Annotated[
-        str | None, typer.Option(help="File that `kafka-acls` logs in with.", show_default=False)
+        str | None, typer.Option(help="Client configuration file for `kafka-acls` to log in with.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
 ) -> None:
-    """Show every topic with its writers and readers; no service needs to run.
+    """Show every topic with its writers and readers, without connecting to Kafka.
 
-    Roles are explained in docs/reference/security.md. Without --principal a role's principal is User:nightjar-ROLE.
+    docs/reference/security.md explains the roles. Without --principal a role's principal is User:nightjar-ROLE.
     """
     from rich.table import Table
 

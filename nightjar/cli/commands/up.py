@@ -1,4 +1,4 @@
-"""`nightjar up`: a local Kafka, where none is configured, and the job."""
+"""`nightjar up`: runs a local Kafka, unless one is configured, and the job."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,9 +16,9 @@ def register(app: typer.Typer) -> None:
 
 
 def up() -> None:
-    """Start a local Kafka (unless bootstrap_servers names one), create the topics, and run the job until Ctrl-C.
+    """Start a local Kafka (unless bootstrap_servers is set), create the topics, and run the job until Ctrl-C.
 
-    Everything local is kept in `data_dir`, so that the next start resumes from there.
+    All local data is kept in `data_dir`, and the next start resumes from it.
     """
     from nightjar.cli.console import line
     from nightjar.cli.stages import Stages, terminated_as_interrupt
@@ -39,7 +39,7 @@ def up() -> None:
     with terminated_as_interrupt(), ExitStack() as started:
         environment = {}
         if settings.bootstrap_servers:
-            stages.say(f"using Kafka at {settings.bootstrap_servers}")
+            stages.note(f"using Kafka at {settings.bootstrap_servers}")
         else:
             with stages.stage("Kafka", f"starting a local broker; its data and its log are in {settings.kafka_dir}"):
                 broker = LocalKafka(settings)
@@ -47,15 +47,15 @@ def up() -> None:
                 broker.start()
                 settings = broker.settings
                 environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": broker.bootstrap, "NIGHTJAR_KAFKA": "{}"}
-                stages.say(f"listening on {broker.bootstrap}")
-        with stages.stage("Topics", "creating those that are missing"):
+                stages.note(f"listening on {broker.bootstrap}")
+        with stages.stage("Topics", "creating the missing ones"):
             made = topics.ensure(settings, streams.values())
-            stages.say(f"created {', '.join(made)}" if made else "all exist")
+            stages.note(f"created {', '.join(made)}" if made else "all exist")
         job = JobProcess(settings.data_dir / "job.log", environment)
         with stages.stage("Job", f"starting Spark; its log is {job.log}"):
-            started.callback(_stop, stages, "the job, which finishes its batch", job.stop)
+            started.callback(_stop, stages, "the job, once its batch is finished", job.stop)
             job.start()
-            with stages.waiting("half a minute on a slow machine"):
+            with stages.waiting("takes half a minute on a slow machine"):
                 await_running(settings, job)
         stages.console.print(
             line(

@@ -112,8 +112,12 @@ def _mean(limbs, n, scratch, words):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def sums(run_first, fill, begin, ops, marks, word, bit, values, column, mean, counts, out):  # type: ignore[no-untyped-def]
-    """out[k]: the sum of the window, correctly rounded, or its mean; infinite where that is beyond the doubles."""
+def sums(run_first, fill, begin, ops, marks, word, bit, values, column, mean, out, some):  # type: ignore[no-untyped-def]
+    """out[k]: the sum of the window, correctly rounded, or its mean; infinite where that is beyond the doubles.
+
+    some[k]: whether any row counts. Returns how many windows have an infinite answer.
+    """
+    overflown = 0
     limbs = np.zeros(_LIMBS, np.int64)
     scratch = np.zeros(_LIMBS, np.int64)
     words = np.zeros(4, np.int64)
@@ -131,8 +135,10 @@ def sums(run_first, fill, begin, ops, marks, word, bit, values, column, mean, co
                 if (marks[p, word] >> bit) & 1:
                     n += sign
                     _add(limbs, values[p, column], sign)
-            counts[k] = n
+            some[k] = n > 0
             out[k] = _mean(limbs, n, scratch, words) if mean and n > 0 else _sum(limbs, scratch)
+            overflown += not np.isfinite(out[k])
+    return overflown
 
 
 @njit(cache=True)
@@ -161,8 +167,12 @@ def _deviation(n, first, second, scratch, total):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True)
-def stddevs(run_first, fill, begin, ops, marks, word, bit, values, column, counts, out):  # type: ignore[no-untyped-def]
-    """out[k]: the sample standard deviation of the window from the exact sums of x and x**2; infinite as for sums."""
+def stddevs(run_first, fill, begin, ops, marks, word, bit, values, column, out, several):  # type: ignore[no-untyped-def]
+    """out[k]: the sample standard deviation of the window from the exact sums of x and x**2; infinite as for sums.
+
+    several[k]: whether two rows count. Returns how many windows have an infinite answer.
+    """
+    overflown = 0
     first = np.zeros(_LIMBS, np.int64)
     second = np.zeros(_SQUARES, np.int64)
     scratch = np.zeros(_LIMBS, np.int64)
@@ -184,6 +194,7 @@ def stddevs(run_first, fill, begin, ops, marks, word, bit, values, column, count
                     n += sign
                     _add(first, values[p, column], sign)
                     _add_square(second, values[p, column], sign)
-            counts[k] = n
-            if n > 1:
-                out[k] = _deviation(n, first, second, scratch, total)
+            several[k] = n > 1
+            out[k] = _deviation(n, first, second, scratch, total) if n > 1 else 0.0
+            overflown += not np.isfinite(out[k])
+    return overflown

@@ -47,7 +47,7 @@ def _extreme(marks, word, bit, values, column, largest, first, stop, begin, ops,
 
 
 @njit(cache=True)
-def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, largest, found, out):  # type: ignore[no-untyped-def]
+def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, largest, out, found):  # type: ignore[no-untyped-def]
     """out[k]: the least (or largest) value of window k where found[k].
 
     A run of one row, the most frequent in small batches, is looked through. Else a monotonic deque; where a row comes
@@ -60,9 +60,10 @@ def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, larg
         if only == run_first[r + 1]:
             continue
         if only + 1 == run_first[r + 1] and _only_adds(begin, ops, only):
-            found[only], out[only] = _extreme(
+            found[only], best = _extreme(
                 marks, word, bit, values, column, largest, fill[r, 0], fill[r, 1], begin, ops, only
             )
+            out[only] = best if found[only] else 0
             continue
         base, stop = _bounds(run_first, fill, begin, ops, r)
         if stop - base > len(live):
@@ -127,14 +128,13 @@ def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, larg
                     deque[tail] = p
                     tail += 1
             found[k] = tail > head
-            if tail > head:
-                out[k] = values[deque[head], column]
+            out[k] = values[deque[head], column] if tail > head else 0
         live[: stop - base] = 0
 
 
 @njit(cache=True)
-def ends(run_first, fill, begin, ops, marks, word, bit, last, out):  # type: ignore[no-untyped-def]
-    """out[k]: the walk index of the first (or last) row that counts in window k, -1 where none does."""
+def ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, out, found):  # type: ignore[no-untyped-def]
+    """out[k]: the value of the first (or last) row that counts in window k, where found[k]."""
     live = np.zeros(64, np.uint8)
     for r in range(len(run_first) - 1):
         if run_first[r] == run_first[r + 1]:
@@ -167,13 +167,15 @@ def ends(run_first, fill, begin, ops, marks, word, bit, last, out):  # type: ign
             if n == 0:
                 low = stop
                 high = base - 1
-                out[k] = -1
+                out[k] = 0
+                found[k] = 0
                 continue
             while not live[low - base]:
                 low += 1
             while not live[high - base]:
                 high -= 1
-            out[k] = high if last else low
+            out[k] = values[high if last else low, column]
+            found[k] = 1
         live[: stop - base] = 0
 
 

@@ -2,8 +2,11 @@
 
 A group's segment is a stretch of the arena with room to grow behind it: spans[group] = (start, end, room, scratch), the
 last being -1 between calls. Appending costs O(1); a row out of order moves the tail of its own group only; a full
-segment evicts what is old, or moves to the arena's end with more room. What is left behind is garbage until a pass
-over the arena brings the segments together again. Nothing else costs O(all groups).
+segment evicts what is old, or moves to where there is more room: to a hole that another has left, or to the arena's
+end. Once that is too far away a pass over the arena brings the segments together. Nothing else costs O(all groups).
+
+Holes are kept in lists by their classes: holes[class] is a hole's first place, -1 for none; there `rows` has the next
+hole of the class, and `times` how much room it has.
 
 The arena is five arrays: store rows (int32), their times, and their *facts*, what aggregates read of a row side by
 side: marks (uint8), values of columns that fit int32, and others (int64). So a window is few stretches of memory: a
@@ -19,6 +22,7 @@ from rules.engine import texts
 
 _NONE_LATE = np.int64(1 << 62)
 START, END, ROOM, SCRATCH = range(4)
+CLASSES = 256  # of holes
 # A segment of so many rows is not moved within its room as lightly as one that the cache holds.
 _LONG = 4096
 
@@ -34,7 +38,7 @@ def _before(x, y, times, ends, heap):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _spare(length):  # type: ignore[no-untyped-def]
+def spare(length):  # type: ignore[no-untyped-def]
     """The room that a segment of so many rows gets beside them when the arena is brought together."""
     return length // 4 if length >= _LONG else length // 8 + 1
 
@@ -107,7 +111,7 @@ def _shift(array, p, q, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _move_all(rows, arena_times, marks, narrow, wide, p, q, n):  # type: ignore[no-untyped-def]
+def move_all(rows, arena_times, marks, narrow, wide, p, q, n):  # type: ignore[no-untyped-def]
     """Move n rows from place p on to q: array by array takes a third of the time that row by row does."""
     _shift(rows, p, q, n)
     _shift(arena_times, p, q, n)
@@ -117,7 +121,7 @@ def _move_all(rows, arena_times, marks, narrow, wide, p, q, n):  # type: ignore[
 
 
 @njit(cache=True)
-def _first_from(arena_times, a, b, time):  # type: ignore[no-untyped-def]
+def first_from(arena_times, a, b, time):  # type: ignore[no-untyped-def]
     """The first place from a to b whose time is not before `time`."""
     while a < b and arena_times[a] < time:
         a += 1
@@ -125,16 +129,69 @@ def _first_from(arena_times, a, b, time):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _class(room):  # type: ignore[no-untyped-def]
+    """The class of the holes that have so much room, and less than an eighth more: below 16 each has its own."""
+    shift = 0
+    while room >> shift >= 16:
+        shift += 1
+    return 8 * shift + (room >> shift)
+
+
+@njit(cache=True)
+def _take_hole(room, holes, rows):  # type: ignore[no-untyped-def]
+    """A hole with at least so much room and less than half as much again; -1 where there is none."""
+    least = _class(room - 1) + 1
+    for c in range(least, least + 4):
+        hole = np.int64(holes[c])
+        if hole >= 0:
+            holes[c] = rows[hole]
+            return hole
+    return np.int64(-1)
+
+
+@njit(cache=True)
+def _widen(g, more, horizon, spans, rows, arena_times, marks, narrow, wide, used, limit, holes):  # type: ignore[no-untyped-def]
+    """Give a full segment room for so many more rows; returns the arena's use, -1 where that would be above `limit`.
+
+    Rows before `horizon` go. The segment stays where it is if that makes room, else it moves and leaves a hole.
+    """
+    start, end, room = np.int64(spans[g, START]), np.int64(spans[g, END]), np.int64(spans[g, ROOM])
+    kept = first_from(arena_times, start, end, horizon)
+    length = end - kept
+    target = start
+    if not _suffices(length + more, room):
+        wanted = length + more + spare(length + more)
+        target = _take_hole(wanted, holes, rows)
+        if target >= 0:
+            wanted = arena_times[target]
+        elif used + wanted > limit:
+            return np.int64(-1)
+        else:
+            target = used
+            used += wanted
+        spans[g, ROOM] = wanted
+    move_all(rows, arena_times, marks, narrow, wide, kept, target, length)
+    spans[g, START] = target
+    spans[g, END] = target + length
+    if target != start and room:
+        c = _class(room)
+        rows[start] = holes[c]
+        arena_times[start] = room
+        holes[c] = start
+    return used
+
+
+@njit(cache=True)
 def insert(  # type: ignore[no-untyped-def]
     groups, base, fresh_marks, fresh_narrow, fresh_wide, times, ends, heap, horizon, spans,
-    rows, arena_times, marks, narrow, wide, used, limit,
+    rows, arena_times, marks, narrow, wide, used, limit, holes,
 ):  # fmt: skip
     """Insert store rows base, base + 1, … with their facts (fresh) into their groups' segments (groups[i] < 0: none).
 
     Returns (used, touched, first, places). used: the arena's use afterwards, or -1 where that would be above `limit`:
     no row is inserted then, and touched are the groups, each with first[t + 1] - first[t] new rows. Else places: for
     each of the groups the arena places of its new rows, ascending, in places[first[t]:first[t + 1]]. A full segment
-    evicts rows before `horizon`, and stays where it is if that makes room.
+    evicts rows before `horizon`.
     """
     n = len(groups)
     touched = np.empty(n, np.int64)
@@ -149,24 +206,16 @@ def insert(  # type: ignore[no-untyped-def]
             touched[count] = g
             count += 1
         first[spans[g, SCRATCH] + 1] += 1
-    needed = used
     for t in range(count):
-        g = touched[t]
-        start, end, room = np.int64(spans[g, START]), np.int64(spans[g, END]), np.int64(spans[g, ROOM])
-        if end - start + first[t + 1] > room:
-            kept = _first_from(arena_times, start, end, horizon)
-            if _suffices(end - kept + first[t + 1], room):
-                _move_all(rows, arena_times, marks, narrow, wide, kept, start, end - kept)
-                spans[g, END] = end - (kept - start)
-            else:
-                spans[g, ROOM] = room - (kept - start)
-                spans[g, START] = kept
-                needed += (end - kept + first[t + 1]) * 5 // 4 + 2
         first[t + 1] += first[t]
-    if needed > limit:
-        for t in range(count):
-            spans[touched[t], SCRATCH] = -1
-        return -1, touched[:count], first[: count + 1], touched[:0]
+    for t in range(count):
+        g, more = touched[t], first[t + 1] - first[t]
+        if np.int64(spans[g, END]) - np.int64(spans[g, START]) + more > spans[g, ROOM]:
+            used = _widen(g, more, horizon, spans, rows, arena_times, marks, narrow, wide, used, limit, holes)
+            if used < 0:
+                for i in range(count):
+                    spans[touched[i], SCRATCH] = -1
+                return used, touched[:count], first[: count + 1], touched[:0]
     cursor = first[:count].copy()
     order = np.empty(first[count], np.int64)
     for i in range(n):
@@ -189,13 +238,6 @@ def insert(  # type: ignore[no-untyped-def]
                 break
         start = np.int64(spans[g, START])
         length = spans[g, END] - start
-        if length + b - a > spans[g, ROOM]:
-            _move_all(rows, arena_times, marks, narrow, wide, start, used, length)
-            start = used
-            room = (length + b - a) * 5 // 4 + 2
-            spans[g, START] = start
-            spans[g, ROOM] = room
-            used += room
         i = start + length - 1
         j = b - 1
         k = i + b - a
@@ -321,49 +363,3 @@ def renumber(spans, rows, new_row):  # type: ignore[no-untyped-def]
         spans[g, ROOM] -= first - start
         for i in range(first, end):
             rows[i] = new_row[rows[i]]
-
-
-@njit(cache=True)
-def plan(spans, touched, first, horizon, arena_times):  # type: ignore[no-untyped-def]
-    """Give every segment the room it is to have, and its new rows if it is touched; returns the sum of all.
-
-    Rows before `horizon` go. The segments stay where they are until `gather` and `spread` move them.
-    """
-    for t in range(len(touched)):
-        spans[touched[t], SCRATCH] = first[t + 1] - first[t]
-    total = 0
-    for g in range(len(spans)):
-        start, end = np.int64(spans[g, START]), np.int64(spans[g, END])
-        start = _first_from(arena_times, start, end, horizon)
-        length = end - start + max(spans[g, SCRATCH], 0)
-        room = length + _spare(length) if length else 0
-        spans[g, START] = start
-        spans[g, ROOM] = room
-        spans[g, SCRATCH] = -1
-        total += room
-    return total
-
-
-@njit(cache=True)
-def gather(spans, by_start, rows, arena_times, marks, narrow, wide):  # type: ignore[no-untyped-def]
-    """Move all segments to the front of the arena, without room; returns its use."""
-    used = np.int64(0)
-    for g in by_start:
-        start, end = np.int64(spans[g, START]), np.int64(spans[g, END])
-        _move_all(rows, arena_times, marks, narrow, wide, start, used, end - start)
-        spans[g, START] = used
-        used += end - start
-        spans[g, END] = used
-    return used
-
-
-@njit(cache=True)
-def spread(spans, by_start, total, rows, arena_times, marks, narrow, wide):  # type: ignore[no-untyped-def]
-    """Move all segments, as `gather` left them, apart so that each has its room, up to `total`."""
-    for at in range(len(by_start) - 1, -1, -1):
-        g = by_start[at]
-        start, length = np.int64(spans[g, START]), np.int64(spans[g, END]) - np.int64(spans[g, START])
-        total -= spans[g, ROOM]
-        _move_all(rows, arena_times, marks, narrow, wide, start, total, length)
-        spans[g, START] = total
-        spans[g, END] = total + length

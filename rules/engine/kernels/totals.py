@@ -2,8 +2,7 @@
 
 Every kernel here and beside takes the same description of windows (see windows.py): `run_first, fill, begin, ops`, then
 `marks` and, but for count, `values`, both in the order of the walk. A row counts where `bit` of its marks is set: it
-meets the predicates and is not NULL. Here all that is asked of the same windows is found in one call: for a small batch
-calling takes as long as adding up.
+meets the predicates and is not NULL.
 """
 
 from __future__ import annotations
@@ -14,16 +13,14 @@ import numpy as np
 from numba import njit
 
 _LOW = np.int64(0xFFFFFFFF)
-# What is asked of a window.
-COUNT, SUM, SPREAD = range(3)
 _SHORT = np.int64(1 << 31)  # the square of what is below it fits 63 bits
 _EXACT = np.int64(1 << 53)  # doubles hold all integers up to here
 _FRACTION = 6  # limbs behind the point that a mean needs: what it is divided by has at most 91 bits
 
 
 @njit(cache=True)
-def _count(run_first, fill, begin, ops, marks, word, bit, counts):  # type: ignore[no-untyped-def]
-    """counts[k]: rows that count in window k.
+def counts(run_first, fill, begin, ops, marks, word, bit, out):  # type: ignore[no-untyped-def]
+    """out[k]: rows that count in window k.
 
     Here and below rows that do not count are taken times 0 instead of being skipped: whether one counts is hard to
     guess for a processor.
@@ -36,14 +33,19 @@ def _count(run_first, fill, begin, ops, marks, word, bit, counts):  # type: igno
             for o in range(begin[k], begin[k + 1]):
                 sign = (ops[o] >> 31) | 1
                 n += sign * ((marks[sign * ops[o] - 1, word] >> bit) & 1)
-            counts[k] = n
+            out[k] = n
 
 
 @njit(cache=True)
-def _sums(  # type: ignore[no-untyped-def]
-    run_first, fill, begin, ops, marks, word, bit, values, column, scale, counts, exact, means, beyond
+def sums(  # type: ignore[no-untyped-def]
+    run_first, fill, begin, ops, marks, word, bit, values, column, scale, exact, means, beyond, some
 ):
-    """The sum is held in two words of 32 bits with room for carries, so that no window can overflow it."""
+    """exact[k]: the sum of window k, its low 64 bits where beyond[k] says that 64 do not hold it; means[k]: the mean of
+    values / scale, where some[k] says that any row counts. Returns for how many windows 64 bits do not do.
+
+    The sum is held in two words of 32 bits with room for carries, so that no window can overflow it.
+    """
+    overflown = 0
     for r in range(len(run_first) - 1):
         n = np.int64(0)
         high = np.int64(0)
@@ -61,8 +63,10 @@ def _sums(  # type: ignore[no-untyped-def]
                 n += counted
                 high += counted * (np.int64(values[p, column]) >> 32)
                 low += counted * (np.int64(values[p, column]) & _LOW)
-            counts[k] = n
             exact[k], means[k], beyond[k] = _read(n, high, low, scale)
+            some[k] = n > 0
+            overflown += beyond[k]
+    return overflown
 
 
 @njit(cache=True)
@@ -216,9 +220,12 @@ def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True)
-def _spreads(  # type: ignore[no-untyped-def]
-    run_first, fill, begin, ops, marks, word, bit, values, column, scale, counts, exact, means, beyond, deviations
-):
+def spreads(  # type: ignore[no-untyped-def]
+    run_first, fill, begin, ops, marks, word, bit, values, column, scale,
+    exact, means, beyond, some, deviations, several,
+):  # fmt: skip
+    """As sums; deviations[k]: the sample standard deviation (n - 1), where several[k] says that two rows count."""
+    overflown = 0
     squares = np.zeros(4, np.int64)
     s1 = np.zeros(3, np.int64)
     s2 = np.zeros(5, np.int64)
@@ -243,37 +250,12 @@ def _spreads(  # type: ignore[no-untyped-def]
                     high += sign * (np.int64(values[p, column]) >> 32)
                     low += sign * (np.int64(values[p, column]) & _LOW)
                     _square(np.int64(values[p, column]), sign, squares)
-            counts[k] = n
             exact[k], means[k], beyond[k] = _read(n, high, low, scale)
+            some[k] = n > 0
+            overflown += beyond[k]
             deviations[k] = 0.0
+            several[k] = n > 1
             if n > 1:
                 spread = _spread(n, high, low, squares, s1, s2, total)
                 deviations[k] = np.sqrt(spread / (np.float64(n) * np.float64(n - 1))) / scale
-
-
-@njit(cache=True)
-def totals(  # type: ignore[no-untyped-def]
-    run_first, fill, begin, ops, marks, narrow, wide, asked, scales, counts, exact, means, beyond, deviations
-):
-    """What asked[j] = (COUNT, SUM or SPREAD, word of the marks, bit, whether wide, column) finds in every window k.
-
-    counts[j, k]: rows that count. But for COUNT, exact[j, k]: their sum, its low 64 bits where beyond[j, k] says that
-    64 do not hold it; means[j, k]: the mean of values / scales[j]. For SPREAD, deviations[j, k]: the sample standard
-    deviation (n - 1), meaningless where fewer than two rows count.
-    """
-    for j in range(len(asked)):
-        what, word, bit, is_wide, column = asked[j, 0], asked[j, 1], asked[j, 2], asked[j, 3], asked[j, 4]
-        if what == COUNT:
-            _count(run_first, fill, begin, ops, marks, word, bit, counts[j])
-        elif what == SUM:
-            results = counts[j], exact[j], means[j], beyond[j]
-            if is_wide:
-                _sums(run_first, fill, begin, ops, marks, word, bit, wide, column, scales[j], *results)
-            else:
-                _sums(run_first, fill, begin, ops, marks, word, bit, narrow, column, scales[j], *results)
-        else:
-            spreads = counts[j], exact[j], means[j], beyond[j], deviations[j]
-            if is_wide:
-                _spreads(run_first, fill, begin, ops, marks, word, bit, wide, column, scales[j], *spreads)
-            else:
-                _spreads(run_first, fill, begin, ops, marks, word, bit, narrow, column, scales[j], *spreads)
+    return overflown

@@ -1,0 +1,94 @@
+"""What an advance of the engine led to, with the rows of the batch that each part of it is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from rules.engine.evaluation import Evaluated, Evaluations
+from rules.engine.strings import Int64Array
+
+# In place of a row of the batch, where the batch does not have the event.
+NO_ROW = -1
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What one advance changed, for durable state: the events taken in and the announcements made.
+
+    events: the stream's fields, arrival_time, arrival_seq and late; announcements: LEDGER_SCHEMA.
+    """
+
+    events: pa.Table
+    announcements: pa.Table
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A measure whose exact value leaves the range of its type at an event, which is therefore no violation.
+
+    why: where the version as a whole cannot be evaluated; measure and event_id are empty then. row: of the event in the
+    batch, NO_ROW where an earlier batch had brought it, or there is no event.
+    """
+
+    rule_id: str
+    rule_version: int
+    measure: str
+    event_id: str
+    why: str = ""
+    row: int = NO_ROW
+
+
+@dataclass(frozen=True)
+class InputRows:
+    """Rows of the batch as it was handed in. Arrays of int64.
+
+    admitted: of the events taken in, in the order of the store's rows; late, duplicates: of the late events, and of
+    those dropped because their id was known; alerts: of each alert's event, NO_ROW where an earlier batch had brought
+    it.
+    """
+
+    admitted: Int64Array
+    late: Int64Array
+    duplicates: Int64Array
+    alerts: Int64Array
+
+
+@dataclass(frozen=True)
+class Advance:
+    """What a batch led to.
+
+    alerts: ALERT_SCHEMA, in the order of announcement; late: the late events, with all columns they were given with;
+    rows: where in the batch the events stand that these are about.
+    """
+
+    alerts: pa.Table
+    late: pa.Table
+    rows: InputRows
+    failures: list[Failure]
+    delta: Delta
+    results: list[Evaluations] = field(repr=False)
+
+    @property
+    def duplicates(self) -> int:
+        """How many events were dropped because their id was known."""
+        return len(self.rows.duplicates)
+
+    @property
+    def evaluated(self) -> list[Evaluated]:
+        """Every rule version at the rows that were evaluated."""
+        return [*chain.from_iterable(self.results)]
+
+
+def brought(rows: Int64Array, base: int, admitted: Int64Array) -> Int64Array:
+    """The batch's rows of the events of store rows; NO_ROW for those below `base`, which earlier batches brought.
+
+    admitted: the batch's rows of the events that the store has from `base` on.
+    """
+    found = np.full(len(rows), NO_ROW)
+    new = rows >= base
+    found[new] = admitted[rows[new] - base]
+    return found

@@ -1,0 +1,84 @@
+"""All that aggregates ask of the same windows, in one call: for a small batch calling takes as long as adding up."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from rules.engine.kernels import floats, order, totals, windows
+
+# What is asked. TOTALS: of integers sum and mean, with SPREAD the standard deviation too; the others one answer each.
+COUNT, TOTALS, SPREAD, LEAST, GREATEST, FIRST, LAST, DISTINCT, SUM, MEAN, DEVIATION = range(11)
+# Of what: facts that are narrow, wide, or wide and the bits of doubles.
+NARROW, WIDE, DOUBLE = range(3)
+
+
+@njit(cache=True)
+def _of_integers(what, changes, marks, word, bit, values, column, scale, to, found, doubles, flags):  # type: ignore[no-untyped-def]
+    run_first, fill, begin, ops = changes
+    a, b, c = to
+    if what == TOTALS:
+        return totals.sums(
+            run_first, fill, begin, ops, marks, word, bit, values, column, scale,
+            found[a], doubles[b], flags[a], flags[b],
+        )  # fmt: skip
+    if what == SPREAD:
+        return totals.spreads(
+            run_first, fill, begin, ops, marks, word, bit, values, column, scale,
+            found[a], doubles[b], flags[a], flags[b], doubles[c], flags[c],
+        )  # fmt: skip
+    if what == DISTINCT:
+        order.distincts(run_first, fill, begin, ops, marks, word, bit, values, column, found[a])
+    elif what in (FIRST, LAST):
+        order.ends(run_first, fill, begin, ops, marks, word, bit, values, column, what == LAST, found[a], flags[a])
+    else:
+        order.extremes(
+            run_first, fill, begin, ops, marks, word, bit, values, column, what == GREATEST, found[a], flags[a]
+        )
+    return 0
+
+
+@njit(cache=True)
+def _of_doubles(what, changes, marks, word, bit, values, column, to, doubles, flags):  # type: ignore[no-untyped-def]
+    run_first, fill, begin, ops = changes
+    if what == DEVIATION:
+        return floats.stddevs(run_first, fill, begin, ops, marks, word, bit, values, column, doubles[to], flags[to])
+    if what in (SUM, MEAN):
+        return floats.sums(
+            run_first, fill, begin, ops, marks, word, bit, values, column, what == MEAN, doubles[to], flags[to]
+        )
+    order.extremes(
+        run_first, fill, begin, ops, marks, word, bit, values, column, what == GREATEST, doubles[to], flags[to]
+    )
+    return 0
+
+
+@njit(cache=True)
+def answers(  # type: ignore[no-untyped-def]
+    run_first, rows, at, low, excluding, late, last_late, arrivals, marks, narrow, wide, asked, scales, found, flags
+):
+    """Answer every asked[j] about the windows of the rows at at[k] from low[k] on (see windows.changes).
+
+    asked: int64 (questions, 8): what, word and bit of the marks, kind and column of the facts, then the rows of found
+    (int64, doubles as their bits) and flags (uint8) to write to: the answer's, or for TOTALS and SPREAD those of sum,
+    mean and deviation. flags: whether the answer is not NULL, of a sum of integers whether 64 bits do not hold it; of
+    counts and sums of doubles they mean nothing. scales[j]: what the mean and the deviation are divided by.
+    Returns how many answers their types do not hold.
+    """
+    changes = (run_first, *windows.changes(run_first, rows, at, low, excluding, late, last_late, arrivals))
+    doubles = found.view(np.float64)
+    wide_doubles = wide.view(np.float64)
+    overflown = 0
+    for j in range(len(asked)):
+        what, word, bit, kind, column = asked[j, 0], asked[j, 1], asked[j, 2], asked[j, 3], asked[j, 4]
+        to = asked[j, 5], asked[j, 6], asked[j, 7]
+        scale = scales[j]
+        if what == COUNT:
+            totals.counts(*changes, marks, word, bit, found[to[0]])
+        elif kind == DOUBLE:
+            overflown += _of_doubles(what, changes, marks, word, bit, wide_doubles, column, to[0], doubles, flags)
+        elif kind == WIDE:
+            overflown += _of_integers(what, changes, marks, word, bit, wide, column, scale, to, found, doubles, flags)
+        else:
+            overflown += _of_integers(what, changes, marks, word, bit, narrow, column, scale, to, found, doubles, flags)
+    return overflown

@@ -1,0 +1,44 @@
+"""What every bucket of one run of the query is given; it travels to the engine processes with the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.rule_status import fold
+from contracts.topics import Topics
+from rules.rulebook import Record, Route, RuleBook
+from rules.streams import Stream
+
+
+@dataclass(frozen=True)
+class BucketPlan:
+    """checkpoint: names the checkpoint, so that two jobs in one worker never share an engine; run_id: this run;
+    state: the folder of the buckets' files, which every Spark process sees; rules: the answers on `rule-status` before
+    the first record of it that this run reads.
+    """
+
+    checkpoint: str
+    run_id: str
+    state: Path
+    streams: Mapping[str, Stream]
+    routes: tuple[Route, ...]
+    buckets: int
+    topics: Topics
+    rules: tuple[Record, ...]
+
+    def route_of(self, bucket: int) -> Route:
+        """The route whose bucket this is: route r has the buckets from r * buckets on."""
+        return self.routes[bucket // self.buckets]
+
+    def stream_of(self, bucket: int) -> Stream:
+        """The stream whose events the bucket takes in."""
+        return self.streams[self.route_of(bucket).stream]
+
+    def rule_book(self) -> RuleBook:
+        """The rules as they were when this run began."""
+        book = RuleBook(self.streams)
+        for answer in self.rules:
+            fold(book, answer)
+        return book

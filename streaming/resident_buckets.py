@@ -1,0 +1,91 @@
+"""The buckets that an engine process keeps in memory, and how one comes to where its log is.
+
+How it works: the log's head says whether a bucket in memory is where the log is, a beginning of it (then it reads what
+it has not seen), or neither (then it is rebuilt). Whoever takes a bucket has it alone until it is put back, so one
+whose task fails half-way is never met again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rules.rulebook import Record
+from streaming.bucket import Bucket, Counts
+from streaming.plan import BucketPlan
+from streaming.state_files import BucketFiles
+from streaming.statelog import NOTHING, Head, StateLog
+
+
+@dataclass
+class Resident:
+    """A bucket in memory. version, token: of the head that it is at; restored: entries of the log that were read since
+    the bucket last reported, which was at `reported_at` (time.monotonic)."""
+
+    bucket: Bucket
+    version: int = NOTHING
+    token: str = ""
+    reported_at: float = 0.0
+    restored: int = 0
+
+    def read(self, head: Head, files: BucketFiles) -> None:
+        """Take in what the log has and the bucket has not seen."""
+        bucket, log = self.bucket, StateLog(files, self.bucket.stream.event_time)
+        bucket.receive(_record(written) for written in _received(head, files))
+        missing = head.missing(self.version)
+        bucket.restore(log.read(entry) for entry in missing)
+        self.restored += len(missing)
+        bucket.engine.resume(head.clock, head.settled, head.horizon)
+        bucket.counts = Counts(**head.counts)
+        bucket.failed = set(head.failed)
+        self.at(head)
+
+    def at(self, head: Head) -> None:
+        """It is where this head is."""
+        self.version, self.token = head.version, head.tokens.get(head.version, "")
+
+
+_cache: dict[tuple[str, str, int], Resident] = {}
+
+
+def take(plan: BucketPlan, number: int, head: Head, files: BucketFiles) -> Resident:
+    """The bucket of this number where the head is: the one in memory, where that has seen a beginning of the log."""
+    for key in [key for key in _cache if key[0] == plan.checkpoint and key[1] != plan.run_id]:
+        del _cache[key]  # of a run of the query that has ended: its engines would stay for the worker's life
+    resident = _cache.pop((plan.checkpoint, plan.run_id, number), None)
+    if resident is None or not head.holds(resident.version, resident.token):
+        resident = Resident(Bucket(plan.stream_of(number), plan.route_of(number), plan.rule_book()))
+    if resident.version < head.version:
+        resident.read(head, files)
+    return resident
+
+
+def put_back(plan: BucketPlan, number: int, resident: Resident) -> None:
+    """Keep a bucket for the next batch."""
+    _cache[plan.checkpoint, plan.run_id, number] = resident
+
+
+def receive(bucket: Bucket, payloads: Iterable[bytes], since: int, head: Head, files: BucketFiles) -> str:
+    """Take answers (Kind.RULE), and keep them in the state until the next start; the name of the entry that holds them.
+
+    since: the offset of the last answer that the next start finds without the state.
+    """
+    written = (json.loads(payload) for payload in payloads)
+    fresh = sorted((m for m in written if m["offset"] >= bucket.book.next_offset), key=lambda m: m["offset"])
+    if not fresh:
+        return head.rules
+    kept = [answer for answer in _received(head, files) if answer["offset"] > since]
+    bucket.receive(_record(answer) for answer in fresh)
+    return files.put_new(json.dumps(kept + fresh).encode())
+
+
+def _record(written: Mapping[str, Any]) -> Record:
+    return Record(written["offset"], written["arrival"], written["value"].encode())
+
+
+def _received(head: Head, files: BucketFiles) -> list[dict[str, Any]]:
+    """The answers this bucket has received since some earlier start of the job."""
+    found: list[dict[str, Any]] = json.loads(files.get(head.rules)) if head.rules else []
+    return found
