@@ -140,6 +140,10 @@ def _rates(ground: Ground) -> list[str]:
     return ["rules", "check", ground.file("good.yaml", json.dumps(RULE)), ground.file("bad.yaml", json.dumps(bad))]
 
 
+def _backtest(ground: Ground) -> list[str]:
+    return ["backtest", "--rules", _rates(ground)[-1], "--from", "2026-01-05", "--to", "2026-01-06"]
+
+
 def _import(ground: Ground) -> list[str]:
     return ["rules", "import", _rates(ground)[-1]]
 
@@ -279,6 +283,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "generate": [Scenario(_generate, 0, shown="[link=http:\\\\e.example]l[\\link]")],
     "replay": [Scenario(lambda ground: ["replay", ground.file("e.csv", ""), "--stream", HOSTILE], 2)],
+    "backtest": [Scenario(_backtest, 2, shown="a comment is not allowed in a predicate")],
     "rules import": [Scenario(_import, 2, shown=printable(NAME))],
     "rules check": [Scenario(_rates, 2, shown=printable(NAME))],
     "rules publish": [Scenario(_publish, 1, kafka=True)],
@@ -427,7 +432,7 @@ def test_every_command_that_prints_json_is_among_them() -> None:
             command = command.commands[part]
         if any("--json" in option.opts for option in command.params):
             with_json.add(name)
-    assert with_json == {*MACHINE_READABLE, "archive", "backfill", "replay", "stream rebuild"}
+    assert with_json == {*MACHINE_READABLE, "archive", "backfill", "backtest", "replay", "stream rebuild"}
 
 
 def _unwrapped(text: str) -> str:

@@ -1,0 +1,196 @@
+"""Rules that are not live, evaluated over past days of the lake beside the rules that are.
+
+How it works: one pass of the evaluation that a night makes, over the drafts and the newest versions of the live rules
+on their streams, all of them as if they had always been there. Nothing is reconciled or published, and the staged
+folder is removed in the end.
+
+Known limitation: an event that arrived later than its day was settled counts on the day of its arrival, as in a night.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from backfill import backtest_comparison as comparison
+from backfill.backtest_comparison import Comparison
+from backfill.config import BackfillConfig, BackfillError, Request
+from backfill.evaluation import evaluate_rules
+from backfill.event_selection import events_of_days
+from backfill.published_rules import PublishedRules
+from backfill.scope import settled
+from backfill.staging import EVALUATED, Notes, take_notes
+from rules.measures import Measure
+from rules.model import Rule, State
+from rules.streams import Stream
+from rules.thresholds import Threshold, threshold_of
+from rules.timestamps import MIN_TIMESTAMP
+from rules.versions import RuleSet, RuleVersion
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Under these ids drafts are evaluated beside the live rules of the same ids. No rule's own id has a space.
+_DRAFT, _ANY_THRESHOLD = "{} (draft)", "{} (any threshold)"
+# Holds the compared value where the threshold is on a field.
+_VALUE = "threshold_value"
+# What a label of an event that is no fraud may look like; NULL is one, too.
+_GENUINE = ("", "0", "0.0", "false", "no", "none", "null", "genuine", "legitimate")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A rule to try. threshold: the comparison whose constant is to vary; None: none."""
+
+    rule: Rule
+    threshold: Threshold | None = None
+
+    @property
+    def trials(self) -> list[RuleVersion]:
+        """The versions to evaluate for it."""
+        rule = self.rule.model_copy(update={"id": _DRAFT.format(self.rule.id), "state": State.ACTIVE})
+        found = [rule]
+        if self.threshold is not None:
+            measures = dict(rule.measures)
+            if self.measure not in measures:
+                measures[self.measure] = Measure.model_validate({"last": self.threshold.name, "over": "1ms"})
+            of_any = {"id": _ANY_THRESHOLD.format(self.rule.id), "when": self.threshold.without, "description": ""}
+            found.append(rule.model_copy(update={**of_any, "measures": measures}))
+        return [RuleVersion(each, 1, MIN_TIMESTAMP) for each in found]
+
+    @property
+    def measure(self) -> str:
+        """The measure that holds what the threshold is compared with."""
+        compared = "" if self.threshold is None else self.threshold.name
+        return compared if compared in self.rule.measures else _VALUE
+
+
+def drafts_of(rules: Iterable[Rule], streams: Mapping[str, Stream], threshold: str | None) -> list[Draft]:
+    """threshold: the measure or field whose constant is to vary.
+
+    Raises:
+        RuleError: a rule does not compare it with a constant.
+    """
+    return [
+        Draft(rule, None if threshold is None else threshold_of(rule, streams[rule.stream], threshold))
+        for rule in rules
+    ]
+
+
+def backtest(
+    session: SparkSession,
+    config: BackfillConfig,
+    drafts: Sequence[Draft],
+    first: date,
+    last: date,
+    labels: pl.LazyFrame | str | None = None,
+) -> list[Comparison]:
+    """What the drafts would have announced on these days, one result per draft.
+
+    labels: `event_id` and `label` (any type; NULL, false, 0 and "genuine" mean that the event is no fraud); or a field
+    of the drafts' streams that is the label.
+
+    Raises:
+        BackfillError: the lake has no events of the drafts' streams on these days.
+    """
+    days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    request = Request(f"backtest-{uuid.uuid4()}", first, dry_run=True, days=len(days))
+    cut = settled(request, config.streams.values())
+    notes = take_notes(config, cut, time.time_ns() // 1000)
+    published = PublishedRules.of(config, request, notes).every
+    live = live_versions(published, {draft.rule.stream for draft in drafts})
+    trials = [version for draft in drafts for version in draft.trials]
+    applied = [replace(version, effective=MIN_TIMESTAMP) for version in live.values()]
+    with _folder(request.staged(config.lake)) as folder:
+        ruleset = RuleSet((*applied, *trials))
+        counts = evaluate_rules(session, config, request, notes, PublishedRules(ruleset, ruleset, {}))
+        if not counts["groups"]:
+            raise BackfillError(
+                "the lake has no events of these rules' streams",
+                where=f"{first}..{last}",
+                remedy="Bring Kafka to the lake with `nightjar archive`, or name days that have events",
+            )
+        violations = pl.scan_parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
+        return [_compared(config, request, notes, draft, live, violations, days, labels) for draft in drafts]
+
+
+def live_versions(published: RuleSet, streams: Iterable[str]) -> dict[str, RuleVersion]:
+    """The newest version of every rule on these streams that is evaluated, by rule."""
+    wanted = set(streams)
+    newest = {version.rule.id: version for version in published.versions}
+    return {
+        rule_id: version
+        for rule_id, version in newest.items()
+        if version.rule.stream in wanted and version.rule.state.is_evaluated
+    }
+
+
+def _compared(
+    config: BackfillConfig,
+    request: Request,
+    notes: Notes,
+    draft: Draft,
+    live: Mapping[str, RuleVersion],
+    violations: pl.LazyFrame,
+    days: Sequence[date],
+    labels: pl.LazyFrame | str | None,
+) -> Comparison:
+    rule, stream = draft.rule, config.streams[draft.rule.stream]
+    of_stream = {rule_id for rule_id, version in live.items() if version.rule.stream == rule.stream}
+    mine = _of(violations, _DRAFT.format(rule.id))
+    by_day = comparison.alerts_by_day(mine, days)
+    groups, top = comparison.top_groups(mine)
+    fraud = None if labels is None else _fraud(events_of_days(config, request, stream, notes), stream, labels)
+    curve = None
+    if draft.threshold is not None:
+        candidates = _of(violations, _ANY_THRESHOLD.format(rule.id))
+        curve = comparison.curve(candidates, draft.threshold, draft.measure, len(days), fraud)
+    change = None
+    if rule.id in of_stream:
+        change = comparison.changed(mine, _of(violations, rule.id), live[rule.id].version, days)
+    return Comparison(
+        rule_id=rule.id,
+        days=list(days),
+        alerts=sum(by_day),
+        by_day=by_day,
+        groups=groups,
+        top_groups=top,
+        overlaps=comparison.overlaps(mine, {other: _of(violations, other) for other in sorted(of_stream - {rule.id})}),
+        change=change,
+        quality=None if fraud is None else comparison.quality(mine, fraud),
+        curve=curve,
+        examples=comparison.examples(mine),
+    )
+
+
+def _of(violations: pl.LazyFrame, rule_id: str) -> pl.LazyFrame:
+    return violations.filter(pl.col("rule_id") == rule_id)
+
+
+def _fraud(events: pl.LazyFrame, stream: Stream, labels: pl.LazyFrame | str) -> pl.LazyFrame:
+    """The events that are labelled as fraud: `event_id`, unique, and `label` (text)."""
+    of_days = events.select(pl.col(stream.event_id).alias("event_id"), *([labels] if isinstance(labels, str) else []))
+    if isinstance(labels, str):
+        labelled = of_days.rename({labels: "label"})
+    else:
+        labelled = labels.select(pl.col("event_id").cast(pl.String), "label").join(of_days, on="event_id", how="semi")
+    text = pl.col("label").cast(pl.String)
+    fraudulent = labelled.with_columns(text).filter(~text.str.to_lowercase().is_in(_GENUINE).fill_null(value=True))
+    return fraudulent.unique("event_id")
+
+
+@contextmanager
+def _folder(place: Path) -> Iterator[Path]:
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)

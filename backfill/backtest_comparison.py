@@ -1,0 +1,234 @@
+"""What a rule that is not live would have announced, held against the live rules and against labels.
+
+Pure functions of lazy frames of violations (`rules.truth.VIOLATION_SCHEMA`): what is counted comes from streaming
+queries, so that only results and a few examples are in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+
+import polars as pl
+
+from rules.thresholds import Threshold
+
+_TOP_GROUPS = 10
+_EXAMPLES = 5
+# Between two points of a curve, as a share of the alerts.
+_STEP = 0.03
+# Alerts a day for which thresholds are looked for.
+TARGETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One alert. group: JSON; text: the rule's description, filled in."""
+
+    event_id: str
+    event_time: datetime
+    group: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A rule's alerts beside those of its live version. both: of the same events; changed: of these, those whose
+    measures differ; examples of alerts that only one of them has."""
+
+    live_version: int
+    live_alerts: int
+    live_by_day: list[int]
+    both: int
+    gained: int
+    lost: int
+    changed: int
+    gained_examples: list[Example]
+    lost_examples: list[Example]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Another live rule. alerts: its own; both: events for which both rules alert."""
+
+    rule_id: str
+    alerts: int
+    both: int
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Alerts held against labels. labelled: events that are labelled as fraud; found: those with an alert.
+
+    by_label: label to (found, labelled).
+    """
+
+    labelled: int
+    found: int
+    alerts: int
+    by_label: dict[str, tuple[int, int]]
+
+    @property
+    def precision(self) -> float | None:
+        """Share of the alerts whose event is fraud; None without alerts."""
+        return self.found / self.alerts if self.alerts else None
+
+    @property
+    def recall(self) -> float | None:
+        """Share of the fraud that has an alert; None without fraud."""
+        return self.found / self.labelled if self.labelled else None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A threshold and what comes of it. found: alerts whose event is labelled as fraud; None without labels."""
+
+    threshold: float
+    alerts: int
+    found: int | None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How many alerts each threshold leads to, from the fewest alerts to the most. target: by alerts a day, the point
+    with as many alerts as possible that has no more than these; None where even the strictest has more."""
+
+    name: str
+    operator: str
+    current: float
+    points: list[Point]
+    targets: dict[int, Point | None]
+
+    def distinct_targets(self) -> list[tuple[int, Point]]:
+        """The targets that have a threshold, each with another than the target before it."""
+        found: list[tuple[int, Point]] = []
+        for target, point in self.targets.items():
+            if point is not None and (not found or found[-1][1] != point):
+                found.append((target, point))
+        return found
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of one rule over some days. by_day: its alerts on each of `days`, by event time."""
+
+    rule_id: str
+    days: list[date]
+    alerts: int
+    by_day: list[int]
+    groups: int
+    top_groups: list[tuple[str, int]]
+    overlaps: list[Overlap]
+    change: Change | None
+    quality: Quality | None
+    curve: Curve | None
+    examples: list[Example]
+
+
+def alerts_by_day(violations: pl.LazyFrame, days: Sequence[date]) -> list[int]:
+    """How many there are on each of the days, by event time (UTC)."""
+    counts = violations.group_by(pl.col("event_time").dt.date().alias("day")).len()
+    found = dict(counts.collect(engine="streaming").iter_rows())
+    return [found.get(day, 0) for day in days]
+
+
+def top_groups(violations: pl.LazyFrame) -> tuple[int, list[tuple[str, int]]]:
+    """How many groups have alerts, and those with the most, with their numbers of alerts."""
+    counts = violations.group_by("group").len()
+    number = counts.select(pl.len()).collect(engine="streaming").item()
+    top = counts.sort("len", "group", descending=[True, False]).head(_TOP_GROUPS)
+    return number, list(top.collect(engine="streaming").iter_rows())
+
+
+def changed(mine: pl.LazyFrame, live: pl.LazyFrame, version: int, days: Sequence[date]) -> Change:
+    """A rule's violations beside those of its live version."""
+    both = mine.join(live, on="event_id", how="inner", suffix="_live")
+    gained, lost = mine.join(live, on="event_id", how="anti"), live.join(mine, on="event_id", how="anti")
+    return Change(
+        live_version=version,
+        live_alerts=_count(live),
+        live_by_day=alerts_by_day(live, days),
+        both=_count(both),
+        gained=_count(gained),
+        lost=_count(lost),
+        changed=_count(both.filter(pl.col("measures") != pl.col("measures_live"))),
+        gained_examples=examples(gained),
+        lost_examples=examples(lost),
+    )
+
+
+def overlaps(mine: pl.LazyFrame, others: Mapping[str, pl.LazyFrame]) -> list[Overlap]:
+    """Every other rule, those with the most common events first."""
+    found = [
+        Overlap(rule_id, _count(other), _count(mine.join(other, on="event_id", how="semi")))
+        for rule_id, other in others.items()
+    ]
+    return sorted(found, key=lambda each: (-each.both, each.rule_id))
+
+
+def quality(violations: pl.LazyFrame, fraud: pl.LazyFrame) -> Quality:
+    """fraud: `event_id` (unique) and `label` of the events of the days that are labelled as fraud."""
+    found = fraud.join(violations, on="event_id", how="semi")
+    counts = fraud.group_by("label").len().join(found.group_by("label").len(), on="label", how="left", suffix="_found")
+    rows = counts.sort("label").collect(engine="streaming")
+    by_label = {label: (hits or 0, every) for label, every, hits in rows.iter_rows()}
+    return Quality(
+        labelled=sum(every for _, every in by_label.values()),
+        found=sum(hits for hits, _ in by_label.values()),
+        alerts=_count(violations),
+        by_label=by_label,
+    )
+
+
+def curve(
+    candidates: pl.LazyFrame, threshold: Threshold, measure: str, days: int, fraud: pl.LazyFrame | None = None
+) -> Curve:
+    """How the number of alerts depends on a threshold.
+
+    candidates: violations of the rule with `threshold.without` as its condition; measure: the one among theirs that
+    holds the compared value. Thresholds are values that occur, up to as many alerts as the largest of TARGETS asks for.
+    """
+    upward = threshold.is_lower_bound
+    value = pl.col("measures").str.json_path_match(f"$.{measure}").cast(pl.Float64).alias("value")
+    most = max(TARGETS) * days + 1
+    values = candidates.select("event_id", value)
+    strictest = values.top_k(most, by="value") if upward else values.bottom_k(most, by="value")
+    if fraud is not None:
+        strictest = strictest.join(fraud.select("event_id", pl.lit(1).alias("fraud")), on="event_id", how="left")
+    hits = pl.col("fraud").count() if fraud is not None else pl.lit(None, pl.UInt32)
+    by_value = strictest.group_by("value").agg(pl.len(), hits.alias("found"))
+    rows = by_value.collect(engine="streaming").sort("value", descending=upward)
+    points: list[Point] = []
+    alerts, found = 0, 0
+    for at, number, fraudulent in rows.iter_rows():
+        before = (alerts, found)
+        alerts, found = alerts + number, found + (fraudulent or 0)
+        counted = before if threshold.is_strict else (alerts, found)
+        points.append(Point(at, counted[0], counted[1] if fraud is not None else None))
+    if rows.height and rows.get_column("len").sum() >= most and not threshold.is_strict:
+        points.pop()  # more of this value may have been left out
+    targets = {target: max((p for p in points if p.alerts <= target * days), key=lambda p: p.alerts, default=None)
+               for target in TARGETS}  # fmt: skip
+    return Curve(threshold.name, threshold.operator, float(threshold.value), _thinned(points), targets)
+
+
+def _thinned(points: Sequence[Point]) -> list[Point]:
+    """Points whose numbers of alerts are some percent apart: as many as a plot can show."""
+    kept: list[Point] = []
+    for point in points:
+        if not kept or point.alerts > kept[-1].alerts * (1 + _STEP):
+            kept.append(point)
+    return kept
+
+
+def examples(violations: pl.LazyFrame) -> list[Example]:
+    """The newest few."""
+    columns = ("event_id", "event_time", "group", "text")
+    newest = violations.select(columns).top_k(_EXAMPLES, by=["event_time", "event_id"])
+    rows = newest.collect(engine="streaming").sort("event_time", "event_id", descending=True)
+    return [Example(*row) for row in rows.iter_rows()]
+
+
+def _count(rows: pl.LazyFrame) -> int:
+    return int(rows.select(pl.len()).collect(engine="streaming").item())

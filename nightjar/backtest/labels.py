@@ -1,0 +1,54 @@
+"""Which events are fraud, from a file that an investigation left, or that the simulator wrote."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+
+from rules.errors import SettingsError
+from rules.names import did_you_mean
+from rules.streams import Stream
+
+_NAMES = ("label", "scenario", "fraud", "is_fraud")
+_SCANS: dict[str, Callable[[Path], pl.LazyFrame]] = {
+    ".parquet": pl.scan_parquet,
+    ".csv": pl.scan_csv,
+    ".jsonl": pl.scan_ndjson,
+    ".ndjson": pl.scan_ndjson,
+}
+
+
+def read_labels(path: Path, stream: Stream, column: str | None = None) -> pl.LazyFrame:
+    """`event_id` and `label` of a Parquet, CSV or JSON-lines file.
+
+    The id is in a column `event_id`, or one called like the stream's. column: that of the labels; None: the first of
+    label, scenario, fraud, is_fraud.
+
+    Raises:
+        SettingsError: the file cannot be read, or lacks a column.
+    """
+    scan = _SCANS.get(path.suffix.lower())
+    if scan is None:
+        raise SettingsError("is not a known kind of file", where=str(path), remedy=f"Name it {', '.join(_SCANS)}")
+    if not path.is_file():
+        raise SettingsError("does not exist", where=str(path), remedy="Name a file of labels")
+    try:
+        rows = scan(path)
+        names = rows.collect_schema().names()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        found = str(error).split("\n", 1)[0]
+        raise SettingsError(f"cannot be read: {found}", where=str(path), remedy="Check its format") from None
+    event_id = _first(path, names, ("event_id", stream.event_id))
+    label = _first(path, names, _NAMES if column is None else (column,))
+    return rows.select(pl.col(event_id).alias("event_id"), pl.col(label).alias("label"))
+
+
+def _first(path: Path, names: list[str], wanted: tuple[str, ...]) -> str:
+    for name in wanted:
+        if name in names:
+            return name
+    raise SettingsError(
+        f"has no column {' or '.join(dict.fromkeys(wanted))}",
+        where=str(path),
+        remedy=did_you_mean(wanted[0], names, "Its columns are"),
+    )

@@ -1,0 +1,169 @@
+"""`nightjar backtest`: what a rule would have announced on past days, before it is published."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from backfill.backtest_comparison import Comparison
+
+_LISTED = 3  # live rules with common alerts
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("backtest")(backtest)
+
+
+def backtest(
+    rules: Annotated[Path, typer.Option(help="The drafts: rules as YAML or JSON.", show_default=False)],
+    first: Annotated[str, typer.Option("--from", help="The first day (UTC), like 2026-11-01.", show_default=False)],
+    last: Annotated[str, typer.Option("--to", help="The last day.", show_default=False)],
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            help="A measure or field that `when` compares with a constant: show how many alerts other constants give.",
+            show_default=False,
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Parquet, CSV or JSON lines with event ids and labels: show precision and recall. NULL, false, 0 and "
+            "`genuine` label an event that is no fraud.",
+            show_default=False,
+        ),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(
+            help="The column of the labels; without --labels a field of the stream that is the label.",
+            show_default=False,
+        ),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="HTML report to write.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per rule.")] = False,
+) -> None:
+    """Evaluate rules that are not live over past days of the lake, and compare them with the live rules.
+
+    Shows alerts a day, what a draft gains and loses against the live version of the same rule, which other live rules
+    alert on the same events, and the groups with the most alerts. Reads the lake as it is: `nightjar archive` brings it
+    up to date. Publishes nothing.
+    """
+    from backfill.config import BackfillError
+    from nightjar.airflow.backfill_requests import days_of
+    from nightjar.cli.console import lines, result_console, show_json
+    from nightjar.cli.stages import Stages
+    from nightjar.configuration import data_dir, logs
+    from nightjar.configuration.backfill import backfill_config
+    from nightjar.configuration.settings import load_settings
+    from rules.errors import SettingsError
+    from rules.model import load_rules
+    from rules.names import did_you_mean
+    from rules.streams import load_streams
+
+    settings = load_settings()
+    streams = load_streams(settings.streams)
+    config = backfill_config(settings, streams)
+    days = days_of(None, f"{first}..{last}")
+    loaded = load_rules(rules, streams)
+    if len({rule.stream for rule in loaded}) > 1 and (labels or label):
+        raise SettingsError(
+            "holds rules of several streams", where=str(rules), remedy="With labels, give the rules of one stream"
+        )
+    if html is not None and not html.parent.is_dir():
+        raise SettingsError("cannot be written: the folder does not exist", where=str(html), remedy="Create it first")
+    stream = streams[loaded[0].stream]
+    if label is not None and labels is None and label not in stream.fields:
+        raise SettingsError(
+            f"is not a field of stream {stream.name}", where=label,
+            remedy=did_you_mean(label, stream.fields, "Fields are"),
+        )  # fmt: skip
+    logs.configure("warning")
+    data_dir.prepare(settings.data_dir)
+    if not config.lake.root.is_dir():
+        raise BackfillError("there is no lake", where=str(config.lake.root), remedy="Run `nightjar archive` first")
+    stages = Stages()
+    with stages.stage("Spark", "starting"):
+        from nightjar.airflow import preload
+
+        starting = preload.start_session(config.lake)
+        from backfill.backtest import backtest as run
+        from backfill.backtest import drafts_of
+        from nightjar.backtest import as_mapping, read_labels, write_report
+
+        drafts = drafts_of(loaded, streams, threshold)
+        known = label if labels is None else read_labels(labels, stream, label)
+        session = starting.result()
+    with stages.stage(f"{days[0]} to {days[-1]}", "evaluating drafts and live rules"):
+        found = run(session, config, drafts, days[0], days[-1], known)
+    if html is not None:
+        write_report(found, html)
+    if as_json:
+        for each in found:
+            show_json(as_mapping(each))
+        return
+    console = result_console()
+    console.print(_table(found))
+    for each in found:
+        for table in _details(each):
+            console.print(table)
+    if html is not None:
+        console.print(lines(f"report: {html.resolve()}"), soft_wrap=True)
+
+
+def _table(found: "list[Comparison]") -> "Table":
+    table = _titled("alerts of the drafts", "rule")
+    for title in ("alerts", "a day", "groups", "live", "gained", "lost", "changed", "precision", "recall"):
+        table.add_column(title, justify="right")
+    for each in found:
+        change, quality = each.change, each.quality
+        compared = [""] * 4
+        if change is not None:
+            compared = [f"{n:,}" for n in (change.live_alerts, change.gained, change.lost, change.changed)]
+        labelled = ["", ""] if quality is None else [_percent(quality.precision), _percent(quality.recall)]
+        per_day = f"{each.alerts / len(each.days):,.1f}"
+        table.add_row(each.rule_id, f"{each.alerts:,}", per_day, f"{each.groups:,}", *compared, *labelled)
+    return table
+
+
+def _details(found: "Comparison") -> "list[Table]":
+    tables = []
+    common = [other for other in found.overlaps if other.both][:_LISTED]
+    if common:
+        table = _titled(f"{found.rule_id}: live rules that alert on the same events", "rule")
+        table.add_column("its alerts", justify="right")
+        table.add_column("common", justify="right")
+        for other in common:
+            table.add_row(other.rule_id, f"{other.alerts:,}", f"{other.both:,}")
+        tables.append(table)
+    if found.top_groups:
+        table = _titled(f"{found.rule_id}: groups with the most alerts", "group")
+        table.add_column("alerts", justify="right")
+        for group, alerts in found.top_groups[:_LISTED]:
+            table.add_row(group, f"{alerts:,}")
+        tables.append(table)
+    if found.curve is not None:
+        curve = found.curve
+        table = _titled(f"{found.rule_id}: {curve.name} {curve.operator} …, now {curve.current:g}", "at most a day")
+        table.add_column("threshold", justify="right")
+        table.add_column("alerts a day", justify="right")
+        for target, point in curve.distinct_targets():
+            table.add_row(f"{target:,}", f"{point.threshold:,.6g}", f"{point.alerts / len(found.days):,.2f}")
+        tables.append(table)
+    return tables
+
+
+def _titled(title: str, first: str) -> "Table":
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    table.add_column(first)
+    return table
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"

@@ -1,0 +1,99 @@
+"""Drafts over a day of the lake, beside the rules that were live."""
+
+import json
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from backfill.backtest import backtest, drafts_of
+from backfill.backtest_comparison import Comparison
+from backfill.config import BackfillError, staging_folder
+from nightjar.backtest import as_mapping, read_labels, write_report
+from rules.errors import SettingsError
+from rules.model import parse_rule
+from tests.backfill.conftest import RULES
+from tests.support.nights import DAY, FirstNight, truth
+
+BUSY = RULES[0]
+
+
+def tried(first_night: FirstNight, rule: object, threshold: str | None = None, labels: object = None) -> Comparison:
+    """One draft over the day."""
+    config = first_night.night.config
+    drafts = drafts_of([parse_rule(json.dumps(rule), config.streams)], config.streams, threshold)
+    (found,) = backtest(first_night.night.session, config, drafts, DAY.date(), DAY.date(), labels)  # type: ignore[arg-type]
+    return found
+
+
+def events_of(first_night: FirstNight, rule_id: str) -> set[str]:
+    """At which events a rule is violated, by the engine over all events at once."""
+    return set(truth(first_night.night).filter(rule_id=rule_id).get_column("event_id"))
+
+
+@pytest.mark.slow
+def test_draft_that_equals_its_live_version_changes_nothing(first_night: FirstNight) -> None:
+    """The same alerts as in the night, none gained, lost or changed; nothing is left in the lake's staged folders."""
+    config = first_night.night.config
+    before = set(staging_folder(config.lake).iterdir())
+    found = tried(first_night, BUSY)
+    assert found.alerts == len(events_of(first_night, "busy")) > 0
+    assert found.change is not None
+    assert (found.change.gained, found.change.lost, found.change.changed) == (0, 0, 0)
+    assert found.change.both == found.change.live_alerts == found.alerts
+    assert set(staging_folder(config.lake).iterdir()) == before
+
+
+@pytest.mark.slow
+def test_narrower_draft_loses_alerts_as_the_curve_says(first_night: FirstNight) -> None:
+    """What a threshold costs is what the draft with that threshold shows; labels give precision and recall."""
+    live = events_of(first_night, "busy")
+    labels = pl.LazyFrame({"event_id": [*sorted(live)[:4], "unknown"], "label": [1, 1, 1, 0, 1]})
+    wide = tried(first_night, BUSY, "n", labels)
+    narrow = tried(first_night, {**BUSY, "when": "n >= 5 AND spent > 100"})
+    assert narrow.change is not None
+    assert narrow.change.gained == 0
+    assert 0 < narrow.change.lost == len(live) - narrow.alerts
+    assert wide.curve is not None
+    assert {point.threshold: point.alerts for point in wide.curve.points}[5.0] == narrow.alerts
+    assert wide.quality is not None
+    assert (wide.quality.found, wide.quality.labelled, wide.quality.recall) == (3, 3, 1.0)
+    assert wide.quality.precision == 3 / len(live)
+    assert {other.rule_id for other in wide.overlaps} == {"popular"}
+
+
+@pytest.mark.slow
+def test_days_without_events_are_refused(first_night: FirstNight) -> None:
+    """With what would bring them."""
+    night = first_night.night
+    drafts = drafts_of([parse_rule(json.dumps(BUSY), night.config.streams)], night.config.streams, None)
+    with pytest.raises(BackfillError, match=r"no events of these rules' streams.*nightjar archive"):
+        backtest(night.session, night.config, drafts, date(2020, 1, 1), date(2020, 1, 2))
+
+
+@pytest.mark.slow
+def test_report_escapes_what_events_hold(first_night: FirstNight, tmp_path: Path) -> None:
+    """A page on its own: no script, no address of another file."""
+    found = tried(first_night, BUSY, "spent")
+    hostile = replace(found, top_groups=[("<script>alert(1)</script>", 1)])
+    write_report([hostile], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page
+    assert "src=" not in page
+    assert page.count("<svg") == 2
+    assert json.loads(json.dumps(as_mapping(found), default=str))["alerts"] == found.alerts
+
+
+def test_labels_from_files(tmp_path: Path, first_night: FirstNight) -> None:
+    """The simulator's column, or one that is named; a file without them is refused with its columns."""
+    stream = first_night.night.config.streams["transactions"]
+    pl.DataFrame({"transaction_id": ["a"], "scenario": ["x"], "mine": [True]}).write_csv(tmp_path / "labels.csv")
+    assert read_labels(tmp_path / "labels.csv", stream).collect().rows() == [("a", "x")]
+    assert read_labels(tmp_path / "labels.csv", stream, "mine").collect().rows() == [("a", True)]
+    with pytest.raises(SettingsError, match=r"has no column other.*Its columns are"):
+        read_labels(tmp_path / "labels.csv", stream, "other")
+    with pytest.raises(SettingsError, match="not a known kind of file"):
+        read_labels(tmp_path / "labels.txt", stream)
