@@ -2,7 +2,6 @@
 
 import json
 import time
-from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -130,7 +129,8 @@ def awaited(airflow: LocalAirflow, client: AirflowClient, run: str, task: str, s
 @pytest.mark.kafka
 @pytest.mark.timeout(600)
 def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path: Path) -> None:
-    """Who started the run is shown the figures too, and cannot approve; whoever else does is named with the version."""
+    """Who started the run cannot approve it; whoever else does is named with the version; what is rejected is not
+    published."""
     own = kafka_topics.ensure()
     path = settings_file(own, tmp_path)
     fill_lake(own, tmp_path)
@@ -158,12 +158,22 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         assert "nobody approves a version of their own" in "\n".join(ann.log(DAG, run, "publish", 1))
         assert rule_topics.rule_book(own.settings, own.streams).every == []
 
-        second = ann.trigger(DAG, form)
-        assert awaited(airflow, ann, second, "approve", {"awaiting_input", "failed"}) == "awaiting_input"
-        bob.answer(DAG, second, "approve", "Approve", {"reason": "five a day"})
-        assert awaited(airflow, ann, second, "publish", {"success", "failed"}) == "success"
+        ann.clear(DAG, run, "approve")
+        awaited(airflow, ann, run, "publish", {"", "queued", "scheduled"})
+        assert awaited(airflow, ann, run, "approve", {"awaiting_input", "failed"}) == "awaiting_input"
+        bob.answer(DAG, run, "approve", "Approve", {"reason": "five a day"})
+        assert awaited(airflow, ann, run, "publish", {"success", "failed"}) == "success"
         (version,) = rule_topics.rule_book(own.settings, own.streams).ruleset.versions
         assert (version.rule.author, version.rule.reason) == ("admin", "stolen cards")
         assert version.approval is not None
         assert (version.approval.author, version.approval.reason) == ("bob", "five a day")
-        assert timedelta(0) < timedelta(microseconds=version.effective)
+
+        second = ann.trigger(DAG, {**form, "rules": RULE.replace("15", "16")})
+        assert awaited(airflow, ann, second, "approve", {"awaiting_input", "failed"}) == "awaiting_input"
+        asked = bob.required_action(DAG, second, "approve")
+        assert "| large | 4 | 4.0 |" in asked["body"]
+        assert "-when: amount >= 15\n" in asked["body"]
+        bob.answer(DAG, second, "approve", "Reject", {"reason": "no"})
+        assert awaited(airflow, ann, second, "publish", {"success", "failed", "skipped"}) == "skipped"
+        assert ann.wait(DAG, second, 60).state == "success"
+        assert rule_topics.rule_book(own.settings, own.streams).every == [version]
