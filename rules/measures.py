@@ -1,4 +1,4 @@
-"""Measures: what a rule computes over an event's window, as written (`{sum: amount, over: 1h}`) and as held."""
+"""Measures: what a rule computes over an event's window, written as `{sum: amount, over: 1h}`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rules.durations import MICROSECONDS, Duration, format_duration
 from rules.errors import shortened
 from rules.types import DOUBLE, INT64, FieldType, Kind
 
-# The state of a group lives as long as its widest window; a year and a month answers any yearly question.
+# A group's state is kept for its widest window; a year and a month covers any yearly question.
 MAX_OVER = 400 * MICROSECONDS["d"]
-# Fields that make a group, or that narrow a window to one value of each.
+# Fields that form a group, or that narrow a window to one value of each.
 MAX_FIELDS = 8
 
 
@@ -56,7 +56,7 @@ def result_type(function: Function, field_type: FieldType | None) -> FieldType:
     if function in (Function.AVG, Function.STDDEV):
         return DOUBLE
     if function is Function.SUM and field_type.kind is Kind.DECIMAL:
-        # 64 bits hold more than the 18 digits that a field may declare
+        # 64 bits hold one digit more than the 18 that a field may declare
         return FieldType(Kind.DECIMAL, 19, field_type.scale)
     return field_type
 
@@ -123,7 +123,8 @@ class Measure(BaseModel):
     def _bounded(cls, over: int) -> int:
         if not 0 < over <= MAX_OVER:
             raise ValueError(
-                f"{format_duration(over)} is no window. It is longer than 0 and at most {format_duration(MAX_OVER)}"
+                f"{format_duration(over)} is not a valid window. "
+                f"Write more than 0 and at most {format_duration(MAX_OVER)}"
             )
         return over
 

@@ -32,21 +32,21 @@ __all__ = [
 ]
 
 
-# What a description may name, and how often: every alert fits one record of Kafka.
+# Limits on a description, so that every alert fits in one Kafka record.
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MAX_PLACEHOLDERS = 64
 
-# Characters; both stand in one line of a table.
+# Characters; both are shown in one line of a table.
 MAX_AUTHOR = 100
 MAX_REASON = 500
-# Keys of a rule that say where a version comes from; publishing a rule again with others of these changes nothing.
+# Keys of a rule that describe the origin of a version; publishing a rule again with only these changed has no effect.
 PROVENANCE = ("author", "reason")
 
 _EXAMPLE = "2018-04-01T12:00:00Z"
 
 
 def _instant(value: Any) -> Any:
-    """A point in time as YAML and JSON may give it; without a zone it is UTC, like everything here."""
+    """A point in time from YAML or JSON; without a zone it is UTC."""
     if isinstance(value, datetime):
         try:
             return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -60,7 +60,7 @@ def _instant(value: Any) -> Any:
 
 
 class Rule(BaseModel):
-    """A rule as people write it. `parse_rule` makes one that fits its stream; the class checks its shape only."""
+    """A rule as people write it. `parse_rule` checks it against its stream; the class checks only its shape."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -153,7 +153,7 @@ class Rule(BaseModel):
         return text
 
     def __eq__(self, other: object) -> bool:
-        """Whether both conclude the same. Who published a rule, and why, makes no difference to that."""
+        """Whether both have the same results. Author and reason make no difference."""
         return isinstance(other, Rule) and self._content() == other._content()
 
     def __hash__(self) -> int:
@@ -166,8 +166,8 @@ class Rule(BaseModel):
 def parse_rule(written: Mapping[str, Any] | str | bytes, streams: Mapping[str, Stream]) -> Rule:
     """The rule of a mapping, or of a YAML or JSON text that holds one.
 
-    Raises RuleError with everything that is wrong: each problem names its place (`measures.spent.sum`), what was found
-    there, and the remedy.
+    Raises RuleError with all problems: each has its place (`measures.spent.sum`), the value found there, and the
+    remedy.
     """
     if isinstance(written, str | bytes):
         documents = read_documents(written, where="the rule")
@@ -186,7 +186,7 @@ def parse_rule(written: Mapping[str, Any] | str | bytes, streams: Mapping[str, S
 def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
     """The rules of a YAML or JSON file: one, a list, `rules: [...]`, or several YAML documents of these forms.
 
-    Raises RuleError with the problems of all of them; a place then starts with the rule's id, or its number from 1.
+    Raises RuleError with the problems of all rules; a place then starts with the rule's id, or its number from 1.
     """
     path = Path(path)
     try:
@@ -220,14 +220,14 @@ def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
 
 
 def rule_to_mapping(rule: Rule) -> dict[str, Any]:
-    """The written form of a rule, of plain JSON types, without what is at its default; `parse_rule` reads it back."""
+    """The written form of a rule, in plain JSON types, without default values; `parse_rule` reads it back."""
     written = rule.model_dump(mode="json", exclude_defaults=True)
     return {"id": written.pop("id"), "stream": written.pop("stream"), "state": rule.state.value, **written}
 
 
 def rule_from_mapping(written: Mapping[str, Any]) -> Rule:
-    """The rule that `rule_to_mapping` wrote: its shape alone is checked, so that what was accepted once stays so.
+    """The rule that `rule_to_mapping` wrote: only its shape is checked, so that an accepted rule stays accepted.
 
-    Raises ValueError where it has another shape.
+    Raises ValueError if it has another shape.
     """
     return Rule.model_validate(dict(written))

@@ -1,4 +1,4 @@
-"""What a rule set asks of the engine: which windows, which aggregates, which predicates, each named once."""
+"""The windows, aggregates and predicates that a rule set needs, each once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MaskKey(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Which rows a measure sees from a row: `over` in µs; `since` as the rows that restart it."""
+    """The rows in a measure's window: `over` in µs; `since` as the rows that restart it."""
 
     over: int
     since: MaskKey | None
@@ -33,11 +33,11 @@ class Window(NamedTuple):
 
 
 class Aggregate(NamedTuple):
-    """One value a row: measures of different rules that ask for the same one share it."""
+    """One value per row, shared by equal measures of different rules."""
 
     @property
     def name(self) -> str:
-        """A name that no other aggregate has, and no field."""
+        """A name unique among aggregates and fields."""
         keys = (self.mask, self.window.since)
         marks = [None if key is None else (sorted(key.predicates), key.field) for key in keys]
         return f"${[self.function.value, self.field, marks, self.window._replace(since=None)]!r}"
@@ -52,8 +52,8 @@ class Aggregate(NamedTuple):
 class CompiledRule:
     """One version of a rule, ready to evaluate.
 
-    called: what `when` calls each measure, which is its aggregate's name (two rules may call different measures by one
-    name); predicates: those of the marks, by their texts.
+    called: the name of each measure in `when`: that of its aggregate (two rules may use one name for different
+    measures); predicates: those of the marks, by text.
     """
 
     version: RuleVersion
@@ -79,7 +79,7 @@ class CompiledRule:
 class Program:
     """Rule versions that are evaluated together, and their aggregates, each once.
 
-    places: the number of each aggregate; called: its number and type by the name that conditions call it by.
+    places: the number of each aggregate; called: its number and type by its name in conditions.
     """
 
     def __init__(self, rules: Iterable[CompiledRule]) -> None:
@@ -98,8 +98,8 @@ class Program:
 class GroupPlan:
     """All that is evaluated over one group-by.
 
-    measured: aggregates and their types, by the names that conditions call them by; reach: the widest window of a rule
-    that may still run, in µs.
+    measured: aggregates and their types, by their names in conditions; reach: the widest window of a rule that may
+    still run, in µs.
     """
 
     group_by: tuple[str, ...]
@@ -133,16 +133,16 @@ class GroupPlan:
 
     @property
     def fields(self) -> set[str]:
-        """The fields whose values its aggregates read."""
+        """The fields that its aggregates read."""
         aggregates = (aggregate for aggregate, _ in self.measured.values())
         return {a.field for a in aggregates if a.field is not None and a.function is not Function.COUNT}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A rule set compiled for one stream: a plan a group-by, and the predicates all rows are marked with.
+    """A rule set compiled for one stream: a plan per group-by, and the predicates that all rows are marked with.
 
-    unfit: why versions cannot be evaluated on the stream as it is declared; they are looked at like paused ones.
+    unfit: why versions cannot be evaluated on the stream as declared; they are treated like paused ones.
     """
 
     groups: tuple[GroupPlan, ...]
@@ -169,8 +169,8 @@ def compile_plan(
 ) -> Plan:
     """Compile the versions of these group-bys (None: all) that can apply at or after `since` (µs; None: ever).
 
-    Where a rule changes its group-by, each version stands in the plan of its own group-by, which holds the rule's
-    other versions too, so that every plan picks versions alike.
+    If a rule changes its group-by, each version is in the plan of its own group-by, which also has the rule's other
+    versions, so that every plan selects versions alike.
     """
     of_rule: dict[str, list[RuleVersion]] = {}
     for version in ruleset.of_stream(stream.name).versions:
@@ -190,7 +190,7 @@ def compile_plan(
                 rule = version.rule
                 if rule.group_by != group_by or rule.state is State.RETIRED:
                     continue
-                # a paused rule keeps its history, so that it can go on where it would have been
+                # a paused rule keeps its history, so that it can resume as if it had never been paused
                 reach = max([reach, *(measure.over for measure in rule.measures.values())])
                 if rule.state is State.PAUSED:
                     continue

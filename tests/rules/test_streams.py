@@ -122,7 +122,7 @@ MISSING = object()
         ("fields.n", 64, "streams.clicks.fields.n", "Types are"),
         ("fields.two words", "string", "streams.clicks.fields.two words", "letters"),
         ("fields.case", "string", "streams.clicks.fields.case", "no word of SQL"),
-        ("fields.arrival_time", "timestamp", "streams.clicks.fields.arrival_time", "something else"),
+        ("fields.arrival_time", "timestamp", "streams.clicks.fields.arrival_time", "Rename the field"),
         ("fields.n", {"type": "int"}, "streams.clicks.fields.n", "Did you mean int64?"),
         ("fields.n", {"optional": True}, "streams.clicks.fields.n", "Types are"),
         ("fields.n", {"type": "int64", "optionl": True}, "streams.clicks.fields.n.optionl", "Did you mean optional?"),
