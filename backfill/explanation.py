@@ -1,7 +1,7 @@
 """One alert explained: the rule's version, the events in its window, what the measures are, and what was published.
 
-Everything is read from the lake, and the measures come from the engine itself, over the group's events of the widest
-window. So what is shown is the truth as the lake has it now, beside what the stream and the backfill have published.
+Everything is read from the lake, and the measures are computed by the engine, over the group's events of the widest
+window. So it shows the truth by the current lake, beside what the stream and the backfill have published.
 """
 
 from __future__ import annotations

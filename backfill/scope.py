@@ -1,4 +1,4 @@
-"""What a day's run is about: the groups its events touch, and the spans of each in which results may have changed.
+"""The scope of a day's run: the groups that its events touch, and the spans of each in which results may have changed.
 
 Each event belongs to one day: to that of its event time where it arrived before that day was settled (its end and the
 stream's allowed lateness), else to that of its arrival. An event at t changes nothing before t and nothing later than
