@@ -80,7 +80,7 @@ def test_events_from_before_a_field_was_declared_have_null_for_it() -> None:
     assert stream.completed(completed) == completed
 
 
-def test_what_is_not_said_has_a_default() -> None:
+def test_omitted_keys_have_defaults() -> None:
     """The topic is called like the stream; lateness is ten minutes, future skew one."""
     declaration = copy.deepcopy(DECLARATION)
     for key in ("topic", "allowed_lateness", "max_future_skew"):
