@@ -44,7 +44,7 @@ RULE_STATUS = RecordType(
         "rule_id": Member("the rule; null where the message names none", nullable=True),
         "rule_version": Member("the version it is about", Kind.INT64, {"minimum": 1}, nullable=True),
         "effective": Member(
-            "event time from which the version applies; null while it waits for approval, or for a shuffle key of the job",
+            "event time from which the version applies; null while it waits for approval or a shuffle key of the job",
             Kind.TIMESTAMP,
             nullable=True,
         ),

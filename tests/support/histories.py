@@ -215,6 +215,9 @@ def rules(
         written["where"] = where.sql
     if effective is not None:
         written["effective"] = iso_text(effective)
+    by_verdict = draw(st.integers(0, 3)) == 3
+    if by_verdict:
+        written["revisions"] = "verdict"
     version = Version(
         rule_id,
         1,
@@ -225,6 +228,7 @@ def rules(
         where.test if where else ALWAYS,
         written["state"] in ("active", "shadow"),
         written["state"] == "retired",
+        by_verdict,
     )
     return written, version
 

@@ -42,6 +42,7 @@ class Version:
     where: Test = lambda event: True
     active: bool = True
     retired: bool = False
+    by_verdict: bool = False  # whether a change of values alone is not announced
     since: int = LONG_AGO  # the stream's horizon when the version was published: earlier events it never sees
 
 
