@@ -15,7 +15,15 @@ import pyarrow as pa
 
 from backfill.causes import Cause, Witness
 from backfill.left_over import staged_pending
-from backfill.reconciliation import Outcome, corrections, latest_revisions, reconcile, well_formed, with_withdrawn
+from backfill.reconciliation import (
+    Outcome,
+    Versions,
+    corrections,
+    latest_revisions,
+    reconcile,
+    well_formed,
+    with_withdrawn,
+)
 from backfill.staging import (
     CORRECTED,
     DIFFERING,
@@ -41,9 +49,10 @@ Count = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Buckets:
-    """A run's outcomes and corrections in its staged folder, bucket by bucket."""
+    """A run's outcomes and corrections in its staged folder, bucket by bucket. verdict_only: see by_verdict."""
 
     folder: Path
+    verdict_only: Versions = ()
 
     def clear(self) -> None:
         """Remove the files of an earlier attempt; write empty tables, so that there is something to read."""
@@ -90,7 +99,7 @@ class Buckets:
             ("unusable", "", records.num_rows - alerts.height),
         ]
         truth = self._truth(bucket)
-        differing = reconcile(truth, alerts).filter(pl.col("outcome") != Outcome.MATCHED.value)
+        differing = reconcile(truth, alerts, self.verdict_only).filter(pl.col("outcome") != Outcome.MATCHED.value)
         if not differing.height:
             return counts + self._conclude(bucket, truth, alerts, _NO_CAUSES)
         self._stage(JUDGED, bucket, alerts)
@@ -105,9 +114,9 @@ class Buckets:
     def _conclude(
         self, bucket: int | str, truth: pl.DataFrame, alerts: pl.DataFrame, causes: pl.DataFrame
     ) -> list[Count]:
-        outcomes = reconcile(truth, alerts).join(causes, on="alert_id", how="left")
+        outcomes = reconcile(truth, alerts, self.verdict_only).join(causes, on="alert_id", how="left")
         outcomes = with_withdrawn(outcomes, self._pending(bucket))
-        wrong = corrections(truth, alerts, causes)
+        wrong = corrections(truth, alerts, causes, self.verdict_only)
         held_back = wrong.filter(pl.col("cause") == _HELD_BACK)
         kept = {
             CORRECTED: wrong.filter(~pl.col("cause").is_in([_WAITING, _HELD_BACK])),

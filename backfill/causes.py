@@ -28,7 +28,7 @@ import polars as pl
 import pyarrow as pa
 
 from backfill.histories import Published
-from backfill.reconciliation import Outcome, canonical, latest_revisions
+from backfill.reconciliation import Outcome, by_verdict, canonical, latest_revisions
 from backfill.scope import GroupBy, group_texts, microseconds_of
 from lake.events import as_declared
 from rules.engine import Engine
@@ -78,6 +78,7 @@ class Witness:
         self._versions: dict[str, list[RuleVersion]] = defaultdict(list)
         for version in ruleset.of_stream(stream.name).versions:
             self._versions[version.rule.id].append(version)
+        self._verdict_only = by_verdict(ruleset.versions)
         self._replayed = self._replay(ruleset, events)
         self._windows = _Windows(stream, group_by, events, consumed, began)
         self._replays_left = _MOST_REPLAYS
@@ -99,7 +100,7 @@ class Witness:
         rule_id, number = row["rule_id"], row["rule_version"]
         if window.unread:
             return Cause.STREAM_DOWN
-        if window.late and (row["announced"] == row["replayed"] or self._is_of_uneven_reading(row, window)):
+        if window.late and (self._same(row, row["replayed"]) or self._is_of_uneven_reading(row, window)):
             return Cause.LATE_EVENT if window.late_as_declared else Cause.SETTINGS_CHANGED
         # where a version has displaced another in the past, the alerts of both are announced
         in_force = next((v for v in reversed(self._versions[rule_id]) if v.effective <= row["at"]), None)
@@ -158,9 +159,15 @@ class Witness:
                 arrivals[of[:some]], arrivals[of[some:]] = own - 1, own + 1
             replayed = self._replay(ruleset, table.set_column(place, ARRIVAL, pa.array(arrivals).cast(MICROSECONDS)))
             announced = canonical(replayed.filter(alert_id=row["alert_id"])).get_column("measures").to_list()
-            if announced == ([] if row["announced"] is None else [row["announced"]]):
+            if self._same(row, announced[0] if announced else None):
                 return True
         return False
+
+    def _same(self, row: Mapping[str, Any], replayed: str | None) -> bool:
+        """Whether a replay gives what the stream announced: measures, or None for no alert."""
+        if (row["rule_id"], row["rule_version"]) in self._verdict_only:
+            return (row["announced"] is None) == (replayed is None)
+        return bool(row["announced"] == replayed)
 
     def _replay(self, ruleset: RuleSet, events: pa.Table) -> pl.DataFrame:
         """The stream's alerts after it has processed these events."""

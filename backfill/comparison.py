@@ -24,6 +24,7 @@ from backfill.division import shares
 from backfill.event_selection import PLACE, Portion, Reading, groupings, portions, readings_of
 from backfill.histories import Published
 from backfill.published_rules import PublishedRules
+from backfill.reconciliation import by_verdict
 from backfill.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_spans, within
 from backfill.staging import EXCHANGED, Notes, groups_folder, read_judged_times, repeated_folder
 from backfill.survey import judged_spans
@@ -73,10 +74,10 @@ class Compared:
 def compare(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> Compared:
     """Stage OUTCOMES, CORRECTED and HELD_BACK."""
     folder, root, here = request.staged(config.lake), config.lake.root, config.lake.max_driver_rows
-    buckets = Buckets(folder)
+    spans, rules = judged_spans(folder), PublishedRules.of(config, request, notes)
+    buckets = Buckets(folder, by_verdict(rules.asked_for.versions))
     buckets.clear()
     parallelism = session.sparkContext.defaultParallelism
-    spans, rules = judged_spans(folder), PublishedRules.of(config, request, notes)
     named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in rules.asked_for.versions]
     files = delta.files_within(root, ALERTS, notes.versions[ALERTS.name], instant="event_time", spans=spans)
     judge = Judge(buckets, shares(files, parallelism), spans, named, parallelism)

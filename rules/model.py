@@ -14,7 +14,7 @@ from rules.checking import MAX_MEASURES, check_rule
 from rules.documents import MAX_BYTES, read_documents, refusal, unwrapped
 from rules.errors import Problem, RuleError, printable, shortened
 from rules.measures import MAX_FIELDS, Function, Measure, result_type
-from rules.states import Severity, State
+from rules.states import Revisions, Severity, State
 from rules.streams import Stream
 from rules.timestamps import from_microseconds, parse_timestamp
 
@@ -22,6 +22,7 @@ __all__ = [
     "MAX_MEASURES",
     "Function",
     "Measure",
+    "Revisions",
     "Rule",
     "Severity",
     "State",
@@ -112,10 +113,17 @@ class Rule(BaseModel):
         Field(
             max_length=4096,
             description="The alert's text, at most 4096 characters. `{name}` of a field or measure is filled in, at "
-            f"most {_MAX_PLACEHOLDERS} of them with 200 characters each; doubles are shown with two digits after the "
-            "point (`measures` has all digits).",
+            f"most {_MAX_PLACEHOLDERS} of them with 200 characters each (lists of values are whole); doubles are shown "
+            "with two digits after the point (`measures` has all digits).",
         ),
     ] = ""
+    revisions: Annotated[
+        Revisions,
+        Field(
+            description="What revises an alert: `values`, each change of its measures, so that an alert always shows "
+            "what the events give; `verdict`, only whether it holds: it keeps the values that were announced first."
+        ),
+    ] = Revisions.VALUES
     effective: Annotated[
         Annotated[datetime, BeforeValidator(_instant)] | None,
         Field(

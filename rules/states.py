@@ -1,4 +1,6 @@
-"""The state of a rule, and its severity. Separate from the model, which takes half a second to import."""
+"""The state of a rule, its severity, and what revises its alerts. Separate from the model, which takes half a second
+to import.
+"""
 
 from __future__ import annotations
 
@@ -26,3 +28,10 @@ class Severity(StrEnum):
     MEDIUM = "medium"
     HIGH = "high"
     CRITICAL = "critical"
+
+
+class Revisions(StrEnum):
+    """Which changes of an alert are announced: each, or only whether it holds."""
+
+    VALUES = "values"
+    VERDICT = "verdict"

@@ -35,6 +35,7 @@ class JobConfig:
     topics: Topics = field(default_factory=Topics)
     arrival: Literal["broker", "producer"] = "broker"
     activation_delay: int = 5_000_000
+    approvals: int = 0
     forms: Forms = DEFAULT_FORMS
     master: str = "local[*,4]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)

@@ -25,6 +25,7 @@ from contracts import rule_status
 from contracts.clock import Clock
 from contracts.json_text import ascii_json
 from ingestion.kafka_source import record_columns
+from rules.measures import Function, accepted_kinds
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
 from rules.types import FieldType, Kind
@@ -159,10 +160,13 @@ def _answer(streams: Mapping[str, Stream], route: Route, offset: int) -> Record:
 def _rule(stream: Stream, field: str, number: int) -> dict[str, Any]:
     """A rule grouped by this field that uses every kind of measure. number: unique to the rule."""
     amount = next((name for name, kind in stream.fields.items() if kind.is_number), None)
+    kinds = accepted_kinds(Function.VALUES)
+    listed = next((name for name in stream.entities if stream.fields[name].kind in kinds), stream.event_id)
     measures: dict[str, Any] = {
         "w_count": {"count": "*", "over": "1h"},
         "w_distinct": {"count_distinct": stream.entities[0], "over": "10m"},
         "w_first": {"first": stream.event_id, "over": "10m"},
+        "w_values": {"values": listed, "over": "10m"},
         "w_last": {"last": stream.event_id, "over": "10m", "excluding_current": True},
     }
     if amount is not None:

@@ -18,6 +18,7 @@ from rules.engine.ledger import LEDGER_SCHEMA, NOTHING_SAID, Ledger, Subject
 from rules.engine.plan import GroupPlan
 from rules.engine.store import EventStore
 from rules.engine.strings import Int64Array
+from rules.states import Revisions
 
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
 _NO_ALERTS = ALERT_SCHEMA.empty_table()
@@ -105,7 +106,8 @@ def _alerts(store: EventStore, ledger: Ledger, result: Evaluated, base: int) -> 
             if last is not None:
                 revisions[at] = last.revision + 1
                 words = {name: series[at] for name, series in texts.items()} | constant
-                changed[at] = last.retracted or ledger.content(last.entry) != words
+                by_values = rule.revisions is Revisions.VALUES
+                changed[at] = last.retracted or (by_values and ledger.content(last.entry) != words)
         rows, revisions = rows[changed], revisions[changed]
         texts = {name: series.filter(pl.Series(changed)) for name, series in texts.items()}
     columns = {

@@ -67,6 +67,19 @@ def test_each_alert_has_the_outcome_it_should() -> None:
     }  # fmt: skip
 
 
+def test_of_a_verdict_values_are_no_difference() -> None:
+    """Nor are they corrected; whether it holds is, with the true values."""
+    true = truth(content(1, 10), content(2, 20))
+    said = alerts(record(1, 11), record(3, 30))
+    verdict_only = {("r", 1)}
+    found = dict(reconcile(true, said, verdict_only).select("alert_id", "outcome").iter_rows())
+    assert found == {"a1": "matched", "a2": "missed", "a3": "retracted"}
+    published = corrections(true, said, NO_CAUSES, verdict_only).select("alert_id", "kind", "text").rows()
+    assert published == [("a2", "alert", "20 spent"), ("a3", "retraction", "30 spent")]
+    assert outcomes(true, said)["a1"] == "revised"
+    assert reconcile(true, said, {("r", 11), ("r1", 1)}).row(0, named=True)["outcome"] == "revised"
+
+
 def test_how_a_value_is_written_is_no_difference() -> None:
     """Spaces in JSON and the spelling of a double mean nothing."""
     true = truth(content(1, 10) | {"measures": '{"usual": 1e16, "n": 3}'})

@@ -152,6 +152,8 @@ class Oracle:
             yield f"{said}: {wrong}"
         elif last is not None and last["kind"] == "alert" and _content(last) == _content(record):
             yield f"{said} changes nothing"
+        elif last is not None and last["kind"] == "alert" and _of(record, versions).by_verdict:
+            yield f"{said} changes values alone"
 
     def _not_standing(self, concluded: Mapping[Any, tuple[bool, Measured]], versions: list[Version]) -> Iterator[str]:
         """What stands of unsettled events and should not, or should and does not, or has other measures.
@@ -170,15 +172,21 @@ class Oracle:
                 yield f"{key} stands, and does not hold"
             elif key not in standing:
                 yield f"{key} holds with {measures}, and does not stand"
-            elif wrong := self._differing(standing[key], measures, versions):
+            elif not _of(standing[key], versions).by_verdict and (
+                wrong := self._differing(standing[key], measures, versions)
+            ):
                 yield f"{key} stands: {wrong}"
 
     def _differing(self, record: dict[str, Any], expected: Measured, versions: list[Version]) -> str:
         """How the record's measures differ; empty where they do not."""
-        version = next(v for v in versions if (v.rule_id, v.version) == (record["rule_id"], record["rule_version"]))
+        version = _of(record, versions)
         got = plain(version.measures, self._stream, record["measures"])
         wrong = [name for name, value in expected.items() if not same(got[name], value)]
         return ", ".join(f"{name} is {got[name]!r}, expected {expected[name]!r}" for name in wrong)
+
+
+def _of(record: Mapping[str, Any], versions: list[Version]) -> Version:
+    return next(v for v in versions if (v.rule_id, v.version) == (record["rule_id"], record["rule_version"]))
 
 
 def _key(record: Mapping[str, Any]) -> tuple[Subject, str, int]:

@@ -28,6 +28,7 @@ class Measure:
     per: tuple[str, ...] = ()
     excluding_current: bool = False
     since: Test | None = None
+    shown: Callable[[Any], str] = str  # of a list of values
 
 
 @dataclass
@@ -41,6 +42,7 @@ class Version:
     where: Test = lambda event: True
     active: bool = True
     retired: bool = False
+    by_verdict: bool = False  # whether a change of values alone is not announced
     since: int = LONG_AGO  # the stream's horizon when the version was published: earlier events it never sees
 
 
@@ -220,7 +222,17 @@ def value(measure: Measure, event: Event, window: list[Event]) -> Any:
             return values[0] if values else None
         case "last":
             return values[-1] if values else None
+        case "values":
+            return listed(values, measure.shown)
     raise AssertionError(measure.function)
+
+
+def listed(values: list[Any], shown: Callable[[Any], str]) -> str | None:
+    """The first ten different values as text, with at most a hundred characters each, and how many more there are."""
+    different = [shown(value) for value in dict.fromkeys(values)]
+    text = ", ".join(value if len(value) <= 100 else value[:99] + "…" for value in different[:10])
+    more = f" and {len(different) - 10} more" if len(different) > 10 else ""
+    return text + more if values else None
 
 
 def root(square: Fraction) -> Any:

@@ -37,7 +37,7 @@ from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from rules.timestamps import from_microseconds
 from rules.types import STRING
-from tests.support.agreement import Key, Measured, differing, final, plain
+from tests.support.agreement import Key, Measured, announced, differing, final, plain
 from tests.support.histories import SECOND, declared, setting
 from tests.support.job_host import CaseRun
 from tests.support.random_cases import event_json
@@ -224,7 +224,7 @@ class RunsOnJob:
             subject = record["rule_id"], record["rule_version"]
             got[*subject, record["event_id"]] = plain(measures[subject], self._stream, record["measures"])
         self.counts["violations"] += len(truth)
-        yield from differing(of.mark, got, truth)
+        yield from differing(of.mark, got, announced(versions, truth))
 
 
 def drawn(number: int, count: int) -> list[Run]:
