@@ -87,6 +87,8 @@ def brought(rows: Int64Array, base: int, admitted: Int64Array) -> Int64Array:
 
     admitted: the batch's rows of the events that the store has from `base` on.
     """
+    if not len(rows):
+        return rows
     found = np.full(len(rows), NO_ROW)
     new = rows >= base
     found[new] = admitted[rows[new] - base]

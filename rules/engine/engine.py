@@ -43,6 +43,7 @@ _EVICTION_FLOOR = 4096
 # Rows whose memory has been given back still have numbers: once there are so many times those above, all go anew.
 _MOST_GONE = 2
 _NEVER = 1 << 62
+_NO_ROWS = np.empty(0, np.int64)
 _EVERYTHING = Needed(LONG_AGO, LONG_AGO, 0)
 
 
@@ -137,7 +138,7 @@ class Engine:
         arrival = physical(columns[ARRIVAL], Kind.TIMESTAMP)
         times = physical(columns[self.stream.event_time], Kind.TIMESTAMP)
         late = self._late(columns, arrival, times)
-        dead = np.flatnonzero(times < self.horizon)
+        dead = (times < self.horizon).nonzero()[0]
         fresh = self._admit(columns[self.stream.event_id], dead)
         dead = self._unknown(columns[self.stream.event_id], dead, fresh) if len(dead) else dead
         base, rows = self.store.rows, len(fresh)
@@ -152,7 +153,7 @@ class Engine:
         kept = {name: columns[name] for name in self._event_columns}
         kept |= {SEQ: pa.array(seq), LATE: pa.array(late.view(np.bool_))}
         delta = Delta(as_declared(pa.RecordBatch.from_arrays([*kept.values()], [*kept])), said.table)
-        known = np.delete(np.arange(batch.num_rows), np.append(fresh, dead))
+        known = _NO_ROWS if rows == batch.num_rows else np.delete(np.arange(batch.num_rows), np.append(fresh, dead))
         fresh, late_rows, known = (at if places is None else places[at] for at in (fresh, reported, known))
         advance = Advance(
             alerts_table(self.store, said),

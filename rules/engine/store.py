@@ -105,12 +105,12 @@ class EventStore:
         """
         before = self.ids.count
         codes = self.ids.intern(ids)
-        held = np.flatnonzero(codes < before)
+        held = (codes < before).nonzero()[0]
         if len(held) and len(again := held[self.times[codes[held]] < np.broadcast_to(since, len(codes))[held]]):
             self.ids.forget(np.unique(codes[again]))
             self.ids.cut(before)
             codes = self.ids.intern(ids)
-        fresh = np.flatnonzero(codes >= before)
+        fresh = np.arange(len(codes)) if not len(held) else (codes >= before).nonzero()[0]
         if len(fresh) > self.ids.count - before:
             fresh = fresh[np.unique(codes[fresh], return_index=True)[1]]
         return fresh.astype(np.int64, copy=False)
@@ -228,7 +228,7 @@ class EventStore:
             gone[:] = True
             rows = self.held(first, self.rows)
             gone[rows - first] = self.times[rows] < horizon
-        return gone if gone.any() else None
+        return gone if np.count_nonzero(gone) else None
 
     def release(self, horizon: int) -> list[slice]:
         """Release the memory of full blocks of rows before this event time (µs); returns what others may release.

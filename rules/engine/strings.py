@@ -224,15 +224,14 @@ class StringTable:
             middle = len(strings) // 2
             return np.concatenate([self.intern(strings.slice(0, middle)), self.intern(strings.slice(middle))])
         offsets, data, valid = _parts(strings)
-        codes = np.empty(len(strings), np.int64)
-        at = 0
+        found, at = [], 0
         while at < len(strings):  # by and by, so that the table grows with what is new and not with what comes
             stop = min(len(strings), at + max(_STRETCH, self.count))
             stretch = offsets[at : stop + 1]
             self._reserve(stop - at, int(stretch[-1] - stretch[0]))
-            codes[at:stop] = self._look_up(stretch, data, valid[at:stop], adding=True)
+            found.append(self._look_up(stretch, data, valid[at:stop], adding=True))
             at = stop
-        return codes
+        return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int64), *found])
 
     def find(self, strings: pa.Array) -> Int64Array:
         """Codes of the strings, -1 where the table does not hold one; adds nothing."""
@@ -301,14 +300,14 @@ class StringTable:
         self._leave(self._forgotten)
 
     def _reserve(self, rows: int, size: int) -> None:
-        stretches = self._stretches
         end = int(self.ends[self.count])
         if end + size > _FARTHEST and self.ends.dtype != np.int64:
-            self._ends.cast(np.int64, [slice(s.start, s.stop + 1) for s in stretches])
+            self._ends.cast(np.int64, [slice(s.start, s.stop + 1) for s in self._stretches])
         if self.count + rows >= len(self.ends):
-            self._ends.reserve(self.count + rows + 1, [slice(s.start, s.stop + 1) for s in stretches])
+            self._ends.reserve(self.count + rows + 1, [slice(s.start, s.stop + 1) for s in self._stretches])
         if end + size > len(self.heap):
-            self._heap.reserve(end + size, [slice(int(self.ends[s.start]), int(self.ends[s.stop])) for s in stretches])
+            live = [slice(int(self.ends[s.start]), int(self.ends[s.stop])) for s in self._stretches]
+            self._heap.reserve(end + size, live)
         if self._taken + rows > _FULL * len(self._slots):
             self._rehash(rows)
 
