@@ -120,7 +120,8 @@ RECONCILIATION = Table(
     {
         "day": "date", "alert_id": "string", "rule_id": "string", "rule_version": "bigint", "stream": "string",
         "group": "string", "event_id": "string", "event_time": "timestamp", "outcome": "string", "cause": "string",
-        "stream_revision": "bigint", "stream_measures": "string", "measures": "string",
+        "stream_revision": "bigint", "stream_measures": "string", "measures": "string", "stream_muted": "boolean",
+        "muted": "boolean",
     },
     ("day",),
 )  # fmt: skip

@@ -41,6 +41,7 @@ _EXAMPLES = {
     "since": "Write a condition, as in \"status = 'SUCCESS'\"",
     "excluding_current": "Write true or false",
     "description": "Write text, at most 4096 characters",
+    "mute": "Write a length of time, as in mute: 30m",
     "revisions": "Write values or verdict",
     "author": "Write one line of text, at most 100 characters",
     "reason": "Write one line of text, at most 500 characters",

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, f
 
 from rules.checking import MAX_MEASURES, check_rule
 from rules.documents import MAX_BYTES, read_documents, refusal, unwrapped
+from rules.durations import MICROSECONDS, Duration, format_duration
 from rules.errors import Problem, RuleError, printable, shortened
 from rules.measures import MAX_FIELDS, Function, Measure, result_type
 from rules.states import Revisions, Severity, State
@@ -42,6 +43,9 @@ MAX_AUTHOR = 100
 MAX_REASON = 500
 # Keys of a rule that say where a version comes from; publishing a rule again with others of these changes nothing.
 PROVENANCE = ("author", "reason")
+
+# Alerts are muted within a date.
+MAX_MUTE = MICROSECONDS["d"]
 
 _EXAMPLE = "2018-04-01T12:00:00Z"
 
@@ -124,6 +128,14 @@ class Rule(BaseModel):
             "what the events give; `verdict`, only whether it holds: it keeps the values that were announced first."
         ),
     ] = Revisions.VALUES
+    mute: Annotated[
+        Duration | None,
+        Field(
+            description=f"Alerts within this time after an unmuted one of the same group and UTC date are marked "
+            f"`muted`, as in `30m`; at most {format_duration(MAX_MUTE)}. They are published, counted and corrected "
+            "like others."
+        ),
+    ] = None
     effective: Annotated[
         Annotated[datetime, BeforeValidator(_instant)] | None,
         Field(
@@ -152,6 +164,14 @@ class Rule(BaseModel):
         if (named := len(PLACEHOLDER.findall(description))) > _MAX_PLACEHOLDERS:
             raise ValueError(f"names {named} values, more than {_MAX_PLACEHOLDERS}. Name those that matter")
         return description
+
+    @field_validator("mute")
+    @classmethod
+    def _within_a_date(cls, mute: int | None) -> int | None:
+        if mute is not None and not 0 < mute <= MAX_MUTE:
+            found, most = format_duration(mute), format_duration(MAX_MUTE)
+            raise ValueError(f"{found} cannot mute. It is longer than 0 and at most {most}")
+        return mute
 
     @field_validator("author", "reason")
     @classmethod

@@ -165,7 +165,9 @@ def test_an_effective_time_without_a_zone_is_utc(given_as: str, expected: dateti
         ({"where": "amount > 'x'"}, "where", "cannot be compared", "without quotes"),
         ({"effective": "soon"}, "effective", "'soon' is not a point in time", "2018-04-01T12:00:00Z"),
         ({"wher": "TRUE"}, "wher", "is not a key of a rule", "Did you mean where?"),
-        ({"mute": "30m"}, "mute", "is not a key of a rule", "Keys are"),
+        ({"mute": "25h"}, "mute", "25h cannot mute", "longer than 0 and at most 1d"),
+        ({"mute": "0s"}, "mute", "0s cannot mute", "longer than 0 and at most 1d"),
+        ({"revisions": "none"}, "revisions", "is 'none'", "'values' or 'verdict'"),
         ({"reset_after_alert": True}, "reset_after_alert", "is not a key of a rule", "Keys are"),
         ({"measures": []}, "measures", "is not a mapping", "{sum: amount, over: 1h}"),
         (

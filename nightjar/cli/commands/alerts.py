@@ -1,5 +1,6 @@
 """`nightjar alerts tail`: shows alerts as they arrive."""
 
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -24,24 +25,30 @@ def tail(
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="Stop after this many alerts.", show_default=False)
     ] = None,
+    unmuted: Annotated[
+        bool, typer.Option("--unmuted", help="Leave out muted alerts; their number is printed at the end.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the records as they are, one per line, with latency_ms.")
     ] = False,
 ) -> None:
     """Show alerts as they arrive: event time, severity, rule, group, text, and the latency since the event was sent.
 
-    Revisions and retractions are marked. Stop with Ctrl-C.
+    Revisions, retractions and muted alerts are marked. Stop with Ctrl-C.
     """
     from nightjar.cli.alert_lines import alert_line, alert_of
-    from nightjar.cli.console import result_console, show_json
+    from nightjar.cli.console import counted, progress_console, result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka.readers import Reader, Skipped
 
     settings = load_settings()
     console = result_console()
-    shown = 0
+    shown = muted = 0
     skipped = Skipped()
-    with Reader(settings, settings.alerts_topic) as reader:
+    with ExitStack() as at_end:
+        if unmuted:
+            at_end.callback(lambda: progress_console().print(f"{counted(muted, 'muted alert')} left out"))
+        reader = at_end.enter_context(Reader(settings, settings.alerts_topic))
         if not from_beginning:
             reader.to_end()
         for record in reader.follow():
@@ -50,6 +57,9 @@ def tail(
                 skipped.add(record, "not an alert")
                 continue
             if rule not in (None, alert.record["rule_id"]):
+                continue
+            if unmuted and alert.record["muted"]:
+                muted += 1
                 continue
             if as_json:
                 latency = None if alert.latency is None else alert.latency / 1000
