@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, field_validator
 
+from rules.actions import Action
 from rules.checking import MAX_MEASURES, check_rule
 from rules.documents import MAX_BYTES, read_documents, refusal, unwrapped
 from rules.durations import MICROSECONDS, Duration, format_duration
@@ -121,6 +122,13 @@ class Rule(BaseModel):
             "point (`measures` has all digits).",
         ),
     ] = ""
+    action: Annotated[
+        Action | None,
+        Field(
+            description="What alerts lead to, as in `{restrict: block_customer, for: 24h}`: a record on the "
+            "restrictions topic for their group, lifted where the alert is retracted. Not of shadow rules."
+        ),
+    ] = None
     revisions: Annotated[
         Revisions,
         Field(
@@ -249,7 +257,7 @@ def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
 
 def rule_to_mapping(rule: Rule) -> dict[str, Any]:
     """The written form of a rule, of plain JSON types, without what is at its default; `parse_rule` reads it back."""
-    written = rule.model_dump(mode="json", exclude_defaults=True)
+    written = rule.model_dump(mode="json", exclude_defaults=True, by_alias=True)
     return {"id": written.pop("id"), "stream": written.pop("stream"), "state": rule.state.value, **written}
 
 
