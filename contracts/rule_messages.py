@@ -1,7 +1,7 @@
 """Rule messages and control messages: the records of the rules topic, keyed by the rule's id.
 
-What a message means, and whether it is one, is for `rules.publishing.judge` to say: anybody may publish, and every
-message is answered.
+`rules.publishing.judge` decides whether a message is valid and what it means: anybody may publish, and every message is
+answered.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contracts.json_text import ascii_json
+from rules.approval import APPROVE
 from rules.model import Rule, State, rule_to_mapping
 from rules.publishing import CONTROLS, Answer
 
@@ -22,8 +23,13 @@ def rule_message(rule: Rule) -> dict[str, Any]:
 
 
 def control_message(control: str, rule_id: str, effective: str | None = None) -> dict[str, Any]:
-    """The message that publishes a rule's last version again in another state. control: one of CONTROLS."""
+    """The message that publishes a rule's version in force again in another state. control: one of CONTROLS."""
     return {"control": control, "rule": rule_id} | ({} if effective is None else {"effective": effective})
+
+
+def approval_message(rule_id: str, version: int, author: str, reason: str) -> dict[str, Any]:
+    """The message that approves a proposed version. author: who approves."""
+    return {"control": APPROVE, "rule": rule_id, "version": version, "author": author, "reason": reason}
 
 
 def rule_of(message: Message) -> str:
@@ -31,11 +37,17 @@ def rule_of(message: Message) -> str:
     return str(message["rule" if "control" in message else "id"])
 
 
-def settled_by(message: Message) -> tuple[Answer, ...]:
-    """The answers after which none is to come: a rule that is paused or retired is never ACTIVE."""
-    state = CONTROLS[message["control"]] if "control" in message else State(message["state"])
+def settled_by(message: Message, approved: State | None = None) -> tuple[Answer, ...]:
+    """The final answers to a message: a rule that is paused or retired never becomes ACTIVE.
+
+    approved: the state of the version that the message approves.
+    """
+    if approved is None:
+        state = CONTROLS[message["control"]] if "control" in message else State(message["state"])
+    else:
+        state = approved
     at_once = () if state.is_evaluated else (Answer.ACCEPTED,)
-    return (Answer.REJECTED, Answer.ACTIVE, *at_once)
+    return (Answer.REJECTED, Answer.PROPOSED, Answer.ACTIVE, *at_once)
 
 
 def encoded(message: Message) -> tuple[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""The topics of nightjar beside those of the streams."""
+"""The topics of nightjar, apart from those of the streams."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Topics:
-    """Names of the topics beside those of the streams."""
+    """Names of the topics, apart from those of the streams."""
 
     rules: str = "rules"
     rule_status: str = "rule-status"

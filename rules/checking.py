@@ -169,6 +169,7 @@ class _Check:
             self.add("group_by", [], what, remedy)
         self.predicate("where", self.written.get("where"), stream.fields)
         results: dict[str, FieldType] = {}
+        lists: set[str] = set()
         for measure_name, measure in measures.items():
             place = f"measures.{measure_name}"
             if measure_name in stream.fields:
@@ -176,12 +177,15 @@ class _Check:
                 self.add(place, measure_name, f"stream {stream.name} has a field of that name", remedy)
             if (result := self.measure(place, measure, stream)) is not None:
                 results[measure_name] = result
+            if measure.function is Function.VALUES:
+                lists.add(measure_name)
+                results.pop(measure_name, None)
         written = self.written.get("measures", {})
         for measure_name, body in written.items() if isinstance(written, Mapping) else ():
             if measure_name not in measures and isinstance(body, Mapping):
                 self.parts(f"measures.{measure_name}", body, stream)
         # what a measure's own problems leave without a type is no further problem of the condition
-        untyped = set(written) - set(results) if isinstance(written, Mapping) else _Anything()
+        untyped = set(written) - set(results) - lists if isinstance(written, Mapping) else _Anything()
         self.predicate("when", self.written.get("when"), {**results, **stream.fields}, untyped)
 
     def measure(self, place: str, measure: Measure, stream: Stream) -> FieldType | None:
@@ -246,5 +250,11 @@ class _Check:
         if not known or problem.message != unknown_name(name):
             return problem
         key = problem.place.rpartition(".")[2]
+        if key == "when":
+            return replace(
+                problem,
+                message=f"{name!r} is a list of values, which only the alert shows",
+                remedy="Compare a count_distinct of the same field",
+            )
         what = f"{name!r} is a measure, and {key} is met or not by an event alone"
         return replace(problem, message=what, remedy=f"Use measures in when; {key} compares fields")

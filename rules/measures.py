@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serial
 
 from rules.durations import MICROSECONDS, Duration, format_duration
 from rules.errors import shortened
-from rules.types import DOUBLE, INT64, FieldType, Kind
+from rules.types import DOUBLE, INT64, STRING, FieldType, Kind
 
 # The state of a group lives as long as its widest window; a year and a month answers any yearly question.
 MAX_OVER = 400 * MICROSECONDS["d"]
@@ -30,6 +30,7 @@ class Function(StrEnum):
     COUNT_DISTINCT = "count_distinct"
     FIRST = "first"
     LAST = "last"
+    VALUES = "values"
 
 
 _NUMBERS = frozenset({Kind.INT64, Kind.DOUBLE, Kind.DECIMAL})
@@ -41,7 +42,12 @@ _ARGUMENTS = {
     Function.STDDEV: _NUMBERS,
     Function.MIN: _ORDERED,
     Function.MAX: _ORDERED,
+    # a double has several spellings, and two that look alike may differ
+    Function.VALUES: frozenset(Kind) - {Kind.DOUBLE},
 }
+# What `values` lists: so many, with so many characters each. The longest list is shorter than the longest string.
+MOST_LISTED = 10
+MAX_LISTED = 100
 
 
 def accepted_kinds(function: Function) -> frozenset[Kind]:
@@ -55,6 +61,8 @@ def result_type(function: Function, field_type: FieldType | None) -> FieldType:
         return INT64
     if function in (Function.AVG, Function.STDDEV):
         return DOUBLE
+    if function is Function.VALUES:
+        return STRING
     if function is Function.SUM and field_type.kind is Kind.DECIMAL:
         # 64 bits hold more than the 18 digits that a field may declare
         return FieldType(Kind.DECIMAL, 19, field_type.scale)

@@ -118,8 +118,8 @@ class Rule(BaseModel):
         Field(
             max_length=4096,
             description="The alert's text, at most 4096 characters. `{name}` of a field or measure is filled in, at "
-            f"most {_MAX_PLACEHOLDERS} of them with 200 characters each; doubles are shown with two digits after the "
-            "point (`measures` has all digits).",
+            f"most {_MAX_PLACEHOLDERS} of them with 200 characters each (lists of values are whole); doubles are shown "
+            "with two digits after the point (`measures` has all digits).",
         ),
     ] = ""
     action: Annotated[

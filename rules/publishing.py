@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
+from rules.approval import APPROVE, approved, proposed, waits_for
 from rules.errors import Problem, RuleError, shortened
 from rules.foreign import DEFAULT_FORMS, Forms, MessageError, Reading, read_message
 from rules.model import PROVENANCE, State, parse_rule, rule_to_mapping
 from rules.names import did_you_mean
 from rules.streams import Stream
-from rules.versions import RuleSet, RuleVersion, next_version
+from rules.versions import Approval, Published, RuleVersion, next_version
 
 
 class Answer(StrEnum):
     """What became of a rule message, or of a rule that runs."""
 
     ACCEPTED = "ACCEPTED"
+    PROPOSED = "PROPOSED"
     REJECTED = "REJECTED"
     ACTIVE = "ACTIVE"
     FAILED = "FAILED"
@@ -26,13 +28,17 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """What `rule-status` is to hold of it. effective: event time in µs from which the version applies."""
+    """What `rule-status` is to hold of it. effective: event time in µs from which the version applies.
+
+    approval: of a version that a second person approved.
+    """
 
     answer: Answer
     rule_id: str | None
     rule_version: int | None = None
     effective: int | None = None
     reasons: tuple[str, ...] = ()
+    approval: Approval | None = None
 
 
 # Characters of what a refused message calls its rule.
@@ -43,17 +49,6 @@ CONTROLS = {"pause": State.PAUSED, "resume": State.ACTIVE, "shadow": State.SHADO
 _CONTROL_KEYS = ("control", "rule", "effective", *PROVENANCE)
 
 
-class Published(Protocol):
-    """What has been published so far: a RuleSet, or whatever keeps the same."""
-
-    def of_rule(self, rule_id: str) -> tuple[RuleVersion, ...]:
-        """One rule's versions in the order of publication."""
-
-    @property
-    def rule_ids(self) -> Iterable[str]:
-        """The ids of the rules."""
-
-
 def judge(
     known: Published,
     message: bytes | str | Mapping[str, Any],
@@ -62,14 +57,18 @@ def judge(
     activation_delay: int = 0,
     *,
     forms: Forms = DEFAULT_FORMS,
+    approvals: int = 0,
 ) -> tuple[RuleVersion | None, Status]:
     """The version that a message which arrived at `arrival` (µs) makes, if any, and the answer to it.
 
     message: a rule, or a control message such as {"control": "pause", "rule": "card-velocity"}, which publishes the
-    rule's last version again in another state; or either in a form of another system (see `rules.foreign`), of which
-    `forms` says what they leave open. What does not mean quite the same there is among the answer's reasons. A message
-    that repeats the last version makes none: a producer may send it twice. Nothing is raised for a bad message: it is
-    REJECTED with the reasons.
+    rule's last version in force again in another state; or either in a form of another system (see `rules.foreign`), of
+    which `forms` says what they leave open. What does not mean quite the same there is among the answer's reasons. A
+    message that repeats the last version makes none: a producer may send it twice. Nothing is raised for a bad message:
+    it is REJECTED with the reasons.
+
+    approvals: with 1 a version is only PROPOSED. An approval (see `rules.approval`) makes it the ACCEPTED version, also
+    where none is asked for any more.
     """
     rule_id: str | None = None
     reading = Reading({})
@@ -78,38 +77,36 @@ def judge(
         written = reading.message
         named = written.get("rule" if "control" in written else "id")
         rule_id = shortened(named, _MAX_ID) if isinstance(named, str) else None
+        if written.get("control") == APPROVE:
+            made = approved(known, written, arrival, streams, activation_delay)
+            return made, _status(made, reading.notes)
         rule = parse_rule(_controlled(known, written) if "control" in written else written, streams)
         earlier = known.of_rule(rule.id)
         if earlier and earlier[-1].rule == rule:
-            last = earlier[-1]
-            return None, Status(Answer.ACCEPTED, rule.id, last.version, last.effective, reading.notes)
+            return None, _status(earlier[-1], reading.notes)
         made = next_version(earlier, rule, arrival, activation_delay)
+        if approvals:
+            made = proposed(made)
     except RuleError as refusal:
         if isinstance(refusal, MessageError):
             rule_id = refusal.rule_id
         reasons = tuple(str(reading.theirs(problem)) for problem in refusal.problems)
         return None, Status(Answer.REJECTED, rule_id, reasons=reasons)
-    return made, Status(Answer.ACCEPTED, rule.id, made.version, made.effective, reading.notes)
+    return made, _status(made, reading.notes)
 
 
-def publish(
-    ruleset: RuleSet,
-    message: bytes | str | Mapping[str, Any],
-    arrival: int,
-    streams: Mapping[str, Stream],
-    activation_delay: int = 0,
-    *,
-    forms: Forms = DEFAULT_FORMS,
-) -> tuple[RuleSet, Status]:
-    """The set of rules after a message, and the answer to it (see `judge`)."""
-    made, status = judge(ruleset, message, arrival, streams, activation_delay, forms=forms)
-    return (ruleset if made is None else RuleSet((*ruleset.versions, made))), status
+def _status(version: RuleVersion, notes: tuple[str, ...]) -> Status:
+    """The answer to a message that made a version, or that repeats it."""
+    rule_id, number = version.rule.id, version.version
+    if version.is_proposed:
+        return Status(Answer.PROPOSED, rule_id, number, reasons=(*notes, waits_for(version)))
+    return Status(Answer.ACCEPTED, rule_id, number, version.effective, notes, version.approval)
 
 
 def _controlled(known: Published, written: Mapping[str, Any]) -> dict[str, Any]:
     control, rule_id = written.get("control"), written.get("rule")
     if not isinstance(control, str) or control not in CONTROLS:
-        remedy = did_you_mean(str(control), CONTROLS, "Controls are")
+        remedy = did_you_mean(str(control), (*CONTROLS, APPROVE), "Controls are")
         raise _refusal("control", repr(control), "is not a control", remedy)
     if unknown := [key for key in written if key not in _CONTROL_KEYS]:
         remedy = f"Keys are {', '.join(_CONTROL_KEYS)}"
@@ -118,7 +115,11 @@ def _controlled(known: Published, written: Mapping[str, Any]) -> dict[str, Any]:
     if not earlier:
         remedy = did_you_mean(str(rule_id), list(known.rule_ids), "Rules are")
         raise _refusal("rule", repr(rule_id), "is not a published rule", remedy)
-    again = rule_to_mapping(earlier[-1].rule) | {"state": CONTROLS[control].value}
+    # A proposal must not take effect under the name of a control, whose approval says nothing of what it has changed.
+    in_force = [version for version in earlier if not version.is_proposed]
+    if not in_force:
+        raise _refusal("rule", repr(rule_id), "has no approved version", "Publish it in the state that it is to have")
+    again = rule_to_mapping(in_force[-1].rule) | {"state": CONTROLS[control].value}
     # what a version of its own says of itself, and not of the one it repeats
     for key in ("effective", *PROVENANCE):
         again.pop(key, None)

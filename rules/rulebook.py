@@ -5,7 +5,8 @@ the rule itself, its version, effective time and route, so that whoever folds th
 to the same rules: every bucket, the backfill, the command line, after any restart, under any declaration, setting or
 release. An event is sent to one bucket per route; a rule is evaluated where its group-by's route sends its events.
 Entity fields are routes from the start. A rule whose group-by holds no route is accepted without an effective time;
-once the job runs with a new route, an ACTIVE answer gives that time.
+once the job runs with a new route, an ACTIVE answer gives that time. A PROPOSED answer has a version that waits for
+approval: it has its number, and belongs to the rules in force once the answer to its approval ACCEPTED it.
 
 What it does not do: read Kafka or its records (contracts.rule_status), or decide anything.
 """
@@ -15,15 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from rules.approval import is_approval
 from rules.model import Rule
 from rules.publishing import Answer
 from rules.streams import Stream
 from rules.timestamps import iso_text
-from rules.versions import RuleSet, RuleVersion
+from rules.versions import NOT_YET, Approval, RuleSet, RuleVersion
 
 WHOLE_STREAM = ""
-# Effective time of a version that waits for its route.
-NOT_YET = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Answered:
     """What a record of `rule-status` says about a message of `rules`.
 
     message: offset of the message, -1 of an ACTIVE answer, which is about a version. rule, route: of an ACCEPTED answer
-    that made a version. effective: µs, None where the version waits for its route.
+    that made a version, or approved it; a PROPOSED one has no route. effective: µs, None where the version waits for
+    its route, or for approval.
     """
 
     answer: Answer
@@ -58,13 +59,15 @@ class Answered:
     effective: int | None
     rule: Rule | None = None
     route: Route | None = None
+    approval: Approval | None = None
 
 
 @dataclass
 class RuleBook:
     """All versions and routes after the answers received so far.
 
-    answered: (rule id, version) to the arrival (µs) of the answer that made the version, or made its route.
+    answered: (rule id, version) to the arrival (µs) of the answer that made the version take effect, or made its route;
+    published: to that of the first answer about it.
     next_offset: of the answers; next_message: of the messages, after the last one that has an answer. skipped: records
     that were no answer or did not fit.
     """
@@ -73,6 +76,7 @@ class RuleBook:
     routes: list[Route] = field(default_factory=list)
     serving: dict[tuple[str, tuple[str, ...]], Route] = field(default_factory=dict)
     answered: dict[tuple[str, int], int] = field(default_factory=dict)
+    published: dict[tuple[str, int], int] = field(default_factory=dict)
     active: set[tuple[str, int]] = field(default_factory=set)
     next_offset: int = 0
     next_message: int = 0
@@ -86,7 +90,7 @@ class RuleBook:
 
     @property
     def ruleset(self) -> RuleSet:
-        """All versions, in the order of their answers."""
+        """All versions that are more than proposed, in the order in which they were accepted."""
         if self._ruleset is None:
             self._ruleset = RuleSet(tuple(self._by_rule[rule_id][number - 1] for rule_id, number in self._order))
         return self._ruleset
@@ -97,13 +101,18 @@ class RuleBook:
         return self._by_rule.keys()
 
     def of_rule(self, rule_id: str) -> tuple[RuleVersion, ...]:
-        """One rule's versions in the order of publication."""
+        """One rule's versions in the order of publication, also those that are only proposed."""
         return tuple(self._by_rule.get(rule_id, ()))
+
+    @property
+    def every(self) -> list[RuleVersion]:
+        """All versions in the order of publication, also those that are only proposed."""
+        return [self._by_rule[rule_id][number - 1] for rule_id, number in self.published]
 
     @property
     def waiting(self) -> list[RuleVersion]:
         """The versions that wait for their route."""
-        return [version for of in self._by_rule.values() for version in of if version.effective == NOT_YET]
+        return [version for version in self.ruleset.versions if version.effective == NOT_YET]
 
     def take(self, answer: Answered, arrival: int) -> bool:
         """Take the next answer, which arrived then (µs); whether it changed anything.
@@ -114,22 +123,30 @@ class RuleBook:
             return self._activate(answer, arrival)
         if answer.message < self.next_message:
             return False
-        if answer.rule is not None and answer.rule_version != 1 + len(self._by_rule.get(answer.rule.id, ())):
+        if answer.rule is not None and not self._fits(answer, answer.rule):
             self.skipped += 1
             return False
         self.next_message = answer.message + 1
-        if answer.rule is None or answer.rule_version is None or answer.route is None:
+        if answer.rule is None or answer.rule_version is None:
+            return False
+        if answer.answer is Answer.PROPOSED:
+            self._propose(RuleVersion(answer.rule, answer.rule_version, NOT_YET, is_proposed=True), arrival)
+            return True
+        if answer.route is None:
             return False
         effective = NOT_YET if answer.effective is None else answer.effective
-        self._add(RuleVersion(answer.rule, answer.rule_version, effective), answer.route, arrival)
+        made = RuleVersion(answer.rule, answer.rule_version, effective, approval=answer.approval)
+        self._add(made, answer.route, arrival)
         return True
 
-    def add(self, version: RuleVersion, arrival: int, *, running: Iterable[Route]) -> Route:
+    def add(self, version: RuleVersion, arrival: int, *, running: Iterable[Route]) -> None:
         """Add a version as its answer will, with the route that serves it; it waits where that is not `running`."""
+        if version.is_proposed:
+            self._propose(version, arrival)
+            return
         route = self.route_of(version.rule)
         waits = version.rule.state.is_evaluated and route not in running
         self._add(replace(version, effective=NOT_YET) if waits else version, route, arrival)
-        return route
 
     def route_of(self, rule: Rule) -> Route:
         """The route of the rule's group-by, fixed when first seen: that of the first field with one, else a new one."""
@@ -148,9 +165,31 @@ class RuleBook:
             if served == route and stream == route.stream
         )
 
+    def _fits(self, answer: Answered, rule: Rule) -> bool:
+        """Whether an answer's version is the rule's next one, or approves the newest, which is proposed."""
+        versions = self._by_rule.get(rule.id, [])
+        if answer.approval is None:
+            return answer.rule_version == 1 + len(versions)
+        newest = versions[-1] if versions else None
+        return (
+            newest is not None
+            and newest.is_proposed
+            and answer.rule_version == newest.version
+            and rule == newest.rule
+            and is_approval(newest.rule, answer.approval)
+        )
+
+    def _propose(self, version: RuleVersion, arrival: int) -> None:
+        self._by_rule.setdefault(version.rule.id, []).append(version)
+        self.published[version.rule.id, version.version] = arrival
+
     def _add(self, version: RuleVersion, route: Route, arrival: int) -> None:
         rule = version.rule
-        self._by_rule.setdefault(rule.id, []).append(version)
+        if version.approval is None:
+            self._by_rule.setdefault(rule.id, []).append(version)
+            self.published[rule.id, version.version] = arrival
+        else:
+            self._by_rule[rule.id][version.version - 1] = version
         self._order.append((rule.id, version.version))
         self._ruleset = None
         self.answered[rule.id, version.version] = arrival
@@ -165,6 +204,9 @@ class RuleBook:
         if not 0 < number <= len(versions):
             self.skipped += 1
             return False
+        if versions[number - 1].is_proposed:
+            self.skipped += 1
+            return False
         self.active.add((rule_id, number))
         if versions[number - 1].effective != NOT_YET or answer.effective is None:
             return False
@@ -175,5 +217,5 @@ class RuleBook:
 
 
 def effective_text(version: RuleVersion) -> str | None:
-    """The effective time of a version as records write it; None while it waits for its route."""
+    """The effective time of a version as records write it; None while it waits for its route, or for approval."""
     return None if version.effective == NOT_YET else iso_text(version.effective)

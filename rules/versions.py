@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rules.errors import Problem, RuleError
 from rules.timestamps import microseconds
@@ -14,13 +14,42 @@ if TYPE_CHECKING:
     from rules.model import Rule
 
 
+# Effective time of a version that waits: for its route, or for approval.
+NOT_YET = 1 << 62
+
+
+@dataclass(frozen=True)
+class Approval:
+    """Who approved a version, and why."""
+
+    author: str
+    reason: str
+
+
 @dataclass(frozen=True)
 class RuleVersion:
-    """A rule as published for the `version`th time (from 1), applying from `effective` (event time, µs UTC) on."""
+    """A rule as published for the `version`th time (from 1), applying from `effective` (event time, µs UTC) on.
+
+    is_proposed: it waits for approval (see `rules.approval`), and belongs to no RuleSet. approval: None where none was
+    asked for.
+    """
 
     rule: Rule
     version: int
     effective: int
+    is_proposed: bool = False
+    approval: Approval | None = None
+
+
+class Published(Protocol):
+    """What has been published so far: a RuleSet, or a RuleBook, which has the proposed versions too."""
+
+    def of_rule(self, rule_id: str) -> tuple[RuleVersion, ...]:
+        """One rule's versions in the order of publication."""
+
+    @property
+    def rule_ids(self) -> Iterable[str]:
+        """The ids of the rules."""
 
 
 def next_version(

@@ -30,9 +30,9 @@ from rules.foreign import DEFAULT_FORMS, Forms
 from rules.model import Rule
 from rules.publishing import Answer, Status, judge
 from rules.retention import too_much
-from rules.rulebook import NOT_YET, Record, Route, RuleBook
+from rules.rulebook import Record, Route, RuleBook
 from rules.timestamps import microseconds
-from rules.versions import RuleVersion
+from rules.versions import NOT_YET, RuleVersion
 from streaming.config import JobConfig, JobError
 
 if TYPE_CHECKING:
@@ -62,20 +62,25 @@ def answer_to(
     activation_delay: int,
     *,
     forms: Forms = DEFAULT_FORMS,
+    approvals: int = 0,
     too_much: Callable[[Rule], Problem | None] = lambda _: None,
 ) -> tuple[str, dict[str, Any]]:
     """(key, value) of the answer to the next message of `rules`.
 
     about: names the message (`topic-partition-offset`). routes: those that the query has; a rule that needs another one
     is accepted without an effective time. activation_delay: µs. forms: what messages in other forms leave open.
-    too_much: what is wrong with what a rule would retain.
+    approvals: that a version needs before it takes effect. too_much: what is wrong with what a rule would retain.
     """
-    made, status = judge(book, message.value, message.arrival, book.streams, activation_delay, forms=forms)
+    made, status = judge(
+        book, message.value, message.arrival, book.streams, activation_delay, forms=forms, approvals=approvals
+    )
     if made is None:
         waits = status.effective == NOT_YET  # it repeats a version that waits
         return answer_record(replace(status, effective=None) if waits else status, about)
     if made.rule.state.is_evaluated and (problem := too_much(made.rule)) is not None:
         return answer_record(Status(Answer.REJECTED, made.rule.id, reasons=(str(problem),)), about)
+    if made.is_proposed:
+        return answer_record(status, about, made.rule)
     route = book.route_of(made.rule)
     if route not in routes and made.rule.state.is_evaluated:
         wait = f"no route serves group_by {list(made.rule.group_by)} yet: it takes effect once the job has made one"
@@ -255,7 +260,9 @@ class Answering:
                     self._unanswered.popleft()
                     continue
                 key, value = self._answer_to(message)
-                alone = len(message.value) > _LARGE or value["effective"] is None
+                # what becomes of a version without an effective time depends on routes
+                waits = value["effective"] is None and value["status"] != Answer.PROPOSED
+                alone = len(message.value) > _LARGE or waits
                 if sent and (alone or value["rule_id"] in about):
                     break
                 self._unanswered.popleft()
@@ -273,9 +280,16 @@ class Answering:
 
     def _answer_to(self, message: Record) -> tuple[str, dict[str, Any]]:
         config = self._config
-        about = f"{config.topics.rules}-0-{message.offset}"
-        delay = config.activation_delay
-        return answer_to(message, about, self.book, self._routes, delay, forms=config.forms, too_much=self._too_much)
+        return answer_to(
+            message,
+            f"{config.topics.rules}-0-{message.offset}",
+            self.book,
+            self._routes,
+            config.activation_delay,
+            forms=config.forms,
+            approvals=config.approvals,
+            too_much=self._too_much,
+        )
 
     def _too_much(self, rule: Rule) -> Problem | None:
         return too_much(rule, self._events_per_day(rule.stream), self._config.max_retained_events)

@@ -1,7 +1,7 @@
 """Every case file, on every host: the same rules and events come to the same alerts, and the night puts them right.
 
 The bare engine plays each by itself. On Kafka, Spark and Delta a job, an archive and a backfill play all of them
-together (see together.py), once a test session; each test looks at its own case's share.
+together (see together.py), once a test session and setting of approvals; each test looks at its own case's share.
 """
 
 import contextlib
@@ -57,21 +57,31 @@ class Streamed:
 
 
 @pytest.fixture(scope="session")
-def job(
+def jobs(
     request: pytest.FixtureRequest,
     spark: "SparkSession",
     broker: LocalKafka,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Streamed:
-    """All cases that are asked for, played on the job."""
+) -> list[Streamed]:
+    """All cases that are asked for, played on jobs: those that ask for approvals on one of their own."""
     params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     wanted = {of["path"] for of in params if of.get("path") in CASES}
-    cases = Together.of(load_case(path) for path in CASES if path in wanted)
+    by_approvals: dict[int, list[Case]] = {}
+    for case in (load_case(path) for path in CASES if path in wanted):
+        by_approvals.setdefault(case.settings.approvals, []).append(case)
+    return [
+        on_job(spark, broker, tmp_path_factory.mktemp("cases"), Together.of(cases), approvals)
+        for approvals, cases in by_approvals.items()
+    ]
+
+
+def on_job(spark: "SparkSession", broker: LocalKafka, folder: Path, cases: Together, approvals: int) -> Streamed:
+    """Cases that ask for so many approvals, played together."""
     own = uuid.uuid4().hex[:8]
     named = {name: f"{own}-{value}" for name, value in broker.settings.model_dump().items() if name.endswith("_topic")}
     small = {"arrival": "producer", "partitions": 1, "buckets": 2, "warm_up_batches": 0}
-    folder = {"bootstrap_servers": broker.bootstrap, "data_dir": tmp_path_factory.mktemp("cases")}
-    settings = broker.settings.model_copy(update={**named, **small, **folder})
+    given = {"bootstrap_servers": broker.bootstrap, "data_dir": folder, "approvals": approvals}
+    settings = broker.settings.model_copy(update={**named, **small, **given})
     streams = {name: replace(stream, topic=f"{own}-{stream.topic}") for name, stream in cases.streams.items()}
     topics.ensure(settings, streams.values())
     with CaseRun(spark, settings, streams, clock_interval=NEVER) as run:
@@ -81,8 +91,19 @@ def job(
 
 
 @pytest.fixture(scope="session")
-def night(spark: "SparkSession", job: Streamed) -> Mapping[str, Outcome]:
+def outcomes(jobs: list[Streamed]) -> Mapping[str, Outcome]:
+    """What the job made of each case."""
+    return {origin: outcome for job in jobs for origin, outcome in job.outcomes.items()}
+
+
+@pytest.fixture(scope="session")
+def night(spark: "SparkSession", jobs: list[Streamed]) -> Mapping[str, Outcome]:
     """What a backfill of all those days says after the job: alerts are the truth, corrections what the job missed."""
+    return {origin: outcome for job in jobs for origin, outcome in after(spark, job).items()}
+
+
+def after(spark: "SparkSession", job: Streamed) -> Mapping[str, Outcome]:
+    """What a backfill says after one job."""
     config = backfill_config(job.settings, job.streams)
     steps = [step.at for part in job.cases.parts for step in part.case.steps]
     first = from_microseconds(min(steps)).date() - timedelta(days=1)
@@ -140,17 +161,17 @@ def played(request: pytest.FixtureRequest, host: str, case: Case) -> tuple[Outco
     # The job emits by the wall clock, lets go when its own clock says so, and leaves corrections to the night.
     del rows["corrections"]
     timeless = {name: [{k: v for k, v in row.items() if k != "emitted_at"} for row in of] for name, of in rows.items()}
-    return request.getfixturevalue("job").outcomes[case.origin], Expectation(timeless)
+    return request.getfixturevalue("outcomes")[case.origin], Expectation(timeless)
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, marks=on_services, id=path.stem) for path in CASES])
-def test_hosts_agree_row_by_row(job: Streamed, night: Mapping[str, Outcome], path: Path) -> None:
+def test_hosts_agree_row_by_row(outcomes: Mapping[str, Outcome], night: Mapping[str, Outcome], path: Path) -> None:
     """S9: the job says what the engine says, and the backfill's violations are that, with its corrections made.
 
     Of rules with `revisions: verdict` the values of violations are the true ones, and the alerts' of an earlier time.
     """
     case = load_case(path)
-    engine, stream, truth = simulate(case), job.outcomes[case.origin], night[case.origin]
+    engine, stream, truth = simulate(case), outcomes[case.origin], night[case.origin]
     revised = [*SAID, "revision", "kind"]
     assert told(stream.alerts, revised) == told(engine.alerts, revised)
     assert told(truth.corrections, [*revised, "cause"]) == told(engine.corrections, [*revised, "cause"])

@@ -41,7 +41,7 @@ def read(path: Path) -> list[Any]:
 def test_the_shipped_rules_are_valid() -> None:
     """In the forms that a file may have."""
     parse_rule(GOOD, load_streams())
-    shipped = read(ROOT / "examples" / "rules.yaml")
+    shipped = [written for name in ("rules", "logins") for written in read(ROOT / "examples" / f"{name}.yaml")]
     for written in (*shipped, GOOD, [GOOD], {"rules": [GOOD]}):
         RULES.validate(written)
 

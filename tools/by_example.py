@@ -138,7 +138,7 @@ class _Section:
         for record in self._now(self.outcome.late, "arrival_time", step):
             of_event[record["event_id"]].append("late")
         for record in self._now(self.outcome.rule_status, "emitted_at", step):
-            if record["status"] in ("REJECTED", "FAILED"):
+            if record["status"] in ("REJECTED", "PROPOSED", "FAILED"):
                 reasons = "; ".join(reason.splitlines()[0] for reason in record["reasons"])
                 of_event[None].append(f"{record['status']} `{record['rule_id']}`: {_escaped(reasons)}")
         if of_event and not happened:
@@ -162,7 +162,9 @@ class _Section:
         if written is None:
             return f"rules: {_code(message.decode('utf-8', 'backslashreplace'))}"
         if "control" in written:
-            return " ".join([f"{written['control']} {_code(written['rule'])}", *self._effective(written)])
+            said = [f"{written['control']} {_code(written['rule'])}", *self._effective(written)]
+            said += [f"version {written['version']}"] if "version" in written else []
+            return " ".join([*said, *([f"by {written['author']}"] if "author" in written else [])])
         if "id" not in written:
             return f"message: {_code(_flow(written))}"
         name = str(written["id"])

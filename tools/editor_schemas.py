@@ -12,6 +12,7 @@ from typing import Any
 from nightjar.cases.case_files import CASE_KEYS
 from nightjar.cases.model import KEYS
 from nightjar.configuration.settings import Settings
+from rules.approval import APPROVE
 from rules.measures import Function
 from rules.model import Rule
 from rules.publishing import CONTROLS
@@ -47,7 +48,8 @@ def case_file() -> Schema:
     """A case file (docs/reference/cases.md). What is none of our rules there may be a message in any other form."""
     time: Schema = {"type": ["string", "number"], "description": "ISO 8601, epoch milliseconds, or an offset: 5m."}
     control: Schema = {
-        "type": "object", "properties": {"control": {"enum": sorted(CONTROLS)}, "rule": {"type": "string"}},
+        "type": "object",
+        "properties": {"control": {"enum": sorted((*CONTROLS, APPROVE))}, "rule": {"type": "string"}},
     }  # fmt: skip
     message: Schema = {
         "if": {"type": "object", "required": ["id"]},

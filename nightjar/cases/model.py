@@ -20,7 +20,16 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "restrictions": tuple(name for name in RESTRICTION.members if name != "cause"),
     "late": ("stream", "event_id", "event_time", "arrival_time", "event"),
     "quarantine": ("stream", "reason", "detail", "raw", "arrival_time"),
-    "rule_status": ("status", "rule_id", "rule_version", "effective", "reasons", "emitted_at"),
+    "rule_status": (
+        "status",
+        "rule_id",
+        "rule_version",
+        "effective",
+        "reasons",
+        "approver",
+        "approval_reason",
+        "emitted_at",
+    ),
 }
 # Keys with a time in any of the records: ISO 8601 in UTC with microseconds.
 TIMES = frozenset({"event_time", "arrival_time", "emitted_at", "effective", "starts_at", "ends_at"})

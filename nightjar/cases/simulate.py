@@ -16,7 +16,8 @@ from rules.actions import actions_of
 from rules.engine import Delta, Engine, Failure
 from rules.engine.store import ARRIVAL, LATE
 from rules.events import Rejection, check_skew, parse_event
-from rules.publishing import Answer, Status, publish
+from rules.publishing import Answer, Status, judge
+from rules.rulebook import RuleBook
 from rules.streams import Stream
 from rules.timestamps import iso_text
 from rules.types import TIMESTAMP
@@ -38,13 +39,17 @@ class _Host:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.ruleset = RuleSet()
+        self.book = RuleBook(case.streams)
         self.engines = {name: Engine(stream, self.ruleset) for name, stream in case.streams.items()}
         self.deltas: dict[str, list[Delta]] = {name: [] for name in case.streams}
         self.failed: set[tuple[str, int, str]] = set()
         self.published: dict[tuple[str, int], tuple[int, int]] = {}
         self.taken: dict[str, list[dict[str, Any]]] = {name: [] for name in case.streams}
         self.outcome = Outcome()
+
+    @property
+    def ruleset(self) -> RuleSet:
+        return self.book.ruleset
 
     @property
     def state(self) -> dict[str, dict[str, int]]:
@@ -72,12 +77,22 @@ class _Host:
             self.engines[name].resume(lost.clock, lost.settled, lost.horizon)
 
     def publish(self, message: bytes, at: int) -> None:
-        before, settings, streams = self.ruleset, self.case.settings, self.case.streams
-        self.ruleset, status = publish(before, message, at, streams, settings.activation_delay, forms=settings.forms)
+        settings, streams = self.case.settings, self.case.streams
+        newest, status = judge(
+            self.book,
+            message,
+            at,
+            streams,
+            settings.activation_delay,
+            forms=settings.forms,
+            approvals=settings.approvals,
+        )
         self.report(status, at)
-        if self.ruleset is before:
+        if newest is None:
             return
-        newest = self.ruleset.versions[-1]
+        self.book.add(newest, at, running=[self.book.route_of(newest.rule)])
+        if newest.is_proposed:
+            return
         self.published[newest.rule.id, newest.version] = at, self.engines[newest.rule.stream].horizon
         if newest.rule.state.is_evaluated:
             self.report(replace(status, answer=Answer.ACTIVE), at)  # all history is in memory, so the rule is primed

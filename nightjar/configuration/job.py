@@ -27,6 +27,7 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         topics=topics(settings),
         arrival=settings.arrival,
         activation_delay=settings.activation_delay,
+        approvals=settings.approvals,
         forms=settings.forms,
         master=settings.spark_master,
         spark_conf=settings.spark_conf,

@@ -130,6 +130,12 @@ class Settings(BaseSettings):
         description="A rule without an `effective` time takes effect this long after its message arrived.",
     )
 
+    approvals: Annotated[int, Field(ge=0, le=1)] = Field(
+        0,
+        description="Approvals that a published version needs before it takes effect. 1: that of a second person, by "
+        "`nightjar rules approve`.",
+    )
+
     imported_stream: str = Field(
         "payments", description="Stream of rules in the form of the Flink demo, which name none."
     )

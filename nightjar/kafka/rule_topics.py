@@ -14,7 +14,7 @@ from contracts.rule_status import ShownStatus, fold, shown
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import KafkaError, explained, producer
 from nightjar.kafka.readers import Reader
-from rules.model import Rule
+from rules.model import Rule, State
 from rules.publishing import judge
 from rules.rulebook import Record, RuleBook
 from rules.streams import Stream
@@ -40,7 +40,13 @@ def expected_book(settings: Settings, streams: Mapping[str, Stream]) -> tuple[Ru
             if record.offset < book.next_message:
                 continue
             made, _ = judge(
-                book, record.value, record.arrival, streams, settings.activation_delay, forms=settings.forms
+                book,
+                record.value,
+                record.arrival,
+                streams,
+                settings.activation_delay,
+                forms=settings.forms,
+                approvals=settings.approvals,
             )
             if made is not None:
                 book.add(made, record.arrival, running=routes)
@@ -65,7 +71,7 @@ def send(settings: Settings, messages: Iterable[Mapping[str, Any]], arrival: int
 
 def unchanged(book: RuleBook, rule: Rule) -> bool:
     """Whether publishing the rule would change nothing."""
-    versions = book.ruleset.of_rule(rule.id)
+    versions = book.of_rule(rule.id)
     return bool(versions) and versions[-1].rule == rule
 
 
@@ -82,13 +88,15 @@ class Answers:
     def __exit__(self, *_: object) -> None:
         self._reader.__exit__()
 
-    def until_settled(self, messages: Iterable[Mapping[str, Any]], seconds: float) -> Iterator[ShownStatus]:
-        """What is said about the messages sent since, until each is settled: REJECTED, or ACTIVE.
+    def until_settled(
+        self, messages: Iterable[Mapping[str, Any]], seconds: float, approved: State | None = None
+    ) -> Iterator[ShownStatus]:
+        """What is said about the messages sent since, until each is settled: REJECTED, PROPOSED, or ACTIVE.
 
-        For a paused or retired rule, which never becomes ACTIVE, ACCEPTED is final. Raises KafkaError if an answer is
-        missing after `seconds`.
+        For a paused or retired rule, which never becomes ACTIVE, ACCEPTED is final. approved: the state of the version
+        that the messages approve. Raises KafkaError if an answer is missing after `seconds`.
         """
-        waiting = [(rule_of(message), settled_by(message)) for message in messages]
+        waiting = [(rule_of(message), settled_by(message, approved)) for message in messages]
         about = {rule_id for rule_id, _ in waiting}
         deadline = time.monotonic() + seconds
         while waiting:

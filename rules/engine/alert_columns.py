@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +15,7 @@ from rules.engine.measures import Values
 from rules.engine.plan import CompiledRule
 from rules.engine.store import EventStore
 from rules.engine.strings import Int64Array
+from rules.measures import MAX_LISTED, Function
 from rules.model import PLACEHOLDER
 from rules.types import FieldType, Kind
 
@@ -70,21 +72,25 @@ class Described:
         return jsonable(self._store.array(name, self._rows), self._store.stream.fields[name])
 
     def text(self) -> pl.Series:
-        """The rule's description with {measure} and {field} filled in, MAX_VALUE characters each; other braces stay.
+        """The rule's description with {measure} and {field} filled in; other braces stay.
 
-        Doubles have two digits after the point, small ones two digits that count; `measures` has all.
+        Values have MAX_VALUE characters each, lists of them are whole. Doubles have two digits after the point, small
+        ones two digits that count; `measures` has all.
         """
         parts: list[pl.Expr] = []
         columns: dict[str, pa.Array] = {}
         end = 0
         description = self._compiled.rule.description
+        measures = self._compiled.measures
+        lists = {name for name, measure in measures.items() if measure.function is Function.VALUES}
         for match in PLACEHOLDER.finditer(description):
             name = match[1]
             if name not in self._measures and name not in self._store.stream.fields:
                 continue
             columns[name] = self._measures[name] if name in self._measures else self._field(name)
             value = _for_people(pl.col(name)) if pa.types.is_floating(columns[name].type) else pl.col(name)
-            value = value.cast(pl.String).str.head(MAX_VALUE).fill_null("null")
+            value = value.cast(pl.String)
+            value = (value if name in lists else value.str.head(MAX_VALUE)).fill_null("null")
             parts += [pl.lit(description[end : match.start()]), value]
             end = match.end()
         parts.append(pl.lit(description[end:]))
@@ -108,7 +114,25 @@ def _for_people(double: pl.Expr) -> pl.Expr:
 
 def _declared(store: EventStore, compiled: CompiledRule, name: str, found: Values, at: Int64Array) -> pa.Array:
     aggregate, kind = compiled.measures[name], compiled.types[name]
+    if found.listing is not None:
+        assert aggregate.field is not None
+        return _listed(store, aggregate.field, *found.listing.at(at))
     if kind.kind is Kind.STRING:
         assert aggregate.field is not None
         return store.strings(aggregate.field, found.codes[at])
     return logical(found.values[at], None if found.valid is None else found.valid[at], kind)
+
+
+def _listed(store: EventStore, field: str, values: Int64Array, kept: Int64Array, others: Int64Array) -> pa.Array:
+    """Lists of a field's values as text (S2.4), NULL where a list is empty. values, kept, others: see Listing.at."""
+    kind = store.stream.fields[field]
+    if kind.kind is Kind.STRING:
+        shown = pl.Series(store.strings(field, values), dtype=pl.String)
+    else:
+        shown = pl.Series(jsonable(logical(values, None, kind), kind)).cast(pl.String)
+    value, rows = pl.col("value"), np.arange(len(kept))
+    cut = pl.when(value.str.len_chars() > MAX_LISTED).then(value.str.head(MAX_LISTED - 1) + "…").otherwise(value)
+    lists = pl.DataFrame({"at": np.repeat(rows, kept), "value": shown}).group_by("at").agg(cut.str.join(", "))
+    found = pl.DataFrame({"at": rows, "others": others}).join(lists, on="at", how="left", maintain_order="left")
+    more = pl.when(pl.col("others") > 0).then(pl.format(" and {} more", "others")).otherwise(pl.lit(""))
+    return found.select(value + more).to_series().to_arrow(compat_level=pl.CompatLevel.oldest())

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from rules.engine.columns import Mask
 from rules.engine.kernels import answers, windows
+from rules.engine.listing import Listing
 from rules.engine.plan import Aggregate, MaskKey, Window
 from rules.engine.predicate_bitmaps import Masks
 from rules.engine.strings import Int32Array, Int64Array
@@ -41,12 +42,14 @@ _COUNTS = {Function.COUNT, Function.COUNT_DISTINCT}
 class Values(NamedTuple):
     """One aggregate at the rows to evaluate: physical values, and where they are not NULL (uint8; None: everywhere).
 
-    `overflow` holds indices into the rows where the exact value has no place in the type (usually none).
+    `overflow` holds indices into the rows where the exact value has no place in the type (usually none). `listing`: of
+    a list of values, what makes it at the rows that an alert is about; it has no physical values.
     """
 
     values: npt.NDArray[np.generic]
     valid: Mask | None
     overflow: Int64Array
+    listing: Listing | None = None
 
     @property
     def codes(self) -> Int64Array:
@@ -55,12 +58,16 @@ class Values(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """What kernels.answers is asked about one window, and which of the aggregates its answers are, row by row."""
+    """What kernels.answers is asked about one window, and which of the aggregates its answers are, row by row.
+
+    listed: the aggregates that list values, which no kernel answers ahead.
+    """
 
     window: Window
     aggregates: list[int]
     specification: Int64Array
     scales: npt.NDArray[np.float64]
+    listed: list[int]
 
 
 class Asked(NamedTuple):
@@ -74,10 +81,17 @@ class Asked(NamedTuple):
 class Answers(Sequence[Values]):
     """The aggregates at the rows to evaluate, in their order; each becomes Values when it is asked for."""
 
-    def __init__(self, asked: Asked, tables: dict[int, tuple[Int64Array, Mask]], *, overflown: bool) -> None:
+    def __init__(
+        self,
+        asked: Asked,
+        tables: dict[int, tuple[Int64Array, Mask]],
+        listings: dict[int, Listing],
+        *,
+        overflown: bool,
+    ) -> None:
         self.overflown = overflown  # whether any answer has no place in its type
         self._asked, self._tables = asked, tables
-        self._known: dict[int, Values] = {}
+        self._known = {at: Values(_NONE, None, _NONE, listing) for at, listing in listings.items()}
 
     def __len__(self) -> int:
         return len(self._asked.aggregates)
@@ -166,7 +180,9 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
     for at, aggregate in enumerate(aggregates):
         of_window.setdefault(aggregate.window, []).append(at)
     questions = []
-    for window, wanted in of_window.items():
+    for window, of_it in of_window.items():
+        listed = [at for at in of_it if aggregates[at].function is Function.VALUES]
+        wanted = [at for at in of_it if at not in listed]
         nowhere = len(wanted)
         specification: dict[Any, list[int]] = {}
         scales: list[float] = []
@@ -190,7 +206,8 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
                 scales.append(scale)
             specification[key][0] = max(specification[key][0], what)
             specification[key][5 + place] = row
-        questions.append(_Question(window, wanted, np.array([*specification.values()]), np.array(scales)))
+        asked = np.array([*specification.values()], np.int64).reshape(-1, 8)
+        questions.append(_Question(window, wanted, asked, np.array(scales), listed))
     doubles = frozenset(name for name, kind in fields.items() if kind.kind is Kind.DOUBLE)
     return Asked(aggregates, questions, doubles)
 
@@ -202,9 +219,14 @@ def evaluate(timeline: Timeline, masks: Masks, runs: Runs, aggregates: tuple[Agg
         asked = timeline.asked = _asked(timeline, masks, aggregates)
     walks, store = _Walks(timeline, masks, runs), timeline.store
     tables: dict[int, tuple[Int64Array, Mask]] = {}
+    listings: dict[int, Listing] = {}
     overflown = 0
-    for window, wanted, specification, scales in asked.questions:
+    for window, wanted, specification, scales, listed in asked.questions:
         walk, low = walks.of(window)
+        for at in listed:
+            listings[at] = _listing(timeline, masks, aggregates[at], walk, low)
+        if not wanted:
+            continue
         shape = len(wanted) + 1, len(walk.at)  # the last row is for what nobody wants to know
         found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
         overflown += answers.answers(
@@ -214,4 +236,14 @@ def evaluate(timeline: Timeline, masks: Masks, runs: Runs, aggregates: tuple[Agg
         tables |= zip(
             wanted, zip(walk.placed(found, runs.rows), walk.placed(flags, runs.rows), strict=True), strict=False
         )
-    return Answers(asked, tables, overflown=overflown > 0)
+    return Answers(asked, tables, listings, overflown=overflown > 0)
+
+
+def _listing(timeline: Timeline, masks: Masks, aggregate: Aggregate, walk: _Walk, low: Int64Array) -> Listing:
+    field = aggregate.field
+    assert field is not None
+    marks, narrow, wide = walk.facts
+    word, bit = masks[aggregate.mask]
+    values = (wide, timeline.wide[field]) if field in timeline.wide else (narrow, timeline.narrow[field])
+    window = walk.rows, walk.at, low, aggregate.window.excluding_current
+    return Listing(timeline.store, window, (marks, timeline.marks[word], bit), values, walk.order)

@@ -180,6 +180,12 @@ def _diff(ground: Ground) -> list[str]:
     return ["rules", "diff", ground.file("r.yaml", json.dumps(RULE | {"description": HOSTILE, "when": "n >= 2"}))]
 
 
+def _approve(ground: Ground) -> list[str]:
+    ground.given["NIGHTJAR_APPROVALS"] = "1"
+    _published(ground)
+    return ["rules", "approve", "burst", "--version", "1", "--author", "bob", "--reason", PRINTABLE]
+
+
 def _control(name: str) -> Callable[[Ground], list[str]]:
     def prepare(ground: Ground) -> list[str]:
         _published(ground)
@@ -287,6 +293,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "rules import": [Scenario(_import, 2, shown=printable(NAME))],
     "rules check": [Scenario(_rates, 2, shown=printable(NAME))],
     "rules publish": [Scenario(_publish, 1, kafka=True)],
+    "rules approve": [Scenario(_approve, 0, kafka=True, shown="ann[/x][conceal]b[/conceal]")],
     "rules list": [Scenario(_list, 0, kafka=True, shown="ann[/x]")],
     "rules diff": [Scenario(_diff, 1, kafka=True, shown="ann[/x][conceal]b[/conceal]")],
     **{f"rules {name}": [Scenario(_control(name), 2, kafka=True, shown="ann[/x]")]

@@ -9,6 +9,7 @@ from threading import Event, Thread
 import pytest
 
 from nightjar.configuration.job import job_config
+from nightjar.configuration.settings import Settings
 from nightjar.kafka.readers import Reader
 from streaming import kafka_clients
 from streaming.answering import Answering
@@ -42,10 +43,10 @@ def file(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def answering(own: TestTopics) -> Iterator[None]:
-    """Answers rule messages, as the job's driver does."""
+def answering(own: TestTopics, settings: Settings | None = None) -> Iterator[None]:
+    """Answers rule messages, as the job's driver does. settings: other than those of the topics."""
     done, ready = Event(), Event()
-    config = job_config(own.settings, own.streams)
+    config = job_config(settings or own.settings, own.streams)
 
     def answer() -> None:
         with ExitStack() as cleanup:
@@ -156,6 +157,36 @@ def test_diff_shows_the_lines_that_differ(own: TestTopics, file: Path, tmp_path:
     assert (
         "burst version 1 is published but not in" in run("rules", "diff", str(other), code=1, environment=given).stdout
     )
+
+
+def test_a_second_person_approves(own: TestTopics, file: Path) -> None:
+    """The author cannot; looking approves nothing; the list has both names, reasons and times."""
+    settings = own.settings.model_copy(update={"approvals": 1})
+    given = environment(settings) | {"NIGHTJAR_APPROVALS": "1"}
+    by_ann = ("--author", "ann", "--reason", "trial")
+    approve = ("rules", "approve", "burst", "--version", "1", "--author")
+    with answering(own, settings):
+        shown = run("rules", "publish", str(file), "--wait", *by_ann, environment=given).stdout
+        assert "burst version 1  PROPOSED" in shown
+        assert "waits for approval by somebody other than ann" in shown
+        assert "which waits for approval" in run("rules", "publish", str(file), *by_ann, environment=given).stdout
+        waits = run("rules", "list", environment=given).stdout
+        assert "waiting for approval" in waits
+        assert "+when: payments >= 4" in run(*approve, "bob", environment=given).stdout
+        assert "of their own" in run(*approve, "ann", "--reason", "fine", code=2, environment=given).stderr
+        done = run(*approve, "bob", "--reason", "three a day", "--wait", environment=given)
+        assert "burst version 1  ACTIVE" in done.stdout
+        run("rules", "publish", str(file), *by_ann, environment=given)
+        file.write_text(RULE.replace(">= 4", ">= 5"))
+        run("rules", "publish", str(file), *by_ann, "--wait", environment=given)
+        changes = run("rules", "approve", "burst", "--version", "2", "--author", "bob", environment=given).stdout
+    assert "-when: payments >= 4" in changes
+    assert "+when: payments >= 5" in changes
+    first, second = json.loads(run("rules", "list", "--json", environment=given).stdout)
+    assert (first["author"], first["approver"], first["approval_reason"]) == ("ann", "bob", "three a day")
+    assert first["published"] < first["approved"] < first["effective"]
+    assert (second["rule_version"], second["proposed"], second["effective"]) == (2, True, None)
+    assert len(messages(own)) == 3
 
 
 def test_rules_of_no_topic(kafka_topics: TestTopics, file: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rules.errors import RuleError
 from rules.foreign import Forms, Reading, read_message
-from rules.publishing import Answer, publish
+from rules.publishing import Answer, judge
 from rules.streams import load_streams
 from rules.versions import RuleSet
 
@@ -31,8 +31,8 @@ def read(message: Any, forms: Forms | None = None) -> Reading:
 def refusal(message: Any) -> str:
     """Why a message is not published."""
     sent = message if isinstance(message, str | bytes) else json.dumps(message)
-    rules, status = publish(RuleSet(), sent, 0, STREAMS)
-    assert (rules.versions, status.answer) == ((), Answer.REJECTED)
+    made, status = judge(RuleSet(), sent, 0, STREAMS)
+    assert (made, status.answer) == (None, Answer.REJECTED)
     return "\n".join(status.reasons)
 
 
@@ -135,7 +135,7 @@ def test_what_is_counted(changes: dict[str, Any], measure: dict[str, Any]) -> No
 def test_the_stream_of_a_flink_rule_is_a_setting() -> None:
     """The demo knows one stream; where it is not declared, the answer names the setting."""
     assert read(FLINK, Forms(stream="transfers")).message["stream"] == "transfers"
-    _, status = publish(RuleSet(), json.dumps(FLINK), 0, STREAMS, forms=Forms(stream="transfers"))
+    _, status = judge(RuleSet(), json.dumps(FLINK), 0, STREAMS, forms=Forms(stream="transfers"))
     assert status.reasons[0].startswith("imported_stream: there is no stream 'transfers'. Declared are")
 
 
@@ -225,7 +225,7 @@ _messages = st.dictionaries(_keys, _values | st.dictionaries(_keys, _values, max
 @given(_messages)
 def test_a_message_is_read_or_refused(message: dict[str, Any]) -> None:
     """Whatever its values are: nothing else is raised, and what is read is a rule or a control message."""
-    _, status = publish(RuleSet(), message, 0, STREAMS)
+    _, status = judge(RuleSet(), message, 0, STREAMS)
     assert status.answer in (Answer.ACCEPTED, Answer.REJECTED)
     with suppress(RuleError):
         json.dumps(dict(read_message(message, Forms()).message))

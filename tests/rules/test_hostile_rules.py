@@ -11,7 +11,7 @@ from fuzz.hostile_rules import HostileRules
 from fuzz.rules import Examiner
 from rules.errors import RuleError
 from rules.model import parse_rule
-from rules.publishing import Answer, publish
+from rules.publishing import Answer, judge
 from rules.streams import load_streams
 from rules.versions import RuleSet
 
@@ -65,8 +65,8 @@ def measuring(**measure: Any) -> bytes:
 )  # fmt: skip
 def test_a_message_that_would_stop_a_job_is_rejected(message: bytes, place: str, reason: str) -> None:
     """Each of these has raised, hung, or led to an answer that Kafka does not take."""
-    ruleset, status = publish(RuleSet(), message, 0, STREAMS)
-    assert (ruleset, status.answer) == (RuleSet(), Answer.REJECTED)
+    made, status = judge(RuleSet(), message, 0, STREAMS)
+    assert (made, status.answer) == (None, Answer.REJECTED)
     assert status.reasons[0].startswith(place)
     assert reason in status.reasons[0]
     assert len(json.dumps(status_record(status), ensure_ascii=False).encode()) < 1000
@@ -94,7 +94,7 @@ def test_a_huge_number_in_yaml_is_a_refusal(text: str) -> None:
 
 def test_an_answer_names_the_first_problems_and_stays_short() -> None:
     """A message may be wrong in thousands of ways; what is said of them fits a record."""
-    _, status = publish(RuleSet(), rule(**{f"k{number}": 1 for number in range(10_000)}), 0, STREAMS)
+    _, status = judge(RuleSet(), rule(**{f"k{number}": 1 for number in range(10_000)}), 0, STREAMS)
     assert "there are more problems" in status.reasons[-1]
     assert len(status.reasons) == 51
     assert len(json.dumps(status_record(status))) < 20_000

@@ -6,7 +6,7 @@ import pytest
 
 from rules.errors import RuleError
 from rules.model import parse_rule, rule_to_mapping
-from rules.publishing import Answer, publish
+from rules.publishing import Answer, Status, judge
 from rules.streams import load_streams
 from rules.versions import RuleSet
 
@@ -14,6 +14,12 @@ STREAMS = load_streams()
 RULE: dict[str, Any] = {
     "id": "large", "stream": "transactions", "group_by": [], "when": "amount > 1", "author": "ann", "reason": "trial",
 }  # fmt: skip
+
+
+def publish(rules: RuleSet, message: dict[str, Any], arrival: int) -> tuple[RuleSet, Status]:
+    """The rules after a message, and the answer to it."""
+    made, status = judge(rules, message, arrival, STREAMS)
+    return (rules if made is None else RuleSet((*rules.versions, made))), status
 
 
 def test_author_and_reason_are_kept_with_the_version() -> None:
@@ -25,20 +31,20 @@ def test_author_and_reason_are_kept_with_the_version() -> None:
 
 def test_another_reason_is_not_another_version() -> None:
     """Publishing the same rule again for another reason changes nothing; another condition does."""
-    rules, _ = publish(RuleSet(), RULE, 0, STREAMS)
-    again, status = publish(rules, RULE | {"author": "bob", "reason": "again"}, 1, STREAMS)
+    rules, _ = publish(RuleSet(), RULE, 0)
+    again, status = publish(rules, RULE | {"author": "bob", "reason": "again"}, 1)
     assert again is rules
     assert (status.answer, status.rule_version) == (Answer.ACCEPTED, 1)
-    changed, _ = publish(rules, RULE | {"when": "amount > 2"}, 1, STREAMS)
+    changed, _ = publish(rules, RULE | {"when": "amount > 2"}, 1)
     assert len(changed.versions) == 2
 
 
 def test_a_control_message_has_its_own_author_and_reason() -> None:
     """The version it makes does not repeat those of the rule."""
-    rules, _ = publish(RuleSet(), RULE, 0, STREAMS)
-    by_bob, _ = publish(rules, {"control": "pause", "rule": "large", "author": "bob", "reason": "noise"}, 1, STREAMS)
+    rules, _ = publish(RuleSet(), RULE, 0)
+    by_bob, _ = publish(rules, {"control": "pause", "rule": "large", "author": "bob", "reason": "noise"}, 1)
     assert (by_bob.versions[-1].rule.author, by_bob.versions[-1].rule.reason) == ("bob", "noise")
-    by_nobody, _ = publish(rules, {"control": "pause", "rule": "large"}, 1, STREAMS)
+    by_nobody, _ = publish(rules, {"control": "pause", "rule": "large"}, 1)
     assert (by_nobody.versions[-1].rule.author, by_nobody.versions[-1].rule.reason) == (None, None)
 
 
@@ -52,5 +58,5 @@ def test_they_are_one_bounded_line(key: str, text: str) -> None:
     (problem,) = refusal.value.problems
     assert problem.place == key
     assert "\x1b" not in problem.message
-    _, status = publish(RuleSet(), {"control": "pause", "rule": "large", key: text}, 1, STREAMS)
+    _, status = publish(RuleSet(), {"control": "pause", "rule": "large", key: text}, 1)
     assert status.answer is Answer.REJECTED

@@ -19,6 +19,7 @@ from tests.support.answers import Message, answered
 
 SECOND = 1_000_000
 STREAMS = load_streams()
+EXAMPLES = [Path(__file__).parents[2] / "examples" / name for name in ("rules.yaml", "logins.yaml")]
 
 
 def rule(**keys: Any) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def test_records_that_are_no_answers_are_skipped_and_counted() -> None:
     assert fold(book, replace(second, offset=6)) is not None
 
 
-@pytest.mark.parametrize("example", [*load_rules(Path(__file__).parents[2] / "examples" / "rules.yaml", STREAMS)])
+@pytest.mark.parametrize("example", [rule for file in EXAMPLES for rule in load_rules(file, STREAMS)])
 def test_an_accepted_rule_is_read_back_as_it_was(example: Rule) -> None:
     """The answer carries all of it."""
     (answer,) = answered(STREAMS, rule_to_mapping(example))

@@ -14,6 +14,7 @@ from nightjar.configuration.job import job_config
 from nightjar.kafka.clients import admin, producer
 from nightjar.kafka.readers import Reader
 from rules.rulebook import Record, RuleBook
+from rules.versions import Approval
 from streaming import kafka_clients
 from streaming.answering import Answering, answer_to
 from streaming.clock import Arrivals
@@ -145,6 +146,29 @@ def test_many_messages_are_answered_as_if_one_by_one(own: TestTopics) -> None:
             fold(book, Record(message.offset, 0, json.dumps(answer).encode()))
         assert answering.book.ruleset == book.ruleset
         assert answering.book.serving == book.serving
+
+
+def test_approvals_are_answered_once_and_for_good(own: TestTopics) -> None:
+    """A proposal waits through restarts; its approval counts whatever the setting is then; ACTIVE follows."""
+    config = replace(job_config(own.settings, own.streams), approvals=1)
+    named = {**RULE, "author": "ann", "reason": "trial"}
+    publish(own, named, {**named, "id": "other"}, {**named, "when": "amount > 200"})
+    with driver(config) as first:
+        first.activate(first.end)
+        assert (first.book.ruleset.versions, first.owes) == ((), False)
+    approval = {"control": "approve", "rule": "large", "version": 2, "author": "bob", "reason": "looks right"}
+    publish(own, approval, approval)
+    with driver(replace(config, approvals=0)) as second:
+        second.activate(second.end)
+        versions = second.book.ruleset.versions
+    assert [status for status, _, _ in told(own)] == ["PROPOSED"] * 3 + ["ACCEPTED", "REJECTED", "ACTIVE"]
+    assert [(v.rule.id, v.version, v.rule.author, v.approval) for v in versions] == [
+        ("large", 2, "ann", Approval("bob", "looks right"))
+    ]
+    assert told(own)[3][2] == told(own)[5][2] is not None
+    with driver(config) as third:
+        assert (third.book.ruleset.versions, third.book.every) == (versions, second.book.every)
+    assert len(told(own)) == 6
 
 
 def test_lost_answers_refuse_a_start(own: TestTopics) -> None:

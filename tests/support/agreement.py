@@ -17,7 +17,7 @@ import pyarrow as pa
 from nightjar.cases import Outcome
 from nightjar.cases.simulate import simulate
 from rules.engine import Engine
-from rules.publishing import publish
+from rules.publishing import judge
 from rules.streams import Stream
 from rules.timestamps import microseconds, parse_timestamp
 from rules.truth import Truth
@@ -122,9 +122,10 @@ class Agreement:
         self._ruleset = RuleSet()
         for happening in history.happenings:
             for message in happening.messages:
-                self._ruleset, _ = publish(
-                    self._ruleset, message, happening.at, {self._stream.name: self._stream}, history.activation_delay
-                )
+                streams = {self._stream.name: self._stream}
+                made, _ = judge(self._ruleset, message, happening.at, streams, history.activation_delay)
+                if made is not None:
+                    self._ruleset = RuleSet((*self._ruleset.versions, made))
         self._truth = evaluations(setting(self._stream, truth=True), history.versions, history.events)
         self._expected = violations(setting(self._stream), history.versions, history.events)
         self.counts = Counter(events=len(history.events), rule_versions=len(history.versions))

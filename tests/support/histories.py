@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -14,7 +15,7 @@ from rules.durations import MICROSECONDS, parse_duration
 from rules.model import parse_rule
 from rules.streams import Stream, streams_from_mapping
 from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text
-from rules.types import Kind
+from rules.types import FieldType, Kind
 from rules.versions import RuleSet
 from tests.support.random_predicates import ALWAYS, Said, predicates
 from tests.support.reference import Event, Measure, Setting, Version
@@ -88,8 +89,9 @@ _FUNCTIONS = {
     "count_distinct": _ANY,
     "first": _ANY,
     "last": _ANY,
+    "values": _ANY - {"double"},
 }
-_RESULT = {"count": "int64", "count_distinct": "int64", "avg": "double", "stddev": "double"}
+_RESULT = {"count": "int64", "count_distinct": "int64", "avg": "double", "stddev": "double", "values": "string"}
 
 
 def kinds_of(stream: Stream) -> tuple[tuple[str, str], ...]:
@@ -113,6 +115,18 @@ def _some(names: tuple[str, ...], most: int) -> st.SearchStrategy[list[str]]:
     shared = tuple(name for name in names if name in SHARED) or names
     lists = [st.lists(st.sampled_from(among), max_size=most, unique=True) for among in (shared, shared, names)]
     return st.one_of(lists)
+
+
+def shown_as(kind: FieldType) -> Callable[[Any], str]:
+    """How a list shows a field's values."""
+    match kind.kind:
+        case Kind.BOOLEAN:
+            return lambda value: "true" if value else "false"
+        case Kind.DECIMAL:
+            return lambda value: f"{value:.{kind.scale}f}"
+        case Kind.TIMESTAMP:
+            return iso_text
+    return str
 
 
 @dataclass(frozen=True)
@@ -164,6 +178,7 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
     measure = Measure(
         function, name, parse_duration(window.over), where.test if where else ALWAYS, window.per,
         window.excluding_current, window.since.test if window.since else None,
+        shown_as(stream.fields[name]) if name else str,
     )  # fmt: skip
     return written, measure, result_kind(measure, stream).value
 
@@ -184,7 +199,8 @@ def rules(
     group_by = draw(_keys(stream, draw(st.sampled_from((1, 1, 1, 2, 3)))))
     where = draw(predicates(kinds)) if draw(st.integers(0, 3)) == 3 else None
     read = {(name, kind) for name, kind in kinds if name == "amount"} | {kinds[0]}
-    when = draw(predicates((*sorted(read), *((name, kind) for name, (_, _, kind) in drawn.items()))))
+    compared = ((name, kind) for name, (_, measure, kind) in drawn.items() if measure.function != "values")
+    when = draw(predicates((*sorted(read), *compared)))
     written: dict[str, Any] = {
         "id": rule_id,
         "stream": stream.name,

@@ -28,6 +28,7 @@ class Measure:
     per: tuple[str, ...] = ()
     excluding_current: bool = False
     since: Test | None = None
+    shown: Callable[[Any], str] = str  # of a list of values
 
 
 @dataclass
@@ -222,7 +223,17 @@ def value(measure: Measure, event: Event, window: list[Event]) -> Any:
             return values[0] if values else None
         case "last":
             return values[-1] if values else None
+        case "values":
+            return listed(values, measure.shown)
     raise AssertionError(measure.function)
+
+
+def listed(values: list[Any], shown: Callable[[Any], str]) -> str | None:
+    """The first ten different values as text, with at most a hundred characters each, and how many more there are."""
+    different = [shown(value) for value in dict.fromkeys(values)]
+    text = ", ".join(value if len(value) <= 100 else value[:99] + "…" for value in different[:10])
+    more = f" and {len(different) - 10} more" if len(different) > 10 else ""
+    return text + more if values else None
 
 
 def root(square: Fraction) -> Any:

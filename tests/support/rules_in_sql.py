@@ -18,7 +18,8 @@ from rules.measures import Function, Measure
 from rules.streams import Stream
 from rules.types import Kind
 from rules.versions import RuleVersion
-from tests.support.reference import Event, fnv64
+from tests.support.histories import shown_as
+from tests.support.reference import Event, fnv64, listed
 
 # ruff: noqa: S608  the queries are made of rules that have been checked
 
@@ -151,12 +152,16 @@ def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
             return f"arg_min({x}, o.the_nth) {counted}"
         case Function.LAST:
             return f"arg_max({x}, o.the_nth) {counted}"
+        case Function.VALUES:
+            return f"list({x} ORDER BY o.the_nth) {counted}"
     return f"{measure.function}({x}) {counted}"
 
 
 def _read(measure: Measure, stream: Stream, value: Any) -> Any:
     if isinstance(value, float) and value != value:  # noqa: PLR0124  NaN, which no event has
         return UNSAID
+    if measure.function is Function.VALUES:
+        return listed(value or [], shown_as(stream.fields[str(measure.field)]))
     if measure.function is Function.SUM:
         if value is None:
             return UNSAID

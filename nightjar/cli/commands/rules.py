@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nightjar.cli.commands.rules_approve import approve_rule
 from nightjar.cli.commands.rules_import import import_rules
+from nightjar.cli.commands.rules_list import list_rules
 from rules.errors import NightjarError, SettingsError
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from contracts.rule_status import ShownStatus
     from nightjar.cli.console import SafeConsole
     from nightjar.configuration.settings import Settings
-    from rules.model import Rule
+    from rules.model import Rule, State
     from rules.streams import Stream
     from rules.versions import RuleVersion
 
@@ -44,12 +46,14 @@ class CheckForm(StrEnum):
 
 app = typer.Typer(
     name="rules",
-    help="Check, publish, list, pause and retire rules.",
+    help="Check, publish, approve, list, pause and retire rules.",
     no_args_is_help=True,
 )
 
 
 app.command("import")(import_rules)
+app.command("approve")(approve_rule)
+app.command("list")(list_rules)
 
 
 def register(main: typer.Typer) -> None:
@@ -118,7 +122,8 @@ def publish(
 ) -> None:
     """Check rules and publish those that are new or changed, each as a new version.
 
-    With --wait, show the job's answers until each rule is active; the exit code is 1 if one is rejected.
+    With --wait, show the job's answers until each rule is active, or waits for approval; the exit code is 1 if one is
+    rejected.
     """
     settings, streams = _configured()
     publish_rules(settings, streams, _read(files, streams), author=author, reason=reason, wait=wait, timeout=timeout)
@@ -145,65 +150,14 @@ def publish_rules(
     changed = []
     for rule in found:
         if rule_topics.unchanged(book, rule):
-            newest = book.ruleset.of_rule(rule.id)[-1]
-            console.print(f"{rule.id}  unchanged: it is version {newest.version}", soft_wrap=True)
+            newest = book.of_rule(rule.id)[-1]
+            waits = ", which waits for approval" if newest.is_proposed else ""
+            console.print(f"{rule.id}  unchanged: it is version {newest.version}{waits}", soft_wrap=True)
         else:
             message = rule_message(rule)
-            message |= _provenance(author or rule.author, reason or rule.reason)
+            message |= provenance(author or rule.author, reason or rule.reason)
             changed.append(rule_message(parse_rule(message, streams)))
-    _send(settings, changed, console, wait=wait, timeout=timeout)
-
-
-@app.command("list")
-def list_rules(
-    every: Annotated[bool, typer.Option("--all", help="Show every version, not only the last of each rule.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array of versions.")] = False,
-) -> None:
-    """Show the published rules: versions, states, the event time from which they apply, author and reason."""
-    from rich.table import Column, Table
-
-    from nightjar.cli.console import result_console, show_json
-    from nightjar.kafka import rule_topics
-    from rules.model import rule_to_mapping
-    from rules.rulebook import effective_text
-
-    settings, streams = _configured()
-    book, unanswered = rule_topics.expected_book(settings, streams)
-    last = {version.rule.id: version for version in book.ruleset.versions}
-    shown = book.ruleset.versions if every else tuple(last.values())
-    if as_json:
-        rows = [
-            {
-                "rule_id": version.rule.id,
-                "rule_version": version.version,
-                "state": version.rule.state.value,
-                "effective": effective_text(version),
-                "answered": (version.rule.id, version.version) not in unanswered,
-                "author": version.rule.author,
-                "reason": version.rule.reason,
-                "rule": rule_to_mapping(version.rule),
-            }
-            for version in shown
-        ]
-        show_json(rows)
-        return
-    table = Table("rule", "version", "state", "stream", "group by", "severity", Column("applies from", no_wrap=True))
-    table.add_column("author", overflow="fold")
-    table.add_column("reason", overflow="fold")
-    for version in shown:
-        rule = version.rule
-        table.add_row(
-            rule.id,
-            str(version.version),
-            rule.state.value,
-            rule.stream,
-            ", ".join(rule.group_by) or "(all)",
-            rule.severity.value,
-            _applies_from(version, answered=(rule.id, version.version) not in unanswered),
-            rule.author or "",
-            rule.reason or "",
-        )
-    result_console().print(table if shown else "No rules are published: publish some with `nightjar rules publish`.")
+    send_messages(settings, changed, console, wait=wait, timeout=timeout)
 
 
 @app.command()
@@ -213,8 +167,6 @@ def diff(file: Annotated[Path, typer.Argument(help="A file of rules.", show_defa
     `+` marks lines of the file, `-` lines of the published rule. Lists published rules that are not in the file, unless
     they are retired.
     """
-    import difflib
-
     from nightjar.cli.console import counted, line, result_console
     from nightjar.kafka import rule_topics
     from rules.model import State
@@ -225,17 +177,13 @@ def diff(file: Annotated[Path, typer.Argument(help="A file of rules.", show_defa
     console = result_console()
     same = True
     for rule in found:
-        versions = book.ruleset.of_rule(rule.id)
+        versions = book.of_rule(rule.id)
         if versions and versions[-1].rule == rule:
             continue
         same = False
-        before = _lines(versions[-1].rule) if versions else []
-        title = f"{rule.id} version {versions[-1].version}" if versions else "(not published)"
-        for each in difflib.unified_diff(before, _lines(rule), title, f"{rule.id} in {file}", lineterm="", n=99):
-            style = "green" if each.startswith("+") else "red" if each.startswith("-") else ""
-            console.print(line((each, style)), soft_wrap=True)
+        show_changes(console, versions[-1] if versions else None, rule, f"{rule.id} in {file}")
     named = {rule.id for rule in found}
-    for version in {version.rule.id: version for version in book.ruleset.versions}.values():
+    for version in {version.rule.id: version for version in book.every}.values():
         if version.rule.id not in named and version.rule.state is not State.RETIRED:
             same = False
             text = f"{version.rule.id} version {version.version} is published but not in {file}"
@@ -255,7 +203,7 @@ def _register_control(control: str, text: str) -> None:
         wait: Wait = False,
         timeout: Timeout = 60.0,
     ) -> None:
-        _control(control, rule_id, effective, _provenance(author, reason), wait=wait, timeout=timeout)
+        _control(control, rule_id, effective, provenance(author, reason), wait=wait, timeout=timeout)
 
 
 _register_control("pause", "Stop evaluating a rule; it keeps its history.")
@@ -288,7 +236,7 @@ def _read(files: list[Path], streams: "Mapping[str, Stream]") -> "list[Rule]":
     return [rule for _, rule in found.values()]
 
 
-def _provenance(author: str | None, reason: str | None) -> dict[str, str]:
+def provenance(author: str | None, reason: str | None) -> dict[str, str]:
     """Author and reason as keys of a message; the author defaults to the login name."""
     import getpass
 
@@ -311,7 +259,7 @@ def _control(
     settings, streams = _configured()
     message = control_message(control, rule_id, effective) | provenance
     book, _ = rule_topics.expected_book(settings, streams)
-    made, status = judge(book, message, 0, streams)
+    made, status = judge(book, message, 0, streams, approvals=settings.approvals)
     if status.answer is Answer.REJECTED:
         raise NightjarError("\n".join(status.reasons), where=f"{control} {rule_id}")
     console = result_console()
@@ -319,12 +267,22 @@ def _control(
         state = book.of_rule(rule_id)[-1].rule.state
         console.print(f"{rule_id}  unchanged: version {status.rule_version} is {state.value}", soft_wrap=True)
         return
-    _send(settings, [message], console, wait=wait, timeout=timeout)
+    send_messages(settings, [message], console, wait=wait, timeout=timeout)
 
 
-def _send(
-    settings: "Settings", messages: list[dict[str, Any]], console: "SafeConsole", *, wait: bool, timeout: float
+def send_messages(
+    settings: "Settings",
+    messages: list[dict[str, Any]],
+    console: "SafeConsole",
+    *,
+    wait: bool,
+    timeout: float,
+    approved: "State | None" = None,
 ) -> None:
+    """Send rule messages; with `wait` show the job's answers until each is settled. Exits with 1 if one is rejected.
+
+    approved: the state of the version that they approve.
+    """
     from contracts.rule_messages import rule_of
     from nightjar.kafka import rule_topics
     from rules.publishing import Answer
@@ -340,7 +298,7 @@ def _send(
     rejected = False
     with rule_topics.Answers(settings) as answers:
         rule_topics.send(settings, messages)
-        for status in answers.until_settled(messages, timeout):
+        for status in answers.until_settled(messages, timeout, approved):
             console.print(_answer(status), soft_wrap=True)
             rejected |= status.answer is Answer.REJECTED
     if rejected:
@@ -358,13 +316,17 @@ def _answer(status: "ShownStatus") -> "Text":
     return Text("\n").join([line(f"{status.rule_id}{version}  {status.answer}{since}"), *reasons])
 
 
-def _applies_from(version: "RuleVersion", *, answered: bool) -> str:
-    """The event time from which a version applies, for display."""
-    from rules.rulebook import effective_text
+def show_changes(console: "SafeConsole", before: "RuleVersion | None", after: "Rule", title: str) -> None:
+    """The lines in which a rule differs from a version of it. title: of the rule."""
+    import difflib
 
-    if not answered:
-        return "waiting for the job to answer"
-    return effective_text(version) or "waiting for the job to add a shuffle key"
+    from nightjar.cli.console import line
+
+    lines = _lines(before.rule) if before is not None else []
+    of_before = f"{after.id} version {before.version}" if before is not None else "(not published)"
+    for each in difflib.unified_diff(lines, _lines(after), of_before, title, lineterm="", n=99):
+        style = "green" if each.startswith("+") else "red" if each.startswith("-") else ""
+        console.print(line((each, style)), soft_wrap=True)
 
 
 def _lines(rule: "Rule") -> list[str]:

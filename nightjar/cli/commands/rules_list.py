@@ -1,0 +1,96 @@
+"""`nightjar rules list`: the published versions of rules, with who, when and why."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rules.rulebook import RuleBook
+    from rules.versions import RuleVersion
+
+
+def list_rules(
+    every: Annotated[bool, typer.Option("--all", help="Show every version, not only the last of each rule.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array of versions.")] = False,
+) -> None:
+    """Show the published rules: versions, states, the event time from which they apply; who published them, when, why.
+
+    Of each rule the last version that is in force, and the one that waits for approval if there is one.
+    """
+    from nightjar.cli.console import result_console, show_json
+    from nightjar.configuration.settings import load_settings
+    from nightjar.kafka import rule_topics
+    from rules.streams import load_streams
+
+    settings = load_settings()
+    book, unanswered = rule_topics.expected_book(settings, load_streams(settings.streams))
+    rows = [_row(book, version, unanswered) for version in (book.every if every else _current(book))]
+    if as_json:
+        show_json([{name: value for name, value in row.items() if name != "applies_from"} for row in rows])
+        return
+    console = result_console()
+    if not rows:
+        console.print("No rules are published: publish some with `nightjar rules publish`.")
+        return
+    from rich.table import Column, Table
+
+    table = Table("rule", "version", "state", "stream", "group by", "severity", Column("applies from", no_wrap=True))
+    for title in ("published", "author", "reason"):
+        table.add_column(title, overflow="fold")
+    with_approvals = any(row["approver"] for row in rows)
+    if with_approvals:
+        table.add_column("approved by", overflow="fold")
+        table.add_column("reason of approval", overflow="fold")
+    for row in rows:
+        rule = row["rule"]
+        cells = [
+            row["rule_id"], str(row["rule_version"]), row["state"], rule["stream"],
+            ", ".join(rule["group_by"]) or "(all)", rule.get("severity", "medium"), row["applies_from"],
+            (row["published"] or "")[:16].replace("T", " "), row["author"] or "", row["reason"] or "",
+        ]  # fmt: skip
+        if with_approvals:
+            cells += [row["approver"] or "", row["approval_reason"] or ""]
+        table.add_row(*cells)
+    console.print(table)
+
+
+def _current(book: "RuleBook") -> "Iterable[RuleVersion]":
+    """Of each rule the last version in force, then the newest if it is proposed."""
+    for rule_id in book.rule_ids:
+        versions = book.of_rule(rule_id)
+        yield from [version for version in versions if not version.is_proposed][-1:]
+        yield from [version for version in versions[-1:] if version.is_proposed]
+
+
+def _row(book: "RuleBook", version: "RuleVersion", unanswered: set[tuple[str, int]]) -> dict[str, Any]:
+    from rules.model import rule_to_mapping
+    from rules.rulebook import effective_text
+    from rules.timestamps import iso_text
+
+    name = version.rule.id, version.version
+    approval, effective = version.approval, effective_text(version)
+    if version.is_proposed:
+        waits = book.of_rule(version.rule.id)[-1] is version
+        applies_from = "waiting for approval" if waits else "never: not approved in time"
+    elif name in unanswered:
+        applies_from = "waiting for the job to answer"
+    else:
+        applies_from = effective or "waiting for the job to add a shuffle key"
+    return {
+        "rule_id": version.rule.id,
+        "rule_version": version.version,
+        "state": version.rule.state.value,
+        "effective": effective,
+        "answered": name not in unanswered,
+        "published": iso_text(book.published[name]),
+        "author": version.rule.author,
+        "reason": version.rule.reason,
+        "proposed": version.is_proposed,
+        "approved": None if approval is None else iso_text(book.answered[name]),
+        "approver": None if approval is None else approval.author,
+        "approval_reason": None if approval is None else approval.reason,
+        "rule": rule_to_mapping(version.rule),
+        "applies_from": applies_from,
+    }
