@@ -64,3 +64,12 @@ def test_muted_alerts_may_be_left_out(own: TestTopics) -> None:
     assert len(done.stdout.splitlines()) == 4
     assert "muted" not in done.stdout
     assert "1 muted alert left out" in done.stderr
+
+
+def test_a_flood_of_alerts_is_summarised(own: TestTopics) -> None:
+    """--per-hour shows the first alerts of a rule and hour with their revisions, and counts the others."""
+    arguments = ("alerts", "tail", "--from-beginning", "--per-hour", "1", "-n", "4")
+    done = run(*arguments, environment=environment(own.settings))
+    assert len(done.stdout.splitlines()) == 4
+    assert "REVISED (2)" in done.stdout
+    assert "burst: 1 record left out, beyond 1 alerts an hour" in done.stderr
