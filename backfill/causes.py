@@ -7,6 +7,9 @@ so where the replay differs, the window alone is replayed with the first of thes
 Else the other exceptions to S9 are tried: the stream had not read the events, the rule came after them, its history was
 missing, an id names two events. The rest is `unexplained`: a defect.
 
+An alert that differs only in `muted` takes the cause of the alert of its chain (rule version, group and date) before it
+that the stream or the truth lacks: otherwise both would mute alike.
+
 Everything is computed from arrays in order of group and time, so that a difference costs no more than finding its
 window.
 
@@ -94,7 +97,27 @@ class Witness:
         columns = ("alert_id", "rule_id", "rule_version", "event_id", "at", announced, "replayed")
         rows = about.select(columns).iter_rows(named=True)
         found = [self._cause(row, window).value for row, window in zip(rows, self._windows.of(about), strict=True)]
-        return about.select("alert_id", pl.Series("cause", found, pl.String))
+        causes = about.select("alert_id", pl.Series("cause", found, pl.String))
+        flipped = differing.filter(self._is_muting_alone())
+        return self._inherited(differing, flipped, causes) if flipped.height else causes
+
+    def _is_muting_alone(self) -> pl.Expr:
+        """Whether nothing but `muted` differs."""
+        by_verdict = [f"{rule_id} {version}" for rule_id, version in self._verdict_only]
+        same = pl.format("{} {}", "rule_id", "rule_version").is_in(by_verdict)
+        same |= pl.col("measures") == pl.col("stream_measures")
+        return (pl.col("outcome") == Outcome.REVISED.value) & same & pl.col("muted").ne_missing(pl.col("stream_muted"))
+
+    def _inherited(self, differing: pl.DataFrame, flipped: pl.DataFrame, causes: pl.DataFrame) -> pl.DataFrame:
+        """The causes, those of the flipped alerts taken from the last alert before each that one side lacks."""
+        by = ["rule_id", "rule_version", "group", "date"]
+        chain = (*(pl.col(name) for name in by[:-1]), pl.col("event_time").dt.date().alias("date"))
+        one_sided = pl.col("outcome").is_in([Outcome.MISSED.value, Outcome.RETRACTED.value])
+        before = differing.filter(one_sided).join(causes, on="alert_id").select(*chain, "event_time", "cause")
+        flips = flipped.select("alert_id", "event_time", *chain).sort("event_time")
+        taken = flips.join_asof(before.sort("event_time"), on="event_time", by=by, check_sortedness=False)
+        inherited = taken.select("alert_id", pl.col("cause").fill_null(Cause.UNEXPLAINED.value))
+        return causes.update(inherited, on="alert_id")
 
     def _cause(self, row: Mapping[str, Any], window: _Window) -> Cause:
         rule_id, number = row["rule_id"], row["rule_version"]

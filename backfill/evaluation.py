@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _GROUP_BYS_A_RECEIVER = 4
-_COUNTED = pa.schema([("violations", pa.int64()), ("failures", pa.int64())])
+_COUNTED = pa.schema([("violations", pa.int64()), ("failures", pa.int64()), ("muted", pa.int64())])
 # What holds at target events, and (`failed`) which measures have no value there.
 EVALUATED_SCHEMA = VIOLATION_SCHEMA.append(pa.field("failed", pa.string()))
 
@@ -92,7 +92,8 @@ class Evaluator(OverParts):
         found = evaluated(reading.stream, reading.ruleset, reading.group_bys[number], rows)
         stage(found, self.folder / EVALUATED / f"{bucket}.parquet")
         failures = found.num_rows - found.column("failed").null_count
-        return pa.table({"violations": [found.num_rows - failures], "failures": [failures]})
+        muted = pc.sum(found.column("muted")).as_py() or 0
+        return pa.table({"violations": [found.num_rows - failures], "failures": [failures], "muted": [muted]})
 
 
 def evaluate(

@@ -64,8 +64,8 @@ class Reading:
         windows of others can hold of these; and around them ids that the stream could still know."""
         known = self.stream.allowed_lateness + self.stream.max_future_skew
         end = self.request.end - 1
-        wide = ((lo - self.reach - known, min(hi + self.reach, end) + known) for lo, hi in self.judged)
-        return merged(wide)
+        judged = (group_by.judged(*span) for group_by in self.group_bys or (GroupBy((), 0),) for span in self.judged)
+        return merged((lo - self.reach - known, min(hi, end) + known) for lo, hi in judged)
 
     @property
     def since(self) -> int:

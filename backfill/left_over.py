@@ -14,6 +14,7 @@ from rules.versions import RuleSet
 
 _KINDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "bigint": pl.Int64,
+    "boolean": pl.Boolean,
     "date": pl.Date,
     "timestamp": pl.Datetime("us", "UTC"),
     "string": pl.String,

@@ -13,9 +13,10 @@ alerts too. Hence many small ones.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import kafka.errors
 import polars as pl
@@ -23,9 +24,16 @@ import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from backfill.config import BackfillConfig, BackfillError
+from contracts import restrictions
 from contracts.alerts import correction_record, corrections_of, message
+from contracts.record_type import Row
+from contracts.restrictions import restriction_records
+from contracts.topics import Topics
 from ingestion.offsets import end_offsets
 from lake.archive import query_id
+
+if TYPE_CHECKING:
+    from rules.actions import Action
 
 _log = structlog.get_logger(__name__)
 
@@ -37,9 +45,16 @@ _TRANSACTION_TIMEOUT_MS = 10_000
 
 
 def publish(
-    config: BackfillConfig, corrections: pl.DataFrame, archived: Mapping[int, int], note: Callable[[], object]
+    config: BackfillConfig,
+    corrections: pl.DataFrame,
+    archived: Mapping[int, int],
+    note: Callable[[], object],
+    actions: Mapping[tuple[str, int], Action] = MappingProxyType({}),
 ) -> int:
     """Put the corrections (see reconciliation.corrections) on the alerts topic; returns how many.
+
+    Each of a rule with an action goes there in one transaction with its record on the restrictions topic. actions: by
+    rule id and version.
 
     archived: partition of the topic to the offset of the last alert that the run knew. note: called before any is
     published, and only where none is refused.
@@ -63,11 +78,11 @@ def publish(
             known = _published_since(config, archived)
             now = time.time_ns() // 1000
             records = [correction_record(row, now) for row in corrections.iter_rows(named=True)]
-            messages = [message(record) for record in records if not _is_published(record, known)]
+            new = [record for record in records if not _is_published(record, known)]
             note()
-            for first in range(0, len(messages), _RECORDS_PER_TRANSACTION):
-                some = messages[first : first + _RECORDS_PER_TRANSACTION]
-                _publish_together(producer, config.lake.topics.alerts, some)
+            for first in range(0, len(new), _RECORDS_PER_TRANSACTION):
+                some = new[first : first + _RECORDS_PER_TRANSACTION]
+                _publish_together(producer, _messages(config.lake.topics, some, actions))
                 published += len(some)
         finally:
             producer.close()
@@ -81,11 +96,21 @@ def publish(
     return published
 
 
-def _publish_together(producer: KafkaProducer, topic: str, messages: Iterable[tuple[bytes, bytes]]) -> None:
+def _messages(
+    topics: Topics, records: Iterable[Row], actions: Mapping[tuple[str, int], Action]
+) -> Iterator[tuple[str, bytes, bytes]]:
+    """Topic, key and value of each correction, and of the restriction or lift that follows from it."""
+    for record in records:
+        yield (topics.alerts, *message(record))
+        for key, restriction in restriction_records([record], actions):
+            yield (topics.restrictions, *restrictions.message(key, restriction))
+
+
+def _publish_together(producer: KafkaProducer, messages: Iterable[tuple[str, bytes, bytes]]) -> None:
     """One transaction. Raises KafkaError, and leaves none open if the broker still answers."""
     producer.begin_transaction()
     try:
-        sent = [producer.send(topic, key=key, value=value) for key, value in messages]
+        sent = [producer.send(topic, key=key, value=value) for topic, key, value in messages]
         producer.commit_transaction()
         for delivery in sent:
             delivery.get(_DELIVERY_SECONDS)

@@ -21,7 +21,7 @@ from rules.canonical import rewritten
 from rules.states import Revisions
 from rules.versions import RuleVersion
 
-CONTENT = ["rule_state", "group", "measures", "severity", "text"]
+CONTENT = ["rule_state", "group", "measures", "severity", "text", "muted"]
 _VALUES = ("measures", "text")
 # Rule ids and versions.
 Versions = Collection[tuple[str, int]]
@@ -78,7 +78,8 @@ def _differs(suffix: str, verdict_only: Versions) -> pl.Expr:
 
 
 def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame, verdict_only: Versions = ()) -> pl.DataFrame:
-    """One row an alert: its identity and group, `outcome`, `stream_revision`, `stream_measures`, `measures`.
+    """One row an alert: its identity and group, `outcome`, `stream_revision`, `stream_measures`, `measures`,
+    `stream_muted`, `muted`.
 
     truth: violations (VIOLATION_SCHEMA); alerts: the records of the same scope (kind, revision, source and the like);
     verdict_only: see by_verdict.
@@ -105,6 +106,8 @@ def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame, verdict_only: Versions 
             "stream_revision",
             pl.col("measures_latest").alias("stream_measures"),
             "measures",
+            pl.col("muted_latest").alias("stream_muted"),
+            "muted",
         )
         .sort("event_time", "alert_id")
     )
@@ -119,6 +122,7 @@ def with_withdrawn(outcomes: pl.DataFrame, pending: pl.DataFrame) -> pl.DataFram
         pl.lit(Outcome.WITHDRAWN.value).alias("outcome"),
         pl.lit(None).alias("cause"),
         pl.lit(None).alias("measures"),
+        pl.lit(None).alias("muted"),
     )
     columns = outcomes.schema
     rows = gone.select(pl.col(name).cast(kind) for name, kind in columns.items())

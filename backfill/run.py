@@ -37,6 +37,7 @@ from expectations.findings import VerdictError
 from lake.archive import archive, make_tables
 from lake.scanning import scan
 from lake.tables import ALERTS
+from rules.actions import actions_of
 from rules.rulebook import effective_text
 
 if TYPE_CHECKING:
@@ -123,11 +124,11 @@ class Run:
         notes = self._notes
         refuse_outdated(config, request, notes)
         published = 0
+        ruleset = PublishedRules.of(config, request, notes).asked_for
         if request.publish:
             staged = pl.read_parquet(request.staged(config.lake) / CORRECTED / "*.parquet")
             note = partial(results.note_corrections, config, request, staged)
-            published = publish(config, staged, self._archived_alerts(notes), note)
-        ruleset = PublishedRules.of(config, request, notes).asked_for
+            published = publish(config, staged, self._archived_alerts(notes), note, actions_of(ruleset.versions))
         changed = results.publish_violations(self.session, config, request, ruleset)
         results.publish_reconciliation(self.session, config, request, ruleset)
         return {"published": published, "violations_changed": changed}

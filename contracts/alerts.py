@@ -25,7 +25,10 @@ STREAM, BACKFILL = "stream", "backfill"
 
 _POSITIVE = {"minimum": 1}
 _FLAT = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}}
-_KINDS = {pa.string(): Kind.STRING, pa.int64(): Kind.INT64, pa.timestamp("us", "UTC"): Kind.TIMESTAMP}
+_KINDS = {
+    pa.string(): Kind.STRING, pa.int64(): Kind.INT64, pa.timestamp("us", "UTC"): Kind.TIMESTAMP,
+    pa.bool_(): Kind.BOOLEAN,
+}  # fmt: skip
 
 # Descriptions of the columns of ALERT_SCHEMA, in any order.
 _ABOUT: dict[str, tuple[str, Row]] = {
@@ -42,9 +45,9 @@ _ABOUT: dict[str, tuple[str, Row]] = {
     "measures": ("the rule's measures at the event; decimals and times are text", _FLAT),
     "severity": ("the rule's severity", {"enum": [severity.value for severity in Severity]}),
     "text": ("the rule's description with values filled in", {}),
+    "muted": ("whether an alert shortly before it mutes it, by the rule's `mute`", {}),
 }
 _OF_THE_RECORD = {
-    "muted": Member("always false", Kind.BOOLEAN),
     "source": Member("who emitted it", schema={"enum": [STREAM, BACKFILL]}),
     "cause": Member("of a correction: why the stream's result differed", optional=True),
     "emitted_at": Member("when it was emitted, by the emitter's clock", Kind.TIMESTAMP),
@@ -61,6 +64,7 @@ def _is_alert(written: Mapping[str, Any], row: Row) -> bool:
         and row["event_time"] is not None
         and row["kind"] in (ANNOUNCED, RETRACTED)
         and row["source"] in (STREAM, BACKFILL)
+        and row["muted"] is not None
         and all(row[name] is not None and row[name] >= 1 for name in _NUMBERS)
         and all(_is_flat(written.get(name)) for name in JSON_COLUMNS)
         and row["alert_id"] == alert_id(*(row[name] for name in _NAMING))
@@ -100,17 +104,20 @@ _TEXTS = tuple(
     if name != "kind" and name not in JSON_COLUMNS and ALERT.members[name].kind is Kind.STRING
 )
 _OBJECTS = dict.fromkeys(JSON_COLUMNS, dict)
-_SHAPE: dict[str, type] = {name: int if name in _NUMBERS else _OBJECTS.get(name, str) for name in ALERT_SCHEMA.names}
+_SHAPE: dict[str, type] = {
+    name: bool if name == "muted" else int if name in _NUMBERS else _OBJECTS.get(name, str)
+    for name in ALERT_SCHEMA.names
+}
 
 
 def alert_record(row: Mapping[str, Any], emitted_at: int) -> Row:
     """The stream's record of the columns of ALERT_SCHEMA. emitted_at: µs."""
-    return ALERT.record({**row, "muted": False, "source": STREAM, "cause": None, "emitted_at": emitted_at})
+    return ALERT.record({**row, "source": STREAM, "cause": None, "emitted_at": emitted_at})
 
 
 def correction_record(row: Mapping[str, Any], emitted_at: int) -> Row:
     """The backfill's record of the same columns and `cause`. emitted_at: µs."""
-    return ALERT.record({**row, "muted": False, "source": BACKFILL, "emitted_at": emitted_at})
+    return ALERT.record({**row, "source": BACKFILL, "emitted_at": emitted_at})
 
 
 def message(record: Mapping[str, Any]) -> tuple[bytes, bytes]:

@@ -25,7 +25,6 @@ def alert_columns(alerts: pa.Table, emitted_at: int) -> Columns:
     kinds = {name: FieldType(ALERT.members[name].kind) for name in ALERT_SCHEMA.names}
     return {
         **{name: jsonable(alerts.column(name).combine_chunks(), kind) for name, kind in kinds.items()},
-        "muted": pa.repeat(pa.scalar(value=False), rows),
         "source": pa.repeat(STREAM, rows),
         "emitted_at": pa.repeat(iso_text(emitted_at), rows),
     }

@@ -12,6 +12,7 @@ class Topics:
     rules: str = "rules"
     rule_status: str = "rule-status"
     alerts: str = "alerts"
+    restrictions: str = "restrictions"
     late_events: str = "late-events"
     quarantine: str = "quarantine"
     clock: str = "clock"

@@ -19,6 +19,7 @@ ALERT_SCHEMA = pa.schema(
         ("measures", pa.string()),
         ("severity", pa.string()),
         ("text", pa.string()),
+        ("muted", pa.bool_()),
     ]
 )
 

@@ -41,6 +41,8 @@ _EXAMPLES = {
     "since": "Write a condition, as in \"status = 'SUCCESS'\"",
     "excluding_current": "Write true or false",
     "description": "Write text, at most 4096 characters",
+    "action": "Write action: {restrict: block_customer, for: 24h}",
+    "mute": "Write a length of time, as in mute: 30m",
     "revisions": "Write values or verdict",
     "author": "Write one line of text, at most 100 characters",
     "reason": "Write one line of text, at most 500 characters",
@@ -128,6 +130,8 @@ class _Check:
         match error["type"]:
             case "missing":
                 self.add(dotted, "", "is missing", _EXAMPLES.get(key, ""))
+            case "extra_forbidden" if key == "action" and len(path) > 1:
+                self.add(dotted, error["input"], "is not a key of an action", _EXAMPLES["action"])
             case "extra_forbidden":
                 if shape is Measure:
                     remedy = did_you_mean(key, _MEASURE_OPTIONS, "Beside its function it has")
@@ -160,6 +164,9 @@ class _Check:
             self.add("stream", name, f"there is no stream {name!r}", remedy)
             return
         self.fields("group_by", self.written.get("group_by"), stream)
+        if self.written.get("action") is not None and self.written.get("group_by") == []:
+            what, remedy = "has no group that its action could restrict", "Name the fields of the group to restrict"
+            self.add("group_by", [], what, remedy)
         self.predicate("where", self.written.get("where"), stream.fields)
         results: dict[str, FieldType] = {}
         lists: set[str] = set()

@@ -10,8 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, field_validator
 
+from rules.actions import Action
 from rules.checking import MAX_MEASURES, check_rule
 from rules.documents import MAX_BYTES, read_documents, refusal, unwrapped
+from rules.durations import MICROSECONDS, Duration, format_duration
 from rules.errors import Problem, RuleError, printable, shortened
 from rules.measures import MAX_FIELDS, Function, Measure, result_type
 from rules.states import Revisions, Severity, State
@@ -42,6 +44,9 @@ MAX_AUTHOR = 100
 MAX_REASON = 500
 # Keys of a rule that describe the origin of a version; publishing a rule again with only these changed has no effect.
 PROVENANCE = ("author", "reason")
+
+# Alerts are muted within a date.
+MAX_MUTE = MICROSECONDS["d"]
 
 _EXAMPLE = "2018-04-01T12:00:00Z"
 
@@ -117,6 +122,13 @@ class Rule(BaseModel):
             "with two digits after the point (`measures` has all digits).",
         ),
     ] = ""
+    action: Annotated[
+        Action | None,
+        Field(
+            description="What alerts lead to, as in `{restrict: block_customer, for: 24h}`: a record on the "
+            "restrictions topic for their group, lifted where the alert is retracted. Not of shadow rules."
+        ),
+    ] = None
     revisions: Annotated[
         Revisions,
         Field(
@@ -124,6 +136,14 @@ class Rule(BaseModel):
             "what the events give; `verdict`, only whether it holds: it keeps the values that were announced first."
         ),
     ] = Revisions.VALUES
+    mute: Annotated[
+        Duration | None,
+        Field(
+            description=f"Alerts within this time after an unmuted one of the same group and UTC date are marked "
+            f"`muted`, as in `30m`; at most {format_duration(MAX_MUTE)}. They are published, counted and corrected "
+            "like others."
+        ),
+    ] = None
     effective: Annotated[
         Annotated[datetime, BeforeValidator(_instant)] | None,
         Field(
@@ -152,6 +172,14 @@ class Rule(BaseModel):
         if (named := len(PLACEHOLDER.findall(description))) > _MAX_PLACEHOLDERS:
             raise ValueError(f"names {named} values, more than {_MAX_PLACEHOLDERS}. Name those that matter")
         return description
+
+    @field_validator("mute")
+    @classmethod
+    def _within_a_date(cls, mute: int | None) -> int | None:
+        if mute is not None and not 0 < mute <= MAX_MUTE:
+            found, most = format_duration(mute), format_duration(MAX_MUTE)
+            raise ValueError(f"{found} cannot mute. It is longer than 0 and at most {most}")
+        return mute
 
     @field_validator("author", "reason")
     @classmethod
@@ -229,7 +257,7 @@ def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
 
 def rule_to_mapping(rule: Rule) -> dict[str, Any]:
     """The written form of a rule, in plain JSON types, without default values; `parse_rule` reads it back."""
-    written = rule.model_dump(mode="json", exclude_defaults=True)
+    written = rule.model_dump(mode="json", exclude_defaults=True, by_alias=True)
     return {"id": written.pop("id"), "stream": written.pop("stream"), "state": rule.state.value, **written}
 
 

@@ -16,6 +16,7 @@ from rules.alert_ids import alert_id
 from rules.alert_schema import ALERT_SCHEMA
 from rules.engine import Engine, Evaluated, Failure
 from rules.engine.alert_columns import Described
+from rules.engine.muting import muted_among
 from rules.engine.store import ARRIVAL
 from rules.engine.strings import Int64Array
 from rules.errors import EvaluationError
@@ -137,10 +138,14 @@ class Truth:
     def violations(self, at: Int64Array | None = None) -> pa.Table:
         """The violations as VIOLATION_SCHEMA, with the values of their alerts.
 
-        at: the rows of the events to include (None: all); no text is created for the others.
+        at: the rows of the events to include (None: all); no text is created for the others, and they mute nothing: for
+        a rule with `mute` these are whole dates.
         """
         parts = (self._described(result, places) for result, places in self._parts(at, every=False))
-        return pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *parts])
+        found = pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *parts])
+        versions = (found.version for found in self._found)
+        mutes = {(v.rule.id, v.version): v.rule.mute for v in versions if v.rule.mute is not None}
+        return found.set_column(found.column_names.index("muted"), "muted", muted_among(found, mutes))
 
     def _parts(self, at: Int64Array | None, *, every: bool) -> Iterator[tuple[Evaluated, np.ndarray]]:
         """Each result with at most ROWS_AT_ONCE of the places to show, of the events in the rows `at`."""
@@ -173,6 +178,7 @@ class Truth:
             "measures": _text(described.measures),
             "severity": pa.repeat(rule.severity.value, len(at)),
             "text": _text(described.text()),
+            "muted": pa.repeat(pa.scalar(value=False), len(at)),
         }
         return pa.table(columns).cast(VIOLATION_SCHEMA)
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from contracts import rule_status
 from contracts.rule_status import fold
 from ingestion.event_schema import PRIMARY
+from rules.actions import actions_of
 from rules.engine import Advance, Delta, Engine, Failure
 from rules.engine.strings import Int64Array
 from rules.rulebook import Record, Route, RuleBook
@@ -56,7 +57,7 @@ class BatchResult:
 class Bucket:
     """A bucket in memory, after the rule messages and events it has processed.
 
-    failed: rule id, version and measure of each reported failure.
+    failed: rule id, version and measure of each reported failure; actions: by rule id and version.
     """
 
     def __init__(self, stream: Stream, route: Route, book: RuleBook) -> None:
@@ -66,6 +67,7 @@ class Bucket:
         self.counts = Counts()
         self.failed: set[tuple[str, int, str]] = set()
         self.engine = Engine(stream, book.ruleset, group_bys=book.served_by(route))
+        self.actions = actions_of(book.ruleset.versions)
 
     def restore(self, deltas: Iterable[Delta]) -> None:
         """Restore what earlier batches added, oldest first."""
@@ -77,6 +79,7 @@ class Bucket:
         changes = [answer for answer in answers if fold(self.book, answer) is not None]
         if changes:
             self.engine.set_rules(self.book.ruleset, self.book.served_by(self.route))
+            self.actions = actions_of(self.book.ruleset.versions)
 
     def advance(self, events: pa.Table, clock: int | None) -> BatchResult:
         """Process events (events_schema). clock: µs, as in Engine.advance."""

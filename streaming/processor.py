@@ -16,8 +16,10 @@ from typing import Self
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
+from contracts.alerts import alert_record
 from contracts.clock import read_clock
 from contracts.job_progress import bucket_key
+from contracts.restrictions import restriction_records
 from ingestion.event_schema import events_schema
 from rules.engine import Delta
 from rules.streams import Stream
@@ -101,7 +103,7 @@ class BucketProcessor:
         resident.at(head)
         put_back(plan, number, resident)
         parts.end("write")
-        yield from self._records(result, events, bucket.stream)
+        yield from self._records(result, events, bucket)
         if time.monotonic() - resident.reported_at >= _REPORT_SECONDS:
             report = bucket_report(number, resident, head, parts.seconds)
             resident.reported_at, resident.restored = time.monotonic(), 0
@@ -113,7 +115,7 @@ class BucketProcessor:
         of_run = [clock.clocks.get(stream.name) for clock in read if clock.run_id == self._plan.run_id]
         return max((clock for clock in of_run if clock is not None), default=None)
 
-    def _records(self, result: BatchResult, events: pa.Table, stream: Stream) -> Iterator[pa.Table]:
+    def _records(self, result: BatchResult, events: pa.Table, bucket: Bucket) -> Iterator[pa.Table]:
         """The batch's results as RECORDS; events: the batch's."""
         topics, now = self._plan.topics, time.time_ns() // 1000
         if result.failures:
@@ -121,8 +123,11 @@ class BucketProcessor:
         sent_at = sent_at_of(events, result.rows)
         for rows in _slices(result.alerts):
             yield alert_records(topics.alerts, result.alerts[rows], sent_at[rows], now)
+            if bucket.actions:
+                alerts = (alert_record(row, now) for row in result.alerts[rows].to_pylist())
+                yield json_records(topics.restrictions, restriction_records(alerts, bucket.actions))
         for rows in _slices(result.late):
-            yield late_records(topics.late_events, result.late[rows], stream)
+            yield late_records(topics.late_events, result.late[rows], bucket.stream)
 
 
 @dataclass

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rules.engine import Delta
+from rules.engine.ledger import completed
 
 FAN_OUT = 8
 # Merging costs reading and writing the entries: beyond this a batch would wait for it.
@@ -171,8 +172,8 @@ class StateLog:
         inside = len(value) <= LARGEST_IN_HEAD
         if not inside:
             self._entries.put(name, value)
-        times = [delta.events.column(self._event_time), delta.announcements.column("event_time")]
-        latest = max((pc.max(column).cast(pa.int64()).as_py() for column in times if len(column)), default=0)
+        times = [delta.events.column(self._event_time).cast(pa.int64()), _needed_until(delta.announcements)]
+        latest = max((pc.max(column).as_py() for column in times if len(column)), default=0)
         level = _SETTLED if len(value) > LARGEST_MERGED else level
         return Entry(name, level, last, len(value), latest, value if inside else b"")
 
@@ -181,16 +182,22 @@ def concat(deltas: list[Delta], event_time: str, horizon: int, settled: int) -> 
     """Deltas merged in order, with what an engine can still need.
 
     These are the events from `horizon` on, and the latest announcement of each alert about an event from `settled` on;
-    both in µs.
+    both in µs. An alert of a rule with `mute` is needed for so long after its event.
     """
     # entries may be older than a field of the stream (see Engine.restore)
     events = pa.concat_tables([delta.events for delta in deltas], promote_options="default")
     events = _since(events, event_time, horizon)
-    announcements = _since(pa.concat_tables([delta.announcements for delta in deltas]), "event_time", settled)
+    announcements = pa.concat_tables([delta.announcements for delta in deltas])
+    announcements = announcements.filter(pc.greater_equal(_needed_until(announcements), settled))
     numbered = announcements.append_column("#", pa.array(np.arange(announcements.num_rows)))
     alert = ["event_id", "event_time", "rule_id", "rule_version"]
     last = numbered.group_by(alert).aggregate([("#", "max")]).column("#_max")
     return Delta(events, announcements.take(np.sort(last.to_numpy())))
+
+
+def _needed_until(announcements: pa.Table) -> pa.ChunkedArray:
+    """Until when (µs) each is needed, as event time that is not settled."""
+    return pc.add(announcements.column("event_time").cast(pa.int64()), announcements.column("mute"))
 
 
 def _since(table: pa.Table, column: str, time: int) -> pa.Table:
@@ -214,4 +221,5 @@ def read(value: bytes) -> Delta:
     (length,) = struct.unpack_from(">Q", value)
     view = memoryview(value)
     streams = view[8 : 8 + length], view[8 + length :]
-    return Delta(*(pa.ipc.open_stream(pa.py_buffer(part)).read_all() for part in streams))
+    events, announcements = (pa.ipc.open_stream(pa.py_buffer(part)).read_all() for part in streams)
+    return Delta(events, completed(announcements))

@@ -9,8 +9,10 @@ import pyarrow as pa
 from contracts.alerts import alert_record
 from contracts.columns import late_columns, texts
 from contracts.late_events import LATE_EVENT
+from contracts.restrictions import restriction_records
 from contracts.rule_status import status_record
 from nightjar.cases import Case, Outcome, Step
+from rules.actions import actions_of
 from rules.engine import Delta, Engine, Failure
 from rules.engine.store import ARRIVAL, LATE
 from rules.events import Rejection, check_skew, parse_event
@@ -131,8 +133,10 @@ class _Host:
         self.outcome.late += _late_records(stream, advance.late)
         for failure in advance.failures:
             self.fail(failure, at)
-        for alert in advance.alerts.to_pylist():
-            self.outcome.alerts.append(alert_record(alert, at))
+        alerts = [alert_record(alert, at) for alert in advance.alerts.to_pylist()]
+        self.outcome.alerts += alerts
+        led_to = restriction_records(alerts, actions_of(self.ruleset.versions))
+        self.outcome.restrictions += [record for _, record in led_to]
 
     def corrections(self) -> list[dict[str, Any]]:
         """The corrections that a backfill would publish, given all events."""

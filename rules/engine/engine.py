@@ -25,10 +25,11 @@ import pyarrow as pa
 
 from rules.engine import evaluation
 from rules.engine.advance import Advance, Delta, Failure, InputRows, brought
-from rules.engine.announce import Said, alerts_table, announce, remember
+from rules.engine.announce import Said, alerts_table, announce, remember, with_muted
 from rules.engine.columns import Mask, as_declared, columns_of, one_batch, physical
 from rules.engine.evaluation import Evaluated, Evaluations
-from rules.engine.ledger import Ledger
+from rules.engine.ledger import LEDGER_SCHEMA, Ledger
+from rules.engine.muting import Muting
 from rules.engine.plan import GroupPlan, Plan, compile_plan
 from rules.engine.predicate_bitmaps import Masks
 from rules.engine.store import ARRIVAL, LATE, LONG_AGO, SEQ, EventStore, in_arrival_order
@@ -73,6 +74,7 @@ class Engine:
         self._masks = Masks(self.store)
         self._timelines: dict[tuple[str, ...], Timeline] = {}
         self._ledger = Ledger(self.store)
+        self._muting = Muting()
         self._next_seq = 0
         self._look_again_at = _EVICTION_FLOOR
         self._event_columns = [*stream.fields, ARRIVAL]
@@ -183,6 +185,7 @@ class Engine:
             self.set_rules(self._ruleset, self._group_bys)
         self.horizon = max(self.horizon, self.settled - self._plan.reach)
         self._ledger.forget(self.settled)
+        self._muting.forget(self.settled)
         self._evict()
 
     def restore(self, delta: Delta) -> None:
@@ -206,6 +209,7 @@ class Engine:
                 timeline.insert(base, _EVERYTHING)
             self._ledger.meet(base, LONG_AGO)
         self._ledger.restore(delta.announcements)
+        self._muting.restore(delta.announcements)
 
     def resume(self, clock: int, settled: int, horizon: int) -> None:
         """Continue as the engine whose deltas were restored: its values after the last one, all in µs."""
@@ -218,7 +222,9 @@ class Engine:
 
     def snapshot(self) -> Delta:
         """Everything that is still needed, as one delta."""
-        return Delta(self.store.table(self.store.since(self.horizon)), self._ledger.entries(self.settled))
+        muting = self._muting.entries(self.settled, LEDGER_SCHEMA)
+        announcements = pa.concat_tables([self._ledger.entries(self.settled), muting])
+        return Delta(self.store.table(self.store.since(self.horizon)), announcements)
 
     def _admit(self, ids: pa.Array, dead: Int64Array) -> Int64Array:
         """The indices of the first arrivals of their ids among all but the dead events, as EventStore.unseen."""
@@ -251,6 +257,8 @@ class Engine:
             if not self._batch:
                 said += announce(self.store, self._ledger, plan, found.violated, found.rows, unannounced)
             results.append(found)
+        if self._muting or (said and self._plan.mutes):
+            said = with_muted(self.store, self._ledger, self._muting, said, self.settled)
         return results, remember(self._ledger, said)
 
     def _failures(self, result: Evaluated, base: int, admitted: Int64Array) -> list[Failure]:
@@ -295,7 +303,7 @@ class Engine:
         needed, next_seq = self.snapshot(), self._next_seq
         self.store = EventStore(self.stream)
         self._masks = Masks(self.store)
-        self._ledger = Ledger(self.store)
+        self._ledger, self._muting = Ledger(self.store), Muting()
         self._timelines = {}
         self.set_rules(self._ruleset, self._group_bys)
         self.restore(needed)

@@ -154,6 +154,11 @@ class Plan:
         """All its rule versions."""
         return {key: compiled for group in self.groups for key, compiled in group.compiled.items()}
 
+    @cached_property
+    def mutes(self) -> bool:
+        """Whether a rule has `mute`."""
+        return any(compiled.rule.mute for compiled in self.compiled.values())
+
     @property
     def reach(self) -> int:
         """The widest window of all, in µs."""

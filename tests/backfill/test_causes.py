@@ -84,6 +84,8 @@ def cause(events: list[dict[str, Any]], about: int, said: int | None, true: int 
         "group": '{"customer_id":"ann"}', "event_id": f"t{about}", "event_time": of_event["event_time"],
         "outcome": "missed" if said is None else "retracted" if true is None else "revised",
         "stream_measures": None if said is None else json.dumps({"payments": said}, separators=(",", ":")),
+        "measures": None if true is None else json.dumps({"payments": true}, separators=(",", ":")),
+        "stream_muted": None if said is None else False, "muted": None if true is None else False,
     }  # fmt: skip
     return Cause(witness(events, **known).causes(pl.DataFrame([row])).get_column("cause").item())
 
@@ -185,7 +187,7 @@ def test_each_difference_is_about_its_own_window(minutes: list[tuple[int, str]],
         {
             "alert_id": str(at), "rule_id": "burst", "rule_version": 1, "group": f'{{"customer_id":"{who}"}}',
             "event_id": f"t{at}", "event_time": events[at]["event_time"], "outcome": "retracted",
-            "stream_measures": '{"payments":0}',
+            "stream_measures": '{"payments":0}', "measures": None, "stream_muted": False, "muted": None,
         }
         for at, (_, who) in enumerate(minutes)
     ]  # fmt: skip
@@ -203,3 +205,29 @@ def test_an_id_that_names_two_events() -> None:
     assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, conflicting=frozenset({"t1"})) is (
         Cause.DUPLICATE_CONFLICT
     )
+
+
+def test_what_only_mutes_otherwise_has_the_cause_of_what_mutes() -> None:
+    """The last alert before it in its chain that one side lacks; where there is none, a defect."""
+    events = [*LATE_BETWEEN, event(4, 30), event(5, 20)]
+
+    def row(number: int, outcome: str, **changed: Any) -> dict[str, Any]:
+        values = '{"payments":3}'
+        return {
+            "alert_id": f"a{number}", "rule_id": "burst", "rule_version": 1, "group": '{"customer_id":"ann"}',
+            "event_id": f"t{number}", "event_time": NOON + timedelta(minutes=number), "outcome": outcome,
+            "stream_measures": None if outcome == "missed" else values, "measures": values,
+            "stream_muted": None if outcome == "missed" else False, "muted": True,
+        } | changed  # fmt: skip
+
+    def causes(*rows: dict[str, Any]) -> list[str]:
+        found = witness(events).causes(pl.DataFrame(rows))
+        return [cause for _, cause in sorted(found.iter_rows())]
+
+    late = row(2, "missed")
+    assert causes(late, row(4, "revised")) == ["late_event", "late_event"]
+    assert causes(row(1, "revised"), late) == ["unexplained", "late_event"], "what comes after it mutes nothing"
+    for other in ({"group": '{"customer_id":"bob"}'}, {"rule_version": 2}, {"rule_id": "other"}):
+        assert causes(late, row(4, "revised", **other))[1] == "unexplained"
+    tomorrow = NOON + timedelta(days=1)
+    assert causes(late, row(4, "revised", event_time=tomorrow))[1] == "unexplained"

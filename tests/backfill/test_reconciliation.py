@@ -25,6 +25,7 @@ def content(number: int, spent: int) -> Row:
         "alert_id": f"a{number}", "rule_id": "r", "rule_version": 1, "rule_state": "active", "stream": "transactions",
         "group": '{"customer_id":"ann"}', "event_id": f"e{number}", "event_time": NOON + timedelta(seconds=number),
         "measures": json.dumps({"spent": spent}), "severity": "high", "text": f"{spent} spent",
+        "muted": False,
     }  # fmt: skip
 
 
@@ -78,6 +79,16 @@ def test_of_a_verdict_values_are_no_difference() -> None:
     assert published == [("a2", "alert", "20 spent"), ("a3", "retraction", "30 spent")]
     assert outcomes(true, said)["a1"] == "revised"
     assert reconcile(true, said, {("r", 11), ("r1", 1)}).row(0, named=True)["outcome"] == "revised"
+
+
+def test_whether_it_is_muted_is_content() -> None:
+    """Whatever its values: it is revised, and corrected."""
+    true, said = truth(content(1, 10) | {"muted": True}), alerts(record(1, 10))
+    for verdict_only in ((), {("r", 1)}):
+        (outcome,) = reconcile(true, said, verdict_only).to_dicts()
+        assert (outcome["outcome"], outcome["stream_muted"], outcome["muted"]) == ("revised", False, True)
+        published = corrections(true, said, NO_CAUSES, verdict_only).select("revision", "kind", "muted").rows()
+        assert published == [(2, "alert", True)]
 
 
 def test_how_a_value_is_written_is_no_difference() -> None:

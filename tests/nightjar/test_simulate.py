@@ -26,6 +26,7 @@ steps:
         measures: {payments: {count: "*", over: 10m}, spent: {sum: amount, over: 10m}}
         when: "payments >= 2"
         description: "{payments} payments"
+        action: {restrict: block_customer, for: 1h}
   - at: 5m
     events:
       transactions:
@@ -205,7 +206,8 @@ def test_command_prints_one_object_a_case(folder: Path) -> None:
     """For programs: all sections, and the differences."""
     good: dict[str, Any] = json.loads(run("simulate", "good.yaml", "--json", folder=folder).stdout)
     assert list(good) == [
-        "case", "alerts", "final", "corrections", "late", "quarantine", "rule_status", "state", "differences",
+        "case", "alerts", "final", "corrections", "restrictions", "late", "quarantine", "rule_status", "state",
+        "differences",
     ]  # fmt: skip
     assert good["final"][0]["measures"] == {"payments": 2, "spent": "10.30"}
     lines = run("simulate", "good.yaml", "wrong.yaml", "--json", code=1, folder=folder).stdout.splitlines()

@@ -16,7 +16,7 @@ from rules.alert_ids import alert_id
 from rules.engine import Engine
 from rules.engine.alert_columns import Described
 from tests.support import histories
-from tests.support.agreement import announced, differing, final, plain
+from tests.support.agreement import announced, differing, final, plain, wrongly_muted
 from tests.support.evicting import evicting_early
 from tests.support.histories import LATENESS, SETTING, STREAM, TRUTH
 from tests.support.reference import OVERFLOW, evaluations, violations
@@ -93,7 +93,9 @@ def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
         alerts.append(advance.alerts)
         late += advance.late.column("id").to_pylist()
     got = {}
-    for record in final(records(alerts)).values():
+    standing = final(records(alerts)).values()
+    assert [*wrongly_muted("stream", versions, standing)] == []
+    for record in standing:
         key = record["rule_id"], record["rule_version"], record["event_id"]
         version = next(v for v in versions if (v.rule_id, v.version) == key[:2])
         got[key] = plain(version.measures, STREAM, json.loads(record["measures"]))

@@ -19,6 +19,7 @@ from rules.streams import streams_from_mapping
 from rules.timestamps import microseconds
 from rules.versions import RuleSet
 from tests.support.evicting import evicting_early
+from tests.support.reference import muted
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -55,11 +56,13 @@ def batch(*events: Event) -> pa.Table:
     return pa.Table.from_pylist(list(events), SCHEMA)
 
 
-def counting(over: str, *, at_least: int = 1, group_by: str = "who", name: str = "r", state: str = "active") -> Any:
+def counting(
+    over: str, *, at_least: int = 1, group_by: str = "who", name: str = "r", state: str = "active", **more: Any
+) -> Any:
     """A rule that counts the events of a window."""
     written = {
         "id": name, "stream": "s", "state": state, "group_by": [group_by], "when": f"n >= {at_least}",
-        "measures": {"n": {"count": "*", "over": over}},
+        "measures": {"n": {"count": "*", "over": over}}, **more,
     }  # fmt: skip
     return parse_rule(written, STREAMS)
 
@@ -108,7 +111,8 @@ def random_rule(random: Random, known: RuleSet) -> Any:
     if state != "active" and not known.of_rule(name):
         state = "active"
     over, group_by = random.choice(["10s", "1m", "3m", "10m", "30m"]), random.choice(["who", "where_to"])
-    return counting(over, at_least=random.randint(1, 3), group_by=group_by, name=name, state=state)
+    mute = random.choice([{}, {}, {"mute": "10s"}, {"mute": "3m"}, {"mute": "2h"}])
+    return counting(over, at_least=random.randint(1, 3), group_by=group_by, name=name, state=state, **mute)
 
 
 def random_event(random: Random, now: int, number: int) -> Event:
@@ -159,6 +163,14 @@ def test_a_takeover_changes_nothing(seed: int) -> None:
                 before = said[record["alert_id"], record["revision"] - 1]
                 assert any(before[name] != record[name] for name in record if name != "revision")
             said[record["alert_id"], record["revision"]] = record
+        last = {identifier: record for (identifier, _), record in said.items()}
+        standing = [record for record in last.values() if record["kind"] == "alert"]
+        mutes = {(v.rule.id, v.version): v.rule.mute for v in ruleset.versions if v.rule.mute}
+        about = [
+            ((r["rule_id"], r["rule_version"]), r["group"], microseconds(r["event_time"]), r["event_id"])
+            for r in standing
+        ]
+        assert {at for at, record in enumerate(standing) if record["muted"]} == muted(mutes, about)
 
 
 @pytest.mark.parametrize("read_before", [False, True])

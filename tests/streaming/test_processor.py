@@ -335,7 +335,8 @@ def test_a_bucket_begins_with_the_state_it_is_given(made: list[Bucket], tmp_path
     said = {
         "event_id": "t3", "event_time": NOON + timedelta(minutes=3), "rule_id": "burst", "rule_version": 1,
         "revision": 4, "retracted": False, "rule_state": "active", "group": '{"customer_id":"ann"}',
-        "measures": '{"payments":3}', "severity": "medium", "text": "", ROUTED_BY: "ann",
+        "measures": '{"payments":3}', "severity": "medium", "text": "", "muted": False, "mute": 0,
+        ROUTED_BY: "ann",
     }  # fmt: skip
     announced = pa.Table.from_pylist([said], LEDGER_SCHEMA.append(pa.field(ROUTED_BY, pa.string())))
     assert write_share(tmp_path, share, [one], announced, [two]) == 2

@@ -19,7 +19,7 @@ from nightjar.cases.simulate import simulate
 from rules.engine import Engine
 from rules.publishing import judge
 from rules.streams import Stream
-from rules.timestamps import parse_timestamp
+from rules.timestamps import microseconds, parse_timestamp
 from rules.truth import Truth
 from rules.types import Kind
 from rules.versions import RuleSet
@@ -35,6 +35,7 @@ from tests.support.reference import (
     evaluations,
     in_order,
     lateness,
+    muted,
     retained,
     violations,
 )
@@ -79,6 +80,22 @@ def announced(versions: Iterable[Version], found: Mapping[Key, Measured]) -> dic
     """What announcements may be held against: of versions that announce no change of values, that there is one."""
     by_verdict = {(version.rule_id, version.version) for version in versions if version.by_verdict}
     return {key: {} if key[:2] in by_verdict else measures for key, measures in found.items()}
+
+
+def wrongly_muted(what: str, versions: Iterable[Version], records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each of all alerts that stand which is muted where it should not be, or the other way round."""
+    standing = [*records]
+    mutes = {(version.rule_id, version.version): version.mute for version in versions if version.mute}
+    alerts = []
+    for record in standing:
+        version, group = (record["rule_id"], record["rule_version"]), record["group"]
+        time = record["event_time"]
+        instant = parse_timestamp(time, zone_required=True) if isinstance(time, str) else microseconds(time)
+        alerts.append((version, json.dumps(group), instant, record["event_id"]))
+    expected = muted(mutes, alerts)
+    for at, record in enumerate(standing):
+        if record["muted"] != (at in expected):
+            yield f"{what}: {record} is {'not ' if at in expected else ''}muted"
 
 
 def differing(
@@ -130,6 +147,7 @@ class Agreement:
         for key in rows.keys() & self._truth.keys():
             if rows[key]["violated"] != self._truth[key][0]:
                 yield f"batch: {key} is {'a' if rows[key]['violated'] else 'no'} violation"
+        yield from wrongly_muted("batch", self._history.versions, self._batched.violations().to_pylist())
         failed = {(f.rule_id, f.rule_version, f.event_id) for f in self._batched.failures}
         self.counts["overflows"] += len(failed)
         if failed != self._overflown(self._truth):
@@ -180,6 +198,7 @@ class Agreement:
         self.counts["revisions"] += sum(record["revision"] > 1 for record in outcome.alerts)
         got = {self._key(r): plain(self._measures[self._key(r)[:2]], stream, r["measures"]) for r in records.values()}
         yield from differing("stream", got, announced(history.versions, expected))
+        yield from wrongly_muted("stream", history.versions, records.values())
         if outcome.quarantine:
             yield f"stream: {outcome.quarantine[0]} is refused"
         late = sorted(e[stream.event_id] for e in in_order(setting(stream), history.events) if self._late(e))
@@ -205,6 +224,7 @@ class Agreement:
         got = {self._key(r): plain(self._measures[self._key(r)[:2]], self._stream, r["measures"]) for r in records}
         truth = {key: found for key, (holds, found) in self._truth.items() if holds}
         yield from differing("night", got, announced(self._history.versions, truth))
+        yield from wrongly_muted("night", self._history.versions, records)
         self.counts["corrections"] += len(outcome.corrections)
         for record in outcome.corrections:
             cold = record["cause"] == "cold_start" and any(v.since > LONG_AGO for v in self._history.versions)
@@ -220,7 +240,7 @@ class Agreement:
         by_verdict = {(version.rule_id, version.version) for version in self._history.versions if version.by_verdict}
         for identifier in said.keys() & records.keys():
             verdict_only = self._key(records[identifier])[:2] in by_verdict
-            for name in ("rule_state", "stream", "severity", *([] if verdict_only else ["text"])):
+            for name in ("rule_state", "stream", "severity", "muted", *([] if verdict_only else ["text"])):
                 if said[identifier][name] != records[identifier][name]:
                     yield f"stream: {name} is {records[identifier]!r}, and in the batch {said[identifier]!r}"
             for name in ("group",) if verdict_only else ("group", "measures"):
@@ -251,10 +271,12 @@ class Agreement:
                 advance = running.advance(arrived.slice(begin, end - begin), clock)
                 deltas.append(advance.delta)
                 alerts += advance.alerts.to_pylist()
+        records = final(alerts)
         got = {
             self._key(record): plain(self._measures[self._key(record)[:2]], stream, json.loads(record["measures"]))
-            for record in final(alerts).values()
+            for record in records.values()
         }
+        yield from wrongly_muted("stream in other batches", history.versions, records.values())
         # here all rules are known from the start
         versions = [replace(version, since=LONG_AGO) for version in history.versions]
         expected = violations(setting(stream), versions, history.events)

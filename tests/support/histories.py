@@ -218,6 +218,9 @@ def rules(
     by_verdict = draw(st.integers(0, 3)) == 3
     if by_verdict:
         written["revisions"] = "verdict"
+    mute = draw(st.sampled_from(("1s", "3s", "8s", "30s", "2m"))) if draw(st.integers(0, 2)) == 2 else None
+    if mute:
+        written["mute"] = mute
     version = Version(
         rule_id,
         1,
@@ -229,6 +232,7 @@ def rules(
         written["state"] in ("active", "shadow"),
         written["state"] == "retired",
         by_verdict,
+        parse_duration(mute) if mute else 0,
     )
     return written, version
 

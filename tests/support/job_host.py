@@ -125,6 +125,7 @@ class CaseRun:
     def outcome(self) -> Outcome:
         return Outcome(
             alerts=self._records(self.settings.alerts_topic),
+            restrictions=self._records(self.settings.restrictions_topic),
             late=self._records(self.settings.late_events_topic),
             quarantine=[
                 {**record, "raw": base64.b64decode(record["original"]).decode("utf-8", "backslashreplace")}
@@ -213,6 +214,7 @@ def streamed(run: CaseRun, together: Together) -> list[Outcome]:
     return [
         Outcome(
             alerts=of_part(part, outcome.alerts, "rule_id"),
+            restrictions=of_part(part, outcome.restrictions, "rule_id"),
             late=of_part(part, outcome.late, "event_id"),
             quarantine=[part.own(row) for row in outcome.quarantine if sender[place(row)] is part],
             rule_status=[

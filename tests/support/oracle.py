@@ -13,14 +13,14 @@ from typing import Any
 
 from rules.streams import Stream
 from rules.timestamps import parse_timestamp
-from tests.support.agreement import Measured, plain, same
+from tests.support.agreement import Measured, plain, same, wrongly_muted
 from tests.support.random_runs import Batch, place
 from tests.support.reference import OVERFLOW, Event, Setting, Version, applicable, fnv64, judged, judges
 
 Subject = tuple[str, int]  # rule id and version
 _NEVER = -(1 << 62)
 _IDENTITY = ("rule_id", "rule_version", "stream", "event_id", "event_time")
-_CONTENT = (*_IDENTITY, "rule_state", "group", "measures", "severity", "text")
+_CONTENT = (*_IDENTITY, "rule_state", "group", "measures", "severity", "text", "muted")
 
 
 class Oracle:
@@ -60,6 +60,8 @@ class Oracle:
             yield from self._wrong(record, concluded, versions)
             self._last[record["alert_id"]] = record
         yield from self._not_standing(concluded, versions)
+        standing = [record for record in self._last.values() if record["kind"] == "alert"]
+        yield from wrongly_muted("stands", versions, standing)
         if batch.clock is not None:
             self._clock = max(self._clock, batch.clock)
             self.settled = max(self.settled, self._clock - allowed_lateness)
@@ -148,11 +150,14 @@ class Oracle:
                 yield f"{said}: it holds, with {measures}"
         elif not holds:
             yield f"{said}: it does not hold"
-        elif wrong := self._differing(record, measures, versions):
+        elif (wrong := self._differing(record, measures, versions)) and not (
+            # that it is muted is announced with the values that were announced first
+            _of(record, versions).by_verdict and last is not None and last["measures"] == record["measures"]
+        ):
             yield f"{said}: {wrong}"
         elif last is not None and last["kind"] == "alert" and _content(last) == _content(record):
             yield f"{said} changes nothing"
-        elif last is not None and last["kind"] == "alert" and _of(record, versions).by_verdict:
+        elif last is not None and _is_values_alone(last, record) and _of(record, versions).by_verdict:
             yield f"{said} changes values alone"
 
     def _not_standing(self, concluded: Mapping[Any, tuple[bool, Measured]], versions: list[Version]) -> Iterator[str]:
@@ -183,6 +188,10 @@ class Oracle:
         got = plain(version.measures, self._stream, record["measures"])
         wrong = [name for name, value in expected.items() if not same(got[name], value)]
         return ", ".join(f"{name} is {got[name]!r}, expected {expected[name]!r}" for name in wrong)
+
+
+def _is_values_alone(last: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    return last["kind"] == record["kind"] == "alert" and last["muted"] == record["muted"]
 
 
 def _of(record: Mapping[str, Any], versions: list[Version]) -> Version:

@@ -43,6 +43,7 @@ class Version:
     active: bool = True
     retired: bool = False
     by_verdict: bool = False  # whether a change of values alone is not announced
+    mute: int = 0  # µs
     since: int = LONG_AGO  # the stream's horizon when the version was published: earlier events it never sees
 
 
@@ -253,3 +254,21 @@ def rounded(exact: Fraction) -> Any:
         return float(exact)
     except OverflowError:
         return OVERFLOW
+
+
+def muted(mutes: dict[tuple[str, int], int], alerts: list[tuple[tuple[str, int], str, int, str]]) -> set[int]:
+    """Which alerts are muted (S10.4), as their places in the list.
+
+    mutes: of rule versions, in µs. alerts: rule version, group, event time and event id of all that stand.
+    """
+    found = set[int]()
+    last: dict[Any, int] = {}  # the time of the last unmuted alert of a chain
+    order = sorted(range(len(alerts)), key=lambda at: (alerts[at][2], fnv64(alerts[at][3]), alerts[at][3].encode()))
+    for at in order:
+        version, group, time, _ = alerts[at]
+        chain = version, group, time // (24 * 3600 * 1_000_000)
+        if version in mutes and chain in last and time - last[chain] <= mutes[version]:
+            found.add(at)
+        else:
+            last[chain] = time
+    return found

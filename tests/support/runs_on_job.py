@@ -37,7 +37,7 @@ from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from rules.timestamps import from_microseconds
 from rules.types import STRING
-from tests.support.agreement import Key, Measured, announced, differing, final, plain
+from tests.support.agreement import Key, Measured, announced, differing, final, plain, wrongly_muted
 from tests.support.histories import SECOND, declared, setting
 from tests.support.job_host import CaseRun
 from tests.support.random_cases import event_json
@@ -219,6 +219,7 @@ class RunsOnJob:
         except AssertionError as wrong:
             yield f"{of.mark}: {wrong}: {records}"
             return
+        yield from wrongly_muted(of.mark, versions, standing)
         got: dict[Key, Measured] = {}
         for record in standing:
             subject = record["rule_id"], record["rule_version"]
