@@ -154,9 +154,10 @@ def _compared(
     if draft.threshold is not None:
         candidates = _of(violations, _ANY_THRESHOLD.format(rule.id))
         curve = comparison.curve(candidates, draft.threshold, draft.measure, len(days), fraud)
-    change = None
-    if rule.id in of_stream:
-        change = comparison.changed(mine, _of(violations, rule.id), live[rule.id].version, days)
+    change, replaced = None, rule.shadow_of or rule.id
+    if replaced in of_stream:
+        change = comparison.changed(mine, _of(violations, replaced), live[replaced].version, days)
+    others = of_stream - {rule.id, replaced}
     return Comparison(
         rule_id=rule.id,
         days=list(days),
@@ -164,7 +165,7 @@ def _compared(
         by_day=by_day,
         groups=groups,
         top_groups=top,
-        overlaps=comparison.overlaps(mine, {other: _of(violations, other) for other in sorted(of_stream - {rule.id})}),
+        overlaps=comparison.overlaps(mine, {other: _of(violations, other) for other in sorted(others)}),
         change=change,
         quality=None if fraud is None else comparison.quality(mine, fraud),
         curve=curve,

@@ -29,6 +29,7 @@ from backfill.gating import gate_evaluation, gate_reconciliation
 from backfill.publication import publish
 from backfill.published_rules import PublishedRules
 from backfill.scope import settled
+from backfill.shadow import compared_shadows
 from backfill.stages import STAGES
 from backfill.staging import CORRECTED, Notes, Progress, read_notes, take_notes, write_notes
 from backfill.verdicts import held_back, refuse_outdated, refuse_unarchived
@@ -111,7 +112,9 @@ class Run:
         """Stage outcomes, causes and corrections."""
         compared = compare(self.session, self.config, self.request, self._notes)
         gated = gate_reconciliation(self.session, self.config, self.request, compared.stream_alerts)
-        return compared.as_counts() | gated
+        ruleset = PublishedRules.of(self.config, self.request, self._notes).asked_for
+        shadows = compared_shadows(self.config, self.request, ruleset)
+        return compared.as_counts() | gated | ({"shadows": shadows} if shadows else {})
 
     def publish(self) -> dict[str, Any]:
         """Publish the corrections except those held back, and write the results to their tables.

@@ -32,6 +32,7 @@ _MEASURE_OPTIONS = ("over", "where", "per", "excluding_current", "since")
 _EXAMPLES = {
     "id": "Lower-case letters, digits, '.', '_' and '-', at most 100, as in card-velocity",
     "stream": "Name a declared stream",
+    "shadow_of": "Write the id of the live rule",
     "group_by": "List the fields that make a group, as in [customer_id]; [] is the whole stream",
     "measures": "Write name: {sum: amount, over: 1h}",
     "when": 'Write a condition, as in "spent > 500"',
@@ -48,7 +49,7 @@ _EXAMPLES = {
     "reason": "Write one line of text, at most 500 characters",
 }
 # Keys whose text may look like a number or like true and false.
-_TEXTS = ("id", "description", "author", "reason")
+_TEXTS = ("id", "shadow_of", "description", "author", "reason")
 
 Shape = TypeVar("Shape", bound=BaseModel)
 

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, ValidationInfo, field_validator
 
 from rules.actions import Action
 from rules.checking import MAX_MEASURES, check_rule
@@ -38,6 +38,8 @@ __all__ = [
 # Limits on a description, so that every alert fits in one Kafka record.
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MAX_PLACEHOLDERS = 64
+
+_ID = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 
 # Characters; both are shown in one line of a table.
 MAX_AUTHOR = 100
@@ -73,7 +75,7 @@ class Rule(BaseModel):
     id: Annotated[
         StrictStr,
         Field(
-            pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$",
+            pattern=_ID,
             description="The rule's name: lower-case letters, digits, `.`, `_`, `-`; at most 100 characters.",
         ),
     ]
@@ -87,6 +89,14 @@ class Rule(BaseModel):
             "`retired` (ended, keeps no state)."
         ),
     ] = State.ACTIVE
+    shadow_of: Annotated[
+        StrictStr | None,
+        Field(
+            pattern=_ID,
+            description="Of a shadow rule: the id of the live rule that it is to replace. Every night compares their "
+            "alerts.",
+        ),
+    ] = None
     group_by: Annotated[
         tuple[StrictStr, ...],
         Field(
@@ -180,6 +190,13 @@ class Rule(BaseModel):
             found, most = format_duration(mute), format_duration(MAX_MUTE)
             raise ValueError(f"{found} cannot mute. It is longer than 0 and at most {most}")
         return mute
+
+    @field_validator("shadow_of")
+    @classmethod
+    def _other(cls, rule_id: str | None, info: ValidationInfo) -> str | None:
+        if rule_id is not None and rule_id == info.data.get("id"):
+            raise ValueError("is the rule itself. A shadow rule has an id of its own; name the live rule")
+        return rule_id
 
     @field_validator("author", "reason")
     @classmethod

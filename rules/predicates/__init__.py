@@ -24,6 +24,7 @@ from rules.predicates.analysis import MAX_WEIGHT, analyse
 from rules.predicates.comparisons import Columns, Numbers, Truth
 from rules.predicates.compilation import columns_of, compile_node
 from rules.predicates.eager import Term, term, truth
+from rules.predicates.impossible import impossibilities
 from rules.predicates.nodes import BOOLEAN, Node, Op, renamed
 from rules.predicates.screening import Bound, Screen, bounds
 from rules.predicates.source import FUNCTIONS, MAX_DEPTH, MAX_TEXT, Source, parse
@@ -40,6 +41,7 @@ __all__ = [
     "Screen",
     "check_predicate",
     "compile_predicate",
+    "impossible_parts",
     "truths",
 ]
 
@@ -84,6 +86,21 @@ def check_predicate(
     """
     source = Source(text, where)
     analyse(parse(source, _Names(columns, unknown), strict=True), source, columns, unknown)
+
+
+def impossible_parts(texts: Sequence[str], columns: Mapping[str, FieldType], least: Mapping[str, int]) -> list[str]:
+    """A sentence for each part of some conditions, joined by AND, that never holds (see `impossible`).
+
+    least: the least values that columns can have. Raises PredicateError where a condition is none.
+    """
+    return impossibilities(Node(Op.AND, BOOLEAN, tuple(_root(text, columns, "") for text in texts)), least)
+
+
+def _root(text: str, columns: Mapping[str, FieldType], where: str) -> Node:
+    source = Source(text, where)
+    analysed = analyse(parse(source, columns), source, columns)
+    assert analysed is not None  # noqa: S101  every column has a type
+    return analysed
 
 
 @dataclass(frozen=True)
