@@ -23,6 +23,7 @@ from lake.scanning import scan
 from lake.tables import ALERTS, RECONCILIATION, VIOLATIONS, events_table
 from rules.engine.store import ARRIVAL
 from rules.names import did_you_mean
+from rules.retention import widest
 from rules.streams import Stream
 from rules.truth import Truth
 from rules.versions import RuleSet, RuleVersion
@@ -98,7 +99,7 @@ def _version(config: LakeConfig, rule_id: str, number: int) -> RuleVersion:
 
 def _window(config: LakeConfig, stream: Stream, version: RuleVersion, alert: Mapping[str, Any]) -> pl.DataFrame:
     """The group's events from the widest window up to the alert's, each id's first arrival, in time's order."""
-    reach = timedelta(microseconds=max((measure.over for measure in version.rule.measures.values()), default=0))
+    reach = timedelta(microseconds=widest(version.rule))
     at, name = pl.col(stream.event_time), stream.event_id
     end = alert["event_time"]
     near = scan(config.root, events_table(stream)).filter(

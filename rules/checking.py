@@ -28,7 +28,7 @@ MAX_MEASURES = 64
 # As many as a person fixes at once. All problems of a rule must fit in one Kafka record.
 MAX_PROBLEMS = 50
 
-_MEASURE_OPTIONS = ("over", "where", "per", "excluding_current", "since")
+_MEASURE_OPTIONS = ("over", "episode", "until", "where", "per", "excluding_current", "since")
 _EXAMPLES = {
     "id": "Lower-case letters, digits, '.', '_' and '-', at most 100, as in card-velocity",
     "stream": "Name a declared stream",
@@ -38,6 +38,8 @@ _EXAMPLES = {
     "when": 'Write a condition, as in "spent > 500"',
     "where": 'Write a condition, as in "amount > 0"',
     "over": "Write the window's length, as in over: 1h",
+    "episode": "Write the episode's length, as in episode: 10m",
+    "until": "Write a condition, as in \"status = 'SUCCESS'\"",
     "per": "List the fields, as in [ip]",
     "since": "Write a condition, as in \"status = 'SUCCESS'\"",
     "excluding_current": "Write true or false",
@@ -194,6 +196,7 @@ class _Check:
         self.fields(f"{place}.per", list(measure.per), stream)
         self.predicate(f"{place}.where", measure.where, stream.fields)
         self.predicate(f"{place}.since", measure.since, stream.fields)
+        self.predicate(f"{place}.until", measure.until, stream.fields)
         if measure.field is None:
             return result_type(measure.function, None)
         return self.result(f"{place}.{measure.function}", measure.function, measure.field, stream)
@@ -206,6 +209,7 @@ class _Check:
         self.fields(f"{place}.per", body.get("per"), stream)
         self.predicate(f"{place}.where", body.get("where"), stream.fields)
         self.predicate(f"{place}.since", body.get("since"), stream.fields)
+        self.predicate(f"{place}.until", body.get("until"), stream.fields)
 
     def result(self, place: str, function: Function, field: str, stream: Stream) -> FieldType | None:
         """The type of a function of a field; None if it does not take the field."""

@@ -11,6 +11,7 @@ from rules.errors import Problem, RuleError
 from rules.measures import accepted_kinds
 from rules.model import Function, Measure, Rule, State, result_type
 from rules.predicates import Predicate, Screen, compile_predicate
+from rules.retention import widest
 from rules.streams import Stream
 from rules.types import FieldType
 from rules.versions import RuleSet, RuleVersion
@@ -24,12 +25,23 @@ class MaskKey(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The rows in a measure's window: `over` in µs; `since` as the rows that restart it."""
+    """The rows in a measure's window: `over` in µs; `since` as the rows that restart it.
+
+    An episode has the length `over`, and opens as the rows that may open it (None: no episode); `until` as the rows
+    that close it.
+    """
 
     over: int
     since: MaskKey | None
     per: tuple[str, ...]
     excluding_current: bool
+    opens: MaskKey | None = None
+    until: MaskKey | None = None
+
+    @property
+    def marks(self) -> tuple[MaskKey | None, ...]:
+        """The marks that it looks at."""
+        return self.since, self.opens, self.until
 
 
 class Aggregate(NamedTuple):
@@ -38,9 +50,10 @@ class Aggregate(NamedTuple):
     @property
     def name(self) -> str:
         """A name unique among aggregates and fields."""
-        keys = (self.mask, self.window.since)
+        keys = (self.mask, *self.window.marks)
         marks = [None if key is None else (sorted(key.predicates), key.field) for key in keys]
-        return f"${[self.function.value, self.field, marks, self.window._replace(since=None)]!r}"
+        rest = self.window._replace(since=None, opens=None, until=None)
+        return f"${[self.function.value, self.field, marks, rest]!r}"
 
     function: Function
     field: str | None
@@ -72,7 +85,7 @@ class CompiledRule:
     @property
     def marks(self) -> set[MaskKey]:
         """The marks that it looks at."""
-        windows = {aggregate.window.since for aggregate in self.measures.values()} - {None}
+        windows = {key for aggregate in self.measures.values() for key in aggregate.window.marks} - {None}
         return {self.seen, *(aggregate.mask for aggregate in self.measures.values()), *windows}  # type: ignore[arg-type]
 
 
@@ -98,8 +111,8 @@ class Program:
 class GroupPlan:
     """All that is evaluated over one group-by.
 
-    measured: aggregates and their types, by their names in conditions; reach: the widest window of a rule that may
-    still run, in µs.
+    measured: aggregates and their types, by their names in conditions; reach: how long before an event those may lie
+    that a rule which may still run depends on, in µs.
     """
 
     group_by: tuple[str, ...]
@@ -196,7 +209,7 @@ def compile_plan(
                 if rule.group_by != group_by or rule.state is State.RETIRED:
                     continue
                 # a paused rule keeps its history, so that it can resume as if it had never been paused
-                reach = max([reach, *(measure.over for measure in rule.measures.values())])
+                reach = max(reach, widest(rule))
                 if rule.state is State.PAUSED:
                     continue
                 before = known.get((rule_id, version.version)) if known else None
@@ -256,7 +269,9 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
 
     def aggregate(measure: Measure) -> Aggregate:
         since = None if measure.since is None else key(rule.where, measure.since)
-        window = Window(measure.over, since, measure.per, measure.excluding_current)
+        opens = None if measure.episode is None else key(rule.where, measure.where)
+        until = None if measure.until is None else key(rule.where, measure.until)
+        window = Window(measure.length, since, measure.per, measure.excluding_current, opens, until)
         return Aggregate(measure.function, measure.field, key(rule.where, measure.where, field=measure.field), window)
 
     measures = {name: aggregate(measure) for name, measure in rule.measures.items()}
