@@ -13,7 +13,8 @@ from sqlglot import exp
 
 from rules.errors import Problem, RuleError
 from rules.model import Rule
-from rules.predicates.source import Source, parse
+from rules.predicates.parsing import parse
+from rules.predicates.source import Source
 from rules.streams import Stream
 from rules.types import FieldType
 

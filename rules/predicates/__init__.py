@@ -26,8 +26,9 @@ from rules.predicates.compilation import columns_of, compile_node
 from rules.predicates.eager import Term, term, truth
 from rules.predicates.impossible import impossibilities
 from rules.predicates.nodes import BOOLEAN, Node, Op, renamed
+from rules.predicates.parsing import FUNCTIONS, MAX_DEPTH, MAX_TEXT, parse
 from rules.predicates.screening import Bound, Screen, bounds
-from rules.predicates.source import FUNCTIONS, MAX_DEPTH, MAX_TEXT, Source, parse
+from rules.predicates.source import Source
 from rules.types import FieldType
 
 __all__ = [

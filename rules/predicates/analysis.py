@@ -28,7 +28,8 @@ from rules.predicates.nodes import (
     number_literal,
     type_of_field,
 )
-from rules.predicates.source import MAX_DEPTH, Source, too_deep
+from rules.predicates.parsing import MAX_DEPTH, too_deep
+from rules.predicates.source import Source
 from rules.timestamps import MAX_TIMESTAMP, parse_timestamp
 from rules.types import FieldType
 

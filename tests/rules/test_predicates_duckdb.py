@@ -18,7 +18,8 @@ from rules.errors import PredicateError
 from rules.predicates import compile_predicate, truths
 from rules.predicates.analysis import analyse
 from rules.predicates.compilation import compile_node
-from rules.predicates.source import Source, parse
+from rules.predicates.parsing import parse
+from rules.predicates.source import Source
 from rules.timestamps import from_microseconds
 from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
 
