@@ -38,8 +38,8 @@ from expectations.findings import VerdictError
 from lake.archive import archive, make_tables
 from lake.scanning import scan
 from lake.tables import ALERTS
-from rules.actions import actions_of
 from rules.rulebook import effective_text
+from rules.versions import actions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

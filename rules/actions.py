@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, field_validator
 
 from rules.durations import MICROSECONDS, Duration, format_duration
-from rules.states import State
-
-if TYPE_CHECKING:
-    from rules.versions import RuleVersion
 
 MAX_RESTRICTION = 400 * MICROSECONDS["d"]
 
@@ -44,12 +39,3 @@ class Action(BaseModel):
             found, most = format_duration(duration), format_duration(MAX_RESTRICTION)
             raise ValueError(f"{found} is no time to restrict for. It is longer than 0 and at most {most}")
         return duration
-
-
-def actions_of(versions: Iterable[RuleVersion]) -> dict[tuple[str, int], Action]:
-    """The actions that alerts lead to, by rule id and version. Rules on trial (shadow) restrict nobody."""
-    return {
-        (version.rule.id, version.version): version.rule.action
-        for version in versions
-        if version.rule.action is not None and version.rule.state is State.ACTIVE
-    }

@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from rules.errors import Problem, RuleError
+from rules.states import State
 from rules.timestamps import microseconds
 
 if TYPE_CHECKING:
+    from rules.actions import Action
     from rules.model import Rule
 
 
@@ -124,3 +126,12 @@ class RuleSet:
         for rule in rules:
             published = published.publish(rule, arrival_us)
         return published
+
+
+def actions_of(versions: Iterable[RuleVersion]) -> dict[tuple[str, int], Action]:
+    """The actions that alerts lead to, by rule id and version. Rules on trial (shadow) restrict nobody."""
+    return {
+        (version.rule.id, version.version): version.rule.action
+        for version in versions
+        if version.rule.action is not None and version.rule.state is State.ACTIVE
+    }

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from contracts import rule_status
 from contracts.rule_status import fold
 from ingestion.event_schema import PRIMARY
-from rules.actions import actions_of
 from rules.engine import Advance, Delta, Engine, Failure
 from rules.engine.strings import Int64Array
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
+from rules.versions import actions_of
 
 
 @dataclass

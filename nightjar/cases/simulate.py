@@ -12,7 +12,6 @@ from contracts.late_events import LATE_EVENT
 from contracts.restrictions import restriction_records
 from contracts.rule_status import status_record
 from nightjar.cases import Case, Outcome, Step
-from rules.actions import actions_of
 from rules.engine import Delta, Engine, Failure
 from rules.engine.store import ARRIVAL, LATE
 from rules.events import Rejection, check_skew, parse_event
@@ -21,7 +20,7 @@ from rules.rulebook import RuleBook
 from rules.streams import Stream
 from rules.timestamps import iso_text
 from rules.types import TIMESTAMP
-from rules.versions import RuleSet
+from rules.versions import RuleSet, actions_of
 
 
 def simulate(case: Case) -> Outcome:
