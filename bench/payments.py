@@ -1,4 +1,4 @@
-"""The history that soak/end_to_end.py replays: a stream of card payments, its rules, and changes of rules."""
+"""Histories of card payments for benches and soaks: files of them, their stream and rules, and changes of rules."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -149,3 +150,24 @@ def change_of(number: int, rules: list[dict[str, Any]], effective: int) -> dict[
     if number % 3 == 2:
         return {"control": "shadow", "rule": rule["id"], "effective": iso_text(effective)}
     return halved(rule) | {"effective": iso_text(effective)}
+
+
+def generated(folder: Path, events: int) -> Path:
+    """A file of simulated payments, thirty days of them."""
+    customers = max(10, events // 60)
+    made = generate(Options(events=events, days=30, customers=customers, terminals=customers // 2, seed=1))
+    pq.write_table(made["transactions"], folder / "events.parquet")
+    return folder / "events.parquet"
+
+
+def hashes(ids: list[str]) -> np.ndarray:
+    """64-bit FNV-1a with MurmurHash3's finish of every id: the order of events at one time."""
+    data = np.array([text.encode() for text in ids])
+    letters = data.view(np.uint8).reshape(len(data), -1)
+    lengths = np.strings.str_len(data)
+    h = np.full(len(data), 0xCBF29CE484222325, np.uint64)
+    for at in range(letters.shape[1]):
+        h = np.where(at < lengths, (h ^ letters[:, at]) * np.uint64(0x100000001B3), h)
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        h = (h ^ (h >> np.uint64(33))) * np.uint64(factor)
+    return h ^ (h >> np.uint64(33))
