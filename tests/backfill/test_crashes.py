@@ -30,7 +30,7 @@ from nightjar.kafka.clients import consumer, producer
 from nightjar.kafka.readers import Reader
 from rules.durations import format_duration
 from rules.timestamps import iso_text, microseconds
-from tests.support.nights import DAY, FirstNight, Night, expected, standing
+from tests.support.nights import DAY, FirstNight, Night, expected, latest_alerts
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -155,7 +155,7 @@ def test_killed_and_run_again_it_publishes_everything_once(first_night: FirstNig
     assert night.run("killed", "publish")["published"] == 0
     assert night.alerts().height == reports.height + count
     assert corrections_of(night) == noted(night) == sorted(set(noted(night)))
-    assert standing(night.alerts()) == expected(night)
+    assert latest_alerts(night.alerts()) == expected(night)
     assert night.results() == first_night.results
     again = night.run("again", "archive", "evaluate", "reconcile", "publish")
     assert (again["corrections"], again["published"], again["violations_changed"]) == (0, 0, 0)
@@ -196,7 +196,7 @@ def test_runs_of_one_day_that_overlap_say_nothing_twice(copied: Night, monkeypat
     night.run("d", "archive", "evaluate", "reconcile", "publish")
     assert corrections_of(night) == noted(night) == sorted(set(noted(night)))
     assert set(noted(night)) > set(reports)
-    assert standing(night.alerts()) == expected(late)
+    assert latest_alerts(night.alerts()) == expected(late)
 
 
 def late_payment(night: Night) -> Night:

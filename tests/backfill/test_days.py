@@ -51,7 +51,7 @@ def test_a_later_day_corrects_what_an_earlier_one_has_corrected(
     with CaseRun(spark, settings, streams) as job:
         for step in (published, payment(22, arrives=22), payment(21, arrives=23), payment(20, arrives=34)):
             job.take(step)
-        job.await_told()
+        job.await_reported()
 
     declared = settings.data_dir / "streams.toml"
     shipped = Path(rules.streams.__file__).with_suffix(".toml").read_text().partition("[streams.logins]")[0]

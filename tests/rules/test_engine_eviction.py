@@ -97,4 +97,4 @@ def test_ids_of_events_mean_the_same_after_eviction(monkeypatch: pytest.MonkeyPa
         assert reported == {"r": {"before": f"t{minute - 1}" if minute else None}, "r1": {"n": 1}, "r2": {"n": 1}}, (
             minute
         )
-    assert max(rows) < 60, "much has been let go"
+    assert max(rows) < 60, "rows have been evicted"

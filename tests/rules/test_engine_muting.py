@@ -29,14 +29,14 @@ def test_a_chain_is_what_the_alerts_that_stand_give(
     alerts: list[tuple[int, str]], turns: list[int], mute: int, together: int
 ) -> None:
     """Whatever came and went, several at a time; what has changed is named, and nothing else."""
-    chain, standing = Chain(mute), set[tuple[int, str]]()
+    chain, present = Chain(mute), set[tuple[int, str]]()
     before = set[Any]()
     for number in range(0, len(turns) if alerts else 0, together):
         turned = {alerts[turn % len(alerts)] for turn in turns[number : number + together]}
-        coming, going = turned - standing, turned & standing
-        standing ^= turned
+        coming, going = turned - present, turned & present
+        present ^= turned
         changed = chain.change([place_of(*alert) for alert in coming], [place_of(*alert) for alert in going])
-        order = sorted(standing)
+        order = sorted(present)
         expected = muted({("r", 1): mute}, [(("r", 1), "", time, name) for time, name in order])
         got = {at for at, alert in enumerate(order) if chain.muted(place_of(*alert))}
         assert got == expected

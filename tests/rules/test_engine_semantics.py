@@ -93,9 +93,9 @@ def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
         alerts.append(advance.alerts)
         late += advance.late.column("id").to_pylist()
     got = {}
-    standing = final(records(alerts)).values()
-    assert [*wrongly_muted("stream", versions, standing)] == []
-    for record in standing:
+    latest = final(records(alerts)).values()
+    assert [*wrongly_muted("stream", versions, latest)] == []
+    for record in latest:
         key = record["rule_id"], record["rule_version"], record["event_id"]
         version = next(v for v in versions if (v.rule_id, v.version) == key[:2])
         got[key] = plain(version.measures, STREAM, json.loads(record["measures"]))
@@ -106,7 +106,7 @@ def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
     expected_late = {i for i, e in first.items() if e["arrival"] - e["at"] > LATENESS}
     if not evicting:
         assert sorted(late) == sorted(expected_late)
-    # an id that was let go is no longer known as a duplicate: what comes again then is late, and of no effect
+    # the engine no longer knows an evicted id as a duplicate: the event is then late, and has no effect
     repeated = {e["id"] for i, e in enumerate(events) if any(e["id"] == other["id"] for other in events[:i])}
     assert expected_late <= set(late) <= expected_late | repeated
 
@@ -124,9 +124,9 @@ def test_where_nothing_is_late_the_stream_ends_at_the_truth(rule_set: Any, event
         described = Described(truth.store, result.compiled, result.values, rows, result.violated)
         version = result.compiled.version
         times = truth.store.times[rows].tolist()
-        said = zip(described.measures, described.text(), strict=True)
+        contents = zip(described.measures, described.text(), strict=True)
         named = zip(described.event_id, times, described.group, strict=True)
-        for event, words in zip(named, said, strict=True):
+        for event, words in zip(named, contents, strict=True):
             expected[alert_id(version.rule.id, version.version, *event)] = words
     got = final(records(alerts))
     by_verdict = {(v.rule_id, v.version) for v in versions if v.by_verdict}

@@ -132,7 +132,7 @@ def test_a_takeover_changes_nothing(seed: int) -> None:
     random = Random(seed)  # noqa: S311  no secrets are drawn here
     ruleset = RuleSet().publish(counting("1m", name="a"), START, 0)
     whole, lost = Taken(ruleset), Taken(ruleset)
-    now, number, said = 0, 0, dict[tuple[str, int], Any]()
+    now, number, by_revision = 0, 0, dict[tuple[str, int], Any]()
     for _ in range(random.randint(3, 25)):
         now += random.choice([0, 1, 10, 60, 200, 600, 2000])
         if random.random() < 0.3:
@@ -158,19 +158,19 @@ def test_a_takeover_changes_nothing(seed: int) -> None:
             assert time >= settled
             named = record["rule_id"], record["rule_version"], record["event_id"], time, record["group"]
             assert record["alert_id"] == alert_id(*named)
-            assert (record["alert_id"], record["revision"]) not in said
+            assert (record["alert_id"], record["revision"]) not in by_revision
             if record["revision"] > 1:
-                before = said[record["alert_id"], record["revision"] - 1]
+                before = by_revision[record["alert_id"], record["revision"] - 1]
                 assert any(before[name] != record[name] for name in record if name != "revision")
-            said[record["alert_id"], record["revision"]] = record
-        last = {identifier: record for (identifier, _), record in said.items()}
-        standing = [record for record in last.values() if record["kind"] == "alert"]
+            by_revision[record["alert_id"], record["revision"]] = record
+        last = {identifier: record for (identifier, _), record in by_revision.items()}
+        unretracted = [record for record in last.values() if record["kind"] == "alert"]
         mutes = {(v.rule.id, v.version): v.rule.mute for v in ruleset.versions if v.rule.mute}
         about = [
             ((r["rule_id"], r["rule_version"]), r["group"], microseconds(r["event_time"]), r["event_id"])
-            for r in standing
+            for r in unretracted
         ]
-        assert {at for at, record in enumerate(standing) if record["muted"]} == muted(mutes, about)
+        assert {at for at, record in enumerate(unretracted) if record["muted"]} == muted(mutes, about)
 
 
 @pytest.mark.parametrize("read_before", [False, True])

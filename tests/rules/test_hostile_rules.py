@@ -93,7 +93,7 @@ def test_a_huge_number_in_yaml_is_a_refusal(text: str) -> None:
 
 
 def test_an_answer_names_the_first_problems_and_stays_short() -> None:
-    """A message may be wrong in thousands of ways; what is said of them fits a record."""
+    """A message may be wrong in thousands of ways; the reasons fit a record."""
     _, status = judge(RuleSet(), rule(**{f"k{number}": 1 for number in range(10_000)}), 0, STREAMS)
     assert "there are more problems" in status.reasons[-1]
     assert len(status.reasons) == 51

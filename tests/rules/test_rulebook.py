@@ -33,12 +33,12 @@ def rule(**keys: Any) -> dict[str, Any]:
 def book_after(*written: Message, delay: int = 5 * SECOND) -> tuple[RuleBook, list[tuple[str, Any, Any]]]:
     """A book after the answers to messages that arrive at 0; status, version and effective time of each."""
     book = RuleBook(STREAMS)
-    said = []
+    statuses = []
     for record in answered(STREAMS, *written, delay=delay):
         value = json.loads(record.value)
-        said.append((value["status"], value["rule_version"], value["effective"]))
+        statuses.append((value["status"], value["rule_version"], value["effective"]))
         fold(book, record)
-    return book, said
+    return book, statuses
 
 
 def active(rule_id: str, version: int, effective: int | None, offset: int) -> Record:
@@ -159,6 +159,6 @@ def test_records_that_are_no_answers_are_skipped_and_counted() -> None:
 def test_an_accepted_rule_is_read_back_as_it_was(example: Rule) -> None:
     """The answer carries all of it."""
     (answer,) = answered(STREAMS, rule_to_mapping(example))
-    said = read_answer(answer.value)
-    assert said is not None
-    assert said.rule == example
+    read = read_answer(answer.value)
+    assert read is not None
+    assert read.rule == example

@@ -1,4 +1,4 @@
-"""The state that a checkpoint is made anew with: whatever was read and said before, it ends in the same alerts."""
+"""The state of a rebuilt checkpoint: whatever was read and emitted before it, the final alerts are the same."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def parts_of(batch: pa.Table, route: Route) -> list[tuple[int, pa.Table]]:
     st.integers(0, 100),
     st.booleans(),
 )
-def test_a_stream_goes_on_from_any_offset_before_what_it_had_said(
+def test_a_stream_resumes_from_any_offset_before_what_it_had_announced(
     rule_set: Any, events: Any, cuts: list[int], others: list[int], stop: int, back: int, clock_known: bool
 ) -> None:
     """S8 to S10: the job stopped somewhere, and resumes a little before in other batches: no revision is published
@@ -137,10 +137,10 @@ def test_a_stream_goes_on_from_any_offset_before_what_it_had_said(
     stop %= table.num_rows + 1
     begin = max(0, stop - back % 8)
     old = Engine(STREAM, ruleset)
-    said = [old.advance(batch).alerts for batch in cut(cuts, table.slice(0, stop))]
+    emitted = [old.advance(batch).alerts for batch in cut(cuts, table.slice(0, stop))]
     before, after = table.slice(0, begin), table.slice(begin)
     clock = after.column("arrival_time").cast(pa.int64())[0].as_py() if clock_known and after.num_rows else None
-    book, alerts = book_of(ruleset), pa.concat_tables(said)
+    book, alerts = book_of(ruleset), pa.concat_tables(emitted)
     for number, route in enumerate(book.routes):
         share = share_of(CONFIG, book, number, clock)
         needed = before.filter(pc.greater_equal(before.column("at").cast(pa.int64()), share.horizon))
@@ -153,8 +153,8 @@ def test_a_stream_goes_on_from_any_offset_before_what_it_had_said(
         assert len(buckets) == (1 if route.field == WHOLE_STREAM else CONFIG.buckets)
         for batch in cut(others, after):
             for at, part in parts_of(batch, route):
-                said.append(buckets[at].advance(part, None).alerts)
-    assert final(said, ruleset) == final([Engine(STREAM, ruleset).advance(table).alerts], ruleset)
+                emitted.append(buckets[at].advance(part, None).alerts)
+    assert final(emitted, ruleset) == final([Engine(STREAM, ruleset).advance(table).alerts], ruleset)
 
 
 def test_large_shares_are_cut_into_entries(tmp_path: Path, monkeypatch: Any) -> None:

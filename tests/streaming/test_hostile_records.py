@@ -30,7 +30,7 @@ from tests.support.answers import answered
 STREAMS = {"transactions": load_streams()["transactions"]}
 STREAM = STREAMS["transactions"]
 TOPICS = Topics()
-Said = Callable[[list[tuple[str, bytes]]], dict[str, list[dict[str, Any]]]]
+Output = Callable[[list[tuple[str, bytes]]], dict[str, list[dict[str, Any]]]]
 ROUTES = tuple(Route(STREAM.name, entity) for entity in STREAM.entities)
 NOON = parse_timestamp("2026-01-20T12:00:00Z", zone_required=True) or 0
 GOOD = {
@@ -66,7 +66,7 @@ def batch(sent: list[tuple[str, bytes]]) -> pa.Table:
 
 
 @pytest.fixture
-def reported(tmp_path: Path) -> Said:
+def reported(tmp_path: Path) -> Output:
     """The output of one micro-batch of records, by topic; Kafka accepts each of them."""
 
     def play(sent: list[tuple[str, bytes]]) -> dict[str, list[dict[str, Any]]]:
@@ -88,7 +88,7 @@ def reported(tmp_path: Path) -> Said:
     return play
 
 
-def test_every_record_is_counted_once_or_quarantined(reported: Said) -> None:
+def test_every_record_is_counted_once_or_quarantined(reported: Output) -> None:
     """Used, duplicate and late ones add up with those in quarantine, whose reasons are those of parse_event."""
     source = HostileEvents(STREAM, [GOOD], random.Random(1), rarely=0.01)  # noqa: S311  nothing secret is drawn
     records = [source.record(NOON).value or b"" for _ in range(1000)]
@@ -110,7 +110,7 @@ def test_every_record_is_counted_once_or_quarantined(reported: Said) -> None:
     assert reports[TOPICS.alerts]
 
 
-def test_hostile_control_records_are_skipped_and_counted(reported: Said) -> None:
+def test_hostile_control_records_are_skipped_and_counted(reported: Output) -> None:
     """Rule messages where answers belong, clocks that are none: each is counted, none changes or stops anything."""
     sent = [("rule-status", message or b"") for message in MESSAGES] + [("clock", clock or b"") for clock in CLOCKS]
     reports = reported(sent)

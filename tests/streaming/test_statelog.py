@@ -179,7 +179,7 @@ def test_an_engine_restored_from_the_log_goes_on_like_one_that_was_never_lost(
 
 
 def restored_like_whole(ruleset: RuleSet, events: Any, cuts: list[int]) -> None:
-    """Compare an engine made anew from the log at each cut with one that lives on."""
+    """Compare an engine restored from the log at each cut with one that is not restarted."""
     table = histories.table(events)
     edges = [0, *sorted(c % (table.num_rows + 1) for c in cuts), table.num_rows]
     whole = Engine(histories.STREAM, ruleset)

@@ -55,9 +55,9 @@ def final(records: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {key: record for key, record in last.items() if record["kind"] == "alert"}
 
 
-def plain(measures: Mapping[str, Measure], stream: Stream, said: dict[str, Any]) -> Measured:
+def plain(measures: Mapping[str, Measure], stream: Stream, found: dict[str, Any]) -> Measured:
     """A record's measures as the reference has them."""
-    return {name: _plain(result_kind(measures[name], stream), value) for name, value in said.items()}
+    return {name: _plain(result_kind(measures[name], stream), value) for name, value in found.items()}
 
 
 def _plain(kind: Kind, value: Any) -> Any:
@@ -84,16 +84,16 @@ def announced(versions: Iterable[Version], found: Mapping[Key, Measured]) -> dic
 
 def wrongly_muted(what: str, versions: Iterable[Version], records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """A line for each of all alerts that stand which is muted where it should not be, or the other way round."""
-    standing = [*records]
+    unretracted = [*records]
     mutes = {(version.rule_id, version.version): version.mute for version in versions if version.mute}
     alerts = []
-    for record in standing:
+    for record in unretracted:
         version, group = (record["rule_id"], record["rule_version"]), record["group"]
         time = record["event_time"]
         instant = parse_timestamp(time, zone_required=True) if isinstance(time, str) else microseconds(time)
         alerts.append((version, json.dumps(group), instant, record["event_id"]))
     expected = muted(mutes, alerts)
-    for at, record in enumerate(standing):
+    for at, record in enumerate(unretracted):
         if record["muted"] != (at in expected):
             yield f"{what}: {record} is {'not ' if at in expected else ''}muted"
 
@@ -172,19 +172,19 @@ class Agreement:
                 continue
             rule_id, number = version.rule.id, version.version
             versions = [*self._ruleset.of_rule(rule_id)]
-            said = rules_in_sql.evaluated(connection, self._stream, versions, version, self._history.events)
+            found = rules_in_sql.evaluated(connection, self._stream, versions, version, self._history.events)
             mine = {key[2] for key in got if key[:2] == (rule_id, number)}
-            if said.keys() != mine:
-                yield f"SQL: judges {sorted(said.keys() ^ mine)} otherwise by version {number} of {rule_id}"
-            for event_id in said.keys() & mine:
+            if found.keys() != mine:
+                yield f"SQL: judges {sorted(found.keys() ^ mine)} otherwise by version {number} of {rule_id}"
+            for event_id in found.keys() & mine:
                 key = (rule_id, number, event_id)
-                holds, measures = said[event_id]
-                values = {n: v for n, v in measures.items() if v is not rules_in_sql.UNSAID}
+                holds, measures = found[event_id]
+                values = {n: v for n, v in measures.items() if v is not rules_in_sql.UNKNOWN}
                 yield from differing("SQL", {key: got[key]}, {key: values}, slack=1e-9)
                 self.counts["sql_rows"] += 1
                 self.counts["sql_values"] += len(values)
                 # a double that SQL has otherwise in its last digit may lie on the other side of a threshold
-                if holds is not rules_in_sql.UNSAID and values == got[key]:
+                if holds is not rules_in_sql.UNKNOWN and values == got[key]:
                     self.counts["sql_verdicts"] += 1
                     if holds != verdicts[key]:
                         yield f"SQL: {key} is {'a' if holds else 'no'} violation"
@@ -235,26 +235,26 @@ class Agreement:
         return lateness(setting(self._stream), dict(event)) > self._stream.allowed_lateness
 
     def _word_by_word(self, records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-        """Where nothing is late, what the stream says in the end is what the batch says."""
-        said = {row["alert_id"]: row for row in self._batched.violations().to_pylist()}
+        """Where nothing is late, the stream's final alerts are the batch's."""
+        found = {row["alert_id"]: row for row in self._batched.violations().to_pylist()}
         by_verdict = {(version.rule_id, version.version) for version in self._history.versions if version.by_verdict}
-        for identifier in said.keys() & records.keys():
+        for identifier in found.keys() & records.keys():
             verdict_only = self._key(records[identifier])[:2] in by_verdict
             for name in ("rule_state", "stream", "severity", "muted", *([] if verdict_only else ["text"])):
-                if said[identifier][name] != records[identifier][name]:
-                    yield f"stream: {name} is {records[identifier]!r}, and in the batch {said[identifier]!r}"
+                if found[identifier][name] != records[identifier][name]:
+                    yield f"stream: {name} is {records[identifier]!r}, and in the batch {found[identifier]!r}"
             for name in ("group",) if verdict_only else ("group", "measures"):
-                if json.loads(said[identifier][name]) != records[identifier][name]:
-                    yield f"stream: {name} is {records[identifier]!r}, and in the batch {said[identifier]!r}"
+                if json.loads(found[identifier][name]) != records[identifier][name]:
+                    yield f"stream: {name} is {records[identifier]!r}, and in the batch {found[identifier]!r}"
 
     def _streamed(self) -> Iterator[str]:
-        """The stream's engine with other batches, other crashes, and letting go of events as soon as it may."""
+        """The stream's engine with other batches, other crashes, and eviction as early as it may be."""
         history, stream = self._history, self._stream
         arrived = table(history.events, stream)
         times: dict[str, set[int]] = {}
         for event in history.events:
             times.setdefault(event[stream.event_id], set()).add(event[stream.event_time])
-        # an id that was let go is not known again: another event under it would be a new one
+        # an evicted id is no longer known: another event under it would be a new one
         evicting = all(len(of_id) == 1 for of_id in times.values())
         edges = [0, *sorted(cut % (len(history.events) + 1) for cut in history.cuts), len(history.events)]
         running, deltas, alerts = Engine(stream, self._ruleset), [], []

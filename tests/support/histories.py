@@ -1,4 +1,4 @@
-"""Random streams, events and rules, each rule said twice: for nightjar (a mapping, SQL text) and for the reference."""
+"""Random streams, events and rules, each rule both for nightjar (a mapping, SQL text) and for the reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rules.streams import Stream, streams_from_mapping
 from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text
 from rules.types import FieldType, Kind
 from rules.versions import RuleSet
-from tests.support.random_predicates import ALWAYS, NEVER, Said, predicates
+from tests.support.random_predicates import ALWAYS, NEVER, Predicate, predicates
 from tests.support.reference import Event, Measure, Setting, Version
 
 SECOND = MICROSECONDS["s"]
@@ -134,11 +134,11 @@ class _Window:
     """The options that say which events a measure sees."""
 
     over: str
-    since: Said | None
+    since: Predicate | None
     per: tuple[str, ...]
     excluding_current: bool
     episode: bool
-    until: Said | None
+    until: Predicate | None
 
 
 @st.composite
@@ -196,7 +196,7 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
 def rules(
     draw: st.DrawFn, rule_id: str, stream: Stream = STREAM, *, effective: int | None = None
 ) -> tuple[dict[str, Any], Version]:
-    """One version of a rule, for nightjar and for the reference. effective: µs, said where it is given."""
+    """One version of a rule, for nightjar and for the reference. effective: µs, written where it is given."""
     drawn: dict[str, tuple[dict[str, Any], Measure, str]] = {}
     for number in range(draw(st.sampled_from((1, 0, 2, 3, 4)))):
         # measures of one window are found together

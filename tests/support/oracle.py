@@ -59,9 +59,9 @@ class Oracle:
         for record in alerts:
             yield from self._wrong(record, concluded, versions)
             self._last[record["alert_id"]] = record
-        yield from self._not_standing(concluded, versions)
-        standing = [record for record in self._last.values() if record["kind"] == "alert"]
-        yield from wrongly_muted("stands", versions, standing)
+        yield from self._wrong_in_force(concluded, versions)
+        unretracted = [record for record in self._last.values() if record["kind"] == "alert"]
+        yield from wrongly_muted("stands", versions, unretracted)
         if batch.clock is not None:
             self._clock = max(self._clock, batch.clock)
             self.settled = max(self.settled, self._clock - allowed_lateness)
@@ -132,42 +132,42 @@ class Oracle:
     ) -> Iterator[str]:
         """A record that may not be emitted now."""
         key = _key(record)
-        said = f"{record['kind']} {record['revision']} of {key}"
+        record_name = f"{record['kind']} {record['revision']} of {key}"
         last = self._last.get(record["alert_id"])
         if key[2] < self.settled:
-            yield f"{said}: the event is settled"
+            yield f"{record_name}: the event is settled"
         if record["revision"] != (1 if last is None else last["revision"] + 1):
-            yield f"{said} follows {last}"
+            yield f"{record_name} follows {last}"
         if last is not None and any(last[name] != record[name] for name in _IDENTITY):
-            yield f"{said}: the alert was about another event: {last}"
+            yield f"{record_name}: the alert was about another event: {last}"
         holds, measures = concluded.get(key, (False, {}))
         if record["kind"] == "retraction":
             if last is None or last["kind"] == "retraction":
-                yield f"{said} withdraws nothing"
+                yield f"{record_name} withdraws nothing"
             elif _content(last) != _content(record):
-                yield f"{said} withdraws what was not said: {last}"
+                yield f"{record_name} withdraws other content than was announced: {last}"
             if holds:
-                yield f"{said}: it holds, with {measures}"
+                yield f"{record_name}: it holds, with {measures}"
         elif not holds:
-            yield f"{said}: it does not hold"
+            yield f"{record_name}: it does not hold"
         elif (wrong := self._differing(record, measures, versions)) and not (
             # that it is muted is announced with the values that were announced first
             _of(record, versions).by_verdict and last is not None and last["measures"] == record["measures"]
         ):
-            yield f"{said}: {wrong}"
+            yield f"{record_name}: {wrong}"
         elif last is not None and last["kind"] == "alert" and _content(last) == _content(record):
-            yield f"{said} changes nothing"
+            yield f"{record_name} changes nothing"
         elif last is not None and _is_values_alone(last, record) and _of(record, versions).by_verdict:
-            yield f"{said} changes values alone"
+            yield f"{record_name} changes values alone"
 
-    def _not_standing(self, concluded: Mapping[Any, tuple[bool, Measured]], versions: list[Version]) -> Iterator[str]:
-        """What stands of unsettled events and should not, or should and does not, or has other measures.
+    def _wrong_in_force(self, concluded: Mapping[Any, tuple[bool, Measured]], versions: list[Version]) -> Iterator[str]:
+        """Alerts on unsettled events that should be retracted, are missing, or have other measures.
 
-        Of a version that came to apply to an event after that was read, nothing has to be said (nobody looks again).
+        A version that came to apply to an event after it was read announces nothing: the event is not evaluated again.
         """
-        standing = {_key(r): r for r in self._last.values() if r["kind"] == "alert" and _key(r)[2] >= self.settled}
+        unretracted = {_key(r): r for r in self._last.values() if r["kind"] == "alert" and _key(r)[2] >= self.settled}
         picks = {(row[self._stream.event_id], self._time(row)): row["picks"] for row in self._rows}
-        for key in sorted({key for key, (holds, _) in concluded.items() if holds} | standing.keys()):
+        for key in sorted({key for key, (holds, _) in concluded.items() if holds} | unretracted.keys()):
             (rule_id, _), event_id, time = key
             then = picks.get((event_id, time), {}).get(rule_id)
             if then is not applicable(versions, rule_id, time):
@@ -175,10 +175,10 @@ class Oracle:
             holds, measures = concluded.get(key, (False, {}))
             if not holds:
                 yield f"{key} stands, and does not hold"
-            elif key not in standing:
+            elif key not in unretracted:
                 yield f"{key} holds with {measures}, and does not stand"
-            elif not _of(standing[key], versions).by_verdict and (
-                wrong := self._differing(standing[key], measures, versions)
+            elif not _of(unretracted[key], versions).by_verdict and (
+                wrong := self._differing(unretracted[key], measures, versions)
             ):
                 yield f"{key} stands: {wrong}"
 

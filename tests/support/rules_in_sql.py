@@ -4,7 +4,7 @@ How it works: events are numbered in the order of S1.1, and each is joined with 
 is an aggregate of those that its options let through. Predicates are the rule's own text.
 
 What it does not do: sums of doubles and spreads of large numbers, which SQL has not exactly, and episodes, each of
-which depends on those before it. They come as UNSAID, and so does a verdict that hangs on them.
+which depends on those before it. They come as UNKNOWN, and so does a verdict that hangs on them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.reference import Event, fnv64, listed
 
 # ruff: noqa: S608  the queries are made of rules that have been checked
 
-UNSAID = object()
+UNKNOWN = object()
 # Squares of as many as a history has, and their sum, fit 127 bits.
 _SQUARABLE = 10**15
 _EARLIER = "ORDER BY the_nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
@@ -56,7 +56,7 @@ def evaluated(
         measures = {
             name: _read(version.rule.measures[name], stream, value) for name, value in zip(names, values, strict=True)
         }
-        found[event_id] = (UNSAID if UNSAID in measures.values() else holds, measures)
+        found[event_id] = (UNKNOWN if UNKNOWN in measures.values() else holds, measures)
     return found
 
 
@@ -159,13 +159,13 @@ def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
 
 def _read(measure: Measure, stream: Stream, value: Any) -> Any:
     if measure.episode is not None:
-        return UNSAID
+        return UNKNOWN
     if isinstance(value, float) and value != value:  # noqa: PLR0124  NaN, which no event has
-        return UNSAID
+        return UNKNOWN
     if measure.function is Function.VALUES:
         return listed(value or [], shown_as(stream.fields[str(measure.field)]))
     if measure.function is Function.SUM:
         if value is None:
-            return UNSAID
+            return UNKNOWN
         return value if stream.fields[str(measure.field)].kind is Kind.DECIMAL else int(value)
     return value

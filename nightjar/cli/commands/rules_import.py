@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Imported:
-    """What files of messages come to: each rule's last version with its place and what has to be said about it."""
+    """The rules that files of messages lead to: each rule's last version with its place and notes."""
 
     rules: dict[str, "Rule"] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
@@ -29,8 +29,8 @@ class Imported:
         from nightjar.cli.rule_files import yaml_text
 
         for rule_id, rule in self.rules.items():
-            said = [f"from {self.places[rule_id]}", *self.notes[rule_id]]
-            yield rule_id, "".join(f"# {each}\n" for each in said) + yaml_text(rule)
+            comments = [f"from {self.places[rule_id]}", *self.notes[rule_id]]
+            yield rule_id, "".join(f"# {each}\n" for each in comments) + yaml_text(rule)
 
 
 def read_files(files: list[Path], streams: "Mapping[str, Stream]", forms: "Forms") -> Imported:
