@@ -1,7 +1,7 @@
-"""What becomes of the alerts of one bucket: outcomes, causes and corrections, staged as Parquet.
+"""Outcomes, causes and corrections of one bucket's alerts, staged as Parquet.
 
-A bucket has whole groups, so what is found there depends on nothing of any other bucket. Without differences it is done
-at once; else once the causes are known.
+A bucket has whole groups, so its results are independent of other buckets. Without differences it is done at once, else
+once the causes are known.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Buckets:
     verdict_only: Versions = ()
 
     def clear(self) -> None:
-        """Remove what an attempt before has left; where there is nothing else to read, there are empty tables."""
+        """Remove the files of an earlier attempt; write empty tables, so that there is something to read."""
         for name in (JUDGED, DIFFERING, OUTCOMES, CORRECTED, HELD_BACK):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         self._conclude("none", self._truth("none"), pl.DataFrame(RECORD_SCHEMA.empty_table()), _NO_CAUSES)
@@ -69,7 +69,7 @@ class Buckets:
 
     @property
     def rows(self) -> int:
-        """How many violations and touched groups there are."""
+        """The numbers of violations and touched groups."""
         folders = (self.folder / name for name in (EVALUATED, TOUCHED_GROUPS))
         return sum(file.rows for folder in folders for file in staged_files(folder))
 
@@ -84,11 +84,11 @@ class Buckets:
         return stream, group_by
 
     def differing(self, bucket: int) -> pl.LazyFrame:
-        """The outcomes of a bucket that differ."""
+        """The outcomes of a bucket with differences."""
         return pl.scan_parquet(self._file(DIFFERING, bucket))
 
     def judge(self, bucket: int, records: pa.Table) -> list[Count]:
-        """Stage the outcomes of a bucket, or, where some differ, what finding their causes takes; counts.
+        """Stage the outcomes of a bucket or, if some differ, the input for finding their causes; returns counts.
 
         records: of the alerts topic (RECORD_SCHEMA).
         """
@@ -107,7 +107,7 @@ class Buckets:
         return [*counts, ("differing", str(bucket), differing.height)]
 
     def explain(self, bucket: int, witness: Witness) -> list[Count]:
-        """Stage the outcomes of a bucket with differences; counts."""
+        """Stage the outcomes of a bucket with differences; returns counts."""
         alerts = pl.read_parquet(self._file(JUDGED, bucket))
         return self._conclude(bucket, self._truth(bucket), alerts, witness.causes(self.differing(bucket).collect()))
 

@@ -1,4 +1,4 @@
-"""What a run reads of a stream's events: of which files, and which of their rows count."""
+"""The events of a stream that a run reads: which files, and which of their rows count."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rules.versions import RuleSet
 
 # A bucket is one engine, or one table of ids, in one Python worker: some hundred megabytes at most.
 _ROWS_A_BUCKET = 500_000
-# Where a record stood; together they tell it from all others of the stream.
+# A record's coordinates, unique within the stream.
 PLACE = ("partition", "offset")
 ARRIVED = ("arrival_time", *PLACE)
 

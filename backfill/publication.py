@@ -1,10 +1,10 @@
 """Corrections to Kafka (contracts.alerts), in transactions of a few hundred.
 
-How it works: there is one publisher per lake at a time: the next one aborts what the one before has left open, and
-fences it off (its transactional id is derived from the lake, so that two lakes on one Kafka do not disturb each other).
-Only then does it look at what was published since the run has read the alerts, and refuses the whole run where another
-one has corrected the same alert differently. What is on the topic already is left out. So nothing is published twice,
-whenever the publisher before was killed, and however many of its transactions were complete.
+How it works: there is one publisher per lake at a time: the next one aborts the open transaction of the one before, and
+fences it off (its transactional id is derived from the lake, so that two lakes on one Kafka do not interfere). Only
+then does it read what was published since the run read the alerts, and refuses the whole run if another one has
+corrected the same alert differently. Corrections already on the topic are skipped. So nothing is published twice,
+whenever an earlier publisher was killed, and however many of its transactions were complete.
 
 A transaction holds back, from consumers of committed records, everything behind its first record in a partition: live
 alerts too. Hence many small ones.
@@ -107,7 +107,7 @@ def _messages(
 
 
 def _publish_together(producer: KafkaProducer, messages: Iterable[tuple[str, bytes, bytes]]) -> None:
-    """One transaction. Raises KafkaError, and leaves none open where the broker still answers."""
+    """One transaction. Raises KafkaError, and leaves none open if the broker still answers."""
     producer.begin_transaction()
     try:
         sent = [producer.send(topic, key=key, value=value) for topic, key, value in messages]
@@ -121,7 +121,7 @@ def _publish_together(producer: KafkaProducer, messages: Iterable[tuple[str, byt
 
 
 def _is_published(record: Mapping[str, Any], known: Mapping[tuple[str, int], Mapping[str, Any]]) -> bool:
-    """Whether this very correction is on the topic. Raises BackfillError where another one has taken its revision."""
+    """Whether this correction is on the topic already. Raises BackfillError if another one has its revision."""
     there = known.get((record["alert_id"], record["revision"]))
     if there is not None and any(there.get(name) != value for name, value in record.items() if name != "emitted_at"):
         raise BackfillError(
@@ -155,5 +155,5 @@ def _published_since(config: BackfillConfig, archived: Mapping[int, int]) -> dic
     finally:
         consumer.close()
     if skipped:
-        _log.warning("records of the alerts topic are no alerts, and were skipped", records=skipped, topic=topic)
+        _log.warning("records of the alerts topic are not alerts, and were skipped", records=skipped, topic=topic)
     return known

@@ -1,10 +1,10 @@
-"""What became of each alert: the stream's latest revision compared with the truth, and the correction it takes.
+"""The outcome of each alert: the stream's latest revision compared with the truth, and the necessary correction.
 
-Pure functions of tables; see causes.py for why they differ.
+Pure functions of tables; see causes.py for the causes of differences.
 
-matched: both have it, with the same content. missed: the truth alone. retracted: the stream alone. revised: both, with
-different content. An alert that the stream has itself retracted and the truth does not have is none. withdrawn: an
-earlier run left the alert to the stream, and by now neither side has it.
+matched: both have it, with the same content. missed: only the truth. retracted: only the stream. revised: both, with
+different content. An alert that the stream itself retracted and the truth does not have has no outcome. withdrawn: an
+earlier run left the alert to the stream, and now neither side has it.
 
 Of rules with `revisions: verdict` measures and text are not compared: the stream keeps those that it announced first.
 """
@@ -30,7 +30,7 @@ _IDENTITY = ["alert_id", "rule_id", "rule_version", "stream", "event_id", "event
 
 
 class Outcome(StrEnum):
-    """What became of an alert."""
+    """The outcome of an alert."""
 
     MATCHED = "matched"
     MISSED = "missed"
@@ -49,7 +49,7 @@ def latest_revisions(alerts: pl.DataFrame) -> pl.DataFrame:
 
 
 def well_formed(alerts: pl.LazyFrame) -> pl.LazyFrame:
-    """The records that have all that an alert must have: anybody may write to a topic."""
+    """The records with all required members of an alert: anybody may write to a topic."""
     known = pl.all_horizontal(pl.col(name).is_not_null() for name in [*_IDENTITY, *CONTENT])
     known &= pl.col("kind").is_in(["alert", "retraction"]) & pl.col("source").is_in(["stream", "backfill"])
     known &= pl.col("revision").is_between(1, _MOST_REVISIONS)

@@ -1,11 +1,11 @@
-"""A run: the stages of one day's backfill, in their order, each of which can be a process of its own.
+"""A run: the stages of one day's backfill, in order, each of which can be a separate process.
 
-archive: Kafka to the lake. evaluate: the day's truth, staged. gate: what must hold of events and violations. reconcile:
-the stream against the truth, staged, and what must hold of that. publish: corrections to Kafka, results to their
-tables, the manifest. Until publish only the staged folder is written, so a run that fails can be run again at once.
+archive: Kafka to the lake. evaluate: the day's truth, staged. gate: expectations on events and violations. reconcile:
+the stream compared with the truth, staged, and expectations on that. publish: corrections to Kafka, results to their
+tables, the manifest. Until publish only the staged folder is written, so a failed run can be repeated at once.
 
 An alert whose difference has no known cause does not stop the others: its correction is held back, everything else is
-published, and then the last stage raises a verdict that lists what is left.
+published, and then the last stage raises a verdict that lists the alerts held back.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from backfill.gating import gate_evaluation, gate_reconciliation
 from backfill.publication import publish
 from backfill.published_rules import PublishedRules
 from backfill.scope import settled
+from backfill.shadow import compared_shadows
 from backfill.stages import STAGES
 from backfill.staging import CORRECTED, Notes, Progress, read_notes, take_notes, write_notes
 from backfill.verdicts import held_back, refuse_outdated, refuse_unarchived
@@ -111,10 +112,12 @@ class Run:
         """Stage outcomes, causes and corrections."""
         compared = compare(self.session, self.config, self.request, self._notes)
         gated = gate_reconciliation(self.session, self.config, self.request, compared.stream_alerts)
-        return compared.as_counts() | gated
+        ruleset = PublishedRules.of(self.config, self.request, self._notes).asked_for
+        shadows = compared_shadows(self.config, self.request, ruleset)
+        return compared.as_counts() | gated | ({"shadows": shadows} if shadows else {})
 
     def publish(self) -> dict[str, Any]:
-        """Publish the corrections but for those that are held back, and put the results into their tables.
+        """Publish the corrections except those held back, and write the results to their tables.
 
         The violation of an alert that is held back goes into its table: it holds, whatever the stream announced.
         """
@@ -139,7 +142,7 @@ class Run:
 
     @property
     def counts(self) -> dict[str, Any]:
-        """What the stages that are done have counted."""
+        """The counts of the finished stages."""
         return Progress.of(self.request.staged(self.config.lake)).counts
 
     @property
@@ -147,7 +150,7 @@ class Run:
         return read_notes(self.request.staged(self.config.lake))
 
     def _conclude(self, state: RunState, failure: str | None = None) -> None:
-        """Add the manifest. failure: why it is not all right."""
+        """Add the manifest. failure: the cause, if any."""
         request, now = self.request, _now()
         progress = Progress.of(request.staged(self.config.lake))
         manifest = RunManifest(
@@ -166,7 +169,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run to its end. counts: what its stages counted; verdict: why it is not all right."""
+    """A finished run. counts: of its stages; verdict: what needs attention, if anything."""
 
     request: Request
     counts: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a day's run is about: the groups its events touch, and the spans of each in which results may have changed.
+"""The scope of a day's run: the groups that its events touch, and the spans of each in which results may have changed.
 
 Each event belongs to one day: to that of its event time where it arrived before that day was settled (its end and the
 stream's allowed lateness), else to that of its arrival. An event at t changes nothing before t and nothing later than
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from backfill.config import DAY, Request
 from backfill.histories import Published
 from rules.engine.alert_columns import described_groups, jsonable
+from rules.retention import widest
 from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP
 from rules.types import FieldType, Kind
@@ -89,8 +90,7 @@ def group_bys(
         if displaced <= since or version.effective > until or not rule.state.is_evaluated:
             continue
         if set(groups) <= set(rule.group_by):
-            widest = max((measure.over for measure in rule.measures.values()), default=0)
-            reach[rule.group_by] = max(widest, reach.get(rule.group_by, 0))
+            reach[rule.group_by] = max(widest(rule), reach.get(rule.group_by, 0))
             muting |= {rule.group_by} if rule.mute else set()
     return [GroupBy(fields, reach[fields], fields in muting) for fields in sorted(reach)]
 

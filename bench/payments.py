@@ -19,7 +19,7 @@ from rules.durations import parse_duration
 from rules.timestamps import iso_text
 
 STREAM = "transactions"
-# A lateness of hours, because a micro-batch holds hours of the history: what is out of order then comes in later ones.
+# A lateness of hours, because a micro-batch holds hours of the history: events out of order are in later batches.
 DECLARED = """
 [streams.transactions]
 event_id = "transaction_id"
@@ -92,8 +92,8 @@ tested:
 
 
 def simulated(events: int, days: int, seed: int) -> pa.Table:
-    """So many payments, made up; as the stream is declared."""
-    customers = max(10, events // (2 * days))  # two payments a customer and day, as in real life
+    """This many made-up payments, as the stream is declared."""
+    customers = max(10, events // (2 * days))  # two payments per customer and day, as in real life
     made = generate(Options(events, days, customers, max(5, customers // 2), seed=seed, fraud=0.02))
     return made[STREAM].select(_fields())
 
@@ -119,7 +119,7 @@ def _fields() -> list[str]:
 
 
 def rules_of(count: int, widest: int) -> list[dict[str, Any]]:
-    """Rule messages; beyond the ten, the same over half as long. widest: the longest window there may be, µs.
+    """Rule messages; beyond the first ten, the same with windows half as long. widest: the longest window, µs.
 
     Windows are shortened so that the job must evict events long before the history ends.
     """
@@ -135,7 +135,7 @@ def halved(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resized(rule: dict[str, Any], length: Callable[[int], int]) -> dict[str, Any]:
-    """The rule with the length of each window (µs) as a function of what it is."""
+    """The rule with the length of each window (µs) changed by a function."""
     measures = {}
     for name, measure in rule["measures"].items():
         over = length(parse_duration(measure["over"]))
@@ -144,7 +144,7 @@ def _resized(rule: dict[str, Any], length: Callable[[int], int]) -> dict[str, An
 
 
 def change_of(number: int, rules: list[dict[str, Any]], effective: int) -> dict[str, Any]:
-    """A change of some rule: its windows halved, or, each third time, its state `shadow`."""
+    """A change of a rule: its windows halved or, every third time, its state `shadow`."""
     rule = rules[number % len(rules)]
     if number % 3 == 2:
         return {"control": "shadow", "rule": rule["id"], "effective": iso_text(effective)}

@@ -208,3 +208,23 @@ def merge(root: Path, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
     same = " AND ".join(f"known.{name} = new.{name}" for name in key)
     merger = made.merge(rows, same, source_alias="new", target_alias="known")
     merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def newest_files(root: Path, table: Table, rows: int) -> list[File]:
+    """The files of the newest version that have arrived last, as many as have that number of rows, and no more.
+
+    The table is one by arrival date; files of a date are in the order of their latest arrival where the log has that.
+    """
+    place = folder(root, table)
+    found = pl.DataFrame(pa.table(DeltaTable(place).get_add_actions(flatten=True)))
+    if not found.height:
+        return []
+    counted = found.select(
+        "path",
+        "partition.arrival_date",
+        pl.col("num_records").fill_null(0),
+        latest=_microseconds(found, "max.arrival_time"),
+    ).sort("partition.arrival_date", "latest", "path", descending=True, nulls_last=True)
+    before = pl.col("num_records").cum_sum() - pl.col("num_records")
+    chosen = counted.filter(before < rows).select("path", "num_records").iter_rows()
+    return [File(f"{place}/{unquote(path)}", count) for path, count in chosen]

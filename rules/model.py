@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, ValidationInfo, field_validator
 
 from rules.actions import Action
 from rules.checking import MAX_MEASURES, check_rule
@@ -35,14 +35,16 @@ __all__ = [
 ]
 
 
-# What a description may name, and how often: every alert fits one record of Kafka.
+# Limits on a description, so that every alert fits in one Kafka record.
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MAX_PLACEHOLDERS = 64
 
-# Characters; both stand in one line of a table.
+_ID = r"^[a-z0-9][a-z0-9._-]{0,99}$"
+
+# Characters; both are shown in one line of a table.
 MAX_AUTHOR = 100
 MAX_REASON = 500
-# Keys of a rule that say where a version comes from; publishing a rule again with others of these changes nothing.
+# Keys of a rule that describe the origin of a version; publishing a rule again with only these changed has no effect.
 PROVENANCE = ("author", "reason")
 
 # Alerts are muted within a date.
@@ -52,7 +54,7 @@ _EXAMPLE = "2018-04-01T12:00:00Z"
 
 
 def _instant(value: Any) -> Any:
-    """A point in time as YAML and JSON may give it; without a zone it is UTC, like everything here."""
+    """A point in time from YAML or JSON; without a zone it is UTC."""
     if isinstance(value, datetime):
         try:
             return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -66,14 +68,14 @@ def _instant(value: Any) -> Any:
 
 
 class Rule(BaseModel):
-    """A rule as people write it. `parse_rule` makes one that fits its stream; the class checks its shape only."""
+    """A rule as people write it. `parse_rule` checks it against its stream; the class checks only its shape."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: Annotated[
         StrictStr,
         Field(
-            pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$",
+            pattern=_ID,
             description="The rule's name: lower-case letters, digits, `.`, `_`, `-`; at most 100 characters.",
         ),
     ]
@@ -87,6 +89,14 @@ class Rule(BaseModel):
             "`retired` (ended, keeps no state)."
         ),
     ] = State.ACTIVE
+    shadow_of: Annotated[
+        StrictStr | None,
+        Field(
+            pattern=_ID,
+            description="Of a shadow rule: the id of the live rule that it is to replace. Every night compares their "
+            "alerts.",
+        ),
+    ] = None
     group_by: Annotated[
         tuple[StrictStr, ...],
         Field(
@@ -181,6 +191,13 @@ class Rule(BaseModel):
             raise ValueError(f"{found} cannot mute. It is longer than 0 and at most {most}")
         return mute
 
+    @field_validator("shadow_of")
+    @classmethod
+    def _other(cls, rule_id: str | None, info: ValidationInfo) -> str | None:
+        if rule_id is not None and rule_id == info.data.get("id"):
+            raise ValueError("is the rule itself. A shadow rule has an id of its own; name the live rule")
+        return rule_id
+
     @field_validator("author", "reason")
     @classmethod
     def _one_line(cls, text: str | None) -> str | None:
@@ -189,7 +206,7 @@ class Rule(BaseModel):
         return text
 
     def __eq__(self, other: object) -> bool:
-        """Whether both conclude the same. Who published a rule, and why, makes no difference to that."""
+        """Whether both have the same results. Author and reason make no difference."""
         return isinstance(other, Rule) and self._content() == other._content()
 
     def __hash__(self) -> int:
@@ -202,8 +219,8 @@ class Rule(BaseModel):
 def parse_rule(written: Mapping[str, Any] | str | bytes, streams: Mapping[str, Stream]) -> Rule:
     """The rule of a mapping, or of a YAML or JSON text that holds one.
 
-    Raises RuleError with everything that is wrong: each problem names its place (`measures.spent.sum`), what was found
-    there, and the remedy.
+    Raises RuleError with all problems: each has its place (`measures.spent.sum`), the value found there, and the
+    remedy.
     """
     if isinstance(written, str | bytes):
         documents = read_documents(written, where="the rule")
@@ -222,7 +239,7 @@ def parse_rule(written: Mapping[str, Any] | str | bytes, streams: Mapping[str, S
 def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
     """The rules of a YAML or JSON file: one, a list, `rules: [...]`, or several YAML documents of these forms.
 
-    Raises RuleError with the problems of all of them; a place then starts with the rule's id, or its number from 1.
+    Raises RuleError with the problems of all rules; a place then starts with the rule's id, or its number from 1.
     """
     path = Path(path)
     try:
@@ -256,14 +273,14 @@ def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
 
 
 def rule_to_mapping(rule: Rule) -> dict[str, Any]:
-    """The written form of a rule, of plain JSON types, without what is at its default; `parse_rule` reads it back."""
+    """The written form of a rule, in plain JSON types, without default values; `parse_rule` reads it back."""
     written = rule.model_dump(mode="json", exclude_defaults=True, by_alias=True)
     return {"id": written.pop("id"), "stream": written.pop("stream"), "state": rule.state.value, **written}
 
 
 def rule_from_mapping(written: Mapping[str, Any]) -> Rule:
-    """The rule that `rule_to_mapping` wrote: its shape alone is checked, so that what was accepted once stays so.
+    """The rule that `rule_to_mapping` wrote: only its shape is checked, so that an accepted rule stays accepted.
 
-    Raises ValueError where it has another shape.
+    Raises ValueError if it has another shape.
     """
     return Rule.model_validate(dict(written))

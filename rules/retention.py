@@ -10,8 +10,9 @@ from rules.model import Rule
 
 
 def widest(rule: Rule) -> int:
-    """The longest window of the rule's measures in µs; 0 without measures."""
-    return max((measure.over for measure in rule.measures.values()), default=0)
+    """How long before an event those may lie that the rule's measures at it depend on, in µs: the longest window, or
+    a multiple of an episode (S12.4). 0 without measures."""
+    return max((measure.reach for measure in rule.measures.values()), default=0)
 
 
 def retained(rule: Rule, events_per_day: float) -> int:

@@ -166,6 +166,7 @@ def _rule(stream: Stream, field: str, number: int) -> dict[str, Any]:
         "w_count": {"count": "*", "over": "1h"},
         "w_distinct": {"count_distinct": stream.entities[0], "over": "10m"},
         "w_first": {"first": stream.event_id, "over": "10m"},
+        "w_episode": {"count": "*", "episode": "10m", "until": f"{stream.event_id} = 'w0'"},
         "w_values": {"values": listed, "over": "10m"},
         "w_last": {"last": stream.event_id, "over": "10m", "excluding_current": True},
     }

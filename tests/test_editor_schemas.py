@@ -51,6 +51,7 @@ def test_the_shipped_rules_are_valid() -> None:
     [
         {"serverity": "high"}, {"state": "on"}, {"id": "Burst"}, {"id": 5}, {"group_by": "customer_id"}, {"when": 5},
         {"measures": {"n": {"median": "amount", "over": "1h"}}}, {"measures": {"n": {"count": "*"}}},
+        {"measures": {"n": {"count": "*", "over": "1h", "episode": "1h"}}},
         {"measures": {"n": {"count": "*", "sum": "amount", "over": "1h"}}},
         {"measures": {"n": {"count": "*", "over": "1h", "wher": "amount > 1"}}},
         {"measures": {"n": {"function": "count", "field": None, "over": "1h"}}},

@@ -15,12 +15,12 @@ _RULE = re.compile(r"rule (?:number (?P<number>[0-9]+)|(?P<id>.+?))(?:, (?P<path
 _LINE = re.compile(r"\(line ([0-9]+), column [0-9]+\)")
 
 
-def github_annotations(file: Path, refusal: NightjarError) -> list[str]:
-    """One `::error …` line per problem. file: the file that was refused."""
+def github_annotations(file: Path, refusal: NightjarError, level: str = "error") -> list[str]:
+    """One `::error …` line per problem. file: the file that has them; level: error or warning."""
     problems = refusal.problems if isinstance(refusal, RuleError) else [Problem("", "", refusal.what, refusal.remedy)]
     items = _items(file)
     return [
-        f"::error file={_escaped(str(file), ':,')},line={_line(items, problem)},title={_title(problem)}"
+        f"::{level} file={_escaped(str(file), ':,')},line={_line(items, problem)},title={_title(problem)}"
         f"::{_escaped(str(problem))}"
         for problem in problems
     ]

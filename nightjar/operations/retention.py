@@ -3,6 +3,7 @@
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from lake.rates import events_per_day
@@ -12,6 +13,14 @@ from rules.model import Rule
 from rules.names import did_you_mean
 from rules.retention import retained, too_much
 from rules.streams import Stream
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a rule costs: events of its stream per day, and how many of them it retains."""
+
+    per_day: float
+    retained: int
 
 
 def given_rates(options: Iterable[str], file: Path | None, streams: Mapping[str, Stream]) -> dict[str, float]:
@@ -28,12 +37,12 @@ def given_rates(options: Iterable[str], file: Path | None, streams: Mapping[str,
 
 def estimates(
     settings: Settings, streams: Mapping[str, Stream], rules: Iterable[Rule], given: Mapping[str, float], *, where: str
-) -> dict[str, int]:
-    """Events that each rule with windows would retain, by rule id; omits rules on streams of unknown rate.
+) -> dict[str, Estimate]:
+    """What each rule with windows would cost, by rule id; omits rules on streams of unknown rate.
 
     Raises RuleError with the figures if a rule would retain more than `max_retained_events`.
     """
-    found: dict[str, int] = {}
+    found: dict[str, Estimate] = {}
     problems: list[Problem] = []
     rates: dict[str, float | None] = dict(given)
     for rule in rules:
@@ -44,7 +53,7 @@ def estimates(
             continue
         if (problem := too_much(rule, rate, settings.max_retained_events)) is not None:
             problems.append(Problem(f"rule {rule.id}, measures", problem.found, problem.message, problem.remedy))
-        found[rule.id] = retained(rule, rate)
+        found[rule.id] = Estimate(rate, retained(rule, rate))
     if problems:
         raise RuleError(problems, where=where)
     return found

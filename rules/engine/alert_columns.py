@@ -1,4 +1,4 @@
-"""The text columns of ALERT_SCHEMA: the one place where values become JSON."""
+"""The text columns of ALERT_SCHEMA: the only place where values become JSON."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rules.measures import MAX_LISTED, Function
 from rules.model import PLACEHOLDER
 from rules.types import FieldType, Kind
 
-# Characters of a value within an alert's text, which is for people; group and measures have all of it.
+# Characters of a value in an alert's text, which is for people; group and measures have the whole value.
 MAX_VALUE = 200
 
 
 def jsonable(array: pa.Array, kind: FieldType) -> pa.Array:
-    """Values as JSON shows them: decimals with all their digits and timestamps (ISO 8601, UTC) as text, else as is."""
+    """Values as in JSON: decimals with all their digits and timestamps (ISO 8601, UTC) as text, others as they are."""
     if kind.kind is Kind.DECIMAL:  # by Polars: Arrow writes 0.00000001 as 1E-8
         return pl.Series(array).cast(pl.String).to_arrow(compat_level=pl.CompatLevel.oldest())
     if kind.kind is Kind.TIMESTAMP:
@@ -33,7 +33,7 @@ def jsonable(array: pa.Array, kind: FieldType) -> pa.Array:
 
 
 def json_objects(columns: Mapping[str, pa.Array], rows: int) -> pl.Series:
-    """One JSON object a row, its members in the order of `columns`; NULL is null."""
+    """One JSON object per row, its members in the order of `columns`; NULL is null."""
     if not columns:
         return pl.Series(["{}"] * rows, dtype=pl.String)
     frame = pl.DataFrame({name: pl.Series(name, array) for name, array in columns.items()})
@@ -41,9 +41,9 @@ def json_objects(columns: Mapping[str, pa.Array], rows: int) -> pl.Series:
 
 
 def described_groups(columns: Mapping[str, pa.Array], rows: int) -> pl.Series:
-    """The groups of some rows as `canonical` writes them, which an alert's id is made of. columns: as `jsonable`."""
+    """The groups of some rows as `canonical` writes them, for the alert's id. columns: as from `jsonable`."""
     texts = json_objects(columns, rows)
-    if any(pa.types.is_floating(column.type) for column in columns.values()):  # a double has several spellings
+    if any(pa.types.is_floating(column.type) for column in columns.values()):  # a double can be spelled in several ways
         texts = pl.Series([rewritten(text) for text in texts], dtype=pl.String)
     return texts
 
@@ -51,7 +51,7 @@ def described_groups(columns: Mapping[str, pa.Array], rows: int) -> pl.Series:
 class Described:
     """The text columns of one rule at some of the evaluated rows.
 
-    rows: store rows; at: the places of the same rows in the arrays of `values`.
+    rows: store rows; at: the positions of the same rows in the arrays of `values`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Described:
         """The rule's description with {measure} and {field} filled in; other braces stay.
 
         Values have MAX_VALUE characters each, lists of them are whole. Doubles have two digits after the point, small
-        ones two digits that count; `measures` has all.
+        ones two significant digits; `measures` has all.
         """
         parts: list[pl.Expr] = []
         columns: dict[str, pa.Array] = {}
@@ -100,7 +100,7 @@ class Described:
 
 
 def _for_people(double: pl.Expr) -> pl.Expr:
-    """A double with the digits that a person needs; from 1e15 on it has none after the point, and may not be scaled."""
+    """A double with the digits that a person needs; from 1e15 on none after the point, as scaling could overflow."""
     size = double.abs()
     hundredths = double.round(2).cast(pl.String).str.replace(r"\.(\d)$", ".${1}0")
     return (

@@ -1,4 +1,4 @@
-"""Rules at rows: which version each row sees, the measures, and whether the condition holds."""
+"""Evaluate rules at rows: which version applies to each row, the measures, and whether the condition holds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rules.types import Kind
 
 @dataclass(frozen=True)
 class Overflow:
-    """A measure whose exact value at an evaluated row leaves the range of its type."""
+    """A measure whose exact value at an evaluated row is out of the range of its type."""
 
     measure: str
     at: int
@@ -31,10 +31,10 @@ class Overflow:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One version of a rule at the rows that see it.
+    """One version of a rule at the rows that it applies to.
 
-    rows: all evaluated store rows of the group-by; sees: uint8 a row, whether this version applies and its `where`
-    holds there; violated: the places in rows where the condition holds too; values: each measure at all rows.
+    rows: all evaluated store rows of the group-by; sees: uint8 per row, whether this version applies and its `where`
+    holds there; violated: the positions in rows where the condition holds too; values: each measure at all rows.
     """
 
     compiled: CompiledRule
@@ -46,16 +46,16 @@ class Evaluated:
 
     @property
     def seen(self) -> Int64Array:
-        """The places in rows that the version sees."""
+        """The positions of the rows that the version applies to."""
         return np.flatnonzero(self.sees)
 
 
 class Evaluations(Sequence[Evaluated]):
-    """Every version that applies to some of the rows, evaluated there; most are of interest to nobody, so each is made
-    when it is asked for.
+    """Every version that applies to some of the rows, evaluated there; most are never used, so each is created on
+    request.
 
-    where: of each version that not all rows see, which do. conditions: of each version whose condition may hold
-    anywhere, where it does. Versions are numbered as in the program.
+    where: for each version that does not apply to all rows, to which it does. conditions: for each version whose
+    condition may hold anywhere, where it does. Versions are numbered as in the program.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class Evaluations(Sequence[Evaluated]):
 
     @property
     def violated(self) -> list[Evaluated]:
-        """Those that are violated somewhere."""
+        """The versions that are violated somewhere."""
         some = (self[at] for at, condition in self._conditions.items() if np.count_nonzero(condition))
         return [result for result in some if len(result.violated)]
 
     @property
     def overflown(self) -> list[Evaluated]:
-        """Those whose measures leave their range somewhere."""
+        """The versions with a measure out of range somewhere."""
         return [result for result in self if result.overflows] if self._values.overflown else []
 
 
@@ -123,7 +123,7 @@ def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> E
 
 
 def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], Mask | None]:
-    """For each version that some row sees: uint8 per row, or None where all rows see it (S5.1)."""
+    """For each version that applies to some row: uint8 per row, or None if it applies to all (S5.1)."""
     found: dict[tuple[str, int], Mask | None] = {}
     first, last = int(times.min()), int(times.max())
     for rule_id, versions in plan.versions.items():
@@ -143,7 +143,7 @@ def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], Mas
 
 
 def _conditions(timeline: Timeline, program: Program, values: Answers, rows: Int64Array) -> dict[int, Mask]:
-    """`when` at every row, of the rules whose condition may hold at some."""
+    """`when` at every row, for the rules whose condition may hold at some row."""
     called, store = program.called, timeline.store
 
     def column(name: str) -> pa.Array:

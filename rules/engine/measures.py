@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rules.engine.columns import Mask
-from rules.engine.kernels import answers, windows
+from rules.engine.kernels import answers, episodes, windows
 from rules.engine.listing import Listing
 from rules.engine.plan import Aggregate, MaskKey, Window
 from rules.engine.predicate_bitmaps import Masks
@@ -142,12 +142,16 @@ class _Walks:
         self._timeline, self._masks, self._runs = timeline, masks, runs
         facts = timeline.marks.all, timeline.narrow.all, timeline.wide.all
         self._walk = _Walk(runs.first, timeline.rows, facts, runs.at, None)
-        self._lows: dict[tuple[int, MaskKey | None], Int64Array] = {}
-        self._splits: dict[tuple[int, MaskKey | None, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
+        self._lows: dict[Window, Int64Array] = {}
+        self._splits: dict[tuple[Window, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
 
-    def _low(self, over: int, since: MaskKey | None) -> Int64Array:
-        if (over, since) not in self._lows:
+    def _low(self, window: Window) -> Int64Array:
+        over, since = window.over, window.since
+        if window not in self._lows:
             walk, timeline, store = self._walk, self._timeline, self._timeline.store
+            if window.opens is not None:
+                self._lows[window] = self._opened(window, window.opens)
+                return self._lows[window]
             low = windows.lower_bounds(walk.first, self._runs.start, timeline.times, walk.at, over, self._runs.horizon)
             if since is not None:
                 word, bit = self._masks[since]
@@ -155,15 +159,29 @@ class _Walks:
                     walk.first, walk.rows, walk.at, timeline.marks.all, timeline.marks[word], bit,
                     store.late, store.order, low,
                 )  # fmt: skip
-            self._lows[over, since] = low
-        return self._lows[over, since]
+            self._lows[window] = low
+        return self._lows[window]
+
+    def _opened(self, window: Window, opens: MaskKey) -> Int64Array:
+        """Where the episode of each row begins."""
+        walk, timeline, store = self._walk, self._timeline, self._timeline.store
+        marks = []
+        for key in (opens, window.until):
+            word, bit = (0, -1) if key is None else self._masks[key]
+            marks += [0 if key is None else timeline.marks[word], bit]
+        low: Int64Array = episodes.begins(
+            walk.first, self._runs.start, walk.rows, timeline.times, walk.at, window.over, self._runs.horizon,
+            timeline.marks.all, *marks, store.late, store.last_late, store.order,
+        )  # fmt: skip
+        return low
 
     def of(self, window: Window) -> tuple[_Walk, Int64Array]:
         """A walk for the window, and where in it the window of each row to evaluate begins."""
-        walk, low, per = self._walk, self._low(window.over, window.since), window.per
+        per, whole = window.per, window._replace(per=(), excluding_current=False)
+        walk, low = self._walk, self._low(whole)
         if not per:
             return walk, low
-        key = (window.over, window.since, per)
+        key = (whole, per)
         if key not in self._splits:
             store = self._timeline.store
             first, origin, at, low, order = windows.split_by_value(

@@ -1,12 +1,11 @@
 """From a predicate's text to sqlglot's tree, with bounds before anything recursive runs.
 
-The words are looked at first: length, comments, nesting, and whether each word and function belongs to the language.
-So what is not allowed is refused by its name and place, and the parser only ever sees small, tame text. Fields and
-measures may be called like words of SQL that are none of this language (show, any, order): the parser sees them under
-names of ours.
+The tokens are checked first: length, comments, nesting, and whether each word and function belongs to the language. So
+what is not allowed is refused by name and place, and the parser sees only small, harmless text. Fields and measures may
+have the names of SQL words that are not in this language (show, any, order): the parser sees them under other names.
 
-Rules are checked `strict`ly: by docs/reference/rules.md, to the letter. Without it other spellings that sqlglot knows
-are taken too (`==`, `x::double`), so that a rule which an earlier release accepted still runs.
+New rules are checked with `strict`: exactly as in docs/reference/rules.md. Without it other spellings that sqlglot
+knows are accepted too (`==`, `x::double`), so that a rule which an earlier release accepted still runs.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from sqlglot.tokens import Tokenizer
 from rules.errors import PredicateError
 from rules.names import is_usable_name
 
-# Characters; a page of SQL. Longer conditions are lists of values, which belong into a field of the event.
+# Characters; a page of SQL. Longer conditions are lists of values, which belong in a field of the event.
 MAX_TEXT = 4096
-# Levels of parentheses, CASE, NOT and operators within each other; the parser takes some 25 stack frames a level.
+# Levels of nested parentheses, CASE, NOT and operators; the parser uses about 25 stack frames per level.
 MAX_DEPTH = 32
 
 FUNCTIONS = frozenset({
@@ -53,7 +52,7 @@ _OTHERS = frozenset({
 })  # fmt: skip
 _ALLOWED = _KEYWORDS | _SYMBOLS | _OTHERS
 
-# How the words and symbols of the language are spelled; sqlglot knows some under other spellings as well.
+# The spellings of the language's words and symbols; sqlglot knows others for some of them.
 _SPELLINGS = frozenset({
     "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "TRUE", "FALSE", "CASE", "WHEN", "THEN", "ELSE", "END",
     "FROM", "AS", "TIMESTAMP", "DOUBLE", "(", ")", ",", "=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%",
@@ -80,7 +79,7 @@ _REMEDIES = {
     "~~": "Write LIKE",
     "ISODOW": "Write DAYOFWEEK, where 1 is Sunday",
 }
-# Before what a column is called while sqlglot parses: no word of SQL, and nothing that a field may be called.
+# Prefix of a column's name while sqlglot parses: not in any SQL word or valid field name.
 _PREFIX = "\N{GREEK SMALL LETTER PHI}"
 _DEFAULT_REMEDY = (
     "A predicate compares fields, measures and values with AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL and CASE"
@@ -101,7 +100,7 @@ _DIALECT = _Predicates()
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a predicate, the place in the rule where it stands, and how to point into it."""
+    """The text of a predicate, its place in the rule, and errors that point into it."""
 
     text: str
     where: str
@@ -111,11 +110,11 @@ class Source:
         return PredicateError(what, text=self.text, position=position, length=length, where=self.where, remedy=remedy)
 
     def error_at(self, node: exp.Expr, what: str, remedy: str = "") -> PredicateError:
-        """An error at the part of the text that became `node`."""
+        """An error at the part of the text that `node` was parsed from."""
         return self.error(what, *self.span(node), remedy)
 
     def span(self, node: exp.Expr) -> tuple[int, int]:
-        """Position and length of the words that became `node`; of the whole text where sqlglot kept no marks."""
+        """Position and length of the text of `node`; of the whole text if sqlglot kept no positions."""
         marks = [part.meta for part in node.walk() if "start" in part.meta]
         if not marks:
             return 0, len(self.text)
@@ -124,7 +123,7 @@ class Source:
 
 
 def parse(source: Source, columns: Container[str], *, strict: bool = False) -> exp.Expr:
-    """The tree of a text within the bounds and made of allowed words only; PredicateError with all others otherwise."""
+    """The tree of a text within the bounds and of allowed words only; else PredicateError with all that are not."""
     if len(source.text) > MAX_TEXT:
         raise source.error(
             f"has {len(source.text)} characters, more than {MAX_TEXT}",
@@ -143,7 +142,7 @@ def parse(source: Source, columns: Container[str], *, strict: bool = False) -> e
     names: dict[str, str] = {}
     for at, token in enumerate(tokens):
         if token.text in columns and _is_column(tokens, at):
-            # Fields may have names that are words of SQL but not of this language: timestamp, any, order.
+            # Fields may have names that are SQL words but not words of this language: timestamp, any, order.
             token.token_type = TokenType.VAR
             names[f"{_PREFIX}{at}"] = token.text
             token.text = f"{_PREFIX}{at}"
@@ -151,7 +150,7 @@ def parse(source: Source, columns: Container[str], *, strict: bool = False) -> e
     try:
         trees = _DIALECT.parser().parse(tokens, source.text)
     except ParseError as failure:
-        from rules.predicates.syntax import mistakes  # it makes errors of this module's kind
+        from rules.predicates.syntax import mistakes  # it converts errors to those of this module
 
         raise PredicateError.of(mistakes(source, tokens) or [_syntax_error(source, failure)]) from None
     except RecursionError:
@@ -185,7 +184,7 @@ def _refuse_gap(source: Source, start: int, stop: int) -> None:
 def _refusals(
     source: Source, tokens: Sequence[Token], at: int, columns: Container[str], *, strict: bool
 ) -> Iterator[PredicateError]:
-    """What is not allowed about one word."""
+    """Check one word."""
     token = tokens[at]
     position, length = token.start, token.end + 1 - token.start
     is_word = token.token_type not in _SYMBOLS | {TokenType.NUMBER, TokenType.STRING, TokenType.IDENTIFIER}
@@ -223,7 +222,7 @@ def _refusals(
 
 
 def _is_documented(tokens: Sequence[Token], at: int, written: str) -> bool:
-    """Whether docs/reference/rules.md has the word, spelled and placed so."""
+    """Whether docs/reference/rules.md has the word, in this spelling and place."""
     token, before = tokens[at], tokens[at - 1] if at else None
     extracting = at > 1 and tokens[at - 2].text.upper() == "EXTRACT" and tokens[at - 1].token_type is TokenType.L_PAREN
     if extracting:
@@ -245,13 +244,13 @@ def _is_documented(tokens: Sequence[Token], at: int, written: str) -> bool:
 
 
 def _ends_operand(token: Token) -> bool:
-    """Whether a value may end with the word, so that + after it adds."""
+    """Whether a value may end with the word, so that a + after it adds."""
     operands = (TokenType.VAR, TokenType.NUMBER, TokenType.STRING, TokenType.R_PAREN, TokenType.END)
     return token.token_type in operands or token.token_type not in _ALLOWED
 
 
 def _is_column(tokens: Sequence[Token], at: int) -> bool:
-    """Whether a word that names a field stands for it, and is no function, no literal's type and no cast's target."""
+    """Whether a word with the name of a field is that field, not a function, a literal's type or a cast's target."""
     quoted = tokens[at].token_type in (TokenType.STRING, TokenType.NUMBER, TokenType.IDENTIFIER)
     if quoted or not is_usable_name(tokens[at].text):
         return False
@@ -260,7 +259,7 @@ def _is_column(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _refuse_added_parentheses(source: Source, tokens: Sequence[Token], tree: exp.Expr) -> None:
-    """In `a = b IS NULL` sqlglot decides what belongs together and adds parentheses; dialects differ."""
+    """Refuse `a = b IS NULL`: sqlglot chooses the precedence and adds parentheses; dialects differ."""
     written = sum(
         token.token_type is TokenType.L_PAREN and (at == 0 or not _opens_arguments(tokens[at - 1]))
         for at, token in enumerate(tokens)
@@ -275,7 +274,7 @@ def _refuse_added_parentheses(source: Source, tokens: Sequence[Token], tree: exp
 
 
 def _opens_arguments(token: Token) -> bool:
-    """Whether a parenthesis after the word holds arguments or a list, and does not group."""
+    """Whether a parenthesis after the word contains arguments or a list, rather than grouping."""
     return token.token_type is TokenType.IN or token.text.upper() in FUNCTIONS
 
 
@@ -284,7 +283,7 @@ def _followed_by(tokens: Sequence[Token], at: int, kind: TokenType) -> bool:
 
 
 def _check_depth(source: Source, tokens: Sequence[Token]) -> None:
-    """Every parenthesis and CASE is a level, and so is every prefix operator until the operand it waits for is over."""
+    """Check nesting: every parenthesis and CASE is a level, and every prefix operator until its operand ends."""
     levels: list[int] = []
     depth = prefixes = 0
     for token in tokens:

@@ -33,6 +33,10 @@ RULES = [
         "description": "{n} payments of {spent}",
     },
     {
+        "id": "busier", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 5", "state": "shadow",
+        "shadow_of": "busy", "measures": {"n": {"count": "*", "over": "2h"}, "spent": {"sum": "amount", "over": "2h"}},
+    },
+    {
         "id": "popular", "stream": "transactions", "group_by": ["terminal_id"], "when": "c >= 7",
         "measures": {"c": {"count_distinct": "customer_id", "over": "1h"}},
     },

@@ -58,8 +58,8 @@ def lake_of(settings: Settings, folder: Path) -> BackfillConfig:
 def published(settings: Settings) -> Counter[tuple[str, int]]:
     """Alert id and revision of what a consumer of committed records reads, and how often each is there."""
     with Reader(settings, settings.alerts_topic) as reader:
-        said = [json.loads(record.value) for record in reader.all()]
-    return Counter((record["alert_id"], record["revision"]) for record in said)
+        reported = [json.loads(record.value) for record in reader.all()]
+    return Counter((record["alert_id"], record["revision"]) for record in reported)
 
 
 def once(rows: pl.DataFrame) -> Counter[tuple[str, int]]:
@@ -156,7 +156,7 @@ def test_lakes_that_publish_to_one_kafka_at_once_do_not_fence_each_other(setting
 
 
 def test_one_lake_has_one_publisher(settings: Settings, tmp_path: Path) -> None:
-    """Overtaken by another run of the same lake it publishes nothing more, and says how far it came."""
+    """Overtaken by another run of the same lake it publishes nothing more, and reports how far it came."""
     config, wanted = lake_of(settings, tmp_path / "lake"), corrections(2 * PER_TRANSACTION)
 
     def overtaken() -> None:
@@ -188,7 +188,7 @@ def test_whatever_anybody_writes_to_the_topic_does_not_stop_it(settings: Setting
 
 
 def test_a_broker_that_refuses_a_record_leaves_no_transaction_open(settings: Settings, tmp_path: Path) -> None:
-    """Readers of committed records go on at once, and it says how many were published before."""
+    """Readers of committed records continue at once, and it reports how many were published before."""
     config = lake_of(settings, tmp_path / "lake")
     wanted = corrections(PER_TRANSACTION + 1)
     last = pl.col("alert_id") == wanted["alert_id"][-1]

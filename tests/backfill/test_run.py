@@ -1,4 +1,4 @@
-"""A day from end to end on real Kafka, Spark and Delta: what the stream said, put right once and for all."""
+"""A day from end to end on real Kafka, Spark and Delta: the stream's alerts are corrected, once and for all."""
 
 import json
 from typing import Any
@@ -88,7 +88,7 @@ def test_a_run_that_fails_between_kafka_and_the_tables_publishes_nothing_twice(
     assert states[-3:] == [("crashes", "failed"), ("crashes", "finished"), ("completes", "finished")]
 
 
-def test_a_dry_run_writes_and_says_nothing(first_night: FirstNight) -> None:
+def test_a_dry_run_writes_and_publishes_nothing(first_night: FirstNight) -> None:
     """It shows what it would do."""
     night = first_night.night
     said, versions = night.alerts().height, versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS, ALERTS)
@@ -135,9 +135,9 @@ def test_a_run_of_one_rule_and_one_group_judges_those_alone(first_night: FirstNi
 
 def retract(night: Night, record: dict[str, Any]) -> None:
     """Somebody unsays an alert on the topic, as an earlier backfill with other data would have."""
-    told = record | {"revision": int(str(record["revision"])) + 1, "kind": "retraction"}
-    told |= {"source": "backfill", "cause": "late_event"}
+    reported = record | {"revision": int(str(record["revision"])) + 1, "kind": "retraction"}
+    reported |= {"source": "backfill", "cause": "late_event"}
     for name in ("group", "measures"):  # read as a table, they have every rule's
-        told[name] = {key: value for key, value in dict(told[name]).items() if value is not None}
+        reported[name] = {key: value for key, value in dict(reported[name]).items() if value is not None}
     with producer(night.settings) as client:
-        client.send(night.settings.alerts_topic, json.dumps(told, default=str).encode(), key=b"x").get(30)
+        client.send(night.settings.alerts_topic, json.dumps(reported, default=str).encode(), key=b"x").get(30)

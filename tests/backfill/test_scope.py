@@ -205,4 +205,4 @@ def reach(versions: list[RuleVersion], settled: int) -> int:
             for later in versions[at + 1 :]
         )
     ]
-    return max((measure.over for version in needed for measure in version.rule.measures.values()), default=0)
+    return max((measure.reach for version in needed for measure in version.rule.measures.values()), default=0)

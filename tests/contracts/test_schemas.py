@@ -85,8 +85,8 @@ def test_alerts_of_the_stream() -> None:
     valid("alert", value)
     row = ALERT.row(value.encode())
     assert row is not None
-    (said,) = advance.alerts.to_pylist()
-    assert {name: row[name] for name in said} == said | {"event_time": microseconds(NOON)}
+    (reported,) = advance.alerts.to_pylist()
+    assert {name: row[name] for name in reported} == reported | {"event_time": microseconds(NOON)}
     assert json.dumps(ALERT.record(row)) == json.dumps(json.loads(value))
 
 

@@ -85,7 +85,7 @@ def test_an_alert_that_is_none_of_ours_is_unreadable(change: dict[str, Any]) -> 
     ],
 )
 def test_other_records_that_are_none_are_unreadable(table: Table, record: dict[str, Any]) -> None:
-    """Whatever reads the rows finds what the schema says, or NULLs."""
+    """Any reader of the rows finds what the schema declares, or NULLs."""
     assert not is_read(table, record)
 
 

@@ -55,7 +55,7 @@ Streams = Mapping[str, Stream]
 
 
 def step(minute: int, *events: dict[str, Any], rules: tuple[dict[str, Any], ...] = (), crash: bool = False) -> Step:
-    """What arrives at a minute after noon; an event happens then too, unless it says at which minute it did."""
+    """Events that arrive at a minute after noon; each happens then too, unless it has another minute."""
     made = []
     for number, given in enumerate(events):
         at = given.pop("minute", minute)

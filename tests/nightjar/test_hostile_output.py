@@ -292,6 +292,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "backtest": [Scenario(_backtest, 2, shown="a comment is not allowed in a predicate")],
     "rules import": [Scenario(_import, 2, shown=printable(NAME))],
     "rules check": [Scenario(_rates, 2, shown=printable(NAME))],
+    "rules test": [Scenario(lambda ground: ["rules", "test", _rates(ground)[2], "--cases", _case(ground)[1]], 1)],
     "rules publish": [Scenario(_publish, 1, kafka=True)],
     "rules approve": [Scenario(_approve, 0, kafka=True, shown="ann[/x][conceal]b[/conceal]")],
     "rules list": [Scenario(_list, 0, kafka=True, shown="ann[/x]")],

@@ -1,17 +1,22 @@
 """`nightjar rules check`: everything wrong with rules, said at once; and the rules that documents show."""
 
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from lake.json_topics import JsonReader
+from lake.tables import RULE_STATUS, events_table
 from nightjar.cases import check, find_cases, load_case, read_case
 from nightjar.cases.simulate import simulate
 from rules.documents import read_documents
 from rules.measures import Function, Measure
 from rules.model import MAX_MEASURES, Rule, load_rules, parse_rule
 from rules.streams import load_streams
+from tests.support.answers import answered
 from tests.support.command import run
+from tests.support.lakes import STREAM, add, at, config_of
 
 ROOT = Path(__file__).parents[2]
 STREAMS = load_streams()
@@ -68,6 +73,69 @@ def test_rules_are_checked_against_the_streams_that_are_named(tmp_path: Path) ->
     (tmp_path / "one.yaml").write_text(GOOD.format(id="a"))
     done = run("rules", "check", "one.yaml", "--streams", "streams.toml", code=2, folder=tmp_path)
     assert "stream transactions has no field 'customer_id'" in done.stderr
+
+
+def test_conditions_that_never_hold_are_warnings(tmp_path: Path) -> None:
+    """The rule is fine otherwise; in a pull request they are annotations at their lines."""
+    (tmp_path / "night.yaml").write_text(
+        GOOD.format(id="a").replace("spent > 500", "HOUR(event_time) BETWEEN 22 AND 5")
+    )
+    shown = run("rules", "check", "night.yaml", folder=tmp_path).stdout
+    assert "warning: rule a, when: HOUR(event_time) >= 22 and HOUR(event_time) <= 5 never hold at once." in shown
+    annotated = run("rules", "check", "night.yaml", "--format", "github", folder=tmp_path).stdout
+    assert "::warning file=night.yaml,line=6,title=rule a::" in annotated
+
+
+def test_the_newest_events_of_the_lake_are_tried(tmp_path: Path) -> None:
+    """How many alerts, on what, and which live rules alert on the same events; nothing of it on request."""
+    config = config_of(tmp_path / "lake")
+    names = [field for field in STREAM.fields if field != "amount"]
+    rows = [
+        dict.fromkeys(names, f"c{number % 2}")
+        | {"transaction_id": f"t{number}", "amount": Decimal(number), "event_time": at(5, 10, number)}
+        | {"arrival_time": at(5, 10, number), "arrival_date": at(5).date(), "partition": 0, "offset": number}
+        for number in range(20)
+    ]
+    add(config, events_table(STREAM), rows)
+    live = {"id": "large", "stream": "transactions", "group_by": [], "when": "amount >= 18"}
+    (answer,) = answered({STREAM.name: STREAM}, live)
+    said = {"original": None, "arrival_time": at(5), "partition": 0, "offset": 0}
+    add(config, RULE_STATUS, [JsonReader(RULE_STATUS).row(answer.value) | said | {"effective": at(5)}])
+    (tmp_path / "draft.yaml").write_text(GOOD.format(id="draft").replace("spent > 500", "spent > 80"))
+    given = {"NIGHTJAR_LAKE_DIR": str(config.lake.root)}
+    lines = run("rules", "check", "draft.yaml", folder=tmp_path, environment=given).stdout.splitlines()
+    assert lines[1:4] == [
+        "    draft retains about 1 event, of 20 a day",
+        "    draft: 3 alerts on the newest 20 events (2026-01-05 10:00 to 2026-01-05 10:19)",
+        "        2 of them where large alerts too, which has 2",
+    ]
+    assert [line.split()[2] for line in lines[4:]] == ["t19", "t18", "t17"]
+    without = run("rules", "check", "draft.yaml", "--no-preview", folder=tmp_path, environment=given).stdout
+    assert "alerts on" not in without
+    streams = tmp_path / "streams.toml"
+    streams.write_text((ROOT / "rules" / "streams.toml").read_text().replace("decimal(12,2)", "int64"))
+    other = ("rules", "check", "draft.yaml", "--streams", str(streams))
+    assert "but the lake has it as" in run(*other, code=2, folder=tmp_path, environment=given).stderr
+
+
+def test_cases_are_run_with_the_rules_of_files(tmp_path: Path) -> None:
+    """In place of those of the same ids; a case about a change of the rule keeps its own, and others are not run."""
+    case = ROOT / "examples" / "cases"
+    shipped = (ROOT / "examples" / "rules.yaml").read_text()
+    (tmp_path / "rules.yaml").write_text(shipped)
+    done = run("rules", "test", "rules.yaml", "--cases", str(case), folder=tmp_path)
+    assert "1 of 1 case as expected" in done.stdout
+    assert "no case has terminal-compromised" in done.stdout
+    (tmp_path / "rules.yaml").write_text(shipped.replace("id: card-cloned", "id: card-cloned\nwhere: amount < 0"))
+    failed = run("rules", "test", "rules.yaml", "--cases", str(case), code=1, folder=tmp_path)
+    assert "was expected and is missing" in failed.stdout
+    changes = ROOT / "tests" / "cases" / "rule-change-by-event-time.yaml"
+    text = changes.read_text()
+    name = re.search(r"id: ([a-z-]+)", text)
+    assert name is not None
+    (tmp_path / "rules.yaml").write_text(GOOD.format(id=name[1]))
+    kept = run("rules", "test", "rules.yaml", "--cases", str(changes), folder=tmp_path)
+    assert "0 of 0 cases as expected" in kept.stdout
 
 
 # Documents

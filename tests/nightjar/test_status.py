@@ -1,4 +1,4 @@
-"""`nightjar status`: read from what the job tells, here told by the test."""
+"""`nightjar status`: read from the job's reports, here written by the test."""
 
 import json
 import time
@@ -28,8 +28,8 @@ def bucket(number: int, events: int) -> dict[str, Any]:
 def tell(own: TestTopics, *words: dict[str, Any]) -> None:
     """Put words on the job-progress topic."""
     with producer(own.settings) as client:
-        for told in words:
-            client.send(own.settings.job_progress_topic, json.dumps(told).encode()).get(10)
+        for reported in words:
+            client.send(own.settings.job_progress_topic, json.dumps(reported).encode()).get(10)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def own(kafka_topics: TestTopics) -> TestTopics:
 
 
 def test_running_job(own: TestTopics) -> None:
-    """The last word of the driver and of each bucket, batches averaged over their number."""
+    """The latest report of the driver and of each bucket, batches averaged over their number."""
     now = time.time_ns() // 1000
     slower = {"batches": 1, "parts_ms": {"run": 60.0, "whole": 70.0}, "slowest_ms": 70}
     tell(own, word(now - 1_000_000), bucket(0, 4), bucket(0, 10), bucket(1, 20), word(now, **slower))
@@ -60,8 +60,8 @@ def test_running_job(own: TestTopics) -> None:
     assert "the clock of the job's host is 12.3 s ahead of the brokers' clock" in shown
 
 
-def test_a_job_that_is_behind_says_when_it_will_have_caught_up(own: TestTopics) -> None:
-    """From what it reads and what comes; a run before says nothing of this one."""
+def test_a_job_that_is_behind_reports_when_it_will_catch_up(own: TestTopics) -> None:
+    """From what it reads and what arrives; an earlier run does not count."""
     now = time.time_ns() // 1000
 
     def behind(second: int, events: int, end: int, **more: Any) -> dict[str, Any]:
@@ -82,13 +82,13 @@ def test_a_job_that_is_behind_says_when_it_will_have_caught_up(own: TestTopics) 
 
 @pytest.mark.parametrize(("age", "state"), [(STALE + 60_000_000, "running"), (0, "stopped")], ids=["silent", "stopped"])
 def test_job_that_does_not_run(own: TestTopics, age: int, state: str) -> None:
-    """Silence and a last word of stopping are exit code 1."""
+    """Silence and a last report of stopping are exit code 1."""
     tell(own, word(time.time_ns() // 1000 - age, state=state))
     assert "not running" in run("status", code=1, environment=environment(own.settings)).stdout
 
 
 def test_job_that_never_ran(own: TestTopics) -> None:
-    """An empty topic says how to start it."""
+    """On an empty topic the message has how to start it."""
     assert "nightjar up" in run("status", code=1, environment=environment(own.settings)).stdout
     assert not json.loads(run("status", "--json", code=1, environment=environment(own.settings)).stdout)["running"]
 

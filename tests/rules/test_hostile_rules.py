@@ -55,7 +55,7 @@ def measuring(**measure: Any) -> bytes:
         (b'{"id": ' + b"[" * 980 + b"]" * 980 + b"}", "", "nested too deep"),
         (b'{"id": ' + b"9" * 5000 + b"}", "", "a number beyond 64 bits"),
         (rule(severity=2**63), "", "a number beyond 64 bits"),
-        (b'{"id": "r", "id": "s"}', "", "is there twice"),
+        (b'{"id": "r", "id": "s"}', "", "is repeated"),
         (measuring(function="sum", field=None), "measures.m", "function is not an option"),
         (measuring(sum="amount", function="avg"), "measures.m", "function is not an option"),
         (rule(group_by=["x"] * 20_000), "group_by", "is ['x'"),

@@ -233,7 +233,7 @@ def _physical(given_rows: list[Row]) -> pl.DataFrame:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(PREDICATES, rows)
-def test_any_well_typed_predicate_is_what_duckdb_says_of_the_same_text(
+def test_any_well_typed_predicate_agrees_with_duckdb(
     evaluated_by_duckdb: Callable[[str, list[Row]], list[bool]], text: str, given_rows: list[Row]
 ) -> None:
     """A predicate means over the engine's columns what its text means over the values they stand for."""

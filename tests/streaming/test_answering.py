@@ -179,7 +179,7 @@ def test_lost_answers_refuse_a_start(own: TestTopics) -> None:
         pass
     with admin(own.settings) as client:
         client.delete_records({TopicPartition(own.settings.rule_status_topic, 0): 1})
-    with pytest.raises(JobError, match="its records before offset 1 are gone"), driver(config):
+    with pytest.raises(JobError, match="its records before offset 1 are missing"), driver(config):
         pass
 
 

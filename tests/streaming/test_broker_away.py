@@ -33,7 +33,7 @@ def step(number: int, *rules: dict[str, object]) -> Step:
     return Step(at, crash=False, rules=tuple(json.dumps(rule).encode() for rule in rules), events=(message,))
 
 
-def test_the_job_lives_on_and_tells_again(spark: "SparkSession", tmp_path: Path) -> None:
+def test_the_job_survives_and_reports_again(spark: "SparkSession", tmp_path: Path) -> None:
     """A broker that is killed and comes back costs time: the same run of the job takes rules and events after it."""
     with logins_job(spark, tmp_path) as (broker, job):
         job.take(step(0, RULE))
@@ -45,5 +45,5 @@ def test_the_job_lives_on_and_tells_again(spark: "SparkSession", tmp_path: Path)
         job.take(step(1))
         job.take(step(2, {**RULE, "id": "failed-too"}))
         job.await_told()
-        said = {(alert["rule_id"], alert["event_id"]) for alert in job.outcome().alerts}
-    assert said == {("failed", "l0"), ("failed", "l1"), ("failed", "l2"), ("failed-too", "l2")}
+        reported = {(alert["rule_id"], alert["event_id"]) for alert in job.outcome().alerts}
+    assert reported == {("failed", "l0"), ("failed", "l1"), ("failed", "l2"), ("failed-too", "l2")}

@@ -119,7 +119,7 @@ def killed_at(name: str) -> Callable[[Path, Path], Path]:
     return stopped
 
 
-def test_a_checkpoint_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
+def test_a_job_resumes_from_a_checkpoint_of_an_earlier_release(tmp_path: Path) -> None:
     """Its heads bear no name of a run."""
     files_of(tmp_path, 7).keep(head(4))
     begin(tmp_path, 4, "run")

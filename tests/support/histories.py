@@ -17,7 +17,7 @@ from rules.streams import Stream, streams_from_mapping
 from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text
 from rules.types import FieldType, Kind
 from rules.versions import RuleSet
-from tests.support.random_predicates import ALWAYS, Said, predicates
+from tests.support.random_predicates import ALWAYS, NEVER, Said, predicates
 from tests.support.reference import Event, Measure, Setting, Version
 
 SECOND = MICROSECONDS["s"]
@@ -137,6 +137,8 @@ class _Window:
     since: Said | None
     per: tuple[str, ...]
     excluding_current: bool
+    episode: bool
+    until: Said | None
 
 
 @st.composite
@@ -149,11 +151,15 @@ def _keys(draw: st.DrawFn, stream: Stream, most: int) -> tuple[str, ...]:
 @st.composite
 def _windows(draw: st.DrawFn, stream: Stream) -> _Window:
     kinds = kinds_of(stream)
+    episode = draw(st.integers(0, 3)) == 3
+    reset = draw(predicates(kinds)) if draw(st.integers(0, 2)) == 2 else None
     return _Window(
         draw(st.sampled_from(("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m"))),
-        draw(predicates(kinds)) if draw(st.integers(0, 2)) == 2 else None,
+        None if episode else reset,
         draw(_keys(stream, 2)) if draw(st.integers(0, 2)) == 2 else (),
         draw(st.booleans()),
+        episode,
+        reset if episode else None,
     )
 
 
@@ -166,11 +172,13 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
     fitting = [name for name, kind in fields.items() if kind in _FUNCTIONS[function]]
     name = draw(st.sampled_from([None, *fitting] if function == "count" else fitting))
     where = draw(predicates(kinds_of(stream))) if draw(st.booleans()) else None
-    written: dict[str, Any] = {function: name or "*", "over": window.over}
+    written: dict[str, Any] = {function: name or "*", "episode" if window.episode else "over": window.over}
     if where:
         written["where"] = where.sql
     if window.since:
         written["since"] = window.since.sql
+    if window.until:
+        written["until"] = window.until.sql
     if window.per:
         written["per"] = list(window.per)
     if window.excluding_current:
@@ -178,7 +186,8 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
     measure = Measure(
         function, name, parse_duration(window.over), where.test if where else ALWAYS, window.per,
         window.excluding_current, window.since.test if window.since else None,
-        shown_as(stream.fields[name]) if name else str,
+        shown_as(stream.fields[name]) if name else str, window.episode,
+        window.until.test if window.until else NEVER,
     )  # fmt: skip
     return written, measure, result_kind(measure, stream).value
 

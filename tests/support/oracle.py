@@ -80,7 +80,7 @@ class Oracle:
         times = [self.settled, *(v.effective for v in versions if v.effective > self.settled)]
         seen = [applicable(versions, rule_id, time) for rule_id in {v.rule_id for v in versions} for time in times]
         living = [v for v in seen if v is not None and not v.retired and self._serves(v)]
-        return max((measure.over for v in living for measure in v.measures.values()), default=0)
+        return max((measure.reach for v in living for measure in v.measures.values()), default=0)
 
     def _take_in(self, events: list[Event], versions: list[Version], allowed_lateness: int) -> list[str]:
         """Insert the events that are new; returns the ids of the late ones."""

@@ -26,6 +26,7 @@ class Said:
 
 
 ALWAYS = Said("TRUE", lambda row: True).test
+NEVER = Said("FALSE", lambda row: False).test
 
 
 def _and(a: bool | None, b: bool | None) -> bool | None:

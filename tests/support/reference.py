@@ -29,6 +29,13 @@ class Measure:
     excluding_current: bool = False
     since: Test | None = None
     shown: Callable[[Any], str] = str  # of a list of values
+    episode: bool = False  # of the length `over`
+    until: Test = lambda event: False
+
+    @property
+    def reach(self) -> int:
+        """How long before an event those may lie that the measure depends on."""
+        return 4 * self.over if self.episode else self.over
 
 
 @dataclass
@@ -105,12 +112,44 @@ def judged(setting: Setting, version: Version, event: Event, seen: list[Event]) 
     seen: what its windows may count, in the order of S1.1; the event is the last of them.
     """
     measures = {
-        name: value(
-            measure, event, [e for e in seen if e[setting.event_time] >= event[setting.event_time] - measure.over]
-        )
-        for name, measure in version.measures.items()
+        name: value(measure, event, window(setting, measure, event, seen)) for name, measure in version.measures.items()
     }
     return OVERFLOW not in measures.values() and version.when({**event, **measures}), measures
+
+
+def window(setting: Setting, measure: Measure, event: Event, seen: list[Event]) -> list[Event]:
+    """What the measure looks at, of the events that it may count."""
+    if measure.episode:
+        return episode(measure, [e[setting.event_time] for e in seen], seen)
+    return [e for e in seen if e[setting.event_time] >= event[setting.event_time] - measure.over]
+
+
+def episode(measure: Measure, times: list[int], seen: list[Event]) -> list[Event]:
+    """The episode of the last of the events, up to it (S12)."""
+    now, length = times[-1], measure.over
+
+    def is_fresh(place: int) -> bool:
+        for before in reversed(range(place)):
+            if measure.until(seen[before]) or times[before] < times[place] - length:
+                return True
+            if measure.where(seen[before]):
+                return False
+        return True
+
+    counted = [place for place, event in enumerate(seen) if measure.where(event)]
+    fresh = [place for place in counted if is_fresh(place) and times[place] >= now - 3 * length]
+    if not fresh:
+        closed = [place for place in range(len(seen) - 1) if measure.until(seen[place])]
+        return [e for place, e in enumerate(seen) if times[place] >= now - length and place > max(closed, default=-1)]
+    opened = None
+    for place in range(fresh[-1], len(seen)):
+        if opened is not None and times[place] > times[opened] + length:
+            opened = None
+        if opened is None and place in counted:
+            opened = place
+        if opened is not None and place < len(seen) - 1 and measure.until(seen[place]):
+            opened = None
+    return [] if opened is None else seen[opened:]
 
 
 def in_order(setting: Setting, events: list[Event]) -> list[Event]:
@@ -165,8 +204,8 @@ def living(versions: list[Version], settled: int) -> list[Version]:
 
 
 def reach_of(version: Version) -> int:
-    """The version's widest window."""
-    return max((measure.over for measure in version.measures.values()), default=0)
+    """How long before an event those may lie that the version depends on."""
+    return max((measure.reach for measure in version.measures.values()), default=0)
 
 
 def retained(setting: Setting, versions: list[Version], events: list[Event], at: Passed) -> dict[tuple[str, ...], int]:

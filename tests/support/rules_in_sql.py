@@ -3,8 +3,8 @@
 How it works: events are numbered in the order of S1.1, and each is joined with its group's events up to it; a measure
 is an aggregate of those that its options let through. Predicates are the rule's own text.
 
-What it does not do: sums of doubles and spreads of large numbers, which SQL has not exactly. They come as UNSAID, and
-so does a verdict that hangs on them.
+What it does not do: sums of doubles and spreads of large numbers, which SQL has not exactly, and episodes, each of
+which depends on those before it. They come as UNSAID, and so does a verdict that hangs on them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) ->
 def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
     """The measure over o, seen from e."""
     time = f'"{stream.event_time}"'
-    conditions = [f"o.{time} >= e.{time} - {measure.over}"]
+    conditions = [f"o.{time} >= e.{time} - {measure.length}"]
     conditions += [f'o."{field}" = e."{field}"' for field in measure.per]
     if measure.where is not None:
         conditions.append(f'o."{name} counts"')
@@ -158,6 +158,8 @@ def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
 
 
 def _read(measure: Measure, stream: Stream, value: Any) -> Any:
+    if measure.episode is not None:
+        return UNSAID
     if isinstance(value, float) and value != value:  # noqa: PLR0124  NaN, which no event has
         return UNSAID
     if measure.function is Function.VALUES:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 _LISTED = 5  # days
+_COMPARED = (("rule_id", "rule_version"), ("live_rule_id", "live_version"))
 
 
 def register(app: typer.Typer) -> None:
@@ -104,6 +105,8 @@ def backfill(
     if not as_json:
         console = result_console()
         console.print(_table(found, dry_run=dry_run) if found else "no day is pending")
+        if any("shadows" in ended.counts for ended in found):
+            console.print(_shadow_table(found))
         console.print(f"data docs: {docs_folder(config.lake.root) / 'site' / 'index.html'}", soft_wrap=True)
     if not dry_run and (still := pending_days(config)):
         listed = "; ".join([*map(str, still[:_LISTED]), *(["..."] if len(still) > _LISTED else [])])
@@ -130,6 +133,22 @@ def _list(days: "list[PendingDay]", *, as_json: bool) -> None:
 def _as_json(ended: "Ended") -> dict[str, Any]:
     result = {"day": ended.request.day.isoformat(), "run_id": ended.request.run_id, **ended.counts}
     return result if ended.verdict is None else {**result, "verdict": str(ended.verdict)}
+
+
+def _shadow_table(found: "list[Ended]") -> "Table":
+    from rich.table import Table
+
+    table = Table(title="shadow rules beside the live rules", title_justify="left")
+    for title in ("day", "shadow rule", "live rule"):
+        table.add_column(title)
+    for title in ("alerts", "live alerts", "gained", "lost", "changed"):
+        table.add_column(title, justify="right")
+    for ended in found:
+        for each in ended.counts.get("shadows", ()):
+            numbers = [f"{each[name]:,}" for name in ("alerts", "live_alerts", "gained", "lost", "changed")]
+            shadow, live = (f"{each[of]} v{each[number]}" for of, number in _COMPARED)
+            table.add_row(f"{ended.request.day}", shadow, live, *numbers)
+    return table
 
 
 def _table(found: "list[Ended]", *, dry_run: bool) -> "Table":

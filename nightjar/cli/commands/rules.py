@@ -1,12 +1,13 @@
 """`nightjar rules`: checks, publishes, lists, pauses and retires rules."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nightjar.cli.commands.rules_approve import approve_rule
+from nightjar.cli.commands.rules_cases import run_cases
+from nightjar.cli.commands.rules_check import check_rules
 from nightjar.cli.commands.rules_import import import_rules
 from nightjar.cli.commands.rules_list import list_rules
 from rules.errors import NightjarError, SettingsError
@@ -37,20 +38,15 @@ Effective = Annotated[
 ]
 
 
-class CheckForm(StrEnum):
-    """How `rules check` reports errors."""
-
-    TEXT = "text"
-    GITHUB = "github"
-
-
 app = typer.Typer(
     name="rules",
-    help="Check, publish, approve, list, pause and retire rules.",
+    help="Check, test, publish, approve, list, pause and retire rules.",
     no_args_is_help=True,
 )
 
 
+app.command("check")(check_rules)
+app.command("test")(run_cases)
 app.command("import")(import_rules)
 app.command("approve")(approve_rule)
 app.command("list")(list_rules)
@@ -62,61 +58,6 @@ def register(main: typer.Typer) -> None:
 
 
 @app.command()
-def check(
-    files: Files,
-    streams: Annotated[
-        Path | None,
-        typer.Option(help="TOML file of stream declarations, instead of the configured.", show_default=False),
-    ] = None,
-    rate: Annotated[
-        list[str] | None,
-        typer.Option(help="Events per day of a stream, as STREAM=NUMBER. May be repeated.", show_default=False),
-    ] = None,
-    rates: Annotated[
-        Path | None, typer.Option(help="TOML file of events per day: STREAM = NUMBER.", show_default=False)
-    ] = None,
-    form: Annotated[
-        CheckForm, typer.Option("--format", help="`github`: errors as annotations of a pull request.")
-    ] = CheckForm.TEXT,
-) -> None:
-    """Report every error in rules, with its place and a remedy; the exit code is 2 if there are any.
-
-    No service is needed. If a stream's events per day are given or known from the lake, it also estimates how
-    many events each rule retains (events per day x widest window) and rejects more than `max_retained_events`.
-    """
-    from nightjar.cli.annotations import github_annotations
-    from nightjar.cli.console import counted, result_console, show_error
-    from nightjar.configuration.settings import load_settings
-    from nightjar.operations.retention import estimates, given_rates
-    from rules.model import load_rules
-    from rules.streams import load_streams
-
-    settings = load_settings(**({} if streams is None else {"streams": streams}))
-    declared = load_streams(settings.streams)
-    given = given_rates(rate or [], rates, declared)
-    console = result_console()
-    refusals: list[tuple[Path, NightjarError]] = []
-    for file in files:
-        try:
-            found = load_rules(file, declared)
-            retained = estimates(settings, declared, found, given, where=str(file))
-        except NightjarError as refusal:
-            refusals.append((file, refusal))
-            continue
-        console.print(f"{file}: {counted(len(found), 'rule')}: {', '.join(rule.id for rule in found)}", soft_wrap=True)
-        for rule_id, events in retained.items():
-            console.print(f"    {rule_id} retains about {counted(events, 'event')}", soft_wrap=True)
-    for file, each in refusals:
-        if form is CheckForm.GITHUB:
-            for annotation in github_annotations(file, each):
-                console.print(annotation, soft_wrap=True)
-        else:
-            show_error(each)
-    if refusals:
-        raise typer.Exit(2)
-
-
-@app.command()
 def publish(
     files: Files, reason: Reason = None, author: Author = None, wait: Wait = False, timeout: Timeout = 60.0
 ) -> None:
@@ -125,8 +66,10 @@ def publish(
     With --wait, show the job's answers until each rule is active, or waits for approval; the exit code is 1 if one is
     rejected.
     """
-    settings, streams = _configured()
-    publish_rules(settings, streams, _read(files, streams), author=author, reason=reason, wait=wait, timeout=timeout)
+    settings, streams = configured()
+    publish_rules(
+        settings, streams, read_rules(files, streams), author=author, reason=reason, wait=wait, timeout=timeout
+    )
 
 
 def publish_rules(
@@ -171,8 +114,8 @@ def diff(file: Annotated[Path, typer.Argument(help="A file of rules.", show_defa
     from nightjar.kafka import rule_topics
     from rules.model import State
 
-    settings, streams = _configured()
-    found = _read([file], streams)
+    settings, streams = configured()
+    found = read_rules([file], streams)
     book, _ = rule_topics.expected_book(settings, streams)
     console = result_console()
     same = True
@@ -212,7 +155,8 @@ _register_control("shadow", "Keep evaluating a rule, but mark its alerts as shad
 _register_control("retire", "End a rule permanently and drop its history.")
 
 
-def _configured() -> "tuple[Settings, Mapping[str, Stream]]":
+def configured() -> "tuple[Settings, Mapping[str, Stream]]":
+    """The settings, and the declared streams."""
     from nightjar.configuration.settings import load_settings
     from rules.streams import load_streams
 
@@ -220,7 +164,8 @@ def _configured() -> "tuple[Settings, Mapping[str, Stream]]":
     return settings, load_streams(settings.streams)
 
 
-def _read(files: list[Path], streams: "Mapping[str, Stream]") -> "list[Rule]":
+def read_rules(files: list[Path], streams: "Mapping[str, Stream]") -> "list[Rule]":
+    """The rules of some files. Raises SettingsError if two have a rule of the same id."""
     from rules.model import load_rules
 
     found: dict[str, tuple[Path, Rule]] = {}
@@ -256,7 +201,7 @@ def _control(
     from nightjar.kafka import rule_topics
     from rules.publishing import Answer, judge
 
-    settings, streams = _configured()
+    settings, streams = configured()
     message = control_message(control, rule_id, effective) | provenance
     book, _ = rule_topics.expected_book(settings, streams)
     made, status = judge(book, message, 0, streams, approvals=settings.approvals)

@@ -42,16 +42,17 @@ def simulate(
             compared = [difference.as_dict() for difference in differences]
             show_json({"case": case.origin, **outcome.as_dict(), "differences": compared})
         else:
-            _show(console, case, outcome, differences, in_full=len(loaded) == 1)
+            show_case(console, case, outcome, differences, in_full=len(loaded) == 1)
     if not as_json and len(loaded) > 1:
         console.print(f"{len(loaded) - failed} of {counted(len(loaded), 'case')} as expected")
     if failed:
         raise typer.Exit(1)
 
 
-def _show(
+def show_case(
     console: "SafeConsole", case: "Case", outcome: "Outcome", differences: "list[Difference]", *, in_full: bool
 ) -> None:
+    """Print what came of a case: the verdict and what differs; in_full: everything."""
     from nightjar.cli.console import line
 
     checked = bool(case.expect.rows) or case.expect.state is not None

@@ -1,0 +1,120 @@
+"""`nightjar rules check`: everything wrong with rules, what is doubtful, what they cost, and what they would find."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rules.errors import NightjarError
+
+if TYPE_CHECKING:
+    from nightjar.cli.console import SafeConsole
+    from nightjar.operations.preview import Preview
+    from nightjar.operations.retention import Estimate
+
+_OVERLAPS = 3  # live rules to name
+
+
+class CheckForm(StrEnum):
+    """How `rules check` reports errors."""
+
+    TEXT = "text"
+    GITHUB = "github"
+
+
+def check_rules(
+    files: Annotated[list[Path], typer.Argument(help="Files of rules, YAML or JSON.", show_default=False)],
+    streams: Annotated[
+        Path | None,
+        typer.Option(help="TOML file of stream declarations, instead of the configured.", show_default=False),
+    ] = None,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(help="Events per day of a stream, as STREAM=NUMBER. May be repeated.", show_default=False),
+    ] = None,
+    rates: Annotated[
+        Path | None, typer.Option(help="TOML file of events per day: STREAM = NUMBER.", show_default=False)
+    ] = None,
+    preview: Annotated[
+        bool, typer.Option(help="Evaluate the rules over the newest events of the lake, if there is one.")
+    ] = True,
+    form: Annotated[
+        CheckForm, typer.Option("--format", help="`github`: errors and warnings as annotations of a pull request.")
+    ] = CheckForm.TEXT,
+) -> None:
+    """Report every error in rules, with its place and a remedy; the exit code is 2 if there are any.
+
+    No service is needed. Conditions that no event can meet are warnings. If a stream's events per day are given or
+    known from the lake, it also estimates how many events each rule retains (events per day x widest window) and
+    rejects more than `max_retained_events`. Where there is a lake, the rules are evaluated over its newest 50,000
+    events: how many alerts, examples, and which live rules alert on the same events.
+    """
+    from nightjar.cli.annotations import github_annotations
+    from nightjar.cli.console import counted, lines, result_console, show_error
+    from nightjar.configuration.settings import load_settings
+    from nightjar.operations.retention import estimates, given_rates
+    from rules.doubts import doubts
+    from rules.errors import Problem, RuleError
+    from rules.model import load_rules
+    from rules.streams import load_streams
+
+    settings = load_settings(**({} if streams is None else {"streams": streams}))
+    declared = load_streams(settings.streams)
+    given = given_rates(rate or [], rates, declared)
+    console = result_console()
+    refusals: list[tuple[Path, NightjarError]] = []
+    for file in files:
+        try:
+            found = load_rules(file, declared)
+            cost = estimates(settings, declared, found, given, where=str(file))
+        except NightjarError as refusal:
+            refusals.append((file, refusal))
+            continue
+        console.print(f"{file}: {counted(len(found), 'rule')}: {', '.join(rule.id for rule in found)}", soft_wrap=True)
+        _show_costs(console, cost)
+        warnings = [
+            Problem(f"rule {rule.id}, {doubt.place}", doubt.found, doubt.message, doubt.remedy)
+            for rule in found
+            for doubt in doubts(rule, declared[rule.stream])
+        ]
+        if warnings and form is CheckForm.GITHUB:
+            for annotation in github_annotations(file, RuleError(warnings), "warning"):
+                console.print(annotation, soft_wrap=True)
+        for warning in warnings if form is CheckForm.TEXT else ():
+            console.print(lines(f"    warning: {warning}", "yellow"), soft_wrap=True)
+        if preview and settings.lake.is_dir():
+            from nightjar.operations.preview import previews
+
+            for rule_id, seen in previews(settings.lake, declared, found).items():
+                _show_preview(console, rule_id, seen)
+    for file, each in refusals:
+        if form is CheckForm.GITHUB:
+            for annotation in github_annotations(file, each):
+                console.print(annotation, soft_wrap=True)
+        else:
+            show_error(each)
+    if refusals:
+        raise typer.Exit(2)
+
+
+def _show_costs(console: "SafeConsole", cost: "dict[str, Estimate]") -> None:
+    from nightjar.cli.console import counted
+
+    for rule_id, estimate in cost.items():
+        retained = f"retains about {counted(estimate.retained, 'event')}"
+        console.print(f"    {rule_id} {retained}, of {estimate.per_day:,.0f} a day", soft_wrap=True)
+
+
+def _show_preview(console: "SafeConsole", rule_id: str, seen: "Preview") -> None:
+    from nightjar.cli.console import counted, line
+
+    span = f"{seen.first:%Y-%m-%d %H:%M} to {seen.last:%Y-%m-%d %H:%M}"
+    alerts = counted(seen.alerts, "alert")
+    console.print(f"    {rule_id}: {alerts} on the newest {counted(seen.events, 'event')} ({span})", soft_wrap=True)
+    for overlap in seen.overlaps[:_OVERLAPS]:
+        both = f"{overlap.both:,} of them where {overlap.rule_id} alerts too, which has {overlap.alerts:,}"
+        console.print(f"        {both}", soft_wrap=True)
+    for example in seen.examples:
+        at = f"{example.event_time:%Y-%m-%d %H:%M:%S}"
+        console.print(line(f"        {at}  {example.event_id}  {example.group}  {example.text}"), soft_wrap=True)

@@ -1,0 +1,109 @@
+"""What a rule would have announced on the newest events of the lake, in seconds and without a service.
+
+How it works: the newest events, at most MOST_EVENTS, are evaluated by `Truth` with the rule and the live rules of its
+stream, all of them as if they had always been there, and compared as a backtest compares them.
+
+Known limitation: a window that reaches beyond these events counts less than it would; `nightjar backtest` has it whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import polars as pl
+
+from backfill.backtest import live_versions
+from backfill.backtest_comparison import Example, Overlap, examples, overlaps
+from lake import delta, stream_state
+from lake.events import as_declared
+from lake.scanning import scan_files
+from lake.tables import RULE_STATUS, events_table
+from rules.model import Rule
+from rules.streams import Stream
+from rules.timestamps import MIN_TIMESTAMP
+from rules.truth import Truth
+from rules.versions import RuleSet, RuleVersion
+
+MOST_EVENTS = 50_000
+# What the rules to check are called beside the live ones; no rule's own id has a space.
+_DRAFT = "{} (draft)"
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What came of one rule. events: how many were evaluated, of event times from `first` to `last`; alerts: its
+    violations, of which `examples` are the newest; overlaps: live rules with violations at the same events."""
+
+    events: int
+    first: datetime
+    last: datetime
+    alerts: int
+    examples: list[Example]
+    overlaps: list[Overlap]
+
+
+def previews(
+    root: Path, streams: Mapping[str, Stream], rules: Iterable[Rule], most: int = MOST_EVENTS
+) -> dict[str, Preview]:
+    """What came of each rule, by its id; rules on streams of which the lake has no events are left out.
+
+    root: the lake's folder. most: events to evaluate of a stream.
+
+    Raises:
+        LakeError: the lake has a stream's events with other fields than are declared.
+    """
+    of_stream: dict[str, list[Rule]] = {}
+    for rule in rules:
+        if rule.state.is_evaluated:
+            of_stream.setdefault(rule.stream, []).append(rule)
+    found: dict[str, Preview] = {}
+    for name, drafts in of_stream.items():
+        if delta.exists(root, events_table(streams[name])):
+            found |= _of_stream(root, streams, streams[name], drafts, most)
+    return found
+
+
+def _of_stream(
+    root: Path, streams: Mapping[str, Stream], stream: Stream, drafts: list[Rule], most: int
+) -> dict[str, Preview]:
+    stream_state.refuse_other_fields(root, stream)
+    events = newest_events(root, stream, most)
+    if not events.height:
+        return {}
+    live: dict[str, RuleVersion] = {}
+    if delta.exists(root, RULE_STATUS):
+        live = live_versions(stream_state.rule_book(root, streams).ruleset, [stream.name])
+    versions = [RuleVersion(version.rule, version.version, MIN_TIMESTAMP) for version in live.values()]
+    for draft in drafts:
+        named = draft.model_copy(update={"id": _DRAFT.format(draft.id)})
+        versions.append(RuleVersion(named, 1, MIN_TIMESTAMP))
+    truth = Truth(stream, RuleSet(tuple(versions)), as_declared(events.to_arrow(), stream))
+    violations = pl.DataFrame(truth.violations()).lazy()
+    first, last = events.select(pl.min(stream.event_time), pl.max(stream.event_time).alias("last")).row(0)
+    found = {}
+    for draft in drafts:
+        mine = violations.filter(pl.col("rule_id") == _DRAFT.format(draft.id))
+        others = {other: violations.filter(pl.col("rule_id") == other) for other in sorted(live.keys() - {draft.id})}
+        found[draft.id] = Preview(
+            events.height,
+            first,
+            last,
+            mine.select(pl.len()).collect().item(),
+            examples(mine),
+            [overlap for overlap in overlaps(mine, others) if overlap.both],
+        )
+    return found
+
+
+def newest_events(root: Path, stream: Stream, most: int) -> pl.DataFrame:
+    """The usable events that arrived last: the stream's fields and arrival, first arrivals first."""
+    table = events_table(stream)
+    usable = (pl.col(stream.event_id).is_not_null(), pl.col(stream.event_time).is_not_null())
+    files = delta.newest_files(root, table, most)
+    records = scan_files(table, files).filter(pl.col("rejected").is_null(), *usable)
+    order = ["arrival_time", "partition", "offset"]
+    newest = records.select(*stream.fields, *order).top_k(most, by=order)
+    return newest.collect(engine="streaming").sort(order)

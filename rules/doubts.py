@@ -1,0 +1,33 @@
+"""What is valid in a rule and yet hardly meant: conditions that no event can meet."""
+
+from __future__ import annotations
+
+from rules.errors import Problem
+from rules.measures import Function, result_type
+from rules.model import Rule
+from rules.predicates import impossible_parts
+from rules.streams import Stream
+
+_REMEDY = "Change it, or no event will ever meet it"
+
+
+def doubts(rule: Rule, stream: Stream) -> list[Problem]:
+    """Conditions of a rule that never hold, each with its place; the rule fits its stream."""
+    conditions = {"where": rule.where}
+    for name, measure in rule.measures.items():
+        conditions |= {f"measures.{name}.where": measure.where, f"measures.{name}.since": measure.since}
+    found = [
+        Problem(place, text, reason, _REMEDY)
+        for place, text in conditions.items()
+        if text is not None
+        for reason in impossible_parts([text], stream.fields, {})
+    ]
+    kinds, least = dict(stream.fields), dict[str, int]()
+    for name, measure in rule.measures.items():
+        kinds[name] = result_type(measure.function, None if measure.field is None else stream.fields[measure.field])
+        if measure.function in (Function.COUNT, Function.COUNT_DISTINCT):
+            every = measure.field is None and measure.where is None and not measure.excluding_current
+            least[name] = int(every)  # the current event counts itself
+    of_both = impossible_parts([rule.when, *([] if rule.where is None else [rule.where])], kinds, least)
+    known = {problem.message for problem in found}
+    return found + [Problem("when", rule.when, reason, _REMEDY) for reason in of_both if reason not in known]
