@@ -42,6 +42,7 @@ _EXAMPLES = {
     "per": "List the fields, as in [ip]",
     "since": "Write a condition, as in \"status = 'SUCCESS'\"",
     "excluding_current": "Write true or false",
+    "reset_after_alert": "Write true or false",
     "description": "Write text, at most 4096 characters",
     "author": "Write one line of text, at most 100 characters",
     "reason": "Write one line of text, at most 500 characters",

@@ -16,6 +16,10 @@ from rules.types import DOUBLE, INT64, STRING, FieldType, Kind
 MAX_OVER = 400 * MICROSECONDS["d"]
 # An episode depends on the events of so many of its lengths (S12.3).
 EPISODE_REACH = 4
+# Violations are forgotten where so many of a rule's widest windows begin (S13.3), and its measures depend on the events
+# of so many.
+RESET_CELL = 2
+RESET_REACH = 2 * RESET_CELL + 1
 # Fields that make a group, or that narrow a window to one value of each.
 MAX_FIELDS = 8
 

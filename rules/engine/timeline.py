@@ -22,12 +22,13 @@ class Needed:
     """Which rows a group-by still needs, as event times in µs.
 
     horizon: rows before it are in no window; settled: rows before it are not evaluated any more; reach: the widest
-    window.
+    window. has_resets: whether a row may depend on what another, which has seen more late rows, comes to.
     """
 
     horizon: int
     settled: int
     reach: int
+    has_resets: bool = False
 
     @property
     def since(self) -> int:
@@ -66,8 +67,8 @@ class Timeline:
         self.times: Int64Array = np.zeros(0, np.int64)
         self.marks, self.narrow, self.wide = Facts(np.uint8), Facts(np.int32), Facts(np.int64)
         self._masks = masks
-        # the last aggregates and what `measures` has found out about them, which holds until the facts change
-        self.asked: Any = None
+        # by the identity of aggregates what `measures` has found out about them, which holds until the facts change
+        self.asked: dict[int, Any] = {}
         # event time (µs) from which on no row of the store has been let go
         self.complete_since = LONG_AGO
         self._fields: tuple[str, ...] = ()
@@ -84,7 +85,7 @@ class Timeline:
 
         changed: the words that have other bits than when they were used last.
         """
-        self.asked = None
+        self.asked = {}
         self._words, self._fields, self._casts = tuple(words), tuple(fields), self.store.casts
         long = [name for name in fields if self.store.source(name).itemsize > self.narrow.all.itemsize]
         for facts, names, other in (
@@ -129,7 +130,7 @@ class Timeline:
         self._used = used
         first_of, start, at = segments.affected(
             touched, first, places, base, self._spans, self.rows, self.times,
-            store.late, store.order, store.newest, needed.reach, needed.settled,
+            store.late, store.order, store.newest, needed.reach, needed.settled, needed.has_resets,
         )  # fmt: skip
         return Runs(first_of, start, at, needed.horizon)
 

@@ -119,7 +119,11 @@ def rules(draw: Callable[[Any], Any]) -> dict[str, Any]:
     group_by = draw(st.lists(st.sampled_from(FIELDS), unique=True, max_size=3))
     rule = {"id": "r.1", "stream": "transactions", "group_by": group_by, "measures": measures, "when": "amount > 1"}
     if draw(st.booleans()):
-        rule |= {"state": draw(st.sampled_from(["active", "shadow", "paused", "retired"])), "severity": "low"}
+        rule |= {
+            "reset_after_alert": draw(st.booleans()),
+            "state": draw(st.sampled_from(["active", "shadow", "paused", "retired"])),
+            "severity": "low",
+        }
         rule |= {"effective": draw(st.datetimes().map(lambda at: at.replace(tzinfo=UTC).isoformat())), "where": "TRUE"}
     return rule
 
@@ -170,7 +174,7 @@ def test_an_effective_time_without_a_zone_is_utc(given_as: str, expected: dateti
         ({"effective": "soon"}, "effective", "'soon' is not a point in time", "2018-04-01T12:00:00Z"),
         ({"wher": "TRUE"}, "wher", "is not a key of a rule", "Did you mean where?"),
         ({"mute": "30m"}, "mute", "is not a key of a rule", "Keys are"),
-        ({"reset_after_alert": True}, "reset_after_alert", "is not a key of a rule", "Keys are"),
+        ({"reset_after_alert": "yes"}, "reset_after_alert", "is 'yes'", "true or false"),
         ({"measures": []}, "measures", "is not a mapping", "{sum: amount, over: 1h}"),
         (
             {"measures": {f"m{at}": {"count": "*", "over": "1h"} for at in range(MAX_MEASURES + 1)}, "when": "TRUE"},

@@ -220,6 +220,8 @@ def rules(
         "severity": draw(st.sampled_from(("medium", "high"))),
         "description": f"m0 is {{m0}} at {{{names[-1]}}}",
     }
+    if resets := draw(st.integers(0, 3)) == 3:
+        written["reset_after_alert"] = True
     if where:
         written["where"] = where.sql
     if effective is not None:
@@ -234,6 +236,7 @@ def rules(
         where.test if where else ALWAYS,
         written["state"] in ("active", "shadow"),
         written["state"] == "retired",
+        resets,
     )
     return written, version
 
