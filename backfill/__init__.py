@@ -1,1 +1,1 @@
-"""Re-evaluation of past days, reconciliation with what the stream announced, and corrections."""
+"""Re-evaluation of past days, reconciliation with the stream's alerts, and corrections."""

@@ -1,10 +1,10 @@
-"""Rules that are not live, evaluated over past days of the lake beside the rules that are.
+"""Evaluate draft rules over past days of the lake, beside the live rules.
 
-How it works: one pass of the evaluation that a night makes, over the drafts and the newest versions of the live rules
-on their streams, all of them as if they had always been there. Nothing is reconciled or published, and the staged
-folder is removed in the end.
+How it works: one pass of the nightly evaluation, over the drafts and the newest versions of the live rules on their
+streams, as if all of them had always existed. Nothing is reconciled or published, and the staged folder is removed at
+the end.
 
-Known limitation: an event that arrived later than its day was settled counts on the day of its arrival, as in a night.
+Known limitation: an event that arrived after its day was settled counts on the day of its arrival, as in a nightly run.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 _DRAFT, _ANY_THRESHOLD = "{} (draft)", "{} (any threshold)"
 # Holds the compared value where the threshold is on a field.
 _VALUE = "threshold_value"
-# What a label of an event that is no fraud may look like; NULL is one, too.
+# Labels of an event that is not fraud; NULL is another.
 _GENUINE = ("", "0", "0.0", "false", "no", "none", "null", "genuine", "legitimate")
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A rule to try. threshold: the comparison whose constant is to vary; None: none."""
+    """A rule to try. threshold: the comparison whose constant varies; None: none."""
 
     rule: Rule
     threshold: Threshold | None = None
@@ -69,7 +69,7 @@ class Draft:
 
     @property
     def measure(self) -> str:
-        """The measure that holds what the threshold is compared with."""
+        """The measure with the value that the threshold is compared with."""
         compared = "" if self.threshold is None else self.threshold.name
         return compared if compared in self.rule.measures else _VALUE
 

@@ -1,7 +1,7 @@
-"""What a rule that is not live would have announced, held against the live rules and against labels.
+"""Compare the alerts of a draft rule with those of the live rules and with labels.
 
-Pure functions of lazy frames of violations (`rules.truth.VIOLATION_SCHEMA`): what is counted comes from streaming
-queries, so that only results and a few examples are in memory.
+Pure functions of lazy frames of violations (`rules.truth.VIOLATION_SCHEMA`): counts are computed by streaming queries,
+so that only results and a few examples are in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TOP_GROUPS = 10
 _EXAMPLES = 5
 # Between two points of a curve, as a share of the alerts.
 _STEP = 0.03
-# Alerts a day for which thresholds are looked for.
+# Alerts per day for which thresholds are searched.
 TARGETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
@@ -59,7 +59,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Quality:
-    """Alerts held against labels. labelled: events that are labelled as fraud; found: those with an alert.
+    """Alerts compared with labels. labelled: events labelled as fraud; found: those with an alert.
 
     by_label: label to (found, labelled).
     """
@@ -82,7 +82,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Point:
-    """A threshold and what comes of it. found: alerts whose event is labelled as fraud; None without labels."""
+    """A threshold and its results. found: alerts whose event is labelled as fraud; None without labels."""
 
     threshold: float
     alerts: int
@@ -101,7 +101,7 @@ class Curve:
     targets: dict[int, Point | None]
 
     def distinct_targets(self) -> list[tuple[int, Point]]:
-        """The targets that have a threshold, each with another than the target before it."""
+        """The targets that have a threshold, each different from the one of the target before it."""
         found: list[tuple[int, Point]] = []
         for target, point in self.targets.items():
             if point is not None and (not found or found[-1][1] != point):
@@ -111,7 +111,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of one rule over some days. by_day: its alerts on each of `days`, by event time."""
+    """The results of one rule over some days. by_day: its alerts on each of `days`, by event time."""
 
     rule_id: str
     days: list[date]

@@ -1,7 +1,7 @@
-"""What becomes of the alerts of one bucket: outcomes, causes and corrections, staged as Parquet.
+"""Outcomes, causes and corrections of one bucket's alerts, staged as Parquet.
 
-A bucket has whole groups, so what is found there depends on nothing of any other bucket. Without differences it is done
-at once; else once the causes are known.
+A bucket has whole groups, so its results are independent of other buckets. Without differences it is done at once, else
+once the causes are known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ import pyarrow as pa
 
 from backfill.causes import Cause, Witness
 from backfill.left_over import staged_pending
-from backfill.reconciliation import Outcome, corrections, latest_revisions, reconcile, well_formed, with_withdrawn
+from backfill.reconciliation import (
+    Outcome,
+    Versions,
+    corrections,
+    latest_revisions,
+    reconcile,
+    well_formed,
+    with_withdrawn,
+)
 from backfill.staging import (
     CORRECTED,
     DIFFERING,
@@ -41,12 +49,13 @@ Count = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Buckets:
-    """A run's outcomes and corrections in its staged folder, bucket by bucket."""
+    """A run's outcomes and corrections in its staged folder, bucket by bucket. verdict_only: see by_verdict."""
 
     folder: Path
+    verdict_only: Versions = ()
 
     def clear(self) -> None:
-        """Remove what an attempt before has left; where there is nothing else to read, there are empty tables."""
+        """Remove the files of an earlier attempt; write empty tables, so that there is something to read."""
         for name in (JUDGED, DIFFERING, OUTCOMES, CORRECTED, HELD_BACK):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         self._conclude("none", self._truth("none"), pl.DataFrame(RECORD_SCHEMA.empty_table()), _NO_CAUSES)
@@ -60,7 +69,7 @@ class Buckets:
 
     @property
     def rows(self) -> int:
-        """How many violations and touched groups there are."""
+        """The numbers of violations and touched groups."""
         folders = (self.folder / name for name in (EVALUATED, TOUCHED_GROUPS))
         return sum(file.rows for folder in folders for file in staged_files(folder))
 
@@ -75,11 +84,11 @@ class Buckets:
         return stream, group_by
 
     def differing(self, bucket: int) -> pl.LazyFrame:
-        """The outcomes of a bucket that differ."""
+        """The outcomes of a bucket with differences."""
         return pl.scan_parquet(self._file(DIFFERING, bucket))
 
     def judge(self, bucket: int, records: pa.Table) -> list[Count]:
-        """Stage the outcomes of a bucket, or, where some differ, what finding their causes takes; counts.
+        """Stage the outcomes of a bucket or, if some differ, the input for finding their causes; returns counts.
 
         records: of the alerts topic (RECORD_SCHEMA).
         """
@@ -90,7 +99,7 @@ class Buckets:
             ("unusable", "", records.num_rows - alerts.height),
         ]
         truth = self._truth(bucket)
-        differing = reconcile(truth, alerts).filter(pl.col("outcome") != Outcome.MATCHED.value)
+        differing = reconcile(truth, alerts, self.verdict_only).filter(pl.col("outcome") != Outcome.MATCHED.value)
         if not differing.height:
             return counts + self._conclude(bucket, truth, alerts, _NO_CAUSES)
         self._stage(JUDGED, bucket, alerts)
@@ -98,16 +107,16 @@ class Buckets:
         return [*counts, ("differing", str(bucket), differing.height)]
 
     def explain(self, bucket: int, witness: Witness) -> list[Count]:
-        """Stage the outcomes of a bucket with differences; counts."""
+        """Stage the outcomes of a bucket with differences; returns counts."""
         alerts = pl.read_parquet(self._file(JUDGED, bucket))
         return self._conclude(bucket, self._truth(bucket), alerts, witness.causes(self.differing(bucket).collect()))
 
     def _conclude(
         self, bucket: int | str, truth: pl.DataFrame, alerts: pl.DataFrame, causes: pl.DataFrame
     ) -> list[Count]:
-        outcomes = reconcile(truth, alerts).join(causes, on="alert_id", how="left")
+        outcomes = reconcile(truth, alerts, self.verdict_only).join(causes, on="alert_id", how="left")
         outcomes = with_withdrawn(outcomes, self._pending(bucket))
-        wrong = corrections(truth, alerts, causes)
+        wrong = corrections(truth, alerts, causes, self.verdict_only)
         held_back = wrong.filter(pl.col("cause") == _HELD_BACK)
         kept = {
             CORRECTED: wrong.filter(~pl.col("cause").is_in([_WAITING, _HELD_BACK])),

@@ -4,10 +4,14 @@ How it works: the groups with differences are replayed through the engine as the
 the stream reported as late. If the replay gives what the stream announced, these events are proven to be the cause.
 A late event of another partition may have been read only when the alert was settled, although it had arrived before;
 so where the replay differs, the window alone is replayed with the first of these, the first two, and so on.
-Else the other exceptions to S9 are tried: the stream had not read the events, the rule came after them, its
-history was not there, an id names two events. What is left is `unexplained`: a defect.
+Else the other exceptions to S9 are tried: the stream had not read the events, the rule came after them, its history was
+missing, an id names two events. The rest is `unexplained`: a defect.
 
-All is found from arrays in the order of group and time, so that a difference costs what it takes to find its window.
+An alert that differs only in `muted` takes the cause of the alert of its chain (rule version, group and date) before it
+that the stream or the truth lacks: otherwise both would mute alike.
+
+Everything is computed from arrays in order of group and time, so that a difference costs no more than finding its
+window.
 
 Known limitation: a window with several late events of several other partitions is replayed a limited number of times,
 so that a night with many of them ends; beyond that its difference is unexplained.
@@ -27,7 +31,7 @@ import polars as pl
 import pyarrow as pa
 
 from backfill.histories import Published
-from backfill.reconciliation import Outcome, canonical, latest_revisions
+from backfill.reconciliation import Outcome, by_verdict, canonical, latest_revisions
 from backfill.scope import GroupBy, group_texts, microseconds_of
 from lake.events import as_declared
 from rules.engine import Engine
@@ -35,9 +39,9 @@ from rules.engine.store import ARRIVAL, LATE, MICROSECONDS
 from rules.streams import Stream
 from rules.versions import RuleSet, RuleVersion
 
-# How often one window, and how often the windows of one Witness are replayed: some seconds, and some minutes at most.
+# How often one window, and all windows of one Witness, are replayed at most: some seconds, and some minutes.
 _REPLAYS_A_WINDOW, _MOST_REPLAYS = 256, 10_000
-# Whether an event's id names another event, too.
+# Whether an event's id also names another event.
 CONFLICTS = "run.conflicts"
 
 
@@ -54,7 +58,7 @@ class Cause(StrEnum):
 
 
 class Witness:
-    """What is known about some groups of one group-by.
+    """The known facts about some groups of one group-by.
 
     events: the stream's fields, arrival_time, partition and offset of all records of these groups, duplicates too, from
     the widest window before the differences on; `late`: whether the stream reported the event as late; CONFLICTS.
@@ -77,6 +81,7 @@ class Witness:
         self._versions: dict[str, list[RuleVersion]] = defaultdict(list)
         for version in ruleset.of_stream(stream.name).versions:
             self._versions[version.rule.id].append(version)
+        self._verdict_only = by_verdict(ruleset.versions)
         self._replayed = self._replay(ruleset, events)
         self._windows = _Windows(stream, group_by, events, consumed, began)
         self._replays_left = _MOST_REPLAYS
@@ -92,13 +97,33 @@ class Witness:
         columns = ("alert_id", "rule_id", "rule_version", "event_id", "at", announced, "replayed")
         rows = about.select(columns).iter_rows(named=True)
         found = [self._cause(row, window).value for row, window in zip(rows, self._windows.of(about), strict=True)]
-        return about.select("alert_id", pl.Series("cause", found, pl.String))
+        causes = about.select("alert_id", pl.Series("cause", found, pl.String))
+        flipped = differing.filter(self._is_muting_alone())
+        return self._inherited(differing, flipped, causes) if flipped.height else causes
+
+    def _is_muting_alone(self) -> pl.Expr:
+        """Whether nothing but `muted` differs."""
+        by_verdict = [f"{rule_id} {version}" for rule_id, version in self._verdict_only]
+        same = pl.format("{} {}", "rule_id", "rule_version").is_in(by_verdict)
+        same |= pl.col("measures") == pl.col("stream_measures")
+        return (pl.col("outcome") == Outcome.REVISED.value) & same & pl.col("muted").ne_missing(pl.col("stream_muted"))
+
+    def _inherited(self, differing: pl.DataFrame, flipped: pl.DataFrame, causes: pl.DataFrame) -> pl.DataFrame:
+        """The causes, those of the flipped alerts taken from the last alert before each that one side lacks."""
+        by = ["rule_id", "rule_version", "group", "date"]
+        chain = (*(pl.col(name) for name in by[:-1]), pl.col("event_time").dt.date().alias("date"))
+        one_sided = pl.col("outcome").is_in([Outcome.MISSED.value, Outcome.RETRACTED.value])
+        before = differing.filter(one_sided).join(causes, on="alert_id").select(*chain, "event_time", "cause")
+        flips = flipped.select("alert_id", "event_time", *chain).sort("event_time")
+        taken = flips.join_asof(before.sort("event_time"), on="event_time", by=by, check_sortedness=False)
+        inherited = taken.select("alert_id", pl.col("cause").fill_null(Cause.UNEXPLAINED.value))
+        return causes.update(inherited, on="alert_id")
 
     def _cause(self, row: Mapping[str, Any], window: _Window) -> Cause:
         rule_id, number = row["rule_id"], row["rule_version"]
         if window.unread:
             return Cause.STREAM_DOWN
-        if window.late and (row["announced"] == row["replayed"] or self._is_of_uneven_reading(row, window)):
+        if window.late and (self._same(row, row["replayed"]) or self._is_of_uneven_reading(row, window)):
             return Cause.LATE_EVENT if window.late_as_declared else Cause.SETTINGS_CHANGED
         # where a version has displaced another in the past, the alerts of both are announced
         in_force = next((v for v in reversed(self._versions[rule_id]) if v.effective <= row["at"]), None)
@@ -110,14 +135,14 @@ class Witness:
         published = self._published.get((rule_id, number))
         if window.before_state or (published is not None and window.starts < published.history_since):
             return Cause.COLD_START
-        if behind:  # they came together, and nobody can say which was first
+        if behind:  # they arrived together, and their order is unknown
             return Cause.RULE_PROPAGATION
         return Cause.DUPLICATE_CONFLICT if window.conflicting else Cause.UNEXPLAINED
 
     def _is_of_uneven_reading(self, row: Mapping[str, Any], window: _Window) -> bool:
-        """Whether this follows from when the stream read late events of other partitions, or copies of events.
+        """Whether the difference follows from when the stream read late events of other partitions, or duplicates.
 
-        It knew of an event the copy that it had read first: a late one if it reported that, else any.
+        Of an event it knew the copy that it had read first: a late one if it reported that, else any.
         """
         events = self._windows.rows(window)
         is_own = (pl.col(self._stream.event_id) == row["event_id"]) & (pl.col("at") == row["at"])
@@ -129,17 +154,17 @@ class Witness:
             ):
                 this = (pl.col("arrival") == arrival) & (pl.col("partition") == partition)
                 as_read = read.filter(~is_own | this)
-                if self._is_announced(row, as_read, arrival, partition, anew=as_read.height < events.height):
+                if self._is_announced(row, as_read, arrival, partition, replay=as_read.height < events.height):
                     return True
         return False
 
     def _is_announced(
-        self, row: Mapping[str, Any], events: pl.DataFrame, own: int, partition: int, *, anew: bool
+        self, row: Mapping[str, Any], events: pl.DataFrame, own: int, partition: int, *, replay: bool
     ) -> bool:
-        """Whether the stream announces this after these events, an alert's own being of that arrival and partition.
+        """Whether the stream announces this after these events; own, partition: of the alert's own event.
 
-        Of each other partition it had read some late ones, in their order, when the alert was settled: all combinations
-        are tried. anew: also where there are none.
+        Of each other partition it had read some late events, in order, when the alert was settled: all combinations are
+        tried. replay: even if there are none.
         """
         arrival = events.get_column("arrival")
         elsewhere = events.get_column(LATE) & (arrival <= own) & (events.get_column("partition") != partition)
@@ -150,19 +175,25 @@ class Witness:
         table = as_declared(columns, self._stream).append_column(LATE, columns.column(LATE))
         place = table.schema.get_field_index(ARRIVAL)
         combinations = product(*(range(len(of) + 1) for of in rows))
-        for counted in islice(combinations, min(self._replays_left, _REPLAYS_A_WINDOW) if rows or anew else 0):
+        for counted in islice(combinations, min(self._replays_left, _REPLAYS_A_WINDOW) if rows or replay else 0):
             self._replays_left -= 1
             arrivals = arrival.to_numpy().copy()
             for of, some in zip(rows, counted, strict=True):
                 arrivals[of[:some]], arrivals[of[some:]] = own - 1, own + 1
             replayed = self._replay(ruleset, table.set_column(place, ARRIVAL, pa.array(arrivals).cast(MICROSECONDS)))
             announced = canonical(replayed.filter(alert_id=row["alert_id"])).get_column("measures").to_list()
-            if announced == ([] if row["announced"] is None else [row["announced"]]):
+            if self._same(row, announced[0] if announced else None):
                 return True
         return False
 
+    def _same(self, row: Mapping[str, Any], replayed: str | None) -> bool:
+        """Whether a replay gives what the stream announced: measures, or None for no alert."""
+        if (row["rule_id"], row["rule_version"]) in self._verdict_only:
+            return (row["announced"] is None) == (replayed is None)
+        return bool(row["announced"] == replayed)
+
     def _replay(self, ruleset: RuleSet, events: pa.Table) -> pl.DataFrame:
-        """The alerts that stand after the stream has taken these events in."""
+        """The stream's alerts after it has processed these events."""
         engine = Engine(self._stream, ruleset, group_bys=frozenset({self._group_by.fields}))
         return latest_revisions(pl.DataFrame(engine.advance(events).alerts)).filter(pl.col("kind") == "alert")
 

@@ -1,8 +1,8 @@
-"""The rows that the gate is about, counted in Spark's tasks: a pass over the day's records, one over what was staged.
+"""Count the rows that the gate checks, in Spark tasks: a pass over the day's records, and one over the staged rows.
 
-How it works: a task reads its share of the files, counts what breaks the expectations on single rows, and sends on what
-must be compared: keys, by their hash; and to each violation's bucket the event that it is about, for its recheck. What
-comes back are counts.
+How it works: a task reads its share of the files, counts rows that break expectations on single rows, and forwards what
+must be compared: keys, by their hash; and to each violation's bucket its event, for the recheck. The results are
+counts.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _NO_VIOLATIONS = pl.DataFrame(VIOLATION_SCHEMA.empty_table()).lazy()
 
 @dataclass(frozen=True)
 class Part:
-    """What one task reads: files with rows of the suite of this number. day: the arrival date of records that the suite
-    is about; None: of a stream's records, those that only violations may be about."""
+    """What one task reads: files with rows of the suite of this number. day: the arrival date of the records that the
+    suite checks; None: a stream's records that only violations refer to."""
 
     suite: int
     files: tuple[delta.File, ...]
@@ -57,7 +57,7 @@ class Checks(InHeaps):
 
     @cached_property
     def comparisons(self) -> list[tuple[int, Expectation]]:
-        """The expectations that compare rows, and of which suite each is."""
+        """The expectations that compare rows, and the suite of each."""
         return [(at, each) for at, suite in enumerate(self.suites) for each in suite.expectations if each.key]
 
     @property
@@ -66,7 +66,7 @@ class Checks(InHeaps):
         return 1 + len(self.comparisons) * self.heaps
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
-        """The counts of a part, and what is compared of it; nothing where it has no rows (a day without alerts)."""
+        """The counts of a part, and its rows to compare; nothing if it has no rows (a day without alerts)."""
         part = self.parts[task]
         if part.files:
             yield from self.looked_at(part.suite, self.read(part))
@@ -78,13 +78,13 @@ class Checks(InHeaps):
         return pl.concat([pl.read_parquet(file.path) for file in part.files])
 
     def looked_at(self, number: int, rows: pl.DataFrame) -> Iterator[tuple[int, pa.Table]]:
-        """What is sent of some rows of the suite with this number."""
+        """What is forwarded of some rows of the suite with this number."""
         counts = [measured.counted(self.suites[number], rows)]
         yield from self.compared(number, rows, counts)
         yield 0, pa.concat_tables(counts)
 
     def compared(self, number: int, rows: pl.DataFrame, counts: list[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        """What is compared of some rows; where they lack a column, that goes to the counts."""
+        """What is compared of some rows; a missing column goes to the counts."""
         for place, (at, expectation) in enumerate(self.comparisons):
             if at != number:
                 continue
@@ -98,7 +98,7 @@ class Checks(InHeaps):
                 yield 1 + place * self.heaps + heap, part
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
-        """COUNTS of what came together in a bucket."""
+        """COUNTS of the rows received in a bucket."""
         if bucket == 0:
             return rows
         at, expectation = self.comparisons[(bucket - 1) // self.heaps]
@@ -171,7 +171,7 @@ class EvaluationChecks(Checks):
         place, number = divmod(bucket - self.first_other, len(self.streams))
         stream = self.streams[number]
         own = pl.col("stream") == stream.name
-        if number == 0:  # one of them looks at what is of none
+        if number == 0:  # one of them checks the rows that belong to none
             own |= ~pl.col("stream").is_in([each.name for each in self.streams])
         violations = _violations(self.staged[place]).filter(own).collect()
         table = violations.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(VIOLATION_SCHEMA)

@@ -1,8 +1,8 @@
-"""What finished runs leave behind goes after a while: their staged folders.
+"""Remove the staged folders of finished runs after a while.
 
-How it works: a folder whose run has finished (or was a dry run) goes once it is older than the setting
-`staging_retention`. That of a run that failed is kept for whoever looks into it until a later run of the same day has
-finished, and goes then by its age. A folder that no manifest knows, as its process was killed, goes by its age alone.
+How it works: the folder of a finished run (or a dry run) is removed once it is older than the setting
+`staging_retention`. That of a failed run is kept for inspection until a later run of the same day has finished, and is
+then removed by age. A folder without a manifest, as its process was killed, is removed by age alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENDED = (RunState.FINISHED.value, RunState.DRY_RUN.value)
 
 
 def remove_old_staging(config: BackfillConfig, run_id: str, now: int) -> list[str]:
-    """Remove the folders whose time has come, but never that of `run_id`; their names. now: µs."""
+    """Remove expired folders, but never that of `run_id`; returns their names. now: µs."""
     place, oldest = staging_folder(config.lake), now - config.staging_retention
     old = sorted(each for each in place.iterdir() if each.name != run_id and _changed(each) < oldest)
     if not old:

@@ -1,8 +1,8 @@
-"""The stage that compares the stream's latest revisions with the truth, finds why they differ, and stages corrections.
+"""The stage that compares the stream's latest revisions with the truth, finds causes, and stages corrections.
 
-How it works: in Spark's tasks, by the buckets that the evaluation had. First the records about alerts go to the bucket
-of their group, where the truth is, and become outcomes. Then the events of the groups with differences follow, and show
-why (see causes.py). The driver counts.
+How it works: in Spark tasks, by the buckets of the evaluation. First the records about alerts go to the bucket of their
+group, where the truth is, and become outcomes. Then the events of the groups with differences follow, from which the
+causes are found (see causes.py). The driver counts.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from backfill.division import shares
 from backfill.event_selection import PLACE, Portion, Reading, groupings, portions, readings_of
 from backfill.histories import Published
 from backfill.published_rules import PublishedRules
+from backfill.reconciliation import by_verdict
 from backfill.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_spans, within
 from backfill.staging import EXCHANGED, Notes, groups_folder, read_judged_times, repeated_folder
 from backfill.survey import judged_spans
@@ -46,8 +47,8 @@ _COUNTED = pa.schema([("what", pa.string()), ("name", pa.string()), ("found", pa
 @dataclass(frozen=True)
 class Compared:
     """outcomes and causes: how many alerts; stream_alerts: alerts of the stream in scope that are not retracted;
-    corrections: how many are staged; waiting: differences that are left to the stream, which has yet to read them;
-    held_back: those that nothing explains; unusable: records of the alerts topic that are no alerts."""
+    corrections: how many are staged; waiting: differences left to the stream, which has not read their events yet;
+    held_back: unexplained differences; unusable: records of the alerts topic that are not alerts."""
 
     outcomes: Counter[str]
     causes: Counter[str]
@@ -73,10 +74,10 @@ class Compared:
 def compare(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> Compared:
     """Stage OUTCOMES, CORRECTED and HELD_BACK."""
     folder, root, here = request.staged(config.lake), config.lake.root, config.lake.max_driver_rows
-    buckets = Buckets(folder)
+    spans, rules = judged_spans(folder), PublishedRules.of(config, request, notes)
+    buckets = Buckets(folder, by_verdict(rules.asked_for.versions))
     buckets.clear()
     parallelism = session.sparkContext.defaultParallelism
-    spans, rules = judged_spans(folder), PublishedRules.of(config, request, notes)
     named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in rules.asked_for.versions]
     files = delta.files_within(root, ALERTS, notes.versions[ALERTS.name], instant="event_time", spans=spans)
     judge = Judge(buckets, shares(files, parallelism), spans, named, parallelism)
@@ -98,7 +99,7 @@ def compare(session: SparkSession, config: BackfillConfig, request: Request, not
         counted += _counts(exchange(session, inquiry, _COUNTED, folder / EXCHANGED, here))
     compared = _compared(counted)
     if compared.unusable:
-        _log.warning("records of the alerts topic are no alerts, and were skipped", records=compared.unusable)
+        _log.warning("records of the alerts topic are not alerts, and were skipped", records=compared.unusable)
     return compared
 
 
@@ -226,7 +227,7 @@ class Inquiry(OverParts):
         conflicting = repeated.filter(CONFLICTS).select(stream.event_id, CONFLICTS).unique()
         flagged = reading.near(portion.files).join(conflicting, on=stream.event_id, how="left")
         late = self._late(portion.reading)
-        # a lake of an earlier release does not have where the record stood
+        # a lake of an earlier release lacks the record's coordinates
         placed, unplaced = (late.filter(pl.col("offset").is_null() == missing) for missing in (False, True))
         identity = [stream.event_id, stream.event_time]
         flagged = flagged.join(placed, on=[*identity, *PLACE], how="left")

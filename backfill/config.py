@@ -1,4 +1,4 @@
-"""What a backfill needs to know: the lake, how to publish, and what a run is asked to do."""
+"""The configuration of a backfill: the lake, how to publish, and the request of a run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ DAY = 86_400_000_000  # µs
 
 
 class BackfillError(NightjarError):
-    """A run cannot be made, or failed."""
+    """A run cannot start, or failed."""
 
 
 @dataclass(frozen=True)
 class BackfillConfig:
-    """lake: where events, alerts and results are. python_kafka: what kafka-python's clients are given.
+    """lake: where events, alerts and results are. python_kafka: settings of kafka-python's clients.
 
-    arrival: who stamps arrivals; only where the broker does has a day an end that can be known. staging_retention: how
-    long the staged folder of a finished run is kept, µs. pending_days: how many days back pending ones are looked for.
+    arrival: who stamps arrivals; only if the broker does, the end of a day is known. staging_retention: how long the
+    staged folder of a finished run is kept, µs. pending_days: how many days back to search for pending ones.
     """
 
     lake: LakeConfig
@@ -70,7 +70,7 @@ class Request:
         return microseconds_of_day(self.day + timedelta(days=self.days))
 
     def staged(self, lake: LakeConfig) -> Path:
-        """The folder of what the run has found so far; it stays for inspection where the run fails."""
+        """The folder of the run's results so far; it is kept for inspection if the run fails."""
         return staging_folder(lake) / self.run_id
 
 

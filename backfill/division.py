@@ -1,4 +1,4 @@
-"""Into how many tasks the rows of some files are divided."""
+"""The number of tasks that the rows of some files are divided into."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Files(Protocol):
 
 
 def heaps_of(parts: Iterable[Files], parallelism: int) -> int:
-    """Into how many tasks the rows of some files are divided to be compared."""
+    """The number of tasks that compare the rows of some files."""
     rows = sum(file.rows for part in parts for file in part.files)
     return max(parallelism, math.ceil(rows / _ROWS_A_HEAP))
 

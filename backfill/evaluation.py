@@ -1,7 +1,7 @@
-"""The stage that evaluates a day: the very engine that the stream runs, bucket by bucket of the touched groups.
+"""The stage that evaluates a day: the same engine as in the stream, bucket by bucket of the touched groups.
 
-How it works: everything is read at versions that are noted first, so that what a run did can be done again. Results go
-to the run's staged folder and to nowhere else.
+How it works: everything is read at versions that are recorded first, so that a run can be repeated. Results go to the
+run's staged folder and nowhere else.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _GROUP_BYS_A_RECEIVER = 4
-_COUNTED = pa.schema([("violations", pa.int64()), ("failures", pa.int64())])
+_COUNTED = pa.schema([("violations", pa.int64()), ("failures", pa.int64()), ("muted", pa.int64())])
 # What holds at target events, and (`failed`) which measures have no value there.
 EVALUATED_SCHEMA = VIOLATION_SCHEMA.append(pa.field("failed", pa.string()))
 
@@ -87,12 +87,13 @@ class Evaluator(OverParts):
                 yield bucket, part.to_arrow(compat_level=pl.CompatLevel.oldest())
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
-        """Stage what the rules conclude about a bucket's groups; a row of _COUNTED."""
+        """Stage the results for a bucket's groups; returns a row of _COUNTED."""
         reading, number = self.groupings[bucket // self.cut]
         found = evaluated(reading.stream, reading.ruleset, reading.group_bys[number], rows)
         stage(found, self.folder / EVALUATED / f"{bucket}.parquet")
         failures = found.num_rows - found.column("failed").null_count
-        return pa.table({"violations": [found.num_rows - failures], "failures": [failures]})
+        muted = pc.sum(found.column("muted")).as_py() or 0
+        return pa.table({"violations": [found.num_rows - failures], "failures": [failures], "muted": [muted]})
 
 
 def evaluate(
@@ -118,7 +119,7 @@ def evaluate_rules(
     rules: PublishedRules,
     pending: pl.DataFrame | None = None,
 ) -> dict[str, Any]:
-    """As `evaluate`, with these rules, whether they were ever published or not."""
+    """As `evaluate`, with these rules, published or not."""
     folder = request.staged(config.lake)
     again = stage_pending(folder, pending, rules.asked_for, request)
     judged = judged_times(config, request, notes, rules.asked_for, again)
@@ -128,14 +129,14 @@ def evaluate_rules(
     parts, cut = portions(readings, parallelism), buckets_of(readings, parallelism)
     groups = survey(session, readings, parts, folder, cut, again, config.lake.max_driver_rows)
     evaluator = Evaluator(readings, parts, folder, cut)
-    shutil.rmtree(folder / EVALUATED, ignore_errors=True)  # of an attempt before
+    shutil.rmtree(folder / EVALUATED, ignore_errors=True)  # of an earlier attempt
     stage(EVALUATED_SCHEMA.empty_table(), folder / EVALUATED / "none.parquet")  # where there is nothing else to read
     counted = exchange(session, evaluator, _COUNTED, folder / EXCHANGED, config.lake.max_driver_rows)
     return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names} | {"groups": groups}
 
 
 def staged_violations(folder: Path) -> int:
-    """How many violations a run has found."""
+    """The number of violations that a run has found."""
     found = pl.scan_parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
     return int(found.select(pl.len()).collect(engine="streaming").item())
 

@@ -1,4 +1,4 @@
-"""What a run reads of a stream's events: of which files, and which of their rows count."""
+"""The events of a stream that a run reads: which files, and which of their rows count."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rules.versions import RuleSet
 
 # A bucket is one engine, or one table of ids, in one Python worker: some hundred megabytes at most.
 _ROWS_A_BUCKET = 500_000
-# Where a record stood; together they tell it from all others of the stream.
+# A record's coordinates, unique within the stream.
 PLACE = ("partition", "offset")
 ARRIVED = ("arrival_time", *PLACE)
 
@@ -64,8 +64,8 @@ class Reading:
         windows of others can hold of these; and around them ids that the stream could still know."""
         known = self.stream.allowed_lateness + self.stream.max_future_skew
         end = self.request.end - 1
-        wide = ((lo - self.reach - known, min(hi + self.reach, end) + known) for lo, hi in self.judged)
-        return merged(wide)
+        judged = (group_by.judged(*span) for group_by in self.group_bys or (GroupBy((), 0),) for span in self.judged)
+        return merged((lo - self.reach - known, min(hi, end) + known) for lo, hi in judged)
 
     @property
     def since(self) -> int:

@@ -1,7 +1,7 @@
 """One alert explained: the rule's version, the events in its window, what the measures are, and what was published.
 
-Everything is read from the lake, and the measures come from the engine itself, over the group's events of the widest
-window. So what is shown is the truth as the lake has it now, beside what the stream and the backfill have published.
+Everything is read from the lake, and the measures are computed by the engine, over the group's events of the widest
+window. So it shows the truth by the current lake, beside what the stream and the backfill have published.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from lake.scanning import scan
 from lake.tables import ALERTS, RECONCILIATION, VIOLATIONS, events_table
 from rules.engine.store import ARRIVAL
 from rules.names import did_you_mean
+from rules.retention import widest
 from rules.streams import Stream
 from rules.truth import Truth
 from rules.versions import RuleSet, RuleVersion
@@ -98,7 +99,7 @@ def _version(config: LakeConfig, rule_id: str, number: int) -> RuleVersion:
 
 def _window(config: LakeConfig, stream: Stream, version: RuleVersion, alert: Mapping[str, Any]) -> pl.DataFrame:
     """The group's events from the widest window up to the alert's, each id's first arrival, in time's order."""
-    reach = timedelta(microseconds=max((measure.over for measure in version.rule.measures.values()), default=0))
+    reach = timedelta(microseconds=widest(version.rule))
     at, name = pl.col(stream.event_time), stream.event_id
     end = alert["event_time"]
     near = scan(config.root, events_table(stream)).filter(

@@ -1,4 +1,4 @@
-"""What a run brings to the gate and keeps of its answer: results in the staged folder, pages in the data docs."""
+"""Run the gate, and keep its results in the staged folder and the data docs."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rules.model import State
+from rules.retention import widest
 from rules.versions import RuleVersion
 
 _LONG_AGO = -(1 << 62)
@@ -46,8 +47,8 @@ def histories(
     for instant in instants:
         while running and running[0][1] < instant:
             heapq.heappop(running)
-        widest = -running[0][0] if running else 0
-        reached = horizon[instant] = max(reached, instant - allowed_lateness - widest)
+        reach = -running[0][0] if running else 0
+        reached = horizon[instant] = max(reached, instant - allowed_lateness - reach)
         while begins < len(windows) and windows[begins][1] <= instant:
             over, _, end = windows[begins]
             heapq.heappush(running, (-over, float("inf") if end is None else end))
@@ -70,8 +71,7 @@ def _live(versions: Sequence[tuple[int, RuleVersion]], allowed_lateness: int) ->
         ends = [settled[rule.id]] if rule.id in settled else []
         ends += [after[-1][0]] if after else []
         if rule.state is not State.RETIRED:
-            widest = max((measure.over for measure in rule.measures.values()), default=0)
-            found.append((widest, arrival, min(ends, default=None)))
+            found.append((widest(rule), arrival, min(ends, default=None)))
         settled[rule.id] = min(max(arrival, version.effective + allowed_lateness), settled.get(rule.id, 1 << 63))
         after.append((arrival, version.effective))
     return found

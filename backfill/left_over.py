@@ -1,4 +1,4 @@
-"""Alerts that earlier runs left to the stream: a run judges them again, whatever else their groups had that day."""
+"""Alerts that earlier runs left to the stream: a run judges them again, whether or not their groups had events."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rules.versions import RuleSet
 
 _KINDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "bigint": pl.Int64,
+    "boolean": pl.Boolean,
     "date": pl.Date,
     "timestamp": pl.Datetime("us", "UTC"),
     "string": pl.String,
@@ -40,5 +41,5 @@ def stage_pending(folder: Path, pending: pl.DataFrame | None, ruleset: RuleSet, 
 
 
 def staged_pending(folder: Path) -> pl.DataFrame:
-    """What `stage_pending` has staged."""
+    """The alerts that `stage_pending` has staged."""
     return pl.read_parquet(folder / PENDING / "*.parquet")

@@ -1,10 +1,10 @@
 """Corrections to Kafka (contracts.alerts), in transactions of a few hundred.
 
-How it works: there is one publisher per lake at a time: the next one aborts what the one before has left open, and
-fences it off (its transactional id is derived from the lake, so that two lakes on one Kafka do not disturb each other).
-Only then does it look at what was published since the run has read the alerts, and refuses the whole run where another
-one has corrected the same alert differently. What is on the topic already is left out. So nothing is published twice,
-whenever the publisher before was killed, and however many of its transactions were complete.
+How it works: there is one publisher per lake at a time: the next one aborts the open transaction of the one before, and
+fences it off (its transactional id is derived from the lake, so that two lakes on one Kafka do not interfere). Only
+then does it read what was published since the run read the alerts, and refuses the whole run if another one has
+corrected the same alert differently. Corrections already on the topic are skipped. So nothing is published twice,
+whenever an earlier publisher was killed, and however many of its transactions were complete.
 
 A transaction holds back, from consumers of committed records, everything behind its first record in a partition: live
 alerts too. Hence many small ones.
@@ -13,9 +13,10 @@ alerts too. Hence many small ones.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import kafka.errors
 import polars as pl
@@ -23,9 +24,16 @@ import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from backfill.config import BackfillConfig, BackfillError
+from contracts import restrictions
 from contracts.alerts import correction_record, corrections_of, message
+from contracts.record_type import Row
+from contracts.restrictions import restriction_records
+from contracts.topics import Topics
 from ingestion.offsets import end_offsets
 from lake.archive import query_id
+
+if TYPE_CHECKING:
+    from rules.actions import Action
 
 _log = structlog.get_logger(__name__)
 
@@ -37,9 +45,16 @@ _TRANSACTION_TIMEOUT_MS = 10_000
 
 
 def publish(
-    config: BackfillConfig, corrections: pl.DataFrame, archived: Mapping[int, int], note: Callable[[], object]
+    config: BackfillConfig,
+    corrections: pl.DataFrame,
+    archived: Mapping[int, int],
+    note: Callable[[], object],
+    actions: Mapping[tuple[str, int], Action] = MappingProxyType({}),
 ) -> int:
     """Put the corrections (see reconciliation.corrections) on the alerts topic; returns how many.
+
+    Each of a rule with an action goes there in one transaction with its record on the restrictions topic. actions: by
+    rule id and version.
 
     archived: partition of the topic to the offset of the last alert that the run knew. note: called before any is
     published, and only where none is refused.
@@ -63,11 +78,11 @@ def publish(
             known = _published_since(config, archived)
             now = time.time_ns() // 1000
             records = [correction_record(row, now) for row in corrections.iter_rows(named=True)]
-            messages = [message(record) for record in records if not _is_published(record, known)]
+            new = [record for record in records if not _is_published(record, known)]
             note()
-            for first in range(0, len(messages), _RECORDS_PER_TRANSACTION):
-                some = messages[first : first + _RECORDS_PER_TRANSACTION]
-                _publish_together(producer, config.lake.topics.alerts, some)
+            for first in range(0, len(new), _RECORDS_PER_TRANSACTION):
+                some = new[first : first + _RECORDS_PER_TRANSACTION]
+                _publish_together(producer, _messages(config.lake.topics, some, actions))
                 published += len(some)
         finally:
             producer.close()
@@ -81,11 +96,21 @@ def publish(
     return published
 
 
-def _publish_together(producer: KafkaProducer, topic: str, messages: Iterable[tuple[bytes, bytes]]) -> None:
-    """One transaction. Raises KafkaError, and leaves none open where the broker still answers."""
+def _messages(
+    topics: Topics, records: Iterable[Row], actions: Mapping[tuple[str, int], Action]
+) -> Iterator[tuple[str, bytes, bytes]]:
+    """Topic, key and value of each correction, and of the restriction or lift that follows from it."""
+    for record in records:
+        yield (topics.alerts, *message(record))
+        for key, restriction in restriction_records([record], actions):
+            yield (topics.restrictions, *restrictions.message(key, restriction))
+
+
+def _publish_together(producer: KafkaProducer, messages: Iterable[tuple[str, bytes, bytes]]) -> None:
+    """One transaction. Raises KafkaError, and leaves none open if the broker still answers."""
     producer.begin_transaction()
     try:
-        sent = [producer.send(topic, key=key, value=value) for key, value in messages]
+        sent = [producer.send(topic, key=key, value=value) for topic, key, value in messages]
         producer.commit_transaction()
         for delivery in sent:
             delivery.get(_DELIVERY_SECONDS)
@@ -96,7 +121,7 @@ def _publish_together(producer: KafkaProducer, topic: str, messages: Iterable[tu
 
 
 def _is_published(record: Mapping[str, Any], known: Mapping[tuple[str, int], Mapping[str, Any]]) -> bool:
-    """Whether this very correction is on the topic. Raises BackfillError where another one has taken its revision."""
+    """Whether this correction is on the topic already. Raises BackfillError if another one has its revision."""
     there = known.get((record["alert_id"], record["revision"]))
     if there is not None and any(there.get(name) != value for name, value in record.items() if name != "emitted_at"):
         raise BackfillError(
@@ -130,5 +155,5 @@ def _published_since(config: BackfillConfig, archived: Mapping[int, int]) -> dic
     finally:
         consumer.close()
     if skipped:
-        _log.warning("records of the alerts topic are no alerts, and were skipped", records=skipped, topic=topic)
+        _log.warning("records of the alerts topic are not alerts, and were skipped", records=skipped, topic=topic)
     return known

@@ -1,4 +1,4 @@
-"""The rules that a run goes by: the versions as the stream's job had them when the run pinned what it reads."""
+"""The rules of a run: the versions that the stream's job had when the run pinned its inputs."""
 
 from __future__ import annotations
 

@@ -1,28 +1,36 @@
-"""What became of each alert: the stream's latest revision compared with the truth, and the correction it takes.
+"""The outcome of each alert: the stream's latest revision compared with the truth, and the necessary correction.
 
-Pure functions of tables; see causes.py for why they differ.
+Pure functions of tables; see causes.py for the causes of differences.
 
-matched: both have it, with the same content. missed: the truth alone. retracted: the stream alone. revised: both, with
-different content. An alert that the stream has itself retracted and the truth does not have is none. withdrawn: an
-earlier run left the alert to the stream, and by now neither side has it.
+matched: both have it, with the same content. missed: only the truth. retracted: only the stream. revised: both, with
+different content. An alert that the stream itself retracted and the truth does not have has no outcome. withdrawn: an
+earlier run left the alert to the stream, and now neither side has it.
+
+Of rules with `revisions: verdict` measures and text are not compared: the stream keeps those that it announced first.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 
 import polars as pl
 
 from rules.canonical import rewritten
+from rules.states import Revisions
+from rules.versions import RuleVersion
 
-CONTENT = ["rule_state", "group", "measures", "severity", "text"]
+CONTENT = ["rule_state", "group", "measures", "severity", "text", "muted"]
+_VALUES = ("measures", "text")
+# Rule ids and versions.
+Versions = Collection[tuple[str, int]]
 _MOST_REVISIONS = 1 << 32  # far from where the next one no longer fits its column
 _IDENTITY = ["alert_id", "rule_id", "rule_version", "stream", "event_id", "event_time"]
 
 
 class Outcome(StrEnum):
-    """What became of an alert."""
+    """The outcome of an alert."""
 
     MATCHED = "matched"
     MISSED = "missed"
@@ -41,7 +49,7 @@ def latest_revisions(alerts: pl.DataFrame) -> pl.DataFrame:
 
 
 def well_formed(alerts: pl.LazyFrame) -> pl.LazyFrame:
-    """The records that have all that an alert must have: anybody may write to a topic."""
+    """The records with all required members of an alert: anybody may write to a topic."""
     known = pl.all_horizontal(pl.col(name).is_not_null() for name in [*_IDENTITY, *CONTENT])
     known &= pl.col("kind").is_in(["alert", "retraction"]) & pl.col("source").is_in(["stream", "backfill"])
     known &= pl.col("revision").is_between(1, _MOST_REVISIONS)
@@ -56,18 +64,30 @@ def _is_object(text: str) -> bool:
         return False
 
 
-def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame) -> pl.DataFrame:
-    """One row an alert: its identity and group, `outcome`, `stream_revision`, `stream_measures`, `measures`.
+def by_verdict(versions: Iterable[RuleVersion]) -> frozenset[tuple[str, int]]:
+    """The versions of which only the verdict is announced again, not a change of values."""
+    return frozenset((v.rule.id, v.version) for v in versions if v.rule.revisions is Revisions.VERDICT)
 
-    truth: violations (VIOLATION_SCHEMA); alerts: the records of the same scope (kind, revision, source and the like).
+
+def _differs(suffix: str, verdict_only: Versions) -> pl.Expr:
+    """Whether the content that the truth has of an alert is not that of the columns with this suffix."""
+    named = [f"{rule_id} {version}" for rule_id, version in verdict_only]
+    counts = ~pl.format("{} {}", "rule_id", "rule_version").is_in(named)
+    parts = ((name, pl.col(name).ne_missing(pl.col(f"{name}{suffix}"))) for name in CONTENT)
+    return pl.any_horizontal(differs & counts if name in _VALUES else differs for name, differs in parts)
+
+
+def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame, verdict_only: Versions = ()) -> pl.DataFrame:
+    """One row an alert: its identity and group, `outcome`, `stream_revision`, `stream_measures`, `measures`,
+    `stream_muted`, `muted`.
+
+    truth: violations (VIOLATION_SCHEMA); alerts: the records of the same scope (kind, revision, source and the like);
+    verdict_only: see by_verdict.
     """
     latest = canonical(latest_revisions(alerts.filter(pl.col("source") == "stream")))
     announced = pl.col("kind_latest") == "alert"
     both = canonical(truth).join(latest, on="alert_id", how="full", suffix="_latest", coalesce=True)
-    true, differs = (
-        pl.col("rule_id").is_not_null(),
-        pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_latest")) for name in CONTENT),
-    )
+    true, differs = pl.col("rule_id").is_not_null(), _differs("_latest", verdict_only)
     outcome = (
         pl.when(true & announced & ~differs).then(pl.lit(Outcome.MATCHED.value))
         .when(true & announced).then(pl.lit(Outcome.REVISED.value))
@@ -86,6 +106,8 @@ def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame) -> pl.DataFrame:
             "stream_revision",
             pl.col("measures_latest").alias("stream_measures"),
             "measures",
+            pl.col("muted_latest").alias("stream_muted"),
+            "muted",
         )
         .sort("event_time", "alert_id")
     )
@@ -100,23 +122,26 @@ def with_withdrawn(outcomes: pl.DataFrame, pending: pl.DataFrame) -> pl.DataFram
         pl.lit(Outcome.WITHDRAWN.value).alias("outcome"),
         pl.lit(None).alias("cause"),
         pl.lit(None).alias("measures"),
+        pl.lit(None).alias("muted"),
     )
     columns = outcomes.schema
     rows = gone.select(pl.col(name).cast(kind) for name, kind in columns.items())
     return pl.concat([outcomes, rows]).sort("event_time", "alert_id")
 
 
-def corrections(truth: pl.DataFrame, alerts: pl.DataFrame, causes: pl.DataFrame) -> pl.DataFrame:
+def corrections(
+    truth: pl.DataFrame, alerts: pl.DataFrame, causes: pl.DataFrame, verdict_only: Versions = ()
+) -> pl.DataFrame:
     """What has to be published so that the highest revision of each alert is the truth: alert records without a source.
 
-    causes: alert_id and cause of the stream's differences. Where the stream was right and an earlier correction no
-    longer is, the cause is that correction's.
+    verdict_only: see by_verdict. causes: alert_id and cause of the stream's differences. Where the stream was right and
+    an earlier correction no longer is, the cause is that correction's.
     """
     last = canonical(latest_revisions(alerts))
     both = canonical(truth).join(last, on="alert_id", how="full", suffix="_last", coalesce=True)
     both = both.rename({"kind": "kind_last", "revision": "revision_last", "cause": "cause_last"})
     true, announced = pl.col("rule_id").is_not_null(), (pl.col("kind_last") == "alert").fill_null(value=False)
-    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_last")) for name in CONTENT)
+    differs = _differs("_last", verdict_only)
     wrong = both.filter((true & (~announced | differs)) | (~true & announced)).join(causes, on="alert_id", how="left")
     chosen = [pl.coalesce(name, f"{name}_last").alias(name) for name in [*_IDENTITY[1:], *CONTENT]]
     return wrong.select(

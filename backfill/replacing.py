@@ -1,7 +1,7 @@
-"""What a run puts into the tables of results, in the place of what they have: found in Spark's tasks, alert by alert.
+"""Replace rows in the tables of results by a run's, in Spark tasks, alert by alert.
 
-How it works: the table's rows and the run's go to a task by their alert id. There the rows that the run has judged give
-way to its own, and what has changed is counted; the driver holds counts, and streams files into one commit.
+How it works: the table's rows and the run's go to a task by their alert id. There the run's rows replace those that it
+has judged, and changes are counted; the driver holds counts, and streams files into one commit.
 """
 
 from __future__ import annotations

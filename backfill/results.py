@@ -1,4 +1,4 @@
-"""The tables of results: what a finished run leaves for everybody. A write is one commit, and repeating it is none."""
+"""The tables of results: the published output of a finished run. A write is one commit, and idempotent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def publish_violations(session: SparkSession, config: BackfillConfig, request: Request, ruleset: RuleSet) -> int:
-    """Put the staged violations in the place of those that the table has in the run's scope; how many rows changed."""
+    """Replace the table's violations in the run's scope by the staged ones; returns how many rows changed."""
     dates = [(date_of(lo), date_of(hi)) for lo, hi in judged_spans(request.staged(config.lake))]
     return _replace(session, config, request, ruleset, VIOLATIONS, EVALUATED, dates, all_judged=False)
 

@@ -1,11 +1,11 @@
-"""A run: the stages of one day's backfill, in their order, each of which can be a process of its own.
+"""A run: the stages of one day's backfill, in order, each of which can be a separate process.
 
-archive: Kafka to the lake. evaluate: the day's truth, staged. gate: what must hold of events and violations. reconcile:
-the stream against the truth, staged, and what must hold of that. publish: corrections to Kafka, results to their
-tables, the manifest. Until publish only the staged folder is written, so a run that fails can be run again at once.
+archive: Kafka to the lake. evaluate: the day's truth, staged. gate: expectations on events and violations. reconcile:
+the stream compared with the truth, staged, and expectations on that. publish: corrections to Kafka, results to their
+tables, the manifest. Until publish only the staged folder is written, so a failed run can be repeated at once.
 
 An alert whose difference has no known cause does not stop the others: its correction is held back, everything else is
-published, and then the last stage raises a verdict that lists what is left.
+published, and then the last stage raises a verdict that lists the alerts held back.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from lake.archive import archive, make_tables
 from lake.scanning import scan
 from lake.tables import ALERTS
 from rules.rulebook import effective_text
+from rules.versions import actions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +117,7 @@ class Run:
         return compared.as_counts() | gated | ({"shadows": shadows} if shadows else {})
 
     def publish(self) -> dict[str, Any]:
-        """Publish the corrections but for those that are held back, and put the results into their tables.
+        """Publish the corrections except those held back, and write the results to their tables.
 
         The violation of an alert that is held back goes into its table: it holds, whatever the stream announced.
         """
@@ -126,11 +127,11 @@ class Run:
         notes = self._notes
         refuse_outdated(config, request, notes)
         published = 0
+        ruleset = PublishedRules.of(config, request, notes).asked_for
         if request.publish:
             staged = pl.read_parquet(request.staged(config.lake) / CORRECTED / "*.parquet")
             note = partial(results.note_corrections, config, request, staged)
-            published = publish(config, staged, self._archived_alerts(notes), note)
-        ruleset = PublishedRules.of(config, request, notes).asked_for
+            published = publish(config, staged, self._archived_alerts(notes), note, actions_of(ruleset.versions))
         changed = results.publish_violations(self.session, config, request, ruleset)
         results.publish_reconciliation(self.session, config, request, ruleset)
         return {"published": published, "violations_changed": changed}
@@ -141,7 +142,7 @@ class Run:
 
     @property
     def counts(self) -> dict[str, Any]:
-        """What the stages that are done have counted."""
+        """The counts of the finished stages."""
         return Progress.of(self.request.staged(self.config.lake)).counts
 
     @property
@@ -149,7 +150,7 @@ class Run:
         return read_notes(self.request.staged(self.config.lake))
 
     def _conclude(self, state: RunState, failure: str | None = None) -> None:
-        """Add the manifest. failure: why it is not all right."""
+        """Add the manifest. failure: the cause, if any."""
         request, now = self.request, _now()
         progress = Progress.of(request.staged(self.config.lake))
         manifest = RunManifest(
@@ -168,7 +169,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run to its end. counts: what its stages counted; verdict: why it is not all right."""
+    """A finished run. counts: of its stages; verdict: what needs attention, if anything."""
 
     request: Request
     counts: dict[str, Any] = field(default_factory=dict)

@@ -1,9 +1,11 @@
-"""What a day's run is about: the groups its events touch, and the spans of each in which results may have changed.
+"""The scope of a day's run: the groups that its events touch, and the spans of each in which results may have changed.
 
 Each event belongs to one day: to that of its event time where it arrived before that day was settled (its end and the
 stream's allowed lateness), else to that of its arrival. An event at t changes nothing before t and nothing later than
-the widest window after t. So a group has a span around each of its events; spans whose windows meet are one. A run's
-cost grows with the day's events and their windows: not with the history, and not with how far event times lie apart.
+the widest window after t. So a group has a span around each of its events; spans whose windows meet are one. Where a
+rule has `mute`, alerts may mute later ones of their date: the spans are whole dates, at whose begin nothing is muted. A
+run's cost grows with the day's events and their windows: not with the history, and not with how far event times lie
+apart.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import polars as pl
 import pyarrow as pa
@@ -20,6 +23,7 @@ import pyarrow.compute as pc
 from backfill.config import DAY, Request
 from backfill.histories import Published
 from rules.engine.alert_columns import described_groups, jsonable
+from rules.retention import widest
 from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP
 from rules.types import FieldType, Kind
@@ -29,21 +33,29 @@ from rules.versions import RuleVersion
 # judges, the group as the lake's alerts have it, its bucket, and whether the run judges at this event.
 LO, HI, GROUP, BUCKET, TARGET = "run.lo", "run.hi", "run.group", "run.bucket", "run.target"
 _FROM, _AT = "run.from", "run.at"
+Instant = TypeVar("Instant", int, pl.Expr)
 # A filter that each task is given names all spans of a reading: more than these become fewer and longer ones.
 _MOST_SPANS = 64
 
 
 @dataclass(frozen=True)
 class GroupBy:
-    """One grouping of a stream's events. reach: the widest window over it, µs."""
+    """One grouping of a stream's events. reach: the widest window over it, µs; mutes: whether a rule over it has
+    `mute`, so that what changes an alert may change others of its date."""
 
     fields: tuple[str, ...]
     reach: int
+    mutes: bool = False
 
     @property
     def name(self) -> str:
         """As the tables write it."""
         return group_by_name(self.fields)
+
+    def judged(self, lo: Instant, hi: Instant) -> tuple[Instant, Instant]:
+        """The event times (µs, both included) at which events from lo to hi may change results."""
+        hi = hi + self.reach
+        return (lo // DAY * DAY, (hi // DAY + 1) * DAY - 1) if self.mutes else (lo, hi)
 
 
 def group_by_name(fields: Iterable[str]) -> str:
@@ -66,6 +78,7 @@ def group_bys(
     event times may be ahead of arrival.
     """
     reach: dict[tuple[str, ...], int] = {}
+    muting: set[tuple[str, ...]] = set()
     # by rule, from when on an event's time and arrival can no longer both be those of an earlier version
     replaced: dict[str, int] = {}
     for version in reversed(list(versions)):
@@ -77,9 +90,9 @@ def group_bys(
         if displaced <= since or version.effective > until or not rule.state.is_evaluated:
             continue
         if set(groups) <= set(rule.group_by):
-            widest = max((measure.over for measure in rule.measures.values()), default=0)
-            reach[rule.group_by] = max(widest, reach.get(rule.group_by, 0))
-    return [GroupBy(fields, reach[fields]) for fields in sorted(reach)]
+            reach[rule.group_by] = max(widest(rule), reach.get(rule.group_by, 0))
+            muting |= {rule.group_by} if rule.mute else set()
+    return [GroupBy(fields, reach[fields], fields in muting) for fields in sorted(reach)]
 
 
 def settled(request: Request, streams: Iterable[Stream]) -> int:
@@ -134,10 +147,12 @@ def touched_groups(spans: pl.DataFrame, stream: Stream, group_by: GroupBy, reque
     A group has a row for each span. Neither spans of a group overlap nor what must be read for them.
     """
     by = list(group_by.fields)
+    lo, hi = group_by.judged(pl.col(LO), pl.col(HI))
+    spans = spans.with_columns(lo.alias(LO), hi.alias(HI))
     before = pl.col(HI).cum_max().shift(1)
-    begins = (pl.col(LO) - before > 2 * group_by.reach).fill_null(value=True)
+    begins = (pl.col(LO) - before > group_by.reach).fill_null(value=True)
     ordered = spans.sort(*by, LO).with_columns((begins.over(by) if by else begins).cum_sum().alias(_FROM))
-    lo, hi = pl.col(LO).min(), pl.min_horizontal(pl.col(HI).max() + group_by.reach, request.end - 1).alias(HI)
+    lo, hi = pl.col(LO).min(), pl.min_horizontal(pl.col(HI).max(), request.end - 1).alias(HI)
     whole = ordered.group_by(*by, _FROM).agg(lo, hi).drop(_FROM)
     if not by:
         return whole.with_columns(pl.lit("{}").alias(GROUP))

@@ -1,6 +1,6 @@
-"""The stages of a run, in their order. Nothing heavy is imported: the DAG and its tasks have them from here."""
+"""The stages of a run, in order. Imports nothing heavy: the DAG and its tasks import it."""
 
-# And what each does, for a person.
+# Descriptions of the stages, for display.
 DOES = {
     "archive": "what is new on Kafka, to the lake",
     "evaluate": "the groups that the day's events touch, by the stream's own engine",

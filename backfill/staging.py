@@ -1,5 +1,5 @@
-"""The staged folder of a run: what it holds and where, for the next stage, the gate, and whoever looks into a run that
-failed; and the inputs that the run has pinned."""
+"""The staged folder of a run: its layout, for the next stage, the gate, and inspection of a failed run; and the inputs
+that the run has pinned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rules.streams import Stream
 # Parquet: the violations (and, with `failed`, the measures without a value), and the groups touched: a row for each
 # span to judge, whose spans of one group do not overlap, with the bucket that it is evaluated in.
 EVALUATED, TOUCHED_GROUPS = "violations", "touched"
-# What the tasks of a stage send to each other, while it runs.
+# Data that the tasks of a running stage send to each other.
 EXCHANGED = "exchanged"
 # Parquet: alerts that earlier runs left to the stream; and, of buckets with differences, records about the alerts that
 # are judged, and outcomes that differ.
@@ -44,7 +44,7 @@ def repeated_folder(folder: Path, stream: Stream) -> Path:
 
 
 def stage(rows: pa.Table, file: Path) -> None:
-    """Write Parquet, whole or not at all, whoever else tries the same task."""
+    """Write Parquet atomically, even if several attempts at a task write at once."""
     with whole(file) as partial:
         pq.write_table(rows, partial)
 
@@ -57,7 +57,7 @@ def staged_files(folder: Path) -> list[delta.File]:
 
 @dataclass(frozen=True)
 class Notes:
-    """What the stages of one run share. cut: arrivals before it (µs) count; versions: of the Delta tables as read.
+    """Shared by the stages of a run. cut: arrivals before it (µs) count; versions: of the Delta tables as read.
 
     answers: (offset, arrival in µs, JSON) of the `rule-status` topic.
     """
@@ -69,7 +69,7 @@ class Notes:
 
 
 def take_notes(config: BackfillConfig, cut: int, started_at: int) -> Notes:
-    """Pin what a run reads."""
+    """Pin the inputs of a run."""
     root = config.lake.root
     tables = [*map(events_table, config.streams.values()), ALERTS, LATE_EVENTS, RULE_STATUS, PROGRESS, RUNS]
     versions = {table.name: delta.version(root, table) for table in tables}
@@ -78,7 +78,7 @@ def take_notes(config: BackfillConfig, cut: int, started_at: int) -> Notes:
 
 
 def write_notes(folder: Path, notes: Notes) -> None:
-    """Leave the notes for the next stage."""
+    """Write the notes for the next stages."""
     _write(folder / _NOTES, notes)
 
 
@@ -119,16 +119,16 @@ class Progress:
 
     @classmethod
     def of(cls, folder: Path) -> Progress:
-        """What is known so far."""
+        """The counts so far."""
         file = folder / _PROGRESS
         return cls(**json.loads(file.read_text())) if file.exists() else cls()
 
     def after(self, stage: str, counts: dict[str, Any], seconds: float) -> Progress:
-        """One stage more."""
+        """Add a stage."""
         return Progress({**self.counts, **counts}, {**self.seconds, stage: seconds})
 
     def write(self, folder: Path) -> None:
-        """Leave it for the next stage."""
+        """Write it for the next stage."""
         _write(folder / _PROGRESS, self)
 
 

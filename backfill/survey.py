@@ -1,6 +1,6 @@
-"""Before a day is evaluated: which groups its events touch, and which records repeat an event id.
+"""Before a day is evaluated, find the groups that its events touch, and the records that repeat an event id.
 
-Both need all events of a kind in one place: those of a group, and those of an id. The answers are small, and staged.
+Both need all related events in one place: those of a group, and those of an id. The results are small, and staged.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def survey(
     how many groups there are."""
     surveyor = Surveyor(readings, portions, folder, cut, pending)
     for place in (folder / TOUCHED_GROUPS, *(heap.place(folder) for heap in surveyor.heaps)):
-        shutil.rmtree(place, ignore_errors=True)  # of an attempt before
+        shutil.rmtree(place, ignore_errors=True)  # of an earlier attempt
     _stage(pl.DataFrame(schema=_TOUCHED), folder / TOUCHED_GROUPS / "none.parquet")
     counted = exchange(session, surveyor, _COUNTED, folder / EXCHANGED, most_here)
     return pc.sum(counted.column("groups")).as_py() or 0

@@ -1,6 +1,6 @@
-"""What a run refuses although nothing is broken: trying again would not help, a person has to look.
+"""Results of a run that need a person, although nothing is broken and a retry would not help.
 
-A verdict ends a stage with an exit code of its own, so that it is not tried again like a crash.
+A verdict ends a stage with its own exit code, so that it is not retried like a crash.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class HeldBackError(VerdictError):
 
 
 def refuse_unarchived(config: BackfillConfig, request: Request, cut: int) -> None:
-    """Raise NotArchivedError where arrivals before the cut (µs) may be missing in the lake."""
+    """Raise NotArchivedError if arrivals before the cut (µs) may be missing in the lake."""
     until = archived_until(config.lake)
     if until is None or until < cut:
         came = "the archive has not run yet" if until is None else f"the archive has come to {iso_text(until)}"
@@ -69,7 +69,7 @@ def refuse_unarchived(config: BackfillConfig, request: Request, cut: int) -> Non
 
 
 def refuse_outdated(config: BackfillConfig, request: Request, notes: Notes) -> None:
-    """Raise OutdatedError where another run has finished since this one read the lake."""
+    """Raise OutdatedError if another run has finished since this one read the lake."""
     if others := finished_since(config, request.run_id, notes.versions[RUNS.name]):
         raise OutdatedError(
             f"{', '.join(others[:5])}{' and others' if len(others) > 5 else ''} finished since this run read the lake, "
@@ -81,7 +81,7 @@ def refuse_outdated(config: BackfillConfig, request: Request, notes: Notes) -> N
 
 
 def held_back(config: BackfillConfig, request: Request) -> HeldBackError | None:
-    """The verdict about the corrections that the run has held back; None where there are none."""
+    """The verdict about the corrections that the run has held back; None if there are none."""
     folder = request.staged(config.lake)
     alerts = pl.read_parquet(folder / HELD_BACK / "*.parquet").sort("event_time", "alert_id")
     if not alerts.height:
@@ -91,7 +91,7 @@ def held_back(config: BackfillConfig, request: Request) -> HeldBackError | None:
 
 
 def _named(alert: Mapping[str, Any]) -> str:
-    """One line; ids and groups are whatever an event says."""
+    """One line; ids and groups are escaped, as they come from events."""
     return (
         f"alert {printable(alert['alert_id'])}: {alert['outcome'] or 'corrected before'}, "
         f"rule {printable(alert['rule_id'])} version {alert['rule_version']}, group {printable(alert['group'])}, "

@@ -34,14 +34,15 @@ from backfill.run import Run
 from backfill.staging import EVALUATED
 from bench.figures import emit, log_progress, timed
 from bench.lakes import publish_rules
+from bench.payments import generated, hashes
 from lake import delta
 from lake.archive import make_tables
 from lake.config import LakeConfig
 from lake.session import open_session
 from lake.tables import events_table
 from nightjar.jvm.jars import jars
+from rules.durations import MICROSECONDS, parse_duration
 from rules.streams import Stream, load_streams
-from soak.agree import MICROSECONDS, generated, hashes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +70,7 @@ class Measure:
 
     def sql(self, group: str) -> str:
         """The measure in Spark SQL."""
-        back = MICROSECONDS[self.over[-1]] * int(self.over[:-1]) * TIES + TIES // 2
+        back = parse_duration(self.over) * TIES + TIES // 2
         last = "1 PRECEDING" if self.excluding else "CURRENT ROW"
         frame = f"OVER (PARTITION BY {group} ORDER BY place RANGE BETWEEN {back} PRECEDING AND {last})"
         match self.function:
@@ -122,7 +123,7 @@ def cases_of(count: int) -> list[tuple[str, str, dict[str, Measure], str]]:
 
 
 def _minutes(over: str) -> int:
-    return MICROSECONDS[over[-1]] * int(over[:-1]) // MICROSECONDS["m"]
+    return parse_duration(over) // MICROSECONDS["m"]
 
 
 def stream_of(topic: str = "transactions") -> Stream:

@@ -1,4 +1,4 @@
-"""The history that soak/end_to_end.py replays: a stream of card payments, its rules, and changes of rules."""
+"""Histories of card payments for benches and soaks: files of them, their stream and rules, and changes of rules."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,7 +20,7 @@ from rules.durations import parse_duration
 from rules.timestamps import iso_text
 
 STREAM = "transactions"
-# A lateness of hours, because a micro-batch holds hours of the history: what is out of order then comes in later ones.
+# A lateness of hours, because a micro-batch holds hours of the history: events out of order are in later batches.
 DECLARED = """
 [streams.transactions]
 event_id = "transaction_id"
@@ -92,8 +93,8 @@ tested:
 
 
 def simulated(events: int, days: int, seed: int) -> pa.Table:
-    """So many payments, made up; as the stream is declared."""
-    customers = max(10, events // (2 * days))  # two payments a customer and day, as in real life
+    """This many made-up payments, as the stream is declared."""
+    customers = max(10, events // (2 * days))  # two payments per customer and day, as in real life
     made = generate(Options(events, days, customers, max(5, customers // 2), seed=seed, fraud=0.02))
     return made[STREAM].select(_fields())
 
@@ -119,7 +120,7 @@ def _fields() -> list[str]:
 
 
 def rules_of(count: int, widest: int) -> list[dict[str, Any]]:
-    """Rule messages; beyond the ten, the same over half as long. widest: the longest window there may be, µs.
+    """Rule messages; beyond the first ten, the same with windows half as long. widest: the longest window, µs.
 
     Windows are shortened so that the job must evict events long before the history ends.
     """
@@ -135,7 +136,7 @@ def halved(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resized(rule: dict[str, Any], length: Callable[[int], int]) -> dict[str, Any]:
-    """The rule with the length of each window (µs) as a function of what it is."""
+    """The rule with the length of each window (µs) changed by a function."""
     measures = {}
     for name, measure in rule["measures"].items():
         over = length(parse_duration(measure["over"]))
@@ -144,8 +145,29 @@ def _resized(rule: dict[str, Any], length: Callable[[int], int]) -> dict[str, An
 
 
 def change_of(number: int, rules: list[dict[str, Any]], effective: int) -> dict[str, Any]:
-    """A change of some rule: its windows halved, or, each third time, its state `shadow`."""
+    """A change of a rule: its windows halved or, every third time, its state `shadow`."""
     rule = rules[number % len(rules)]
     if number % 3 == 2:
         return {"control": "shadow", "rule": rule["id"], "effective": iso_text(effective)}
     return halved(rule) | {"effective": iso_text(effective)}
+
+
+def generated(folder: Path, events: int) -> Path:
+    """A file of simulated payments, thirty days of them."""
+    customers = max(10, events // 60)
+    made = generate(Options(events=events, days=30, customers=customers, terminals=customers // 2, seed=1))
+    pq.write_table(made["transactions"], folder / "events.parquet")
+    return folder / "events.parquet"
+
+
+def hashes(ids: list[str]) -> np.ndarray:
+    """64-bit FNV-1a with MurmurHash3's finish of every id: the order of events at one time."""
+    data = np.array([text.encode() for text in ids])
+    letters = data.view(np.uint8).reshape(len(data), -1)
+    lengths = np.strings.str_len(data)
+    h = np.full(len(data), 0xCBF29CE484222325, np.uint64)
+    for at in range(letters.shape[1]):
+        h = np.where(at < lengths, (h ^ letters[:, at]) * np.uint64(0x100000001B3), h)
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        h = (h ^ (h >> np.uint64(33))) * np.uint64(factor)
+    return h ^ (h >> np.uint64(33))

@@ -1,4 +1,4 @@
-"""How far arrival has come: the records of the clock topic, which the driver writes and every bucket reads."""
+"""The stream's clock: the records of the clock topic, which the driver writes and every bucket reads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 CLOCK = RecordType(
     "clock",
-    "By stream a time before which no record arrived that the job has not consumed.",
+    "Per stream, a time such that the job has consumed every record that arrived before it.",
     {
-        "run_id": Member("the run of the query that it is for"),
+        "run_id": Member("the run of the query that it is meant for"),
         "clocks": Member(
             "stream to µs since 1970", schema={"type": "object", "additionalProperties": INT64}, is_json=True
         ),
@@ -24,7 +24,7 @@ CLOCK = RecordType(
 
 @dataclass(frozen=True)
 class Clock:
-    """One record. run_id: the run of the query that it is for; clocks: µs, by stream."""
+    """One record. run_id: the run of the query that it is meant for; clocks: µs, by stream."""
 
     run_id: str
     clocks: Mapping[str, int]
@@ -35,9 +35,9 @@ class Clock:
 
 
 def read_clock(value: bytes, latest: int = MAX_TIMESTAMP) -> Clock | None:
-    """What a record of the clock topic says, its clocks no later than `latest` (µs); None where it is no clock.
+    """Decode a record of the clock topic, with clocks capped at `latest` (µs); None if it is not a clock.
 
-    Anybody may write to a topic: nothing is raised for a record of another shape.
+    Anybody may write to a topic: a record of another shape raises nothing.
     """
     try:
         written = json.loads(value)

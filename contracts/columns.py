@@ -1,4 +1,4 @@
-"""Records by columns: the text of every row's record, so that none is a Python object."""
+"""Records encoded by column: the JSON text of every row, without a Python object per record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ def alert_columns(alerts: pa.Table, emitted_at: int) -> Columns:
     kinds = {name: FieldType(ALERT.members[name].kind) for name in ALERT_SCHEMA.names}
     return {
         **{name: jsonable(alerts.column(name).combine_chunks(), kind) for name, kind in kinds.items()},
-        "muted": pa.repeat(pa.scalar(value=False), rows),
         "source": pa.repeat(STREAM, rows),
         "emitted_at": pa.repeat(iso_text(emitted_at), rows),
     }
@@ -34,7 +33,7 @@ def alert_columns(alerts: pa.Table, emitted_at: int) -> Columns:
 def late_columns(late: pa.Table, stream: Stream) -> Columns:
     """The members of the records of late events (the engine's), as `texts` takes them.
 
-    They lack where the events stood if `late` does.
+    Without partition and offset if `late` has none.
     """
     fields = {name: jsonable(late.column(name).combine_chunks(), kind) for name, kind in stream.fields.items()}
     return {
@@ -53,7 +52,7 @@ def texts(record: RecordType, columns: Mapping[str, pa.Array | pl.Series], rows:
     columns: of some members, as `alert_columns.jsonable` has them; those that are JSON as its text.
     """
     if unknown := columns.keys() - record.members.keys():
-        raise ValueError(f"{', '.join(sorted(unknown))}: no member of a record of {record.name}")
+        raise ValueError(f"{', '.join(sorted(unknown))}: not a member of {record.name} records")
     given = [name for name in record.members if name in columns]
     parts: list[pl.Expr] = []
     made: dict[str, pl.Series] = {}

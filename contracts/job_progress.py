@@ -1,9 +1,9 @@
 """What the job reports of itself: the records of the job-progress topic.
 
-The driver reports once a second (key `job`), each bucket at most so often (key `bucket-N`), and the archive leaves a
-mark (key `archive`), whose time stamp says how far a run of it has come. `nightjar status` reads the reports; the lake
-keeps how far the stream had read. Anybody may write to the topic; a member that a reader has no use for may hold
-anything.
+The driver reports once per second (key `job`), each bucket at most as often (key `bucket-N`), and the archive writes a
+mark (key `archive`) whose time stamp is the end of what a run archives. `nightjar status` reads the reports; the lake
+keeps the offsets that the stream had consumed. Anybody may write to the topic; a member that a reader does not use may
+hold anything.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _OF_PARTITIONS = {
     "type": "object",
     "additionalProperties": {"type": "object", "additionalProperties": INT64 | {"minimum": 0}},
 }
-# Topic to partition to offset. `status` has no use for it, so any value will do there.
+# Topic to partition to offset. `status` does not use it and accepts any value.
 Offsets = Annotated[Any, WithJsonSchema(_OF_PARTITIONS)]
 _Unread = Annotated[Any, WithJsonSchema(_COUNT)]
 
 
 @_report
 class Lag(TypedDict):
-    """How far behind a stream is: events that wait, seconds since the oldest of them arrived; end: how many there are
-    in all, so that two reports show how fast they come and are read."""
+    """How far behind a stream is: events waiting, seconds since the oldest of them arrived; end: the total number of
+    events, so that two reports give the rates of arrival and consumption."""
 
     events: Count
     seconds: Number
@@ -45,7 +45,7 @@ class Lag(TypedDict):
 
 @_report
 class Batches(TypedDict):
-    """The micro-batches since the last report that had rows. batch: the last one's number; parts_ms: mean milliseconds
+    """The micro-batches with rows since the last report. batch: the number of the last one; parts_ms: mean milliseconds
     by part."""
 
     batches: Count
@@ -58,9 +58,9 @@ class Batches(TypedDict):
 
 @_report
 class JobReport(Batches):
-    """A report of the driver. run_id: the run of the query; at: the host's wall clock, µs; skew: by how many µs
-    that is ahead of the brokers'; lag: by stream; consumed: topic to partition to the offset after the last record that
-    was read; began: the same, to that of the first event that the state can hold."""
+    """A report of the driver. run_id: the run of the query; at: the host's wall clock, µs; skew: µs by which that is
+    ahead of the brokers'; lag: by stream; consumed: topic to partition to the offset after the last record that was
+    read; began: topic to partition to the offset of the first event that the state can hold."""
 
     kind: Literal["job"]
     state: str
@@ -76,9 +76,9 @@ class JobReport(Batches):
 
 @_report
 class BucketReport(TypedDict):
-    """A report of a bucket. at: wall clock, µs; held: events in memory; entries, stored: of its state in the
-    checkpoint, stored in bytes; counts: since the checkpoint began; retained: events that are needed, by group-by, its
-    fields with commas; engine: host and process; restored: entries that were read since the last report."""
+    """A report of a bucket. at: wall clock, µs; held: events in memory; entries, stored: entries and bytes of its state
+    in the checkpoint; counts: since the checkpoint began; retained: events that are needed, per group-by (fields joined
+    by commas); engine: host and process; restored: entries read since the last report."""
 
     kind: Literal["bucket"]
     bucket: Count
@@ -111,7 +111,7 @@ def bucket_key(number: int) -> str:
 
 
 def read_report(value: bytes) -> JobReport | BucketReport | None:
-    """The report that a record holds, which may have more members; None where it holds none that is known."""
+    """Decode a report, which may have additional members; None if the record holds no known report."""
     try:
         return _REPORT.validate_python(json_object(value))
     except ValidationError:
@@ -119,7 +119,7 @@ def read_report(value: bytes) -> JobReport | BucketReport | None:
 
 
 def is_of_another_kind(value: bytes) -> bool:
-    """Whether a record that is no report calls itself something else than a report: other releases have other kinds."""
+    """Whether a record that is not a report names another kind: other releases may have more kinds."""
     written = json_object(value)
     return written is not None and written.get("kind") not in (None, "job", "bucket")
 
@@ -140,7 +140,7 @@ def _are_offsets(value: Any) -> bool:
 # What the lake keeps of any record of the topic.
 PROGRESS = RecordType(
     "job_progress",
-    "How far the stream had come.",
+    "How far the stream had read.",
     {
         "state": Member("of the driver", optional=True),
         "consumed": Member("see JobReport", schema=_OF_PARTITIONS, is_json=True, optional=True),
@@ -151,7 +151,7 @@ PROGRESS = RecordType(
 
 
 def offsets_of(text: str) -> dict[str, dict[int, int]] | None:
-    """Topic to partition to offset, of a column that holds them; None where it holds something else."""
+    """Topic to partition to offset, from a column; None if it holds anything else."""
     try:
         read = json.loads(text)
         offsets = {topic: {int(number): offset for number, offset in of.items()} for topic, of in read.items()}

@@ -1,4 +1,4 @@
-"""JSON as records have it: the text that is sent, and the object that is read. Ids are made of `rules.canonical`."""
+"""Encode and decode the JSON of records. Ids are hashes of `rules.canonical`, not of this."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _MAX_NESTING = 100
 
 
 def json_text(value: Any) -> str:
-    """A record's value as text. It may hold half a surrogate pair where a text does, which no UTF-8 can say."""
+    """A record's value as text. It keeps half a surrogate pair of a string, which UTF-8 cannot encode."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def ascii_json(value: Any) -> bytes:
-    """A record's value in ASCII: whatever a text holds can be written so."""
+    """A record's value in ASCII, which can encode any string."""
     return json.dumps(value).encode()
 
 
 def json_object(value: bytes) -> dict[str, Any] | None:
-    """The JSON object that a record holds, None where it holds none, or one that is nested deeper than an event."""
+    """The JSON object that a record holds; None if it holds none, or one nested deeper than an event may be."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):

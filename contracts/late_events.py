@@ -1,4 +1,4 @@
-"""Late events: the records of the late-events topic, keyed by the event's id. The stream writes them by columns
+"""Late events: the records of the late-events topic, keyed by the event's id. The stream writes them by column
 (contracts.columns).
 """
 

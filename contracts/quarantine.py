@@ -1,4 +1,4 @@
-"""Records that cannot be used: the records of the quarantine topic, keyed by the place that each had."""
+"""Records that cannot be used: the records of the quarantine topic, keyed by their Kafka coordinates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rules.timestamps import iso_text
 from rules.types import Kind
 
 # Bytes of an unusable record that its quarantine record repeats. A megabyte in Base64 would be more than Kafka takes;
-# all of it stays at its place in Kafka, and in the lake.
+# the whole record is still in Kafka, and in the lake.
 MAX_ORIGINAL = 65_536
 
 QUARANTINED = RecordType(

@@ -1,8 +1,7 @@
-"""What a kind of record is: its members in their order, from which follow its JSON Schema and its checked decoder.
+"""A type of record: its members in order, from which its JSON Schema and its checked decoder are derived.
 
-Anybody may write to a topic. The decoder believes nothing: what is not such a record is None, and nothing is raised.
-It reads a record of another release too: of members that a record lacks the columns are None, unless the record is
-none without them.
+Anybody may write to a topic. The decoder trusts nothing: it returns None for anything else, and raises nothing.
+It also reads records of other releases: the column of a missing member is None, unless the member is required.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ INT64 = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
 class Member:
     """A member of a record.
 
-    kind: what its column holds. schema: what JSON Schema says of it beyond its kind. is_json: it is an object or an
-    array, and its column holds the text. nullable: null is one of its values. optional: not every record has it.
+    kind: the type of its column. schema: its JSON Schema beyond the kind. is_json: it is an object or an array, and its
+    column holds the text. nullable: null is a valid value. optional: not every record has it.
     """
 
     about: str
@@ -39,11 +38,11 @@ class Member:
     optional: bool = False
 
     def value(self, written: Any) -> Any:
-        """What its column holds: text, int, bool or µs; None for null. Raises ValueError or TypeError for others."""
+        """Its column's value: text, int, bool or µs; None for null. Raises ValueError or TypeError for any other."""
         return None if written is None else _READ[self.kind](written)
 
     def written(self, value: Any) -> Any:
-        """What a record has for a value of its column; times are µs or aware datetimes."""
+        """The record's value for a value of its column; times are µs or aware datetimes."""
         if value is None:
             return None
         if self.kind is Kind.TIMESTAMP:
@@ -62,7 +61,7 @@ class Member:
 
 @dataclass(frozen=True)
 class RecordType:
-    """A kind of record. check: of the JSON object and its row, whether they are one; may raise what `row` catches."""
+    """A type of record. check: whether a JSON object and its row are valid; may raise what `row` catches."""
 
     name: str
     about: str
@@ -70,15 +69,15 @@ class RecordType:
     check: Callable[[Mapping[str, Any], Row], bool] = lambda _written, _row: True
 
     def row(self, value: bytes | None, names: Iterable[str] | None = None) -> Row | None:
-        """The columns of a record's value; None where it is no such record.
+        """The columns of a record's value; None if it is not such a record.
 
-        names: of the columns, all but for others that nobody reads; the record may have anything in those.
+        names: the columns to read; the other members may hold anything.
         """
         found = self._read(value, names)
         return None if found is None else found[1]
 
     def read(self, value: bytes | None) -> Row | None:
-        """The record that a value holds, as it is written; None where it is no such record."""
+        """The record that a value holds, as written; None if it is not such a record."""
         found = self._read(value)
         return None if found is None else found[0]
 
@@ -93,7 +92,7 @@ class RecordType:
             return None
 
     def record(self, row: Mapping[str, Any]) -> Row:
-        """The record of a row that has its columns, in their order; it lacks the optional members that are None."""
+        """The record of a row, its members in order, without the optional ones that are None."""
         return {
             name: member.written(row[name])
             for name, member in self.members.items()
@@ -113,7 +112,7 @@ class RecordType:
 
 
 def _json(text: str) -> Any:
-    """The value of a column that holds JSON; a text that is none stands for itself, as `_text` has it."""
+    """The value of a column that holds JSON; text that is not JSON is returned as it is, as `_text` wrote it."""
     try:
         return json.loads(text)
     except ValueError:
@@ -122,12 +121,12 @@ def _json(text: str) -> Any:
 
 def _text(value: Any) -> str:
     text = value if isinstance(value, str) else canonical(value)
-    text.encode()  # JSON can spell half a surrogate pair, which no column of text can hold
+    text.encode()  # JSON can spell half a surrogate pair, which a text column cannot hold
     return text
 
 
 def int64(value: Any) -> int:
-    """An integer that 64 bits hold. Raises ValueError for another value."""
+    """An integer that fits in 64 bits. Raises ValueError for any other value."""
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
         raise ValueError(f"{value!r} is not an int64")
     return value
@@ -135,14 +134,14 @@ def int64(value: Any) -> int:
 
 def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"{value!r} is no boolean")
+        raise ValueError(f"{value!r} is not a boolean")
     return value
 
 
 def _timestamp(value: Any) -> int:
     read = parse_timestamp(value, zone_required=True)
     if read is None:
-        raise ValueError(f"{value!r} is no time")
+        raise ValueError(f"{value!r} is not a time")
     return read
 
 

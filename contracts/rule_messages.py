@@ -1,7 +1,7 @@
 """Rule messages and control messages: the records of the rules topic, keyed by the rule's id.
 
-What a message means, and whether it is one, is for `rules.publishing.judge` to say: anybody may publish, and every
-message is answered.
+`rules.publishing.judge` decides whether a message is valid and what it means: anybody may publish, and every message is
+answered.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def rule_of(message: Message) -> str:
 
 
 def settled_by(message: Message, approved: State | None = None) -> tuple[Answer, ...]:
-    """The answers after which none is to come: a rule that is paused or retired is never ACTIVE.
+    """The final answers to a message: a rule that is paused or retired never becomes ACTIVE.
 
     approved: the state of the version that the message approves.
     """

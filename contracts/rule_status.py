@@ -1,7 +1,7 @@
-"""Answers to rule messages: the records of the rule-status topic, keyed by the rule's id (or the message's place).
+"""Answers to rule messages: the records of the rule-status topic, keyed by the rule id (or message coordinates).
 
-Everybody who must know which rules there are folds the answers into a rule book (`fold`); the lake keeps them, and a
-person is shown them. Also on the topic: measures that failed, which answer no message.
+Whoever needs the current rules folds the answers into a rule book (`fold`); the lake stores them, and people see them.
+Also on the topic: measures that failed, which are not answers to a message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _is_answer(written: Mapping[str, Any], row: Row) -> bool:
 
 RULE_STATUS = RecordType(
     "rule_status",
-    "What became of a rule message, or of a rule that runs.",
+    "The answer to a rule message, or a failure of a running rule.",
     {
         "status": Member(
             "ACCEPTED or REJECTED: of a message; PROPOSED: of one whose version waits for approval; ACTIVE: the rule "
@@ -44,18 +44,18 @@ RULE_STATUS = RecordType(
         "rule_id": Member("the rule; null where the message names none", nullable=True),
         "rule_version": Member("the version it is about", Kind.INT64, {"minimum": 1}, nullable=True),
         "effective": Member(
-            "event time from which on the version applies; null where it waits for approval, or for a route of the job",
+            "event time from which the version applies; null while it waits for approval or a shuffle key of the job",
             Kind.TIMESTAMP,
             nullable=True,
         ),
         "reasons": Member("why, for a person", schema={"type": "array", "items": {"type": "string"}}, is_json=True),
         "event_id": Member("of FAILED: the event at which the measure does not fit its type", optional=True),
-        "message": Member("what it answers: topic, partition and offset with hyphens", optional=True),
-        "rule": Member("the rule that the message made a version of, or approved", schema={"type": "object"},
-                       is_json=True, optional=True),
-        "route": Member("the field by whose value the rule's events find their bucket", optional=True),
+        "message": Member("the message answered: topic, partition and offset, joined by hyphens", optional=True),
+        "rule": Member("the rule as the message published or approved it", schema={"type": "object"}, is_json=True,
+                       optional=True),
+        "route": Member("the field by whose value the rule's events are assigned to buckets", optional=True),
         "approver": Member("who approved the version; its author and reason are in the rule", optional=True),
-        "approval_reason": Member("why", optional=True),
+        "approval_reason": Member("the reason for the approval", optional=True),
     },
     _is_answer,
 )  # fmt: skip
@@ -67,7 +67,7 @@ def encoded(value: Mapping[str, Any]) -> bytes:
 
 
 def status_record(status: Status) -> Row:
-    """A record of the members that each has, and the approval if there is one."""
+    """The members that every answer has, and the approval if there is one."""
     found = {
         "status": status.answer.value,
         "rule_id": status.rule_id,
@@ -94,9 +94,9 @@ def answer_record(
 
 
 def read_answer(value: bytes) -> Answered | None:
-    """The answer that a record's value holds; None where it holds none that changes what is known.
+    """Decode an answer; None if the record holds none that changes the rule book.
 
-    Anybody may write to a topic: nothing is raised for a record of another shape.
+    Anybody may write to a topic: a record of another shape raises nothing.
     """
     try:
         written = json.loads(value.decode())
@@ -113,7 +113,7 @@ def read_answer(value: bytes) -> Answered | None:
             return None
         if "rule" not in written:
             return Answered(answer, message, rule_id, version, effective)
-        json.dumps(written, ensure_ascii=False).encode()  # JSON can spell half a surrogate pair, which is no text
+        json.dumps(written, ensure_ascii=False).encode()  # half a surrogate pair, which JSON can spell
         rule = rule_from_mapping(written["rule"])
         if rule.id != rule_id:
             return None
@@ -140,7 +140,7 @@ def failure_record(rule_id: str, version: int, event_id: str, reason: str) -> tu
 
 
 def is_failure(value: bytes) -> bool:
-    """Whether a record reports a failed measure, which is no answer to a message."""
+    """Whether a record reports a failed measure rather than an answer to a message."""
     try:
         return bool(json.loads(value)["status"] == Answer.FAILED.value)
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -148,9 +148,9 @@ def is_failure(value: bytes) -> bool:
 
 
 def fold(book: RuleBook, record: Record) -> Answered | None:
-    """Have the book take the next record of the topic; the answer, None where it changed nothing.
+    """Fold the next record of the topic into the book; returns the answer, None if it changed nothing.
 
-    Records folded before are passed over.
+    Records that were folded before are skipped.
     """
     if record.offset < book.next_offset:
         return None
@@ -174,7 +174,7 @@ class ShownStatus:
 
 
 def shown(value: bytes) -> ShownStatus | None:
-    """What a person is shown of a record; None where it is none."""
+    """A record as displayed; None if it is not an answer."""
     record = json_object(value)
     if record is None:
         return None

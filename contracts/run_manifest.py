@@ -1,6 +1,6 @@
-"""The manifest of a backfill run: the rows of the lake's table `runs`, one for each time that a run ended.
+"""The manifest of a backfill run: the rows of the lake's table `runs`, one for each end of a run.
 
-A column that holds JSON is text there. Runs of other releases are read too: what they did not write is None.
+JSON columns are stored as text. Manifests of other releases can be read: what they did not write is None.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _OBJECT = {"type": "object"}
 
 RUN_MANIFEST = RecordType(
     "run_manifest",
-    "What a run of the backfill was asked for, read and counted, and how it ended.",
+    "What a run of the backfill was requested to do, what it read and counted, and how it ended.",
     {
-        "run_id": Member("the run; one that is run again has several manifests"),
+        "run_id": Member("the run; a repeated run has several manifests"),
         "day": Member("the day that it evaluated", schema={"format": "date"}),
         "state": Member("how it ended", schema={"enum": [state.value for state in RunState]}),
         "started_at": Member("when it pinned what it reads, by its host's clock", Kind.TIMESTAMP),
         "finished_at": Member("when it ended", Kind.TIMESTAMP),
         "cut": Member("arrivals before it counted; null where it read nothing", Kind.TIMESTAMP, nullable=True),
-        "only_rules": Member("the rules it was asked for; null for all", schema={"type": "array"}, is_json=True,
+        "only_rules": Member("the rules it was limited to; null for all", schema={"type": "array"}, is_json=True,
                              nullable=True),
-        "only_groups": Member("field to the values it was asked for; null for all", schema=_OBJECT, is_json=True,
+        "only_groups": Member("field to the values it was limited to; null for all", schema=_OBJECT, is_json=True,
                               nullable=True),
         "versions": Member("table to the Delta version that was read", schema=_OBJECT, is_json=True),
-        "rules": Member("rule id and version, with a space, to the time from which on it applies; null while it waits",
+        "rules": Member("rule id and version, joined by a space, to its effective time; null while it waits",
                         schema=_OBJECT, is_json=True),
         "counts": Member("what its stages counted", schema=_OBJECT, is_json=True),
         "seconds": Member("how long each stage took", schema=_OBJECT, is_json=True),
-        "failure": Member("of a failed run why it failed, of a finished one which alerts were held back",
+        "failure": Member("of a failed run: why; of a finished run: which alerts were held back",
                           nullable=True),
     },
 )  # fmt: skip
@@ -91,7 +91,7 @@ class RunManifest:
 
 
 def read_manifest(row: Mapping[str, Any]) -> RunManifest | None:
-    """The manifest that a row of the table holds; None where it holds none."""
+    """The manifest that a row of the table holds; None if the row is invalid."""
     try:
         day = row["day"]
         if not isinstance(day, date):

@@ -1,4 +1,4 @@
-"""The topics of nightjar beside those of the streams."""
+"""The topics of nightjar, apart from those of the streams."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Topics:
-    """Names of the topics beside those of the streams."""
+    """Names of the topics, apart from those of the streams."""
 
     rules: str = "rules"
     rule_status: str = "rule-status"
     alerts: str = "alerts"
+    restrictions: str = "restrictions"
     late_events: str = "late-events"
     quarantine: str = "quarantine"
     clock: str = "clock"

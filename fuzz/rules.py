@@ -102,9 +102,9 @@ class Examiner:
     @staticmethod
     def _answer(book: RuleBook, message: Record) -> dict[str, Any]:
         """The answer to a message, which the book takes."""
-        _, said = answer_to(message, f"rules-0-{message.offset}", book, book.routes, 0)
-        fold(book, replace(message, value=json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")))
-        return said
+        _, answer = answer_to(message, f"rules-0-{message.offset}", book, book.routes, 0)
+        fold(book, replace(message, value=json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")))
+        return answer
 
     def _published(self, text: bytes, examined: Examined) -> Rule | None:
         book = RuleBook(self._streams)

@@ -16,8 +16,19 @@ from contracts.alerts import ALERT
 from contracts.job_progress import PROGRESS as OFFSETS
 from contracts.late_events import LATE_EVENT
 from contracts.quarantine import QUARANTINED
+from contracts.restrictions import RESTRICTION
 from contracts.rule_status import RULE_STATUS as ANSWER
-from lake.tables import ALERTS, COORDINATES, LATE_EVENTS, PROGRESS, QUARANTINE, RENAMED, RULE_STATUS, Table
+from lake.tables import (
+    ALERTS,
+    COORDINATES,
+    LATE_EVENTS,
+    PROGRESS,
+    QUARANTINE,
+    RENAMED,
+    RESTRICTIONS,
+    RULE_STATUS,
+    Table,
+)
 
 # Column -> name of the member in the record, where they differ.
 _MEMBERS = {column: name for name, column in RENAMED.items()}
@@ -57,5 +68,5 @@ class JsonReader:
 
 _RECORDS = {
     ALERTS.name: ALERT, LATE_EVENTS.name: LATE_EVENT, QUARANTINE.name: QUARANTINED, RULE_STATUS.name: ANSWER,
-    PROGRESS.name: OFFSETS,
+    PROGRESS.name: OFFSETS, RESTRICTIONS.name: RESTRICTION,
 }  # fmt: skip

@@ -29,7 +29,7 @@ from rules.engine.alert_columns import json_objects
 from rules.engine.ledger import LEDGER_SCHEMA
 from rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
 from rules.streams import Stream, optional_field
-from rules.timestamps import MIN_TIMESTAMP, from_microseconds
+from rules.timestamps import MIN_TIMESTAMP, from_microseconds, microseconds
 
 _log = structlog.get_logger(__name__)
 
@@ -125,15 +125,18 @@ def _records(root: Path, stream: Stream, offsets: Ranges) -> pl.LazyFrame:
 
 
 def announced(root: Path, stream: Stream, book: RuleBook, route: Route, since: int) -> pa.Table:
-    """The latest revision of each alert of the rules that the route serves, for events from `since` (µs) on.
+    """The latest revision of each alert of the rules that the route serves, for events from `since` (µs) on, and of
+    those before that can still mute one of these.
 
     Columns: LEDGER_SCHEMA and, except for the whole-stream route, ROUTED_BY: the value of the route's field in the
     alert's group.
     """
     served = book.served_by(route)
-    versions = {(v.rule.id, v.version) for v in book.ruleset.versions if v.rule.group_by in served}
+    rules = (v for v in book.ruleset.versions if v.rule.group_by in served)
+    mutes = {(v.rule.id, v.version): v.rule.mute or 0 for v in rules}
+    earliest = since - max(mutes.values(), default=0)
     alerts = scan(root, ALERTS).filter(
-        pl.col("stream") == stream.name, pl.col("event_time") >= from_microseconds(max(since, MIN_TIMESTAMP))
+        pl.col("stream") == stream.name, pl.col("event_time") >= from_microseconds(max(earliest, MIN_TIMESTAMP))
     )
     # Of equal revisions the backfill's counts, as everywhere.
     last = (
@@ -141,9 +144,12 @@ def announced(root: Path, stream: Stream, book: RuleBook, route: Route, since: i
         .sort("revision", pl.col("source") == "backfill")
         .unique("alert_id", keep="last", maintain_order=True)
     )
-    mine = [row for row in last.to_dicts() if (row["rule_id"], row["rule_version"]) in versions]
+    named = ((row, (row["rule_id"], row["rule_version"])) for row in last.to_dicts())
+    mine = [row | {"mute": mutes[version], "muted": bool(row["muted"])} for row, version in named if version in mutes]
     entries = [
-        row | {"retracted": row["kind"] == "retraction"} | {"measures": _rewritten(row["measures"])} for row in mine
+        row | {"retracted": row["kind"] == "retraction"} | {"measures": _rewritten(row["measures"])}
+        for row in mine
+        if microseconds(row["event_time"]) + row["mute"] >= since
     ]
     table = pa.Table.from_pylist([{name: row[name] for name in LEDGER_SCHEMA.names} for row in entries], LEDGER_SCHEMA)
     if route.field == WHOLE_STREAM:

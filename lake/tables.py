@@ -16,6 +16,7 @@ from contracts.job_progress import PROGRESS as OFFSETS
 from contracts.late_events import LATE_EVENT
 from contracts.quarantine import QUARANTINED
 from contracts.record_type import Member, RecordType
+from contracts.restrictions import RESTRICTION
 from contracts.rule_status import RULE_STATUS as ANSWER
 from contracts.run_manifest import RUN_MANIFEST
 from rules.alert_schema import ALERT_SCHEMA
@@ -99,6 +100,7 @@ def _types_of(members: Mapping[str, Member]) -> dict[str, str]:
 
 
 ALERTS = Table("alerts", _columns_of(ALERT), ("arrival_date",))
+RESTRICTIONS = Table("restrictions", _columns_of(RESTRICTION), ("arrival_date",))
 # record_partition and record_offset: the late record's position on its stream's topic.
 LATE_EVENTS = Table("late_events", _columns_of(LATE_EVENT, "arrival_time"), ("arrival_date",))
 QUARANTINE = Table("quarantine", _columns_of(QUARANTINED, "arrival_time", "size"), ("arrival_date",))
@@ -120,7 +122,8 @@ RECONCILIATION = Table(
     {
         "day": "date", "alert_id": "string", "rule_id": "string", "rule_version": "bigint", "stream": "string",
         "group": "string", "event_id": "string", "event_time": "timestamp", "outcome": "string", "cause": "string",
-        "stream_revision": "bigint", "stream_measures": "string", "measures": "string",
+        "stream_revision": "bigint", "stream_measures": "string", "measures": "string", "stream_muted": "boolean",
+        "muted": "boolean",
     },
     ("day",),
 )  # fmt: skip

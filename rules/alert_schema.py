@@ -1,6 +1,4 @@
-"""What the engine says of a violation, as columns. Apart from the engine, so that who only reads records need not
-import that.
-"""
+"""The columns of a violation. Separate from the engine, which readers of records need not import."""
 
 from __future__ import annotations
 
@@ -21,6 +19,7 @@ ALERT_SCHEMA = pa.schema(
         ("measures", pa.string()),
         ("severity", pa.string()),
         ("text", pa.string()),
+        ("muted", pa.bool_()),
     ]
 )
 

@@ -1,4 +1,4 @@
-"""JSON of one spelling, so that equal values have equal texts, whoever wrote them."""
+"""Canonical JSON: equal values have equal text, whoever wrote them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def canonical(value: Any) -> str:
-    """The text of a JSON value: doubles in Python's shortest form, members in their order, no spaces."""
+    """The text of a JSON value: doubles in Python's shortest form, members in the given order, no spaces."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

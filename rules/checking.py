@@ -1,6 +1,6 @@
-"""Everything that can be wrong with a rule, found in one go: its shape, its fields' names and types, its predicates.
+"""Find all problems of a rule at once: its shape, its fields' names and types, its predicates.
 
-The shape is pydantic's to check; what it finds is said again in the words of a rule's author.
+pydantic checks the shape; its errors are translated into the terms of a rule's author.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from rules.streams import Stream
 
-# Each measure costs every event of its group some hundred nanoseconds, and the rule's page a line.
+# Each measure costs some hundred nanoseconds per event of its group, and one line of the rule's page.
 MAX_MEASURES = 64
 
-# What a person mends at one go. All that is said of a rule fits one record of Kafka.
+# As many as a person fixes at once. All problems of a rule must fit in one Kafka record.
 MAX_PROBLEMS = 50
 
-_MEASURE_OPTIONS = ("over", "where", "per", "excluding_current", "since")
+_MEASURE_OPTIONS = ("over", "episode", "until", "where", "per", "excluding_current", "since")
 _EXAMPLES = {
     "id": "Lower-case letters, digits, '.', '_' and '-', at most 100, as in card-velocity",
     "stream": "Name a declared stream",
@@ -38,10 +38,16 @@ _EXAMPLES = {
     "when": 'Write a condition, as in "spent > 500"',
     "where": 'Write a condition, as in "amount > 0"',
     "over": "Write the window's length, as in over: 1h",
+    "episode": "Write the episode's length, as in episode: 10m",
+    "until": "Write a condition, as in \"status = 'SUCCESS'\"",
     "per": "List the fields, as in [ip]",
     "since": "Write a condition, as in \"status = 'SUCCESS'\"",
     "excluding_current": "Write true or false",
+    "reset_after_alert": "Write true or false",
     "description": "Write text, at most 4096 characters",
+    "action": "Write action: {restrict: block_customer, for: 24h}",
+    "mute": "Write a length of time, as in mute: 30m",
+    "revisions": "Write values or verdict",
     "author": "Write one line of text, at most 100 characters",
     "reason": "Write one line of text, at most 500 characters",
 }
@@ -54,7 +60,7 @@ Shape = TypeVar("Shape", bound=BaseModel)
 def check_rule(
     shape: type[Shape], written: Mapping[str, Any], streams: Mapping[str, Stream]
 ) -> tuple[Shape | None, list[Problem]]:
-    """The rule a mapping holds, or what is wrong with it, in the order of its keys."""
+    """The rule that a mapping holds, or its problems, in the order of its keys."""
     check = _Check(written, streams)
     measures = check.measures()
     rule = check.validated(shape, {**written, "measures": measures}, ())
@@ -62,19 +68,19 @@ def check_rule(
     order = {key: at for at, key in enumerate(shape.model_fields)}
     problems = sorted(check.problems, key=lambda problem: order.get(problem.place.split(".")[0], len(order)))
     if len(problems) > MAX_PROBLEMS:
-        problems[MAX_PROBLEMS:] = [Problem("", "", "there are more problems", "Mend these first")]
+        problems[MAX_PROBLEMS:] = [Problem("", "", "there are more problems", "Fix these first")]
     return rule, problems
 
 
 class _Anything:
-    """Where the measures cannot be read, any name may be one."""
+    """Names when the measures cannot be read: any name may be one of them."""
 
     def __contains__(self, _name: object) -> bool:
         return True
 
 
 class _Check:
-    """The problems of one rule as they are found."""
+    """Collects the problems of one rule."""
 
     def __init__(self, written: Mapping[str, Any], streams: Mapping[str, Stream]) -> None:
         self.written = written
@@ -87,7 +93,7 @@ class _Check:
     # Shape
 
     def measures(self) -> dict[str, Measure]:
-        """The measures that can be read; each of them is checked even where others cannot be."""
+        """The measures that can be read; each is checked even if others cannot be."""
         written = self.written.get("measures", {})
         if not isinstance(written, Mapping):
             self.add("measures", written, "is not a mapping of measures", _EXAMPLES["measures"])
@@ -106,7 +112,7 @@ class _Check:
                 self.add(place, body, f"{body!r:.60} is not a measure", _EXAMPLES["measures"])
             elif measure := self.validated(Measure, body, ("measures", name)):
                 found[name] = measure
-            elif not set(body) & set(Function):  # only that was said, and its options may be wrong too
+            elif not set(body) & set(Function):  # only that was reported, and its options may be wrong too
                 options = {key: value for key, value in body.items() if key in _MEASURE_OPTIONS}
                 self.validated(Measure, {Function.COUNT.value: "*", **options}, ("measures", name))
         return found
@@ -115,7 +121,7 @@ class _Check:
         try:
             return shape.model_validate(dict(body))
         except ValidationError as refusal:
-            # looking for what an unknown key was meant to be takes a while, and a text has room for thousands
+            # finding a similar key takes a while, and a text may have thousands of unknown ones
             errors = refusal.errors(include_url=False)
             for error in errors[: MAX_PROBLEMS + 1]:
                 self.add_shape(error, shape, place)
@@ -128,6 +134,8 @@ class _Check:
         match error["type"]:
             case "missing":
                 self.add(dotted, "", "is missing", _EXAMPLES.get(key, ""))
+            case "extra_forbidden" if key == "action" and len(path) > 1:
+                self.add(dotted, error["input"], "is not a key of an action", _EXAMPLES["action"])
             case "extra_forbidden":
                 if shape is Measure:
                     remedy = did_you_mean(key, _MEASURE_OPTIONS, "Beside its function it has")
@@ -150,7 +158,7 @@ class _Check:
     # Meaning
 
     def meaning(self, measures: Mapping[str, Measure]) -> None:
-        """What can only be said with the stream at hand; parts with a wrong shape are left to what was said of them."""
+        """Check against the stream; parts of a wrong shape have been reported already."""
         name = self.written.get("stream")
         if not isinstance(name, str):
             return
@@ -160,8 +168,12 @@ class _Check:
             self.add("stream", name, f"there is no stream {name!r}", remedy)
             return
         self.fields("group_by", self.written.get("group_by"), stream)
+        if self.written.get("action") is not None and self.written.get("group_by") == []:
+            what, remedy = "has no group that its action could restrict", "Name the fields of the group to restrict"
+            self.add("group_by", [], what, remedy)
         self.predicate("where", self.written.get("where"), stream.fields)
         results: dict[str, FieldType] = {}
+        lists: set[str] = set()
         for measure_name, measure in measures.items():
             place = f"measures.{measure_name}"
             if measure_name in stream.fields:
@@ -169,34 +181,39 @@ class _Check:
                 self.add(place, measure_name, f"stream {stream.name} has a field of that name", remedy)
             if (result := self.measure(place, measure, stream)) is not None:
                 results[measure_name] = result
+            if measure.function is Function.VALUES:
+                lists.add(measure_name)
+                results.pop(measure_name, None)
         written = self.written.get("measures", {})
         for measure_name, body in written.items() if isinstance(written, Mapping) else ():
             if measure_name not in measures and isinstance(body, Mapping):
                 self.parts(f"measures.{measure_name}", body, stream)
-        # what a measure's own problems leave without a type is no further problem of the condition
-        untyped = set(written) - set(results) if isinstance(written, Mapping) else _Anything()
+        # a measure without a type has its own problem already, which the condition does not repeat
+        untyped = set(written) - set(results) - lists if isinstance(written, Mapping) else _Anything()
         self.predicate("when", self.written.get("when"), {**results, **stream.fields}, untyped)
 
     def measure(self, place: str, measure: Measure, stream: Stream) -> FieldType | None:
-        """The measure's type; None where it has none, as the field is not one it takes."""
+        """The measure's type; None if its function does not take the field."""
         self.fields(f"{place}.per", list(measure.per), stream)
         self.predicate(f"{place}.where", measure.where, stream.fields)
         self.predicate(f"{place}.since", measure.since, stream.fields)
+        self.predicate(f"{place}.until", measure.until, stream.fields)
         if measure.field is None:
             return result_type(measure.function, None)
         return self.result(f"{place}.{measure.function}", measure.function, measure.field, stream)
 
     def parts(self, place: str, body: Mapping[str, Any], stream: Stream) -> None:
-        """Of a measure that cannot be read as a whole, what can be said of its parts."""
+        """Check the parts of a measure that cannot be read as a whole."""
         for function in Function:
             if isinstance(field := body.get(function.value), str) and field != "*":
                 self.result(f"{place}.{function}", function, field, stream)
         self.fields(f"{place}.per", body.get("per"), stream)
         self.predicate(f"{place}.where", body.get("where"), stream.fields)
         self.predicate(f"{place}.since", body.get("since"), stream.fields)
+        self.predicate(f"{place}.until", body.get("until"), stream.fields)
 
     def result(self, place: str, function: Function, field: str, stream: Stream) -> FieldType | None:
-        """The type of a function of a field; None where it takes no such field."""
+        """The type of a function of a field; None if it does not take the field."""
         declared = stream.fields.get(field)
         if declared is None:
             self.unknown_field(place, field, stream)
@@ -232,12 +249,18 @@ class _Check:
             self.problems += [self.explained(problem, columns) for problem in refusal.problems]
 
     def explained(self, problem: Problem, columns: Mapping[str, FieldType]) -> Problem:
-        """The problem, said in other words where the unknown name in an event's condition is a measure's."""
+        """The problem, reworded if the unknown name in an event's condition is that of a measure."""
         measures = self.written.get("measures")
         name = problem.found
         known = isinstance(measures, Mapping) and name in measures and name not in columns
         if not known or problem.message != unknown_name(name):
             return problem
         key = problem.place.rpartition(".")[2]
+        if key == "when":
+            return replace(
+                problem,
+                message=f"{name!r} is a list of values, which only the alert shows",
+                remedy="Compare a count_distinct of the same field",
+            )
         what = f"{name!r} is a measure, and {key} is met or not by an event alone"
         return replace(problem, message=what, remedy=f"Use measures in when; {key} compares fields")

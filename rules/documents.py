@@ -1,4 +1,4 @@
-"""Text to plain data, for rules that anybody may send: YAML or JSON, bounded, without references and repeated keys."""
+"""Read rules that anybody may send into plain data: YAML or JSON, bounded, without references and repeated keys."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import yaml
 
 from rules.errors import Problem, RuleError
 
-# Bytes. A rule's text is read within a batch of the stream, and this much takes YAML about a second.
+# Bytes. A rule's text is read within a batch of the stream, and this much YAML takes about a second.
 MAX_BYTES = 262_144
 # A rule itself is four deep.
 MAX_NESTING = 16
-# Characters of a number; YAML has forms of it whose reading takes the square of their length.
+# Characters of a number; YAML has forms that take quadratic time to read.
 _MAX_NUMBER = 64
 _EXAMPLE = "A rule is a mapping: id, stream, group_by, measures, when"
 
 
 class JsonFloat(float):
-    """A number with a point or an exponent, and `text`: the digits it was written with."""
+    """A number with a point or an exponent, and `text`: its digits as written."""
 
     text: str
 
@@ -34,7 +34,7 @@ class JsonFloat(float):
 
 
 def read_documents(text: str | bytes, *, where: str = "") -> list[Any]:
-    """The data of a JSON text, or of the documents of a YAML text; RuleError where it is neither."""
+    """The data of a JSON text, or of the documents of a YAML text; RuleError if it is neither."""
     plain = decoded(text, where)
     with _refusing("YAML or JSON", where):
         if plain.lstrip()[:1] in ("{", "["):
@@ -48,14 +48,14 @@ def read_documents(text: str | bytes, *, where: str = "") -> list[Any]:
 
 
 def read_json(text: str | bytes, *, where: str = "") -> Any:
-    """The data of a JSON text; RuleError where it is none."""
+    """The data of a JSON text; RuleError for anything else."""
     plain = decoded(text, where)
     with _refusing("JSON", where):
         return _plain([_json(plain)])[0]
 
 
 def unwrapped(documents: list[Any]) -> list[Any]:
-    """What a file's documents hold: each is one rule, a list of them, or `rules: [...]`."""
+    """The rules in a file's documents: each is one rule, a list of rules, or `rules: [...]`."""
     found: list[Any] = []
     for document in documents:
         inner = document["rules"] if isinstance(document, Mapping) and set(document) == {"rules"} else document
@@ -68,7 +68,7 @@ def _json(text: str) -> Any:
 
 
 def decoded(text: str | bytes, where: str = "") -> str:
-    """The text, if it is UTF-8 and not too large to be read; RuleError otherwise."""
+    """The text, if it is UTF-8 and not too large; RuleError otherwise."""
     size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
         raise refusal(f"has more than {MAX_BYTES} bytes", "Split it into several", where)
@@ -80,25 +80,25 @@ def decoded(text: str | bytes, where: str = "") -> str:
 
 @contextmanager
 def _refusing(form: str, where: str) -> Iterator[None]:
-    """Say in the words of a rule's author what reading a text as that form has raised."""
+    """Translate what reading a text as that form raises into the terms of a rule's author."""
     try:
         yield
     except _RepeatedKeyError as failure:
-        raise refusal(f"key {failure} is there twice in one mapping", "Keep one of them", where) from None
+        raise refusal(f"key {failure} is repeated in one mapping", "Keep one of them", where) from None
     except _ReferenceError as failure:
         remedy = 'Put a star in quotes, as in count: "*"'
         raise refusal(f"a reference ({failure}) is not allowed", remedy, where) from None
     except _TagError as failure:
         raise refusal(f"a tag ({failure}) is not allowed", "Leave it out, and put text in quotes", where) from None
     except _NumberError:
-        raise refusal("holds a number beyond 64 bits", "A rule has no use for it; put text in quotes", where) from None
+        raise refusal("holds a number beyond 64 bits", "Rules need no larger ones; put text in quotes", where) from None
     except UnicodeEncodeError:
-        raise refusal("holds half of a surrogate pair, which is no text", "Send whole characters", where) from None
+        raise refusal("holds half of a surrogate pair, not valid text", "Send whole characters", where) from None
     except yaml.MarkedYAMLError as failure:
         mark = failure.problem_mark or failure.context_mark
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise refusal(f"is not {form}: {failure.problem}{place}", _remedy(failure), where) from None
-    except (yaml.YAMLError, ValueError, OverflowError) as failure:  # a time that no zone can have is an overflow
+    except (yaml.YAMLError, ValueError, OverflowError) as failure:  # an offset that no zone can have overflows
         raise refusal(f"is not {form}: {failure}", _EXAMPLE, where) from None
     except RecursionError:
         raise refusal("is nested too deep to be a rule", _EXAMPLE, where) from None
@@ -128,7 +128,7 @@ class _RepeatedKeyError(ValueError):
 
 
 def _plain(documents: list[Any]) -> list[Any]:
-    """The documents, if texts are UTF-8, whole numbers fit 64 bits, and they are as deep as a rule needs."""
+    """The documents, if texts are UTF-8, whole numbers fit in 64 bits, and nesting is no deeper than a rule needs."""
     level: list[Any] = documents
     for _ in range(MAX_NESTING + 1):
         below: list[Any] = []
@@ -163,8 +163,8 @@ def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_tricks(text: str) -> None:
-    """References are refused, as with them a short text could stand for an endless structure; deep nesting; and tags,
-    which make values of types that no rule has.
+    """Refuses references, with which a short text could expand to an endless structure; deep nesting; and tags, which
+    create values of types that no rule has.
     """
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
@@ -188,7 +188,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
-                break  # PyYAML says so, with the place
+                break  # PyYAML reports it, with the place
             if key in keys:
                 raise _RepeatedKeyError(key)
             keys.add(key)
@@ -212,7 +212,7 @@ _number("float")
 
 
 def _remedy(failure: yaml.MarkedYAMLError) -> str:
-    problem = f"{failure.context} {failure.problem}"  # libyaml says in the one what PyYAML says in the other
+    problem = f"{failure.context} {failure.problem}"  # libyaml and PyYAML differ in which of the two has it
     if "alias" in problem:
         return 'Put a star in quotes, as in count: "*"'
     if "mapping values are not allowed" in problem or "expected <block end>" in problem:

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them (`500ms`, `10s`, `3m`, `90d`) and as the engine counts them: in microseconds."""
+"""Durations, written by people as `500ms`, `10s`, `3m`, `90d`, and counted by the engine in microseconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rules.errors import NightjarError
 
 MICROSECONDS = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 
-# Longer than any window anybody means, and far inside the int64 range of event times in microseconds.
+# Longer than any sensible window, and far inside the int64 range of event times in microseconds.
 MAX_DURATION = 100_000 * MICROSECONDS["d"]
 
 _WRITTEN = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(ms|s|m|h|d)\s*", re.ASCII)
@@ -21,9 +21,9 @@ _REMEDY = "Write a number and one of the units ms, s, m, h, d, as in 500ms, 10s,
 
 
 def parse_duration(text: str) -> int:
-    """Microseconds of a written duration; a fraction (`1.5h`) must come to whole microseconds.
+    """Microseconds of a written duration; a fraction (`1.5h`) must amount to whole microseconds.
 
-    Raises NightjarError for anything else, a bare number included: without its unit it says nothing.
+    Raises NightjarError for anything else, including a number without a unit.
     """
     found = _WRITTEN.fullmatch(text) if isinstance(text, str) else None
     if found is None:

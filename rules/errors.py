@@ -1,4 +1,4 @@
-"""The errors nightjar raises: each says what is wrong, where, and what to do about it."""
+"""The errors that nightjar raises: each has what is wrong, where, and the remedy."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 
 class NightjarError(Exception):
-    """Base of every error that is nightjar's own; its text is for the person who can mend the cause.
+    """Base of nightjar's own errors; the text is for the person who can fix the cause.
 
-    `where` is the file, key, rule or event it is about; `remedy` says what would be right. Both may be empty.
+    `where` is the file, key, rule or event it is about; `remedy` is what would be right. Both may be empty.
     """
 
     def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
@@ -28,12 +28,12 @@ class SettingsError(NightjarError):
 
 
 class EvaluationError(NightjarError):
-    """A rule cannot be evaluated on certain events, for example because an exact sum leaves its range."""
+    """A rule cannot be evaluated on certain events, for example because an exact sum is out of range."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a rule.
+    """One problem of a rule.
 
     `place` is the path in the rule (`measures.spent.sum`), `found` the value there, `excerpt` the lines that point
     into a predicate's text (empty elsewhere).
@@ -46,7 +46,7 @@ class Problem:
     excerpt: str = ""
 
     def __post_init__(self) -> None:
-        # A rule may hold anything, and what is said of it goes to people, and through Kafka.
+        # A rule may hold anything, and its problems are shown to people and sent through Kafka.
         for name in ("place", "found", "message"):
             object.__setattr__(self, name, shortened(getattr(self, name)))
 
@@ -58,7 +58,7 @@ class Problem:
 
 
 class RuleError(NightjarError):
-    """A rule is refused; `problems` lists everything found wrong with it, in the rule's own order."""
+    """A rule is refused; `problems` lists everything wrong with it, in the rule's order."""
 
     def __init__(self, problems: Sequence[Problem], *, where: str = "") -> None:
         self.problems = list(problems)
@@ -73,7 +73,7 @@ class RuleError(NightjarError):
 
 
 class PredicateError(RuleError):
-    """A predicate is refused; `position` and `length` (0-based, in characters) mark the place in `text`."""
+    """A predicate is refused; `position` (0-based) and `length`, in characters, mark the place in `text`."""
 
     def __init__(
         self, what: str, *, text: str, position: int, length: int = 1, where: str = "", remedy: str = ""
@@ -86,7 +86,7 @@ class PredicateError(RuleError):
 
     @classmethod
     def of(cls, errors: Sequence[PredicateError]) -> PredicateError:
-        """All of them as the first one: its position, and the problems of all, each of them once."""
+        """Merge errors into one: the position of the first, and the problems of all, without repeats."""
         first = errors[0]
         first.problems = list(
             {(each.message, each.found): each for error in errors for each in error.problems}.values()
@@ -94,13 +94,13 @@ class PredicateError(RuleError):
         return first
 
 
-# Enough of the text on either side to recognise the place, and still one line of a terminal.
+# Enough of the text on either side to recognise the place, within one line of a terminal.
 _EXCERPT_BEFORE = 60
 _EXCERPT_AFTER = 40
 
 
 def caret(text: str, position: int, length: int) -> str:
-    """Two lines: the part of `text` around `position`, and a line of carets under the `length` characters meant."""
+    """Two lines: the part of `text` around `position`, and carets under the `length` characters."""
     start = max(0, position - _EXCERPT_BEFORE)
     stop = min(len(text), position + length + _EXCERPT_AFTER, position + _EXCERPT_BEFORE + _EXCERPT_AFTER)
     shown = "".join(_one_column(character) for character in text[start:stop])
@@ -110,7 +110,7 @@ def caret(text: str, position: int, length: int) -> str:
 
 
 def _one_column(character: str) -> str:
-    """A character as an excerpt shows it, above a line of carets: what a terminal would act upon is replaced."""
+    """A character as shown above a line of carets: control characters are replaced."""
     if character.isspace():
         return " "
     return character if character.isprintable() else "\N{REPLACEMENT CHARACTER}"
@@ -123,12 +123,12 @@ def sentence(what: str, *, where: str = "", remedy: str = "") -> str:
 
 
 def shortened(text: str, longest: int = 300) -> str:
-    """The text, or as much of it as there is room for, with an ellipsis."""
+    """The text, cut to the length with an ellipsis."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def printable(text: str) -> str:
-    """The text with what a terminal would act upon, or could not show, written out: anybody may have sent it."""
+    """The text with control and unprintable characters escaped: anybody may have sent it."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

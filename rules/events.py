@@ -1,4 +1,4 @@
-"""What one event's JSON means: the slow, obvious authority that the parse by columns (ingestion/parsing.py) asks."""
+"""Parse one event's JSON: the slow, obvious reference for the parse by columns (ingestion/parsing.py)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, parse_timestamp
 from rules.types import FieldType, Kind
 
-# Characters of a declared string: an id, an address, a device. Every record that repeats them stays within what Kafka
-# takes, whatever is sent.
+# Characters of a declared string: an id, an address, a device. Every record that repeats them stays within Kafka's
+# limits, whatever is sent.
 MAX_STRING = 2048
-# Levels of objects and lists in a record, in fields that nobody declared too: a bound of our own, since what a parser
-# can read depends on how deep in its own stack it is.
+# Levels of objects and lists in a record, including undeclared fields: a fixed bound, since what a parser can read
+# depends on how deep its stack is already.
 MAX_NESTING = 100
-# No double and no decimal(18,s) needs more; Python's own conversions of longer text are slow or refused.
+# No double or decimal(18,s) needs more; Python converts longer text slowly or not at all.
 _MAX_NUMBER = 400
-# Signals where a decimal cannot be written with the digits a field has.
+# Raises if a decimal does not fit the field's digits exactly.
 _EXACT = Context(prec=40, traps=[Inexact, InvalidOperation, Overflow])
 _INT64 = range(-(2**63), 2**63)
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
@@ -56,7 +56,7 @@ class Rejection:
 
 
 class _Number(str):
-    """A JSON number by its literal text, so that no digit is lost before the field's type is known."""
+    """A JSON number as its literal text, so that no digit is lost before the field's type is known."""
 
     __slots__ = ()
 
@@ -65,10 +65,10 @@ def parse_event(raw: bytes | str | Mapping[str, Any], stream: Stream) -> dict[st
     """The declared fields of one event in declaration order, or why it cannot be used.
 
     Values: str, int, float, bool, Decimal (of the field's scale), int microseconds since 1970 UTC for a timestamp, and
-    None for an explicit null, and for an optional field that is absent. Any other absent field is missing, unknown keys
-    are ignored. A string takes numbers and booleans by their text; an int64 takes integers only; a decimal takes
-    numbers and numeric strings that fit it exactly; a timestamp takes ISO 8601 text with a zone, or integer epoch
-    milliseconds. A mapping may hold Decimal and aware datetime too.
+    None for an explicit null, and for an optional field that is absent. Any other absent field is missing; unknown keys
+    are ignored. A string takes numbers and booleans as text; an int64 takes integers only; a decimal takes numbers and
+    numeric strings that fit it exactly; a timestamp takes ISO 8601 text with a zone, or integer epoch milliseconds. A
+    mapping may also hold Decimal and aware datetime.
     """
     if isinstance(raw, Mapping):
         fields: Any = {key: _as_json(value) for key, value in raw.items()}
@@ -92,22 +92,22 @@ def parse_event(raw: bytes | str | Mapping[str, Any], stream: Stream) -> dict[st
         if declared.kind is Kind.STRING and isinstance(value, str) and len(value) > MAX_STRING:
             return Rejection(Reason.MISTYPED_FIELD, f"{name} has {len(value)} characters, more than {MAX_STRING}")
         if value is not None and event[name] is None:
-            return Rejection(Reason.MISTYPED_FIELD, f"{name} is {_short(value)}, which is no {declared}")
+            return Rejection(Reason.MISTYPED_FIELD, f"{name} is {_short(value)}, which is not a valid {declared}")
     return event
 
 
 def _read(text: str) -> Any:
-    """The JSON of a text, its numbers as they are written; ValueError where it is none, or nested too deep."""
+    """The JSON of a text, its numbers as written; ValueError if it is not JSON, or nested too deep."""
     if not text.strip(_WHITE_SPACE):
         raise ValueError("the record is empty")
-    # Only a text with so many brackets can be so deep, and hardly any has them.
+    # Only a text with this many brackets can be this deep, and hardly any has them.
     if text.count("{") + text.count("[") > MAX_NESTING and _depth(text) > MAX_NESTING:
         raise ValueError(f"it is nested deeper than {MAX_NESTING} levels")
     return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
 
 
 def _depth(text: str) -> int:
-    """How many brackets are open at once outside of strings."""
+    """How many brackets are open at once, outside strings."""
     deepest = depth = 0
     for bracket in _BRACKET.finditer(text):
         if bracket[0] in "{[":
@@ -119,7 +119,7 @@ def _depth(text: str) -> int:
 
 
 def check_skew(event_time_us: int, arrival_us: int, stream: Stream) -> Rejection | None:
-    """The rejection of an event whose time lies further after its arrival than the stream allows."""
+    """The rejection of an event whose time is further after its arrival than the stream allows."""
     skew = event_time_us - arrival_us
     if skew <= stream.max_future_skew:
         return None
@@ -130,7 +130,7 @@ def check_skew(event_time_us: int, arrival_us: int, stream: Stream) -> Rejection
 
 
 def _typed(value: Any, declared: FieldType) -> Any:
-    """The value in its field's type, None where it has no place there."""
+    """The value in its field's type, None if it does not fit."""
     is_number, is_text = isinstance(value, _Number), isinstance(value, str) and not isinstance(value, _Number)
     match declared.kind:
         case Kind.STRING:
@@ -179,12 +179,12 @@ def _decimal(text: str, declared: FieldType) -> Decimal | None:
 
 
 def _is_encodable(text: str) -> bool:
-    """JSON can spell half a surrogate pair, which no UTF-8 can hold."""
+    """Whether the text is valid in UTF-8: JSON can spell half a surrogate pair, which is not."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _as_json(value: Any) -> Any:
-    """A value of a mapping as JSON would have brought it."""
+    """A value of a mapping as it would be read from JSON."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""How late an event may be, of the streams that a file declares: read without what makes reading streams slow."""
+"""The allowed lateness of the streams in a file, read without the slow imports of `rules.streams`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_ALLOWED_LATENESS = "10m"
 def largest_allowed_lateness(path: Path | None = None) -> int:
     """The largest `allowed_lateness` (µs) of the streams declared in the TOML file at `path` (None: the shipped ones).
 
-    It checks no more of the file than it needs; `streams.load_streams` checks all of it.
+    It checks only what it needs of the file; `streams.load_streams` checks all of it.
 
     Raises:
         DeclarationError: the file cannot be read, or holds no such duration.

@@ -1,4 +1,4 @@
-"""Measures: what a rule computes over an event's window, as written (`{sum: amount, over: 1h}`) and as held."""
+"""Measures: what a rule computes over an event's window, written as `{sum: amount, over: 1h}`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_serializer, model_validator
 
 from rules.durations import MICROSECONDS, Duration, format_duration
 from rules.errors import shortened
-from rules.types import DOUBLE, INT64, FieldType, Kind
+from rules.types import DOUBLE, INT64, STRING, FieldType, Kind
 
-# The state of a group lives as long as its widest window; a year and a month answers any yearly question.
+# A group's state is kept for its widest window; a year and a month covers any yearly question.
 MAX_OVER = 400 * MICROSECONDS["d"]
-# Fields that make a group, or that narrow a window to one value of each.
+# An episode depends on the events of so many of its lengths (S12.3).
+EPISODE_REACH = 4
+# Violations before such multiples of a rule's widest window are ignored (S13.3), so that its measures depend on the
+# events of that many.
+RESET_CELL = 2
+RESET_REACH = 2 * RESET_CELL + 1
+# Fields that form a group, or that narrow a window to one value of each.
 MAX_FIELDS = 8
 
 
@@ -30,6 +36,7 @@ class Function(StrEnum):
     COUNT_DISTINCT = "count_distinct"
     FIRST = "first"
     LAST = "last"
+    VALUES = "values"
 
 
 _NUMBERS = frozenset({Kind.INT64, Kind.DOUBLE, Kind.DECIMAL})
@@ -41,7 +48,12 @@ _ARGUMENTS = {
     Function.STDDEV: _NUMBERS,
     Function.MIN: _ORDERED,
     Function.MAX: _ORDERED,
+    # a double has several spellings, and two that look alike may differ
+    Function.VALUES: frozenset(Kind) - {Kind.DOUBLE},
 }
+# What `values` lists: so many, with so many characters each. The longest list is shorter than the longest string.
+MOST_LISTED = 10
+MAX_LISTED = 100
 
 
 def accepted_kinds(function: Function) -> frozenset[Kind]:
@@ -55,26 +67,41 @@ def result_type(function: Function, field_type: FieldType | None) -> FieldType:
         return INT64
     if function in (Function.AVG, Function.STDDEV):
         return DOUBLE
+    if function is Function.VALUES:
+        return STRING
     if function is Function.SUM and field_type.kind is Kind.DECIMAL:
-        # 64 bits hold more than the 18 digits that a field may declare
+        # 64 bits hold one digit more than the 18 that a field may declare
         return FieldType(Kind.DECIMAL, 19, field_type.scale)
     return field_type
 
 
 class Measure(BaseModel):
-    """One measure. `field` is None for `count: "*"`; `over` is the window's length in microseconds."""
+    """One measure. `field` is None for `count: "*"`.
+
+    `over` is the window's length in µs, None where there is an `episode`, whose length is in µs, too.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     function: Function
     field: str | None
     over: Annotated[
-        Duration,
+        Duration | None,
         Field(
             description="Length of the window: `500ms`, `10s`, `3m`, `1h`, `90d`; at most "
-            f"{format_duration(MAX_OVER)}. Both ends are included."
+            f"{format_duration(MAX_OVER)}. Both ends are included. Not with `episode`."
         ),
     ]
+    episode: Annotated[
+        Duration | None,
+        Field(
+            description="Instead of `over`: the window opens at the first event that meets `where`, closes so long "
+            f"after it, and opens again at the next. At most {format_duration(MAX_OVER // EPISODE_REACH)}."
+        ),
+    ] = None
+    until: Annotated[
+        str | None, Field(description="Of an episode: the first event that meets it is the episode's last.")
+    ] = None
     where: Annotated[str | None, Field(description="Only events that meet it count.")] = None
     per: Annotated[
         tuple[str, ...],
@@ -116,23 +143,53 @@ class Measure(BaseModel):
         elif not isinstance(field, str):
             raise ValueError(f"{named[0]} of {field!r} has no meaning. Name a field, as in {named[0]}: amount")
         rest = {key: value for key, value in written.items() if key != named[0]}
+        if "episode" in rest:
+            rest.setdefault("over", None)
         return {"function": named[0], "field": field, **rest}
 
-    @field_validator("over")
+    @field_validator("over", "episode")
     @classmethod
-    def _bounded(cls, over: int) -> int:
-        if not 0 < over <= MAX_OVER:
-            raise ValueError(
-                f"{format_duration(over)} is no window. It is longer than 0 and at most {format_duration(MAX_OVER)}"
-            )
-        return over
+    def _bounded(cls, length: int | None, info: ValidationInfo) -> int | None:
+        most = MAX_OVER if info.field_name == "over" else MAX_OVER // EPISODE_REACH
+        if length is not None and not 0 < length <= most:
+            what = "window" if info.field_name == "over" else "episode"
+            found = format_duration(length)
+            raise ValueError(f"{found} is not a valid {what}. Write more than 0 and at most {format_duration(most)}")
+        return length
+
+    @field_validator("episode")
+    @classmethod
+    def _alone(cls, episode: int | None, info: ValidationInfo) -> int | None:
+        if episode is not None and info.data.get("over") is not None:
+            raise ValueError("stands beside over. A measure has one of them")
+        return episode
+
+    @field_validator("until", "since")
+    @classmethod
+    def _fitting(cls, condition: str | None, info: ValidationInfo) -> str | None:
+        has_episode = info.data.get("episode") is not None
+        if condition is not None and info.field_name == "until" and "episode" in info.data and not has_episode:
+            raise ValueError("belongs to an episode. Write episode: 10m instead of over")
+        if condition is not None and info.field_name == "since" and has_episode:
+            raise ValueError("does not go with an episode. Write until: what ends the episode")
+        return condition
+
+    @property
+    def length(self) -> int:
+        """The length of its window or episode, µs."""
+        return self.over or self.episode or 0
+
+    @property
+    def reach(self) -> int:
+        """How long before an event those may lie that its value at the event depends on, µs."""
+        return self.length * (1 if self.episode is None else EPISODE_REACH)
 
     @model_serializer
     def _written_form(self) -> dict[str, Any]:
-        written: dict[str, Any] = {
-            self.function.value: "*" if self.field is None else self.field,
-            "over": format_duration(self.over),
-        }
+        written: dict[str, Any] = {self.function.value: "*" if self.field is None else self.field}
+        written["over" if self.episode is None else "episode"] = format_duration(self.length)
+        if self.until is not None:
+            written["until"] = self.until
         if self.where is not None:
             written["where"] = self.where
         if self.per:

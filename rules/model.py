@@ -10,11 +10,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, ValidationInfo, field_validator
 
+from rules.actions import Action
 from rules.checking import MAX_MEASURES, check_rule
 from rules.documents import MAX_BYTES, read_documents, refusal, unwrapped
+from rules.durations import MICROSECONDS, Duration, format_duration
 from rules.errors import Problem, RuleError, printable, shortened
 from rules.measures import MAX_FIELDS, Function, Measure, result_type
-from rules.states import Severity, State
+from rules.states import Revisions, Severity, State
 from rules.streams import Stream
 from rules.timestamps import from_microseconds, parse_timestamp
 
@@ -22,6 +24,7 @@ __all__ = [
     "MAX_MEASURES",
     "Function",
     "Measure",
+    "Revisions",
     "Rule",
     "Severity",
     "State",
@@ -32,23 +35,26 @@ __all__ = [
 ]
 
 
-# What a description may name, and how often: every alert fits one record of Kafka.
+# Limits on a description, so that every alert fits in one Kafka record.
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MAX_PLACEHOLDERS = 64
 
 _ID = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 
-# Characters; both stand in one line of a table.
+# Characters; both are shown in one line of a table.
 MAX_AUTHOR = 100
 MAX_REASON = 500
-# Keys of a rule that say where a version comes from; publishing a rule again with others of these changes nothing.
+# Keys of a rule that describe the origin of a version; publishing a rule again with only these changed has no effect.
 PROVENANCE = ("author", "reason")
+
+# Alerts are muted within a date.
+MAX_MUTE = MICROSECONDS["d"]
 
 _EXAMPLE = "2018-04-01T12:00:00Z"
 
 
 def _instant(value: Any) -> Any:
-    """A point in time as YAML and JSON may give it; without a zone it is UTC, like everything here."""
+    """A point in time from YAML or JSON; without a zone it is UTC."""
     if isinstance(value, datetime):
         try:
             return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -62,7 +68,7 @@ def _instant(value: Any) -> Any:
 
 
 class Rule(BaseModel):
-    """A rule as people write it. `parse_rule` makes one that fits its stream; the class checks its shape only."""
+    """A rule as people write it. `parse_rule` checks it against its stream; the class checks only its shape."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -114,6 +120,14 @@ class Rule(BaseModel):
         StrictStr,
         Field(description="The condition, over fields and measures. An event for which it holds is a violation."),
     ]
+    reset_after_alert: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="`true`: after each violation in a group the measures start again. Only events after the "
+            "group's latest violation of this version count.",
+        ),
+    ] = False
     severity: Annotated[Severity, Field(description="`low`, `medium`, `high` or `critical`; part of the alert.")] = (
         Severity.MEDIUM
     )
@@ -122,10 +136,32 @@ class Rule(BaseModel):
         Field(
             max_length=4096,
             description="The alert's text, at most 4096 characters. `{name}` of a field or measure is filled in, at "
-            f"most {_MAX_PLACEHOLDERS} of them with 200 characters each; doubles are shown with two digits after the "
-            "point (`measures` has all digits).",
+            f"most {_MAX_PLACEHOLDERS} of them with 200 characters each (lists of values are whole); doubles are shown "
+            "with two digits after the point (`measures` has all digits).",
         ),
     ] = ""
+    action: Annotated[
+        Action | None,
+        Field(
+            description="What alerts lead to, as in `{restrict: block_customer, for: 24h}`: a record on the "
+            "restrictions topic for their group, lifted where the alert is retracted. Not of shadow rules."
+        ),
+    ] = None
+    revisions: Annotated[
+        Revisions,
+        Field(
+            description="What revises an alert: `values`, each change of its measures, so that an alert always shows "
+            "what the events give; `verdict`, only whether it holds: it keeps the values that were announced first."
+        ),
+    ] = Revisions.VALUES
+    mute: Annotated[
+        Duration | None,
+        Field(
+            description=f"Alerts within this time after an unmuted one of the same group and UTC date are marked "
+            f"`muted`, as in `30m`; at most {format_duration(MAX_MUTE)}. They are published, counted and corrected "
+            "like others."
+        ),
+    ] = None
     effective: Annotated[
         Annotated[datetime, BeforeValidator(_instant)] | None,
         Field(
@@ -155,6 +191,14 @@ class Rule(BaseModel):
             raise ValueError(f"names {named} values, more than {_MAX_PLACEHOLDERS}. Name those that matter")
         return description
 
+    @field_validator("mute")
+    @classmethod
+    def _within_a_date(cls, mute: int | None) -> int | None:
+        if mute is not None and not 0 < mute <= MAX_MUTE:
+            found, most = format_duration(mute), format_duration(MAX_MUTE)
+            raise ValueError(f"{found} cannot mute. It is longer than 0 and at most {most}")
+        return mute
+
     @field_validator("shadow_of")
     @classmethod
     def _other(cls, rule_id: str | None, info: ValidationInfo) -> str | None:
@@ -170,7 +214,7 @@ class Rule(BaseModel):
         return text
 
     def __eq__(self, other: object) -> bool:
-        """Whether both conclude the same. Who published a rule, and why, makes no difference to that."""
+        """Whether both have the same results. Author and reason make no difference."""
         return isinstance(other, Rule) and self._content() == other._content()
 
     def __hash__(self) -> int:
@@ -183,8 +227,8 @@ class Rule(BaseModel):
 def parse_rule(written: Mapping[str, Any] | str | bytes, streams: Mapping[str, Stream]) -> Rule:
     """The rule of a mapping, or of a YAML or JSON text that holds one.
 
-    Raises RuleError with everything that is wrong: each problem names its place (`measures.spent.sum`), what was found
-    there, and the remedy.
+    Raises RuleError with all problems: each has its place (`measures.spent.sum`), the value found there, and the
+    remedy.
     """
     if isinstance(written, str | bytes):
         documents = read_documents(written, where="the rule")
@@ -203,7 +247,7 @@ def parse_rule(written: Mapping[str, Any] | str | bytes, streams: Mapping[str, S
 def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
     """The rules of a YAML or JSON file: one, a list, `rules: [...]`, or several YAML documents of these forms.
 
-    Raises RuleError with the problems of all of them; a place then starts with the rule's id, or its number from 1.
+    Raises RuleError with the problems of all rules; a place then starts with the rule's id, or its number from 1.
     """
     path = Path(path)
     try:
@@ -237,14 +281,14 @@ def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
 
 
 def rule_to_mapping(rule: Rule) -> dict[str, Any]:
-    """The written form of a rule, of plain JSON types, without what is at its default; `parse_rule` reads it back."""
-    written = rule.model_dump(mode="json", exclude_defaults=True)
+    """The written form of a rule, in plain JSON types, without default values; `parse_rule` reads it back."""
+    written = rule.model_dump(mode="json", exclude_defaults=True, by_alias=True)
     return {"id": written.pop("id"), "stream": written.pop("stream"), "state": rule.state.value, **written}
 
 
 def rule_from_mapping(written: Mapping[str, Any]) -> Rule:
-    """The rule that `rule_to_mapping` wrote: its shape alone is checked, so that what was accepted once stays so.
+    """The rule that `rule_to_mapping` wrote: only its shape is checked, so that an accepted rule stays accepted.
 
-    Raises ValueError where it has another shape.
+    Raises ValueError if it has another shape.
     """
     return Rule.model_validate(dict(written))

@@ -1,4 +1,4 @@
-"""What a field or a measure may be called, and which known name a misspelt one was meant to be."""
+"""Valid names of fields and measures, and suggestions for misspelt ones."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from itertools import islice
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 
-# Words a predicate is built of: a field called so could never be meant in one.
+# Keywords of predicates: a field of this name could never be used in one.
 RESERVED_WORDS = frozenset({
     "AND", "AS", "BETWEEN", "CASE", "ELSE", "END", "ESCAPE", "FALSE", "FROM", "ILIKE", "IN", "IS", "LIKE", "NOT",
     "NULL", "OR", "THEN", "TRUE", "WHEN",
 })  # fmt: skip
 
 
-# Names that a remedy lists; more of them help nobody.
+# Maximum number of names that a remedy lists.
 _LISTED = 30
 
 
 def is_usable_name(name: object) -> bool:
-    """Whether `name` can stand in a predicate as it is: an SQL identifier that is no word of the language."""
+    """Whether `name` can be used in a predicate as it is: an SQL identifier that is not a keyword."""
     return isinstance(name, str) and IDENTIFIER.fullmatch(name) is not None and name.upper() not in RESERVED_WORDS
 
 
 def unknown_name(name: str) -> str:
-    """What is said of a name in a predicate that no column has."""
+    """The problem of a name in a predicate that no column has."""
     return f"unknown name {name!r}"
 
 
 def did_you_mean(name: str, known: Collection[str], listing: str) -> str:
-    """A remedy for an unknown name: the nearest known one, and the first of them after `listing` ("Fields are")."""
+    """A remedy for an unknown name: the nearest known one, and the first known ones after `listing` ("Fields are")."""
     folded = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), folded, 1)
     more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""

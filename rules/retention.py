@@ -6,12 +6,20 @@ import math
 
 from rules.durations import MICROSECONDS, format_duration
 from rules.errors import Problem
+from rules.measures import RESET_REACH
 from rules.model import Rule
 
 
 def widest(rule: Rule) -> int:
-    """The longest window of the rule's measures in µs; 0 without measures."""
-    return max((measure.over for measure in rule.measures.values()), default=0)
+    """How long before an event those may lie that the rule's measures at it depend on, in µs: the longest window, a
+    multiple of an episode (S12.4), or a multiple of these where the rule starts again after alerts (S13.4). 0 without
+    measures."""
+    return window(rule) * (RESET_REACH if rule.reset_after_alert else 1)
+
+
+def window(rule: Rule) -> int:
+    """The same without what violations before the event have to do with it."""
+    return max((measure.reach for measure in rule.measures.values()), default=0)
 
 
 def retained(rule: Rule, events_per_day: float) -> int:

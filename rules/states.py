@@ -1,4 +1,6 @@
-"""The state of a rule, and its severity. Apart from the model, which takes half a second to import."""
+"""The state of a rule, its severity, and what revises its alerts. Separate from the model, which takes half a second
+to import.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What becomes of a rule's violations: announced, only recorded, not looked for; retired rules keep no state."""
+    """Active: alerts; shadow: alerts are marked as trial; paused: no alerts; retired: no state."""
 
     ACTIVE = "active"
     SHADOW = "shadow"
@@ -15,14 +17,21 @@ class State(StrEnum):
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether rules in this state are looked at."""
+        """Whether rules in this state are evaluated."""
         return self in (State.ACTIVE, State.SHADOW)
 
 
 class Severity(StrEnum):
-    """How grave an alert is."""
+    """The severity of an alert."""
 
     LOW = "low"
     MEDIUM = "medium"
     HIGH = "high"
     CRITICAL = "critical"
+
+
+class Revisions(StrEnum):
+    """Which changes of an alert are announced: each, or only whether it holds."""
+
+    VALUES = "values"
+    VERDICT = "verdict"

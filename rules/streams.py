@@ -20,7 +20,7 @@ from rules.types import FieldType, Kind
 
 DEFAULT_MAX_FUTURE_SKEW = "1m"
 
-# Columns that travel beside an event's own fields in every batch, or stand beside them in the lake.
+# Columns beside an event's own fields, in every batch or in the lake.
 RESERVED_FIELDS = frozenset(
     {"arrival_time", "partition", "offset", "arrival_date", "sent_at", "rejected", "detail", "original"}
 )
@@ -33,7 +33,7 @@ _FIELD_KEYS = ("type", "optional")
 
 @dataclass(frozen=True)
 class Stream:
-    """A declared kind of event; `allowed_lateness` and `max_future_skew` are microseconds, `fields` keep order.
+    """A declared kind of event; `allowed_lateness` and `max_future_skew` are in microseconds, `fields` are ordered.
 
     optional: the fields that an event's JSON may lack; their value is then NULL.
     """
@@ -56,7 +56,7 @@ class Stream:
     def completed(self, events: pa.Table) -> pa.Table:
         """The table with every declared field, in the declared order and before its other columns.
 
-        A field it lacks is NULL: the table was written before the field was declared.
+        A missing field is NULL: the table was written before the field was declared.
         """
         others = [name for name in events.column_names if name not in self.fields]
         for name in self.fields.keys() - set(events.column_names):
@@ -64,7 +64,7 @@ class Stream:
         return events.select([*self.fields, *others])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A read-only mapping cannot be pickled, and streams travel to worker processes.
+        # A read-only mapping cannot be pickled, and streams are sent to worker processes.
         return _rebuilt, ({**vars(self), "fields": dict(self.fields)},)
 
 
@@ -73,14 +73,14 @@ def _rebuilt(parts: dict[str, Any]) -> Stream:
 
 
 def optional_field(name: str, kind: FieldType) -> str:
-    """An optional field's declaration as it stands in the file."""
+    """An optional field's declaration as written in the file."""
     return f'{name} = {{type = "{kind}", optional = true}}'
 
 
 def load_streams(path: str | Path | None = None) -> dict[str, Stream]:
     """The streams declared in the TOML file at `path` (None: the shipped ones), by name.
 
-    Raises DeclarationError with the file, the key and what would be right.
+    Raises DeclarationError with the file, the key and the remedy.
     """
     path = SHIPPED if path is None else Path(path)
     try:
@@ -185,9 +185,7 @@ class _Declaration:
                 remedy = "Use letters, digits and _, as in customer_id, and no word of SQL such as AND or CASE"
                 raise self.error(place, f"{name!r} cannot be the name of a field", remedy)
             if name.lower() in RESERVED_FIELDS:
-                raise self.error(
-                    place, "is a name nightjar keeps for what stands beside an event", "Call the field something else"
-                )
+                raise self.error(place, "is reserved for nightjar's own columns", "Rename the field")
             if other := folded.get(name.lower()):
                 raise self.error(place, f"differs from {other!r} in case only", "Give one of the two another name")
             folded[name.lower()] = name

@@ -1,6 +1,6 @@
 """The constant that a condition compares a measure or a field with, and the condition without it.
 
-With that a host evaluates a rule once and counts its violations for any other constant: see `Threshold.without`.
+With these a rule is evaluated once and its violations are counted for any other constant: see `Threshold.without`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from sqlglot import exp
 
 from rules.errors import Problem, RuleError
 from rules.model import Rule
-from rules.predicates.source import Source, parse
+from rules.predicates.parsing import parse
+from rules.predicates.source import Source
 from rules.streams import Stream
 from rules.types import FieldType
 
@@ -30,8 +31,8 @@ class Threshold:
     """A comparison that must hold wherever the condition does.
 
     name: of the measure or field; operator: `>`, `>=`, `<` or `<=`, with the name on its left; value: the constant;
-    without: the condition with `name IS NOT NULL` in the place of the comparison. The condition with another constant
-    holds where `without` and the comparison with that constant do.
+    without: the condition with `name IS NOT NULL` instead of the comparison. The condition with another constant holds
+    where both `without` and the comparison with that constant hold.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Threshold:
 
     @property
     def is_strict(self) -> bool:
-        """Whether a value that equals the constant leads to none."""
+        """Whether a value equal to the constant leads to no alert."""
         return self.operator in ("<", ">")
 
 
@@ -54,8 +55,13 @@ def threshold_of(rule: Rule, stream: Stream, name: str) -> Threshold:
     """The rule's comparison of this measure or field with a constant.
 
     Raises:
-        RuleError: the condition has none that it always depends on, or more than one.
+        RuleError: the condition has none that it always depends on, or more than one; or the rule starts again after
+            its alerts, so that what a measure is depends on the constant.
     """
+    if rule.reset_after_alert:
+        problem = "makes the measures depend on the threshold, so that others cannot be told from them"
+        remedy = "Compare drafts with other constants instead"
+        raise RuleError([Problem("reset_after_alert", "true", problem, remedy)], where=f"rule {rule.id}")
     found = [each for each in thresholds_of(rule, stream) if each.name == name]
     if len(found) == 1:
         return found[0]
@@ -66,7 +72,7 @@ def threshold_of(rule: Rule, stream: Stream, name: str) -> Threshold:
 
 
 def thresholds_of(rule: Rule, stream: Stream) -> list[Threshold]:
-    """Every comparison of a measure or field with a number that the whole condition depends on, in their order."""
+    """Every comparison of a measure or field with a number that the whole condition depends on, in order."""
     columns: Mapping[str, FieldType | None] = {**stream.fields, **dict.fromkeys(rule.measures)}
     source = Source(rule.when, "when")
     return [found for part in _conjuncts(parse(source, columns)) if (found := _threshold(source, part)) is not None]
@@ -89,7 +95,7 @@ def _threshold(source: Source, part: exp.Expr) -> Threshold | None:
     start, length = source.span(part)
     end = start + length
     leading = part.left
-    while isinstance(leading, exp.Neg):  # a sign has no marks
+    while isinstance(leading, exp.Neg):  # sqlglot keeps no position of a sign
         start, leading = source.text.rindex("-", 0, start), leading.this
     left, right, operator = part.left, part.right, operators[0]
     if not isinstance(left, exp.Column):

@@ -1,4 +1,4 @@
-"""Points in time: ISO 8601 text on one side, microseconds since 1970 in UTC on the other."""
+"""Points in time: conversion between ISO 8601 text and microseconds since 1970 in UTC."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-# Years 1 to 9999, what datetime, Arrow, Polars and Spark all hold.
+# Years 1 to 9999, which datetime, Arrow, Polars and Spark all support.
 MIN_TIMESTAMP = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 MAX_TIMESTAMP = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
-# What Java and PostgreSQL allow too; no zone lies further from UTC than 14 hours.
+# The limit of Java and PostgreSQL too; no zone is further from UTC than 14 hours.
 _MAX_OFFSET = 18 * 60
 
 _ISO = re.compile(
@@ -26,8 +26,8 @@ _ISO = re.compile(
 def parse_timestamp(text: str, *, zone_required: bool) -> int | None:
     """Microseconds since 1970-01-01 UTC of `YYYY-MM-DD[T]HH:MM[:SS[.f…]]` and a zone (`Z`, `±hh:mm`), or None.
 
-    A fraction finer than a microsecond is cut off. Without `zone_required` the time may be left out and the zone too,
-    which then is UTC.
+    A fraction finer than a microsecond is cut off. Without `zone_required` the time may be omitted, and the zone, which
+    is then UTC.
     """
     found = _ISO.fullmatch(text)
     if found is None or (zone_required and (found[8] is None or found[4] is None)):
@@ -66,5 +66,5 @@ def from_microseconds(instant: int) -> datetime:
 
 
 def iso_text(instant: int) -> str:
-    """ISO 8601 text of µs since 1970 in UTC, always with six digits of a second, as records and alerts show it."""
+    """ISO 8601 text of µs since 1970 in UTC, always with six decimal digits of seconds, as in records."""
     return from_microseconds(instant).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

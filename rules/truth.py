@@ -1,6 +1,6 @@
-"""The truth: what rules conclude about a finished table of events, whatever the order it came in (S9).
+"""The truth: the results of rules on a finished table of events, whatever the order of arrival (S9).
 
-The stream's alerts are held against it, and `nightjar evaluate` writes it to a file.
+The stream's alerts are compared with it, and `nightjar evaluate` writes it to a file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rules.alert_ids import alert_id
 from rules.alert_schema import ALERT_SCHEMA
 from rules.engine import Engine, Evaluated, Failure
 from rules.engine.alert_columns import Described
+from rules.engine.muting import muted_among
 from rules.engine.store import ARRIVAL
 from rules.engine.strings import Int64Array
 from rules.errors import EvaluationError
@@ -35,18 +36,18 @@ RESULT_SCHEMA = pa.schema(
     ]
 )
 
-# What holds at an event, as an alert says it (S10).
+# The columns of a violation, as in alerts (S10).
 VIOLATION_SCHEMA = pa.schema(
     [ALERT_SCHEMA.field(name) for name in ALERT_SCHEMA.names if name not in ("revision", "kind")]
 )
 
-# Rows whose texts are made at once: some tens of megabytes, and a row group of a file.
+# Rows whose texts are created at once: some tens of megabytes, and a row group of a file.
 ROWS_AT_ONCE = 131_072
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One version of a rule: how many events it was evaluated at, and at how many of them it was violated."""
+    """One version of a rule: at how many events it was evaluated, and at how many it was violated."""
 
     version: RuleVersion
     evaluated: int
@@ -55,7 +56,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Found:
-    """The evaluations of one version, one for each group-by it was looked at in."""
+    """The evaluations of one version, one per group-by."""
 
     version: RuleVersion
     results: list[Evaluated]
@@ -68,13 +69,13 @@ class _Found:
 
 
 class Truth:
-    """What the rules of one stream conclude about a table of events.
+    """The results of one stream's rules on a table of events.
 
-    stream: the events' declaration. ruleset: the versions; those of other streams are left aside. events: the stream's
+    stream: the events' declaration. ruleset: the versions; those of other streams are ignored. events: the stream's
     fields in their Arrow types and `arrival_time` (timestamp[us, UTC]; without it events arrive when they happen), in
-    any row order; arrival says which of several events with one id counts. group_bys: evaluate the rules of these only
-    (None: of all), where the events are those of some groups of theirs. failures: where a measure's exact value leaves
-    the range of its type; such an event is no violation.
+    any row order; of several events with one id the first arrival counts. group_bys: evaluate only the rules of these
+    (None: of all), if the events are those of some of their groups. failures: where a measure's exact value is out of
+    the range of its type; such an event is not a violation.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Truth:
         ]
 
     def refuse_failures(self) -> None:
-        """Raise EvaluationError where there are failures."""
+        """Raise EvaluationError if there are failures."""
         if not self.failures:
             return
         failure = self.failures[0]
@@ -107,7 +108,7 @@ class Truth:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """One for each version that looks for something, in the order of publication."""
+        """One per evaluated version, in order of publication."""
         return [
             Verdict(
                 found.version,
@@ -125,8 +126,8 @@ class Truth:
     def tables(self, *, every: bool = False, at: Int64Array | None = None) -> Iterator[pa.Table]:
         """The violations (every: all evaluations) as RESULT_SCHEMA, rule by rule and then as they arrived.
 
-        Each table holds at most ROWS_AT_ONCE rows, all of one version; its texts are made when it is asked for. at:
-        the rows of the events to look at (None: all).
+        Each table has at most ROWS_AT_ONCE rows, all of one version; its texts are created when it is requested. at:
+        the rows of the events to include (None: all).
         """
         return (self._table(result, places) for result, places in self._parts(at, every=every))
 
@@ -135,12 +136,16 @@ class Truth:
         return pa.concat_tables([RESULT_SCHEMA.empty_table(), *self.tables(every=every, at=at)])
 
     def violations(self, at: Int64Array | None = None) -> pa.Table:
-        """Where rules are violated, as VIOLATION_SCHEMA: what alerts about it say.
+        """The violations as VIOLATION_SCHEMA, with the values of their alerts.
 
-        at: the rows of the events to look at (None: all); for the others no text is made.
+        at: the rows of the events to include (None: all); no text is created for the others, and they mute nothing: for
+        a rule with `mute` these are whole dates.
         """
         parts = (self._described(result, places) for result, places in self._parts(at, every=False))
-        return pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *parts])
+        found = pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *parts])
+        versions = (found.version for found in self._found)
+        mutes = {(v.rule.id, v.version): v.rule.mute for v in versions if v.rule.mute is not None}
+        return found.set_column(found.column_names.index("muted"), "muted", muted_among(found, mutes))
 
     def _parts(self, at: Int64Array | None, *, every: bool) -> Iterator[tuple[Evaluated, np.ndarray]]:
         """Each result with at most ROWS_AT_ONCE of the places to show, of the events in the rows `at`."""
@@ -173,6 +178,7 @@ class Truth:
             "measures": _text(described.measures),
             "severity": pa.repeat(rule.severity.value, len(at)),
             "text": _text(described.text()),
+            "muted": pa.repeat(pa.scalar(value=False), len(at)),
         }
         return pa.table(columns).cast(VIOLATION_SCHEMA)
 

@@ -1,4 +1,4 @@
-"""The types a stream's field can have, and what each is in Arrow."""
+"""The types of stream fields, and their Arrow types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rules.errors import DeclarationError
 
-# 18 digits always fit a signed 64-bit integer, which is how the engine holds a decimal.
+# 18 digits always fit in a signed 64-bit integer, as which the engine stores a decimal.
 MAX_PRECISION = 18
 
 
@@ -36,7 +36,7 @@ class FieldType:
 
     @classmethod
     def parse(cls, text: str) -> FieldType:
-        """The type written in a declaration, such as `string` or `decimal(12,2)`; DeclarationError where it is none."""
+        """The type written in a declaration, such as `string` or `decimal(12,2)`; DeclarationError for any other."""
         if isinstance(text, str):
             written = re.sub(r"\s+", "", text)
             if found := re.fullmatch(r"decimal\(([0-9]{1,4}),([0-9]{1,4})\)", written, re.ASCII):
@@ -59,7 +59,7 @@ class FieldType:
 
     @property
     def is_number(self) -> bool:
-        """Whether sums and averages of it make sense."""
+        """Whether it can be summed and averaged."""
         return self.kind in (Kind.INT64, Kind.DOUBLE, Kind.DECIMAL)
 
 

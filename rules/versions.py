@@ -1,4 +1,4 @@
-"""Which version of a rule an event sees: a function of event time alone, so that stream and batch agree."""
+"""Which version of a rule applies to an event: a function of event time alone, so that stream and batch agree."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from rules.errors import Problem, RuleError
+from rules.states import State
 from rules.timestamps import microseconds
 
 if TYPE_CHECKING:
+    from rules.actions import Action
     from rules.model import Rule
 
 
@@ -55,10 +57,10 @@ class Published(Protocol):
 def next_version(
     earlier: tuple[RuleVersion, ...], rule: Rule, arrival_us: int, activation_delay_us: int = 0
 ) -> RuleVersion:
-    """The version that publishing `rule` makes after its `earlier` ones, effective as the rule says, or
+    """The version that publishing `rule` creates after its `earlier` ones, effective from the time in the rule, or
     `activation_delay_us` after its arrival.
 
-    Raises RuleError where the id already belongs to a rule of another stream.
+    Raises RuleError if the id already belongs to a rule of another stream.
     """
     if earlier and earlier[0].rule.stream != rule.stream:
         raise RuleError(
@@ -78,12 +80,12 @@ def next_version(
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Every version of every rule in the order of publication. A paused or retired rule is a version like any other."""
+    """Every version of every rule, in order of publication. Pausing or retiring a rule is a version like any other."""
 
     versions: tuple[RuleVersion, ...] = ()
 
     def publish(self, rule: Rule, arrival_us: int, activation_delay_us: int = 0) -> RuleSet:
-        """This set and one version more (see `next_version`, which says what it raises)."""
+        """This set and one more version. Raises as `next_version` does."""
         return RuleSet((*self.versions, next_version(self.of_rule(rule.id), rule, arrival_us, activation_delay_us)))
 
     def of_stream(self, name: str) -> RuleSet:
@@ -91,10 +93,10 @@ class RuleSet:
         return RuleSet(tuple(known for known in self.versions if known.rule.stream == name))
 
     def applicable(self, rule_id: str, event_time_us: int) -> RuleVersion | None:
-        """The version an event of that time sees: the last published of those effective by then; None before any.
+        """The version that applies at that event time: the last published of those effective by then; None before any.
 
-        The last published wins over one that takes effect later, so that a rule published with an earlier effective
-        time replaces what was announced before it.
+        The last published has priority over one that takes effect later, so that a rule published with an earlier
+        effective time replaces the versions before it.
         """
         for known in reversed(self.of_rule(rule_id)):
             if known.effective <= event_time_us:
@@ -124,3 +126,12 @@ class RuleSet:
         for rule in rules:
             published = published.publish(rule, arrival_us)
         return published
+
+
+def actions_of(versions: Iterable[RuleVersion]) -> dict[tuple[str, int], Action]:
+    """The actions that alerts lead to, by rule id and version. Rules on trial (shadow) restrict nobody."""
+    return {
+        (version.rule.id, version.version): version.rule.action
+        for version in versions
+        if version.rule.action is not None and version.rule.state is State.ACTIVE
+    }

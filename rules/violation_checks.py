@@ -1,10 +1,10 @@
-"""Alerts held against their own words: does what a violation records still mean that its rule is violated there?
+"""Check recorded violations: does each one, with its recorded measures, violate its rule?
 
 How it works: the version is looked up by event time (S5.1), and its `where` and `when` run on the event's fields and
-on the measures as recorded, read back from their JSON. No window is evaluated: that the measures are right is the
-engine's affair, that the rest follows from them is checked here, by other means.
+on the recorded measures, read back from their JSON. No window is evaluated: the engine is responsible for the measures;
+that the rest follows from them is checked here, independently.
 
-What it does not do: raise over a violation that makes no sense; every doubt is a `false` in its row.
+What it does not do: raise for an invalid violation; every failed check is a `false` in its row.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from rules.timestamps import parse_timestamp
 from rules.types import FieldType, Kind
 from rules.versions import RuleSet, RuleVersion
 
-# What a violation is told of, a row each, in the violations' order.
-#   expected_id: the id that S10.1 gives it
-#   event_exists: an event of that id is there, and happened at that time
+# The checks, one row per violation, in the violations' order.
+#   expected_id: the id by S10.1
+#   event_exists: an event of that id exists, and happened at that time
 #   group_true: the group is the event's
-#   version_effective: that version of the rule is the one the event's time sees, and is one that looks for something
-#   condition_true: the rule's `where` holds at the event, and its `when` on the measures recorded
+#   version_effective: that version of the rule applies at the event's time, and is evaluated
+#   condition_true: the rule's `where` holds at the event, and its `when` on the recorded measures
 RECHECKED = pa.schema(
     [
         ("expected_id", pa.string()),
@@ -48,10 +48,10 @@ _MISSING = object()
 
 
 def recheck(violations: pa.Table, events: pa.Table, stream: Stream, ruleset: RuleSet) -> pa.Table:
-    """RECHECKED, a row for each of the violations.
+    """RECHECKED, one row per violation.
 
     violations: rule_id, rule_version, group, event_id, event_time (timestamp[us, UTC]) and measures of VIOLATION_SCHEMA
-    at least. events: the stream's fields in their Arrow types; those that the violations are about, an id once.
+    at least. events: the stream's fields in their Arrow types; the events of the violations, each id once.
     """
     rows = violations.num_rows
     ids, times = violations.column("event_id"), violations.column("event_time").cast(pa.int64()).to_pylist()
@@ -63,7 +63,7 @@ def recheck(violations: pa.Table, events: pa.Table, stream: Stream, ruleset: Rul
         "expected_id": [
             alert_id(*rule, *event) for rule, *event in zip(named, ids.to_pylist(), times, groups, strict=True)
         ],
-        "event_exists": [at is not None and at == said for at, said in zip(happened, times, strict=True)],
+        "event_exists": [at is not None and at == recorded for at, recorded in zip(happened, times, strict=True)],
         "group_true": [False] * rows,
         "version_effective": [False] * rows,
         "condition_true": [False] * rows,
@@ -91,8 +91,8 @@ def recheck(violations: pa.Table, events: pa.Table, stream: Stream, ruleset: Rul
 def _groups(violations: pa.Table, events: pa.Table, stream: Stream, rule: Rule) -> list[bool]:
     keys = {name: jsonable(events.column(name).combine_chunks(), stream.fields[name]) for name in rule.group_by}
     expected = json_objects(keys, events.num_rows).to_list()
-    said = violations.column("group").to_pylist()
-    return [_parsed(one) == json.loads(other) for one, other in zip(said, expected, strict=True)]
+    recorded = violations.column("group").to_pylist()
+    return [_parsed(one) == json.loads(other) for one, other in zip(recorded, expected, strict=True)]
 
 
 def _conditions(violations: pa.Table, events: pa.Table, stream: Stream, version: RuleVersion) -> list[bool]:
@@ -130,7 +130,7 @@ def _physical(values: pa.ChunkedArray, kind: FieldType) -> pl.Series:
 
 
 def _parsed(text: str | None) -> Any:
-    """What JSON says; where it says nothing, what equals nothing."""
+    """The value of a JSON text; for invalid text a value that equals nothing."""
     try:
         return json.loads(text or "")
     except (ValueError, RecursionError):
@@ -138,7 +138,7 @@ def _parsed(text: str | None) -> Any:
 
 
 def _read(value: Any, kind: FieldType) -> Any:
-    """A measure's physical value from how alerts write it; _MISSING where it is none of its type."""
+    """A measure's physical value from its JSON in an alert; _MISSING if it is not of its type."""
     try:
         return None if value is None else _READ[kind.kind](value, kind)
     except (ValueError, TypeError, OverflowError, DecimalException):

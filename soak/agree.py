@@ -20,16 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
 from bench.figures import log_progress, timed
-from nightjar.generate import Options, generate
+from bench.payments import generated, hashes
+from rules.durations import parse_duration
 
 # ruff: noqa: S608  the queries are made of what stands in this file
-MICROSECONDS = {"m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 # Both sides have the same exact sums, but divide and take roots in a different order.
 TOLERANCE = 1e-12
 STREAM = """
@@ -158,7 +157,7 @@ class Dialect:
     def found(self, name: str, measure: Measure, group_by: str) -> str:
         """Two common table expressions: how many rows back each frame begins, and the measure over it."""
         by = f"PARTITION BY {', '.join(filter(None, (group_by, measure.per)))}"
-        over = MICROSECONDS[measure.over[-1]] * int(measure.over[:-1])
+        over = parse_duration(measure.over)
         least = f"min(place) OVER ({by} ORDER BY event_time RANGE BETWEEN {over} PRECEDING AND CURRENT ROW)"
         if measure.since:
             earlier = f"OVER ({by} ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
@@ -196,19 +195,6 @@ class Dialect:
         return f"{measure.function}({x}) {window}"
 
 
-def hashes(ids: list[str]) -> np.ndarray:
-    """64-bit FNV-1a with MurmurHash3's finish of every id: the order of events at one time."""
-    data = np.array([text.encode() for text in ids])
-    letters = data.view(np.uint8).reshape(len(data), -1)
-    lengths = np.strings.str_len(data)
-    h = np.full(len(data), 0xCBF29CE484222325, np.uint64)
-    for at in range(letters.shape[1]):
-        h = np.where(at < lengths, (h ^ letters[:, at]) * np.uint64(0x100000001B3), h)
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        h = (h ^ (h >> np.uint64(33))) * np.uint64(factor)
-    return h ^ (h >> np.uint64(33))
-
-
 def events_of(path: Path, amount: str) -> pa.Table:
     """The events as DuckDB gets them: ids as text, event_time in µs, the amount as it is, and the hash of the id."""
     table = pq.read_table(path)
@@ -237,14 +223,6 @@ def differing(case: Case, dialect: Dialect) -> str:
         f" FROM ({dialect.query(case)}) AS e FULL JOIN (SELECT * FROM got WHERE rule_id = '{case.name}') AS g"
         " ON e.transaction_id = g.event_id"
     )
-
-
-def generated(folder: Path, events: int) -> Path:
-    """A file of simulated payments, thirty days of them."""
-    customers = max(10, events // 60)
-    made = generate(Options(events=events, days=30, customers=customers, terminals=customers // 2, seed=1))
-    pq.write_table(made["transactions"], folder / "events.parquet")
-    return folder / "events.parquet"
 
 
 def main() -> None:

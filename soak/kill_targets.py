@@ -1,4 +1,4 @@
-"""Kills processes for soak/crash.py: each kind in its own way, by SIGKILL, at a random moment."""
+"""Kill processes for soak/crash.py by SIGKILL, at a random moment, each kind in its own way."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from nightjar.configuration.settings import Settings
 from nightjar.local.job_process import JobProcess
 from nightjar.local.kafka import LocalKafka
 
-# Seconds in which a killed process must be back; a start of the job takes half a minute on a slow machine.
+# Seconds within which a killed process must recover; a start of the job takes half a minute on a slow machine.
 PATIENCE = 240.0
 # There is a batch every few seconds even without events.
 _HALF_WRITTEN_SECONDS = 30.0
 _LONGEST_DOWNTIME = 6.0
-# Most of what a short life would spend is the second compiler's, and the job's warm-up.
+# A short-lived job would spend most of its time in the second compiler and the warm-up.
 _SHORT_LIVED = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"}
 
 
 class Kind(StrEnum):
-    """What is killed. job: with all it has started; state: the same while a batch's state is being written; driver: the
-    Python that was started, alone; worker: any other Python of the job's."""
+    """The targets. job: with all its child processes; state: the same, while a batch's state is being written; driver:
+    only the Python process that was started; worker: any other Python process of the job."""
 
     JOB = "job"
     STATE = "state"
@@ -44,7 +44,7 @@ class Kind(StrEnum):
 
 
 NIGHTLY = (Kind.ARCHIVE, Kind.BACKFILL)
-# In these proportions.
+# The proportions of kinds.
 PATTERN = [*Kind, Kind.JOB, Kind.STATE]
 
 
@@ -57,7 +57,7 @@ def drawn_kinds(count: int, rng: np.random.Generator) -> list[Kind]:
 
 
 def kill_all(pid: int) -> None:
-    """End a process and everything it has started, as a power cut would."""
+    """Kill a process and all its children, as a power cut would."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         family = [process, *process.children(recursive=True)]
@@ -111,7 +111,7 @@ def _modified(file: Path) -> float:
 
 @dataclass(frozen=True)
 class Killed:
-    """A kill of something of the job's. seconds: until a batch was committed again; starts: of the job, until then."""
+    """A kill of a process of the job. seconds: until a batch was committed again; starts: of the job, until then."""
 
     seconds: float
     starts: int
@@ -123,9 +123,9 @@ class Killed:
 
 
 class Job:
-    """The job, killed and started again as whoever supervises it would: at once. A context manager.
+    """The job, killed and restarted at once, as by a supervisor. A context manager.
 
-    starts: how often it was started; orphaned: seconds that a JVM outlived the Python driver that was killed alone.
+    starts: how often it was started; orphaned: seconds that a JVM outlived its killed Python driver.
     """
 
     def __init__(self, settings: Settings, broker: LocalKafka, rng: np.random.Generator) -> None:
@@ -144,9 +144,9 @@ class Job:
         self.process.stop()
 
     def kill(self, kind: Kind) -> Killed:
-        """Kill something of the job's, and return once a batch is committed again.
+        """Kill a process of the job, and return once a batch is committed again.
 
-        Raises SystemExit with the end of the job's log where that takes too long.
+        Raises SystemExit with the end of the job's log if that takes too long.
         """
         self.process.check()
         pid = self.process.pid
@@ -195,11 +195,11 @@ class Job:
         return False
 
     def _recover(self, at: float, orphan: psutil.Process | None, *, begun: bool) -> None:
-        since = at  # what an orphan still commits is not the job's that was started again
+        since = at  # the commits of an orphan are not those of the restarted job
         while orphan is not None or not self._checkpoint.has_committed(since, begun=begun):
             if self.process.wait(0.05):
                 if orphan is None:
-                    self.process.stop()  # what is left of it goes with it
+                    self.process.stop()  # its remaining processes are killed with it
                 self._start()
             if orphan is not None and not _name(orphan):
                 since = time.time()
@@ -212,7 +212,7 @@ class Job:
 
 
 class Nightly:
-    """Commands of the night, which end by themselves unless they are killed first."""
+    """The nightly commands, which end by themselves unless they are killed first."""
 
     def __init__(self, settings: Settings, rng: np.random.Generator) -> None:
         self._folder = settings.data_dir
@@ -221,7 +221,7 @@ class Nightly:
         self._seconds = {"archive": 12.0, "backfill": 30.0}  # until it is known how long they take
 
     def kill(self, *command: str) -> float:
-        """Run a command and kill it at a moment of its time; seconds until then."""
+        """Run a command and kill it at a random moment; returns the seconds until then."""
         while True:
             moment = self._rng.uniform(0.2, 1) * self._seconds[command[0]]
             with self._started(command) as process:
@@ -230,10 +230,10 @@ class Nightly:
                 except subprocess.TimeoutExpired:
                     kill_all(process.pid)
                     return round(moment, 1)
-            self._seconds[command[0]] *= 0.8  # it was quicker
+            self._seconds[command[0]] *= 0.8  # it ended before that
 
     def run(self, *command: str) -> float:
-        """Run a command to its end; the seconds it took. Raises SystemExit with its log where it fails."""
+        """Run a command to its end; returns the seconds it took. Raises SystemExit with its log if it fails."""
         began = time.monotonic()
         with self._started(command) as process:
             if process.wait():

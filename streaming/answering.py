@@ -5,7 +5,7 @@ How it works: one driver reads `rules` and `rule-status` from their beginnings. 
 the topic before the next message is looked at. So an answer follows from the message, from the answers before it, and
 from the declarations and settings of the moment it was given, and nothing changes it later.
 
-What it does not do: evaluate rules, or make routes; it tells which are needed.
+What it does not do: evaluate rules, or add routes; it reports which are needed.
 
 Known limitation: a message that `rules` has deleted before a job answered it is lost, and logged.
 """
@@ -169,7 +169,7 @@ class Answering:
         """Answer every message that is there now. Raises JobError where a topic has lost what must be kept."""
         if self._answers.begin:
             raise JobError(
-                f"its records before offset {self._answers.begin} are gone: they say which rules there are",
+                f"its records before offset {self._answers.begin} are missing: the rules are in them",
                 where=f"topic {self._answers.topic}",
                 remedy="Put them back, and have the topic keep its records forever (retention.ms = -1, "
                 "retention.bytes = -1, cleanup.policy = delete)",

@@ -1,7 +1,7 @@
-"""How many records a micro-batch reads at most, so that a backlog is worked off in batches of about two seconds.
+"""The maximum number of records in a micro-batch, so that a backlog is processed in batches of about two seconds.
 
-How it works: a batch that was as large as allowed says how long so many records take. Where that is far from the aim,
-another size is wanted; the driver then starts the query again with it, which takes about a second.
+How it works: a batch of the maximum size shows how long that many records take. If that is far from the target, the
+driver restarts the query with another size, which takes about a second.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-# Seconds: alerts come in such steps while the job is behind. What a batch costs by itself is then a small share.
+# Seconds: the interval between alerts while the job is behind. The fixed cost of a batch is then a small share.
 _AIM = 2.0
-# A new size has to be worth a new start of the query.
+# A new size must be worth a restart of the query.
 _FAR = 2.0
-# A batch may be quick by chance, and the first of a start is slow; a slow one is not waited for again.
+# A batch may be fast by chance, and the first after a start is slow; one slow batch is enough.
 _QUICK_BATCHES = 3
 
 _FIRST = 20_000
@@ -23,7 +23,7 @@ _FEWEST, _MOST = 500, 200_000
 
 
 class BatchSize:
-    """The size in force, and what the batches since then say of it. fixed: not to be changed; None: to be found."""
+    """The current size, and the batches since it was set. fixed: a size that never changes; None: adapt it."""
 
     def __init__(self, fixed: int | None) -> None:
         self._fixed = fixed is not None
@@ -31,13 +31,13 @@ class BatchSize:
         self._took: deque[float] = deque(maxlen=_QUICK_BATCHES)
 
     def take(self, batch: Mapping[str, Any]) -> None:
-        """Note a batch, as Spark tells of its progress."""
+        """Record a batch, from Spark's progress report."""
         if batch["numInputRows"] >= 0.9 * self.records:
             self._took.append(batch["durationMs"]["triggerExecution"] / 1000)
 
     @property
     def wanted(self) -> int:
-        """The size that the batches call for: the one in force where it is near enough."""
+        """The size that fits the recorded batches: the current one if it is close enough."""
         if self._fixed or not self._took:
             return self.records
         took = statistics.median(self._took)
@@ -47,6 +47,6 @@ class BatchSize:
         return self.records
 
     def change(self) -> None:
-        """Put what is wanted in force."""
+        """Make the wanted size the current one."""
         self.records = self.wanted
         self._took.clear()

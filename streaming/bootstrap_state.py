@@ -1,10 +1,10 @@
-"""The state that a checkpoint begins with where that is not nothing, bucket by bucket.
+"""The initial state of a rebuilt checkpoint, bucket by bucket.
 
-How it works: events that the stream had read, in the order of arrival, become entries of the log that a bucket keeps
-(statelog.py), and after them what had been announced. Events that it had not read, and that Kafka has no more, are put
+How it works: events that the stream had read, in order of arrival, become entries of the bucket's log (statelog.py),
+followed by the alerts that had been emitted. Events that it had not read, and that Kafka no longer has, are stored
 beside them for the bucket's first batch.
 
-What it does not do: evaluate. What had been announced is taken at its word.
+What it does not do: evaluate. Emitted alerts are taken as they are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streaming.payloads import to_ipc
 from streaming.state_files import BucketFiles, files_of
 from streaming.statelog import FIRST_INSTANT, Head, StateLog
 
-# Entries are read whole, into a worker's memory.
+# A worker reads a whole entry into memory.
 _ROWS_AN_ENTRY = 50_000
 
 
@@ -40,9 +40,9 @@ _ROWS_AN_ENTRY = 50_000
 class Share:
     """One route's share of the state.
 
-    number: of the route; primary: whether it is its stream's first, which reports late events; clock: µs, how far
-    arrival has come, None where nobody knows; horizon: event time (µs) from which on the rules can still need events;
-    settled: event time (µs) before which none will be evaluated again.
+    number: of the route; primary: whether it is the first of its stream, which reports late events; clock: µs, the
+    stream's clock, None if unknown; horizon: event time (µs) from which the rules can still need events; settled: event
+    time (µs) before which no event is evaluated again.
     """
 
     config: JobConfig
@@ -68,10 +68,10 @@ def share_of(config: JobConfig, book: RuleBook, number: int, clock: int | None) 
 def write_share(
     folder: Path, share: Share, events: Iterable[pa.Table], announcements: pa.Table, unread: Iterable[pa.Table] = ()
 ) -> int:
-    """Write the state (see state_files.py) of a route's buckets into the folder; returns how many events it holds.
+    """Write the state (see state_files.py) of a route's buckets into the folder; returns the number of events in it.
 
-    events: the stream's fields and arrival_time, table after table in the order of arrival; unread: the same, and
-    partition, offset and sent_at. announcements: LEDGER_SCHEMA and, but for the whole-stream route, ROUTED_BY.
+    events: the stream's fields and arrival_time, as tables in order of arrival; unread: the same, with partition,
+    offset and sent_at. announcements: LEDGER_SCHEMA and, except for the whole-stream route, ROUTED_BY.
     """
     route, buckets = share.route, share.config.buckets
     logs = [_Log(share, files_of(folder, bucket)) for bucket in buckets_of(share.number, route, buckets)]
@@ -99,7 +99,7 @@ class _Log:
         self._nothing = Engine(share.stream, RuleSet()).snapshot().events
 
     def take(self, events: pa.Table) -> None:
-        """Events in the order of arrival, of which the first of each id counts: a log holds no id twice."""
+        """Events in order of arrival, of which the first of each id is kept: ids in a log are unique."""
         stream = self._share.stream
         ids = events.column(stream.event_id).combine_chunks()
         known = self._ids.count
@@ -115,7 +115,7 @@ class _Log:
             self._append(taken.slice(at, _ROWS_AN_ENTRY), LEDGER_SCHEMA.empty_table())
 
     def leave(self, events: pa.Table) -> None:
-        """Events that are yet to be taken in."""
+        """Events that have not been processed."""
         is_primary = pa.repeat(self._share.primary, events.num_rows)
         schema = events_schema(self._share.stream)
         self.events += events.num_rows
@@ -123,7 +123,7 @@ class _Log:
         self._head = replace(self._head, unread=(*self._head.unread, name))
 
     def announced(self, announcements: pa.Table) -> None:
-        """What had been announced; nothing comes after it."""
+        """The alerts that had been emitted; the last entry."""
         self._append(self._nothing, announcements)
 
     def _append(self, events: pa.Table, announcements: pa.Table) -> None:
@@ -133,7 +133,7 @@ class _Log:
             self._head, Delta(events, announcements), self._share.horizon, clock,
             settled=self._share.settled, version=0,
         )  # fmt: skip
-        self._files.forget(self._head)
+        self._files.remove_before(self._head)
         self._files.keep(self._head)
 
 

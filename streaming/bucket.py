@@ -1,4 +1,4 @@
-"""One bucket: the engine of one route's share of a stream, and the rules it goes by. Knows no Spark."""
+"""One bucket: the engine of one route's share of a stream, and its rules. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from rules.engine import Advance, Delta, Engine, Failure
 from rules.engine.strings import Int64Array
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
+from rules.versions import actions_of
 
 
 @dataclass
 class Counts:
-    """What a bucket has seen since the checkpoint began. Events are counted where they are primary: once each.
+    """Counts of a bucket since the checkpoint began. Events are counted once, in buckets of the primary route.
 
-    skipped: records of nightjar's own topics that did not belong there.
+    skipped: invalid records on nightjar's own topics.
     """
 
     events: int = 0
@@ -32,7 +33,7 @@ class Counts:
     skipped: int = 0
 
     def add(self, other: Counts) -> None:
-        """Count what the other counted."""
+        """Add the other's counts."""
         self.events += other.events
         self.late += other.late
         self.duplicates += other.duplicates
@@ -42,8 +43,8 @@ class Counts:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What a batch led to. rows: of each alert's event in the batch, as InputRows has them; late: the late events that
-    this bucket reports; delta: what to keep."""
+    """The results of a batch. rows: the row of each alert's event in the batch, as in InputRows; late: the late events
+    that this bucket reports; delta: what to store."""
 
     alerts: pa.Table
     rows: Int64Array
@@ -54,9 +55,9 @@ class BatchResult:
 
 
 class Bucket:
-    """A bucket in memory, after the rule messages and events it has been given.
+    """A bucket in memory, after the rule messages and events it has processed.
 
-    failed: rule id, version and measure of every failure that was reported.
+    failed: rule id, version and measure of each reported failure; actions: by rule id and version.
     """
 
     def __init__(self, stream: Stream, route: Route, book: RuleBook) -> None:
@@ -66,20 +67,22 @@ class Bucket:
         self.counts = Counts()
         self.failed: set[tuple[str, int, str]] = set()
         self.engine = Engine(stream, book.ruleset, group_bys=book.served_by(route))
+        self.actions = actions_of(book.ruleset.versions)
 
     def restore(self, deltas: Iterable[Delta]) -> None:
-        """Take back what earlier batches took in, oldest first."""
+        """Restore what earlier batches added, oldest first."""
         for delta in deltas:
             self.engine.restore(delta)
 
     def receive(self, answers: Iterable[Record]) -> None:
-        """Take answers on `rule-status` in the order of their offsets. Those received before are passed over."""
+        """Fold answers of `rule-status`, in order of their offsets. Those received before are skipped."""
         changes = [answer for answer in answers if fold(self.book, answer) is not None]
         if changes:
             self.engine.set_rules(self.book.ruleset, self.book.served_by(self.route))
+            self.actions = actions_of(self.book.ruleset.versions)
 
     def advance(self, events: pa.Table, clock: int | None) -> BatchResult:
-        """Take events (events_schema) in. clock: µs, as Engine.advance."""
+        """Process events (events_schema). clock: µs, as in Engine.advance."""
         advance = self.engine.advance(events, clock)
         late = advance.late.filter(advance.late.column(PRIMARY))
         primary = pc.sum(events.column(PRIMARY)).as_py() or 0
@@ -90,7 +93,7 @@ class Bucket:
         )
 
     def _new_failures(self, advance: Advance) -> list[Failure]:
-        """One failure per rule version and measure: the first. What does not fit the declaration fails as a whole."""
+        """The first failure per rule version and measure. A rule that does not fit the declaration fails as a whole."""
         new = []
         unfit = [Failure(*version, "", "", why) for version, why in self.engine.unfit.items()]
         for failure in [*unfit, *advance.failures]:
@@ -102,7 +105,7 @@ class Bucket:
 
 
 def failure_record(failure: Failure) -> tuple[str, dict[str, Any]]:
-    """(key, value) on rule-status of a rule whose measure left its range at an event, or that cannot be evaluated."""
+    """(key, value) on rule-status for a measure out of range at an event, or a rule that cannot be evaluated."""
     reason = failure.why or (
         f"measures.{failure.measure}: its exact value at event {failure.event_id} does not fit its type, so the rule "
         "is not evaluated there. Narrow the window, or take the average"

@@ -1,9 +1,9 @@
-"""Kafka records to few rows: all of a bucket's events are one Arrow stream, whatever stream they are of.
+"""Pack Kafka records into few rows: one Arrow stream per bucket, for any stream of events.
 
 How it works: `pack` runs under `mapInArrow`, once per task. For each route of its stream an event goes to the bucket of
 the route's field, all of a bucket's events as one Arrow stream; an accepted rule goes to the buckets of its stream, a
-clock to every bucket. What cannot be used leaves as a record for the quarantine topic. Records of nightjar's own topics
-that do not belong there are skipped and counted.
+clock to every bucket. Unusable records become records for the quarantine topic. Invalid records on nightjar's own
+topics are skipped and counted.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from streaming.payloads import Kind, to_ipc
 
 _log = structlog.get_logger(__name__)
 
-# The bucket that passes quarantined records on, and counts what was skipped.
+# The bucket that forwards quarantined records, and counts skipped ones.
 _ANSWERING = 0
-# Bytes of records that are packed at once; ordinary ones of a whole batch are fewer.
+# Bytes of records that are packed at once; more than an ordinary batch has.
 _SLICE_BYTES = 128 * 1024 * 1024
 _MICROSECONDS = pa.timestamp("us", "UTC")
-# What a record's event keeps of it.
+# Columns of the record that its event keeps.
 _COORDINATES = ("timestamp", "partition", "offset", SENT_AT)
 
 Packed = tuple[int, Kind, bytes]
@@ -45,9 +45,9 @@ Packed = tuple[int, Kind, bytes]
 
 @dataclass(frozen=True)
 class Packer:
-    """What `mapInArrow` runs. Route r has the buckets from r * buckets on; the whole-stream route has that one only.
+    """What `mapInArrow` runs. Route r has the buckets from r * buckets on; the whole-stream route has only that one.
 
-    answers_topic: `rule-status`. bounded: whether brokers stamp arrivals, so that no clock lies after its record.
+    answers_topic: `rule-status`. bounded: whether brokers stamp arrivals, so that no clock is later than its record.
     """
 
     streams: Mapping[str, Stream]
@@ -60,7 +60,7 @@ class Packer:
     bounded: bool
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Kafka records (see source.kafka_records) to rows of wire.PACKED_SCHEMA."""
+        """Kafka records (see query.kafka_records) to rows of payloads.PACKED_SCHEMA."""
         for read in _slices(batches):
             rows = list(self.packed(pa.Table.from_batches(read)))
             columns = [
@@ -82,7 +82,7 @@ class Packer:
                 yield from self._events(records, stream)
 
     def _answers(self, records: pa.Table) -> Iterator[Packed]:
-        """The answers that make a version, or give one its effective time, for the buckets of its stream."""
+        """The answers that create a version or set its effective time, for the buckets of its stream."""
         skipped = 0
         for offset, arrival, raw in _records(records):
             answer = read_answer(raw)
@@ -104,13 +104,13 @@ class Packer:
         yield from _skipped(self.clock_topic, skipped)
 
     def _to_buckets(self, kind: Kind, payload: bytes, stream: str | None = None) -> Iterator[Packed]:
-        """The payload for every bucket of the stream (None: of all streams)."""
+        """The payload, for every bucket of the stream (None: of all streams)."""
         for number, route in enumerate(self.routes):
             if stream in (None, route.stream):
                 yield from ((bucket, kind, payload) for bucket in buckets_of(number, route, self.buckets))
 
     def _events(self, records: pa.Table, stream: Stream) -> Iterator[Packed]:
-        """A stream's events for the buckets of its routes; what is none, for the quarantine topic."""
+        """A stream's events, for the buckets of its routes; unusable records, for the quarantine topic."""
         records = _of_topic(records, stream.topic).combine_chunks()
         came = {name: records.column(name).combine_chunks() for name in _COORDINATES}
         came["timestamp"] = came["timestamp"].cast(_MICROSECONDS)
@@ -143,7 +143,7 @@ class Packer:
 
 
 def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """The batches of a task, together as long as they are not too large: anybody may send megabytes of garbage."""
+    """The batches of a task, combined up to a maximum size: anybody may send megabytes of garbage."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
@@ -166,7 +166,7 @@ def _records(records: pa.Table) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _skipped(topic: str, records: int) -> Iterator[Packed]:
-    """A count of records that anybody has written to a topic of nightjar's own, and that are not what belongs there."""
+    """A count of invalid records, which anybody may have written to one of nightjar's own topics."""
     if records:
         _log.warning("records that do not belong on the topic were skipped", topic=topic, records=records)
         yield _ANSWERING, Kind.SKIPPED, str(records).encode()

@@ -1,4 +1,4 @@
-"""What is kept beside Spark's checkpoint, and whether a checkpoint fits the job that would go on from it."""
+"""nightjar's metadata beside Spark's checkpoint, and the check that a job can resume from it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rules.streams import Stream, optional_field
 from streaming.config import JobConfig, JobError
 from streaming.state_files import begin
 
-# Raised by whatever changes what older code wrote: this file, the numbering of buckets (hashing.py), their state
-# (state_files.py, statelog.py, the engine's Delta), or the query's sources. 6: heads bear the name of their run.
+# Increased by any change of a format that older code wrote: this file, the numbering of buckets (partitioning.py),
+# their state (state_files.py, statelog.py, the engine's Delta), or the query's sources. 6: heads have their run's id.
 FORMAT = 6
 _READ = (5, 6)
 _FILE = "nightjar.json"
@@ -29,9 +29,9 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True)
 class Identity:
-    """A checkpoint's name, drawn when it is made, and the routes its buckets are numbered by.
+    """A checkpoint's name, random when it is created, and the routes that number its buckets.
 
-    began: the first offsets of events that its state knows; a partition without one is known from its beginning.
+    began: the first offsets of events in its state; a partition without one is in it from its beginning.
     """
 
     name: str
@@ -45,23 +45,23 @@ def query_folder(config: JobConfig) -> Path:
 
 
 def committed_state(config: JobConfig, run: str) -> Path:
-    """The folder of the buckets' state (see state_files.py), where this run begins with the last committed batch."""
+    """The folder of the buckets' state (see state_files.py); this run resumes at the last committed batch."""
     folder, last = _folder(config) / "state", _committed(config)
     begin(folder, None if last is None else last + 1, run)
     return folder
 
 
 def refuse_unfit(config: JobConfig) -> None:
-    """Raise what `settle` will, as far as that can be known without the rules: before Spark is started."""
+    """Raise what `settle` would, as far as that is known without the rules: before Spark is started."""
     _found(config)
 
 
 @contextmanager
 def rebuilding(config: JobConfig, routes: list[Route], begins: Offsets) -> Iterator[tuple[Identity, Path]]:
-    """Write a new checkpoint: yields its identity and the folder that takes its state.
+    """Write a new checkpoint: yields its identity and the folder for its state.
 
-    begins: the offsets at which it resumes. When the block ends well the new checkpoint takes the old one's place, by
-    the replacing of one file; until then, and where the block fails, the old one is as it was.
+    begins: the offsets from which it resumes. When the block succeeds, the new checkpoint replaces the old one by
+    replacing one file; until then, and if the block fails, the old one is unchanged.
     """
     _remove_others(config)
     name = uuid.uuid4().hex
@@ -78,18 +78,18 @@ def rebuilding(config: JobConfig, routes: list[Route], begins: Offsets) -> Itera
 
 
 def settle(config: JobConfig, routes: list[Route], begins: Callable[[], Offsets] = dict) -> Identity:
-    """Check the checkpoint against the job and keep what is new; makes the file for a new checkpoint.
+    """Check the checkpoint against the job and store what is new; creates the file for a new checkpoint.
 
-    routes: all that the streams and rules ask for; those the checkpoint does not have yet are numbered last. begins:
-    the first offsets of events that Kafka has, asked for a new checkpoint only. Raises JobError with a remedy where the
-    checkpoint was written with other buckets or another declaration of a stream.
+    routes: all that the streams and rules need; those that the checkpoint lacks are numbered last. begins: the first
+    offsets of events that Kafka has, called for a new checkpoint only. Raises JobError with a remedy if the checkpoint
+    was written with other buckets or another declaration of a stream.
     """
     found = _found(config)
     found.setdefault("began", begins() if not (config.checkpoint / _FILE).exists() else {})
     kept = [Route(r["stream"], r["field"]) for r in found["routes"]]
     if not set(kept) <= set(routes):
         raise _unfit(config, "its routes are not those of the rules", "Name the rule_status_topic it was made with")
-    # A stream that was declared later has its entity fields before the routes that rules have asked for.
+    # A stream that was declared later has its entity fields before the routes that rules need.
     numbered = kept + [route for route in routes if route not in kept]
     _write(config, found, numbered)
     return Identity(found["name"], tuple(numbered), _numbered(found["began"]))
@@ -98,20 +98,20 @@ def settle(config: JobConfig, routes: list[Route], begins: Callable[[], Offsets]
 def committed_offsets(config: JobConfig) -> Offsets:
     """Topic -> partition -> the offset after the last record of the last batch that was committed.
 
-    Before the first batch: where a rebuilt checkpoint begins, and for another nothing.
+    Before the first batch: where a rebuilt checkpoint begins; empty for any other.
     """
     last = _committed(config)
     if last is None:
         read = _kept(config).get("begins", {})
     else:
         lines = (query_folder(config) / "offsets" / str(last)).read_text().splitlines()
-        # a line of version, a line of Spark's settings, then one for each source, "-" where it had nothing yet
+        # a line with the version, one with Spark's settings, then one per source: "-" if it had nothing yet
         read = {topic: of for line in lines[2:] if line != "-" for topic, of in json.loads(line).items()}
     return _numbered(read)
 
 
 def _numbered(offsets: Mapping[str, Mapping[Any, int]]) -> Offsets:
-    """Partitions as numbers again: JSON has texts for keys."""
+    """Partitions as numbers: JSON keys are strings."""
     return {topic: {int(p): offset for p, offset in of.items()} for topic, of in offsets.items()}
 
 
@@ -127,7 +127,7 @@ def _folder(config: JobConfig) -> Path:
 
 
 def _kept(config: JobConfig) -> dict[str, Any]:
-    """What is written in the file, if anything; whether it fits is for `_found` to say."""
+    """The content of the file, if any; `_found` checks whether it fits."""
     try:
         kept = json.loads((config.checkpoint / _FILE).read_text())
     except (OSError, ValueError):
@@ -151,7 +151,7 @@ def _write(config: JobConfig, kept: Mapping[str, Any], routes: list[Route]) -> N
 
 
 def _remove_others(config: JobConfig) -> None:
-    """Remove what earlier checkpoints in this place, and rebuilding that did not end, have left."""
+    """Remove what earlier checkpoints and interrupted rebuilds left in this folder."""
     ours = query_folder(config)
     for old in [*config.checkpoint.glob(f"{_REBUILT}*"), config.checkpoint / "query", config.checkpoint / "state"]:
         if old.is_dir() and old not in (ours, ours.parent, ours.with_name("state")):
@@ -170,7 +170,7 @@ def _declaration(stream: Stream) -> dict[str, Any]:
 
 
 def _found(config: JobConfig) -> dict[str, Any]:
-    """What a checkpoint that fits has kept; a new name where there is none yet."""
+    """The identity of a checkpoint that fits; a new one if there is none yet."""
     path = config.checkpoint / _FILE
     if path.exists():
         found = _read(path, config)
@@ -211,13 +211,13 @@ def _check(found: Mapping[str, Any], config: JobConfig) -> None:
         for key, value in kept.items():
             if key not in ("fields", "optional") and now[key] != value:
                 what = f"streams.{name}.{key} was {_shown(value)} and is {_shown(now[key])}"
-                # offsets of another topic say nothing of what was read
-                anew = "" if key == "topic" else f", or `{_REBUILD}` writes a new one from the lake"
-                raise _unfit(config, what, f"Declare it as it was{anew}")
+                # the offsets are those of the old topic
+                rebuild = "" if key == "topic" else f", or `{_REBUILD}` writes a new one from the lake"
+                raise _unfit(config, what, f"Declare it as it was{rebuild}")
 
 
 def _check_fields(config: JobConfig, stream: Stream, kept: Mapping[str, Any]) -> None:
-    """Optional fields may be added, and fields become optional: state without a field has NULL for it."""
+    """Optional fields may be added, and fields may become optional: state without a field has NULL for it."""
     was, place = kept["fields"], f"streams.{stream.name}.fields"
     for name, kind in was.items():
         if name not in stream.fields:
@@ -225,7 +225,7 @@ def _check_fields(config: JobConfig, stream: Stream, kept: Mapping[str, Any]) ->
             raise _unfit(config, f"{place}.{name} was {kind} and is no longer declared", remedy)
         if str(stream.fields[name]) != kind:
             raise _unfit(config, f"{place}.{name} was {kind} and is {stream.fields[name]}", "Declare it as it was")
-    # made before there were optional fields, it names none
+    # checkpoints older than optional fields name none
     added, optional = stream.fields.keys() - was.keys(), set(kept.get("optional", []))
     for name in sorted((added | optional) - stream.optional):
         what = "was optional and is not" if name in was else "is new, and the events before it lack it"
@@ -238,7 +238,5 @@ def _shown(value: Any) -> str:
 
 
 def _unfit(config: JobConfig, what: str, remedy: str) -> JobError:
-    start_anew = (
-        "A new folder as checkpoint_dir starts from nothing: the job then reads the topics from their beginning"
-    )
-    return JobError(what, where=f"checkpoint {config.checkpoint}", remedy=f"{remedy}. {start_anew}")
+    fresh = "A new folder as checkpoint_dir starts from nothing: the job then reads the topics from their beginning"
+    return JobError(what, where=f"checkpoint {config.checkpoint}", remedy=f"{remedy}. {fresh}")

@@ -1,14 +1,14 @@
-"""Purpose: tell the buckets how far arrival has come, so that state without traffic is evicted.
+"""Purpose: publish each stream's clock to the buckets, so that state without traffic is evicted.
 
-How it works: every few seconds the driver publishes, for each stream, a time before which no record that the query has
-not yet consumed has arrived: the arrival of the oldest record that waits, else the present. The present is the time
-stamp that the brokers gave to the driver's last record on the clock topic, which was there before the ends of the event
-topics were looked up. The query reads the clock like any other record, so that it takes effect in the same order
-everywhere, and takes no time that lies after the record's own time stamp. The host's clock decides nothing; how far it
-is from that of the brokers is measured and reported.
+How it works: every few seconds the driver publishes, for each stream, a time such that the query has consumed every
+record that arrived before it: the arrival of the oldest waiting record, else the present. The present is the time stamp
+that the brokers gave to the driver's last record on the clock topic, which was written before the end offsets of the
+event topics were read. The query reads the clock like any other record, so that it takes effect in the same order
+everywhere, and no later than the record's own time stamp. The host's clock decides nothing; its difference from the
+brokers' is measured and reported.
 
-Known limitation: where producers give the arrival, the present of an idle stream is its last record's, and a partition
-that never had a record keeps its stream's clock from starting.
+Known limitation: where producers set the arrival, the present of an idle stream is the arrival of its last record, and
+a partition that never had a record keeps its stream's clock from starting.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _log = structlog.get_logger(__name__)
 
 Offsets = Mapping[str, Mapping[int, int]]
 
-# How long to wait in all for records that are known to be there (seconds): rule messages wait for it too.
+# How long to wait in all for records that are known to exist (seconds): rule messages wait for it too.
 _FETCH_SECONDS = 1.0
 _POLL_MS = 100
 _RATE_SECONDS = 60.0
 
-# A host whose clock is further from the brokers' than this (µs) is reported: what people read off both would confuse.
+# A host whose clock differs from the brokers' by more than this (µs) is reported: times from both would be confusing.
 SKEW_REPORTED = 2_000_000
 
 
@@ -51,7 +51,7 @@ def host_clock() -> int:
 class BrokerClock:
     """The brokers' present, from the time stamps that they give to the driver's own records.
 
-    host: the host's wall clock, µs; read for nothing but `skew`.
+    host: the host's wall clock, µs; used for `skew` only.
     """
 
     def __init__(self, host: Callable[[], int] = host_clock) -> None:
@@ -63,15 +63,15 @@ class BrokerClock:
 
     @property
     def stamped(self) -> int | None:
-        """The last time stamp, µs: what arrived before it was there when anything was asked after it."""
+        """The last time stamp, µs: any later request sees all records that arrived before it."""
         return self._stamp
 
     def now(self) -> int | None:
-        """About the present, µs; None until there was a time stamp."""
+        """The approximate present, µs; None before the first time stamp."""
         return None if self._stamp is None else self._stamp + int((time.monotonic() - self._at) * 1_000_000)
 
     def take(self, stamp: int, sent_at: float) -> None:
-        """Take the time stamp (µs) of a record that was sent at `sent_at` (time.monotonic) and is acknowledged now."""
+        """Use the time stamp (µs) of a record sent at `sent_at` (time.monotonic) and is acknowledged now."""
         self._stamp, self._at = max(stamp, self._stamp or stamp), time.monotonic()
         waited = int((self._at - sent_at) * 1_000_000)
         acknowledged = self._host()
@@ -86,7 +86,7 @@ class BrokerClock:
 @dataclass(frozen=True)
 class Position:
     """How far one partition has been read. end: its end offset; waiting, last: arrival (µs) of the first record not
-    consumed and of the last of all, None where there is none or it was not looked up."""
+    consumed and of the last record, None if there is none or it was not looked up."""
 
     consumed: int
     end: int
@@ -100,10 +100,10 @@ class Position:
 
 
 def clock_of(partitions: list[Position], now: int | None) -> int | None:
-    """A stream's clock in µs, None where it is not known.
+    """A stream's clock in µs, None if unknown.
 
-    now: a time before the end offsets were asked for, by the brokers' clock; None where producers stamp arrivals, or
-    where it is not known.
+    now: a time before the end offsets were requested, by the brokers' clock; None if producers stamp arrivals, or if
+    unknown.
     """
     bounds = [position.waiting if position.lag else (position.last if now is None else now) for position in partitions]
     known = [bound for bound in bounds if bound is not None]
@@ -111,7 +111,7 @@ def clock_of(partitions: list[Position], now: int | None) -> int | None:
 
 
 class Arrivals:
-    """Looks up where the partitions of the event topics stand."""
+    """Looks up the positions in the partitions of the event topics."""
 
     def __init__(self, config: JobConfig, consumer: KafkaConsumer) -> None:
         self._config = config
@@ -137,9 +137,9 @@ class Arrivals:
         return found
 
     def events_per_day(self, stream: str) -> float:
-        """How many events of a stream arrive a day, from what Kafka holds of it: all, where that is less than a day.
+        """How many events of a stream arrive per day, from what Kafka holds of it: all, if that is less than a day.
 
-        Looked up once a minute at most: rules are published by the hundred.
+        Looked up at most once per minute: rules are published by the hundred.
         """
         known = self._rates.get(stream)
         if known is None or time.monotonic() - known[0] > _RATE_SECONDS:
@@ -178,7 +178,7 @@ class Arrivals:
         return {stream: [position(partition) for partition in partitions] for stream, partitions in of_stream.items()}
 
     def _arrival(self, partition: TopicPartition, offset: int, deadline: float) -> int | None:
-        """The arrival of one record, µs; None where it could not be fetched in time."""
+        """The arrival of one record, µs; None if it could not be fetched in time."""
         self._consumer.assign([partition])
         self._consumer.seek(partition, offset)
         while time.monotonic() < deadline:
@@ -193,12 +193,12 @@ def clocks_of_positions(
 ) -> dict[str, int]:
     """The clocks (µs) that are known, by stream.
 
-    stamped: the brokers' time stamp of a record that was there before the positions were looked up; None where there
-    was none yet.
+    stamped: the brokers' time stamp of a record that was written before the positions were looked up; None if there is
+    none yet.
     """
     producers = config.arrival == "producer"
     now = None if producers or stamped is None else stamped - config.clock_margin
-    # Without a present, an idle stream has no clock where brokers stamp arrivals: its last record's says too little.
+    # Without a present, an idle stream has no clock where brokers stamp arrivals: that of its last record is too early.
     idle = {
         stream: partitions
         for stream, partitions in positions.items()
@@ -209,7 +209,7 @@ def clocks_of_positions(
 
 
 class ClockPublisher:
-    """Puts the clocks on their topic every `clock_interval`. send: puts a value on a topic."""
+    """Publishes the clocks every `clock_interval`. send: publishes a value on a topic."""
 
     def __init__(
         self, config: JobConfig, brokers: BrokerClock, send: Callable[[str, bytes], FutureRecordMetadata]
@@ -218,7 +218,7 @@ class ClockPublisher:
         self._next = 0.0
 
     def publish_if_due(self, run_id: str, positions: Mapping[str, list[Position]], stamped: int | None) -> None:
-        """Publish the clocks that follow from the positions (see clocks_of_positions), where it is time to.
+        """Publish the clocks of these positions (see clocks_of_positions), if due.
 
         run_id: the run of the query. The first record is sent for the time stamp that the brokers give it.
         """

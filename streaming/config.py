@@ -1,4 +1,4 @@
-"""What the job needs to know, given by the program on top: no settings file is read in this package."""
+"""The job's configuration, passed in by the program: this package reads no settings file."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rules.streams import Stream
 
 
 class JobError(NightjarError):
-    """The job cannot start or go on."""
+    """The job cannot start or continue."""
 
 
 @dataclass(frozen=True)
 class JobConfig:
     """The job's settings. Durations are microseconds.
 
-    streams: by name. spark_kafka, python_kafka: what every Kafka client is given, under Spark's (`kafka.…`) and
+    streams: by name. spark_kafka, python_kafka: settings of every Kafka client, under Spark's (`kafka.…`) and
     kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's JVM. spark_conf:
-    Spark's own settings, which win over the job's. checkpoint: a folder that every Spark process sees.
-    max_offsets_per_trigger: None where the job is to find it (batch_size.py).
+    Spark settings, which override the job's. checkpoint: a folder that every Spark process sees.
+    max_offsets_per_trigger: None to let the job adapt it (batch_size.py).
     """
 
     streams: Mapping[str, Stream]

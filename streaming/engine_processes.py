@@ -1,14 +1,14 @@
 """Purpose: processes that keep what Python workers cannot: an executor's engines, each of them once.
 
-How it works: Spark hands its idle Python workers out in turn, so what a worker keeps ends up in every worker. The
-daemon that forks the workers (python_daemon.py) first forks a starter, which forks an engine process for each number
-that a worker asks for, once. Worker and engine process communicate over a socket in a folder that only this user can
-enter. What is evaluated is a program, pickled by the driver; an engine process that lacks it is given it once.
+How it works: Spark reuses its idle Python workers in turn, so what a worker keeps ends up in every worker. The daemon
+that forks the workers (python_daemon.py) first forks a starter, which forks one engine process for each number that a
+worker requests. Worker and engine process communicate over a socket in a folder that only this user can enter. What is
+evaluated is a program, pickled by the driver; an engine process that lacks it receives it once.
 
-All of them end with the daemon: by its signal to its process group, or when the pipe from it closes. Where an engine
-process ends, the task that waits for it fails, and the next attempt has a new one started.
+All of them end with the daemon: by its signal to its process group, or when the pipe from it closes. If an engine
+process ends, the task that waits for it fails, and the next attempt starts a new one.
 
-What it does not do: know what a program does. One that fails half-way leaves itself as it should be.
+What it does not do: know what a program does. A program that fails must leave its own state consistent.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from multiprocessing.connection import Client, Connection, wait
 from pathlib import Path
 from typing import Any, NoReturn
 
-# Tells workers, which inherit it, the folder of the sockets.
+# The folder of the sockets; workers inherit the variable.
 _FOLDER = "NIGHTJAR_ENGINE_PROCESSES"
 _STARTER = "starter"
 _BACKLOG = 64
-# Programs that an engine process keeps: those of several jobs of one Spark, and of their runs before.
+# Programs that an engine process keeps: those of several jobs of one Spark, and of their earlier runs.
 _PROGRAMS = 8
 
 _WANTED, _DONE, _FAILED = "program wanted", "done", "failed"
 
-# Of this worker to engine processes, by path.
+# This worker's connections to engine processes, by path.
 _connections: dict[str, Connection] = {}
 
 
@@ -46,14 +46,14 @@ _connections: dict[str, Connection] = {}
 class Remote:
     """A program (a callable of one argument) that engine processes run.
 
-    name: no other program's, nor that of another run's; pickled: the program.
+    name: unique among programs and runs; pickled: the program.
     """
 
     name: str
     pickled: bytes
 
     def __call__(self, number: int, request: object) -> Any:
-        """What the program makes of the request in the engine process of this number. For a Python worker's code.
+        """The program's reply to the request, from the engine process of this number. Called in a Python worker.
 
         Raises:
             RuntimeError: the program failed, or its process ended.
@@ -79,19 +79,19 @@ def _connected(path: str, number: int) -> Connection:
         return Client(path, "AF_UNIX")
     with Client(str(Path(path).with_name(_STARTER)), "AF_UNIX") as starter:
         starter.send(number)
-        starter.recv()  # it is there now
+        starter.recv()  # it is running now
     return Client(path, "AF_UNIX")
 
 
 def fork_starter() -> None:
     """Fork the starter, for the workers that this process forks later.
 
-    It has no thread yet, and leads a process group of its own from now on, whose SIGHUP ends all engine processes.
+    This process has no thread yet, and from now on leads its own process group, whose SIGHUP ends all engine processes.
     """
     os.setpgid(0, 0)
     folder = Path(tempfile.mkdtemp(prefix="nightjar-engines-"))
     listener = _listening(folder / _STARTER)
-    alive, held_open = os.pipe()  # its end is here and in the workers: when it closes, all of them have ended
+    alive, held_open = os.pipe()  # this process and the workers hold the write end: it closes with the last
     if not os.fork():
         os.close(held_open)
         nothing = os.open(os.devnull, os.O_RDONLY)  # the standard input carries Spark's commands to the daemon
@@ -112,10 +112,10 @@ def _listening(path: Path) -> socket.socket:
 
 
 def _end_after(work: Callable[[], None]) -> NoReturn:
-    """End this process once the work is done, without what its parent had meant to do at its own end."""
+    """End this process once the work is done, without the exit handlers of its parent."""
     try:
         work()
-    except Exception:  # noqa: BLE001  nobody above would say it
+    except Exception:  # noqa: BLE001  nothing above would report it
         traceback.print_exc()
     finally:
         sys.stderr.flush()
@@ -123,9 +123,9 @@ def _end_after(work: Callable[[], None]) -> NoReturn:
 
 
 def _start_processes(folder: Path, listener: socket.socket, alive: int) -> None:
-    """The starter: has the process of each number running that is asked for, until no worker is left."""
+    """The starter: starts the process of each requested number, until no worker is left."""
     running: dict[int, int] = {}
-    # The daemon's signal to its group is for the others: the folder goes after them, when the pipe says so.
+    # The daemon's signal to its group is for the others: the folder is removed after them, when the pipe closes.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         while alive not in wait([listener, alive]):
@@ -167,13 +167,13 @@ def _run_programs(listener: socket.socket, alive: int) -> None:
             assert isinstance(ready, Connection)  # noqa: S101  the rest of what is waited for
             try:
                 _answer(ready, programs)
-            except (EOFError, OSError):  # the worker has ended, maybe with its task
+            except (EOFError, OSError):  # the worker has ended, perhaps with its task
                 workers.remove(ready)
                 ready.close()
 
 
 def _answer(worker: Connection, programs: OrderedDict[str, Callable[[Any], Any]]) -> None:
-    """Raises EOFError or OSError where the worker has gone."""
+    """Raises EOFError or OSError if the worker has ended."""
     name, request = worker.recv()
     pickled = None
     if name not in programs:

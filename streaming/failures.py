@@ -1,4 +1,4 @@
-"""What the driver raises where Spark, its JVM or Kafka fails it: the cause, and what to do."""
+"""What the driver raises if Spark, its JVM or Kafka fails: the cause, and the remedy."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _UNREADABLE_STATE = (
     "Where the checkpoint's files cannot be repaired, or Kafka no longer has the next records, "
     "`nightjar stream rebuild` writes a new one from the lake"
 )
-# Spark's errors where a checkpoint lacks something or was written by another plan, and the option that it names where
-# Kafka has let go of what comes next.
+# Spark's errors if a checkpoint is incomplete or was written by another plan, and the option that it names if Kafka no
+# longer has the next records.
 _ERRORS_OF_STATE = (
     STATE_LOST,
     "STREAMING_CHECKPOINT",
@@ -37,7 +37,7 @@ _ERRORS_OF_STATE = (
 
 
 def raise_failure(query: StreamingQuery, checkpoint: Path) -> None:
-    """Raise JobError where the query has failed."""
+    """Raise JobError if the query has failed."""
     failure = query.exception()
     if failure is not None:
         detail, cause = described_failure(str(failure))
@@ -52,7 +52,7 @@ def is_of_state(detail: str) -> bool:
 
 
 def described_failure(text: str) -> tuple[str, str]:
-    """Spark's text of a failed query without its plan, and the line of it that names the cause."""
+    """Spark's message of a failed query without its plan, and the line that names the cause."""
     detail = text.partition("=== Streaming Query ===")[0].strip()
     lines = [line.strip() for line in detail.splitlines() if line.strip() and not line.strip().startswith("SQLSTATE")]
     # a traceback of a Python worker names its cause last
@@ -61,7 +61,7 @@ def described_failure(text: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def reporting_lost_jvm(where: str) -> Iterator[None]:
-    """Turn what every call into Spark raises, once its JVM was killed, into a JobError."""
+    """Turn what any call into Spark raises once its JVM is dead into a JobError."""
     from py4j.protocol import Py4JNetworkError
 
     try:
@@ -72,7 +72,7 @@ def reporting_lost_jvm(where: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reporting_lost_kafka(config: JobConfig) -> Iterator[None]:
-    """Turn what kafka-python raises where the job cannot do without an answer into a JobError."""
+    """Turn what kafka-python raises if no broker answers into a JobError."""
     try:
         yield
     except KafkaError as failure:
@@ -80,7 +80,7 @@ def reporting_lost_kafka(config: JobConfig) -> Iterator[None]:
 
 
 def refuse_missing_topics(config: JobConfig, consumer: KafkaConsumer) -> None:
-    """Raise JobError where a topic that the job reads or writes does not exist."""
+    """Raise JobError if a topic that the job reads or writes does not exist."""
     wanted = [*event_topics(config), *vars(config.topics).values()]
     missing = sorted(set(wanted) - set(consumer.topics()))
     if missing:

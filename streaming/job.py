@@ -1,9 +1,9 @@
-"""Purpose: the driver of the continuous job: starts the query, watches over it, and ends it cleanly.
+"""Purpose: the driver of the continuous job: starts the query, monitors it, and stops it cleanly.
 
-How it works: one loop. It answers rule messages beside the query (answering.py); a rule that needs a route which the
-query does not have makes it finish the batch, add the route to what the checkpoint keeps, and start the query again on
-the same checkpoint. So does another size of batches (batch_size.py), with the same plan and the same engines. Once a
-second it reports how the job is doing, every few seconds how far arrival has come.
+How it works: one loop. It answers rule messages beside the query (answering.py); if a rule needs a route that the query
+lacks, it finishes the batch, adds the route to the checkpoint, and restarts the query from the same checkpoint. So does
+another batch size (batch_size.py), with the same plan and the same engines. Once per second it reports progress, every
+few seconds it publishes the clock.
 
 What it does not do: evaluate anything, or keep any state of its own. All of it is in the checkpoint and in Kafka.
 
@@ -67,10 +67,9 @@ def run(
 ) -> None:
     """Run the job until SIGTERM, SIGINT or `stop`; the running batch is finished first.
 
-    session: of `open_session`; one that is still to come (`session.starting`) is the job's own, and its JVM holds the
-    checkpoint's lock. prepare: what is to be done first, beside the start of Spark. ready: called once the query runs.
-    host: the host's wall clock (µs), which is reported and decides nothing. Signals are heeded only in a program's main
-    thread.
+    session: of `open_session`; one that is still starting (`session.starting`) is the job's own, and its JVM holds the
+    checkpoint's lock. prepare: runs first, while Spark starts. ready: called once the query runs. host: the host's wall
+    clock (µs), which is reported and decides nothing. Signals are handled only in a program's main thread.
 
     Raises:
         JobError: it cannot start (a topic is missing, the checkpoint does not fit), or the query or Spark failed.
@@ -126,7 +125,7 @@ class Driver:
         self._next_report = 0.0
 
     def run(self, stop: threading.Event, ready: Callable[[], None] | None = None) -> None:
-        """Until `stop`; plans the query anew as often as rules need it. ready: called once the first query runs."""
+        """Run until `stop`; plans the query again whenever rules need it. ready: called once the first query runs."""
         query = None
         while not stop.is_set():
             rows = self._plan()
@@ -147,7 +146,7 @@ class Driver:
             self._producer.flush(kafka_clients.WAIT_MS / 1000)
 
     def _plan(self) -> Callable[[], DataFrame]:
-        """Settle the routes of every rule there is, and keep them; what the query is then, for any size of batches."""
+        """Determine and store the routes of all rules; returns the query they lead to, for any batch size."""
         config, answering = self._config, self._answering
         answering.catch_up()
         identity = settle(config, answering.book.routes, self._arrivals.begins)
@@ -170,13 +169,13 @@ class Driver:
         )
 
     def _first_offsets(self, began: Mapping[str, Mapping[int, int]]) -> dict[str, Mapping[int, int]]:
-        """Where a new checkpoint begins: events at the beginning of their topics, with all rules there are."""
+        """Where a new checkpoint begins: events at the beginning of their topics, with all current rules."""
         clock = TopicPartition(self._config.topics.clock, 0)
         ended = end_offsets(self._consumer, [clock])[clock]
         return {**began, self._config.topics.rule_status: {0: self._answering.end}, clock.topic: {0: ended}}
 
     def _spread_buckets(self) -> None:
-        """Spread the buckets over the executors, where these have changed."""
+        """Spread the buckets over the executors, if these have changed."""
         if self._lacks_places:
             self._places.settle()
             self._lacks_places = False
@@ -189,7 +188,7 @@ class Driver:
         return query
 
     def _watch(self, query: StreamingQuery, stop: threading.Event) -> None:
-        """Look after the query until it is to end, and end it between two batches. Raises JobError where it failed."""
+        """Monitor the query until it is to stop, and stop it between two batches. Raises JobError if it failed."""
         try:
             while not (stop.is_set() or self._lacks_routes or self._lacks_size or self._lacks_places):
                 raise_failure(query, self._config.checkpoint)
@@ -213,7 +212,7 @@ class Driver:
         return self._batch_size.wanted != self._batch_size.records
 
     def _look(self, query: StreamingQuery) -> None:
-        """Answer rule messages, and report once a second."""
+        """Answer rule messages, and report once per second."""
         with self._without_kafka():
             self._answering.poll()
             if self._answering.owes and not self._lacks_routes:
@@ -224,12 +223,12 @@ class Driver:
                 self._report(query, "running")
 
     def _report(self, query: StreamingQuery, state: str) -> None:
-        """Look how the query is doing; publish that, and the clock when it is time."""
+        """Publish the query's progress, and the clock when due."""
         self._lacks_places = self._places.outdated
         batches = self._batches.take(query)
         for batch in batches:
             self._batch_size.take(batch)
-        # looked up after the brokers have stamped the last clock: what arrived before it is in these positions
+        # looked up after the brokers stamped the last clock: what arrived before it is in these positions
         stamped, committed = self._brokers.stamped, committed_offsets(self._config)
         positions = self._arrivals.positions(committed)
         report = self._job_report(state, batches, positions, committed)
@@ -261,7 +260,7 @@ class Driver:
 
     @contextlib.contextmanager
     def _without_kafka(self) -> Iterator[None]:
-        """Let what is inside come to nothing where no broker answers: the query waits for Kafka too, or fails."""
+        """Skip what is inside if no broker answers: the query waits for Kafka too, or fails."""
         try:
             yield
         except KafkaError as failure:
@@ -269,7 +268,7 @@ class Driver:
             time.sleep(REPORT_SECONDS)
 
     def _send(self, topic: str, value: bytes, **options: Any) -> FutureRecordMetadata:
-        """Send a record, and log where it could not be delivered: nobody waits for it."""
+        """Send a record without waiting, and log if it could not be delivered."""
         sent = self._producer.send(topic, value=value, **options)
         sent.add_errback(lambda error: _log.warning("a record was not delivered", topic=topic, reason=repr(error)))
         return sent

@@ -1,4 +1,4 @@
-"""The driver's own Kafka clients: what the job tells of itself, and reads of where topics end, beside its query."""
+"""The driver's own Kafka clients, beside its query: they publish the job's progress and read end offsets."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from streaming.config import JobConfig
 
-# How long the driver waits for brokers before it looks after its query again.
+# How long the driver waits for brokers before it checks its query again.
 WAIT_MS = 10_000
 _FETCH_BYTES = 64 * 1024
 
 
 @contextlib.contextmanager
 def consumer(config: JobConfig) -> Iterator[KafkaConsumer]:
-    """One without topics or a group; it reads what is committed."""
+    """A consumer without topics or a group; it reads committed records."""
     client = KafkaConsumer(
         enable_auto_commit=False,
         max_partition_fetch_bytes=_FETCH_BYTES,
@@ -31,10 +31,10 @@ def consumer(config: JobConfig) -> Iterator[KafkaConsumer]:
 
 @contextlib.contextmanager
 def producer(config: JobConfig) -> Iterator[KafkaProducer]:
-    """One that may deliver a record twice, in order: what it sends is a state of things or can be sent again.
+    """A producer that may deliver a record twice, in order: whatever it sends can be sent again.
 
-    kafka-python's idempotent producer delivers nothing more after one record that a broker refuses for good, a right
-    that is missing for a moment among them: the job would go on without ever answering or telling again.
+    kafka-python's idempotent producer delivers nothing more after a record that a broker refuses for good, for example
+    for a permission that is missing briefly: the job would continue and never answer or report again.
     """
     client = KafkaProducer(
         enable_idempotence=False,

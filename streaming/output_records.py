@@ -1,6 +1,6 @@
-"""What the job says on Kafka, as the columns that Spark's sink sends, so that no record is a Python object.
+"""The records that the job publishes, as the columns of Spark's sink, without a Python object per record.
 
-Values are JSON; a header `sent_at` (µs, as text) goes with an alert whose event brought one.
+Values are JSON; an alert has a header `sent_at` (µs, as text) if its event had one.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from rules.engine import NO_ROW
 from rules.engine.strings import Int64Array
 from rules.streams import Stream
 
-# What Spark's sink takes: the columns of `RECORDS` in its own words.
+# The schema of Spark's sink: the columns of `RECORDS` as Spark types.
 OUTPUT_SCHEMA = "topic string, key string, value string, headers array<struct<key: string, value: binary>>"
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 RECORDS = pa.schema(
     [("topic", pa.string()), ("key", pa.string()), ("value", pa.string()), ("headers", pa.list_(_HEADER))]
 )
 
-# Rows that travel together, and what their values have together: some megabytes at most.
+# Maximum rows of a batch, and bytes of their values: a few megabytes.
 ROWS_A_BATCH = 4000
 CHARACTERS_A_BATCH = 4_000_000
 
 
 def json_records(topic: str, records: Iterable[tuple[str, Mapping[str, Any]]]) -> pa.Table:
-    """Records (key, value) as RECORDS; for those that are few."""
+    """Records (key, value) as RECORDS; for small numbers of them."""
     pairs = [(key, json_text(value)) for key, value in records]
     return _records(topic, *(pa.array([pair[at] for pair in pairs], pa.string()) for at in (0, 1)))
 
@@ -55,7 +55,7 @@ def late_records(topic: str, late: pa.Table, stream: Stream) -> pa.Table:
 
 
 def batches_of(records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
-    """Records that are not few, as many at a time as travel together."""
+    """Large numbers of records, split into batches of the maximum size."""
     held: list[tuple[str, Mapping[str, Any]]] = []
     characters = 0
     for key, value in records:
@@ -70,7 +70,7 @@ def batches_of(records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[lis
 
 
 def _records(topic: str, keys: pa.Array, values: pa.Array, sent_at: pa.Array | None = None) -> pa.Table:
-    """sent_at: text, NULL where no header goes with the record."""
+    """sent_at: text, NULL for a record without the header."""
     rows = len(keys)
     sent_at = pa.nulls(rows, pa.string()) if sent_at is None else sent_at
     brought = sent_at.drop_null().cast(pa.binary())
@@ -81,7 +81,7 @@ def _records(topic: str, keys: pa.Array, values: pa.Array, sent_at: pa.Array | N
 
 
 def sent_at_of(events: pa.Table, rows: Int64Array) -> pa.Array:
-    """The `sent_at` (µs, as text) that the events in these rows of a batch brought; NULL for NO_ROW, or if none."""
+    """The `sent_at` (µs, as text) of the events in these rows of a batch; NULL for NO_ROW, or if an event had none."""
     brought = events.column(SENT_AT)
     if brought.null_count == len(brought):
         return pa.nulls(len(rows), pa.string())

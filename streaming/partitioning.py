@@ -1,4 +1,4 @@
-"""Which bucket a value belongs to, and the integer that stands for a bucket in Spark's shuffle."""
+"""The bucket of a value, and the integer that represents a bucket in Spark's shuffle."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def _numbers(offsets, data, valid, buckets, out):  # type: ignore[no-untyped-def
 def bucket_numbers(values: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
     """The bucket, 0 to buckets - 1, of each value, by a hash of its text; NULL belongs to bucket 0.
 
-    Never to be changed for a live checkpoint: state lies where these numbers say.
+    Must never change for a live checkpoint: its state is stored by these numbers.
     """
     texts = _texts(values)
-    # Copies: Numba takes many times longer to dispatch on the read-only arrays that Arrow lends.
+    # Copies: Numba dispatches many times more slowly on Arrow's read-only arrays.
     offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4).copy()
     heap = texts.buffers()[2]
     data = np.frombuffer(heap, np.uint8).copy() if heap is not None and heap.size else _NOTHING
@@ -59,9 +59,9 @@ def buckets_of(number: int, route: Route, buckets: int) -> range:
 
 
 def divided(batch: pa.RecordBatch, values: pa.Array | None, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(place among a route's buckets, the rows of that bucket in their order).
+    """(index among a route's buckets, the rows of that bucket in order).
 
-    values: of the route's field, a row each; None: the whole-stream route.
+    values: of the route's field, one per row; None: the whole-stream route.
     """
     numbers = np.zeros(batch.num_rows, np.int64) if values is None else bucket_numbers(values, buckets)
     order = np.argsort(numbers, kind="stable")
@@ -73,9 +73,9 @@ def divided(batch: pa.RecordBatch, values: pa.Array | None, buckets: int) -> Ite
 
 
 def shuffle_key(bucket: int, partitions: int) -> int:
-    """An int that stands for the bucket and that Spark's hash partitioning sends to partition `bucket % partitions`.
+    """An int for the bucket that Spark's hash partitioning sends to partition `bucket % partitions`.
 
-    Left to chance, a handful of buckets would lie unevenly on the partitions for the checkpoint's whole life.
+    Otherwise a few buckets would be spread unevenly over the partitions for the checkpoint's whole life.
     """
     key = bucket
     while _spark_hash(key) % partitions != bucket % partitions:
@@ -84,7 +84,7 @@ def shuffle_key(bucket: int, partitions: int) -> int:
 
 
 def bucket_of(key: int) -> int:
-    """The bucket that a shuffle key stands for."""
+    """The bucket of a shuffle key."""
     return key % _KEYS_APART
 
 

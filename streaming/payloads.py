@@ -1,7 +1,7 @@
-"""What travels from the packer to the buckets: the few rows a micro-batch has inside Spark.
+"""The rows that the packer sends to the buckets: the few rows of a micro-batch inside Spark.
 
-Streams have different columns and rows of one shuffle have the same: a bucket gets its events as one Arrow stream for
-each slice of a partition, never one by one.
+Streams differ in their columns, but all rows of a shuffle have the same: a bucket gets its events as one Arrow stream
+per slice of a partition, never one by one.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-# A row of the packer: the bucket it is for, what it is, and its payload.
+# A row of the packer: its bucket, its kind and its payload.
 PACKED_SCHEMA = "bucket int, kind string, payload binary"
 
 
 class Kind(StrEnum):
-    """What a packed row holds."""
+    """The kinds of packed rows."""
 
     EVENTS = "events"  # an Arrow stream of `events_schema`
     RULE = "rule"  # JSON: offset, arrival (µs), value (text) of an answer on rule-status
     CLOCK = "clock"  # a record of contracts.clock
     SKIPPED = "skipped"  # how many records of nightjar's own topics were skipped
-    QUARANTINE = "quarantine"  # an Arrow stream of output_records.RECORDS for the quarantine topic, which is passed on
+    QUARANTINE = "quarantine"  # an Arrow stream of output_records.RECORDS for the quarantine topic, forwarded as it is
 
 
 def to_ipc(table: pa.Table) -> bytes:

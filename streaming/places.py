@@ -1,10 +1,10 @@
-"""Purpose: a bucket's task comes back to the executor that holds its engine.
+"""Purpose: schedule a bucket's task on the executor that holds its engine.
 
-How it works: Spark gives a task of a shuffle to whichever executor is free, and one that has not seen the bucket for a
-while must read what the others took in, so that in the end all of them hold all buckets. But a task that reads a cached
-partition goes where that lies. So the packed rows are joined with a table without rows, cached, in as many partitions
-by the same key: where its partition lies is where the bucket is. Where an executor is lost, its partitions are cached
-again by those that do their tasks; once another has come, the driver spreads all of them anew.
+How it works: Spark gives a task of a shuffle to any free executor, and one that has not seen the bucket for a while
+must read what the others processed, so that in the end all of them hold all buckets. But a task that reads a cached
+partition is scheduled where that is cached. So the packed rows are joined with a cached table without rows, partitioned
+by the same key: a bucket's task runs where its partition is cached. If an executor is lost, the executors that run its
+tasks cache its partitions again; once another has joined, the driver spreads all of them again.
 
 What it does not do: anything on one machine, where there is one executor.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Places:
-    """Where the partitions of the buckets' shuffle are done, in a session."""
+    """Assigns the partitions of the buckets' shuffle to executors, in a session."""
 
     def __init__(self, session: SparkSession, partitions: int) -> None:
         self._session = session
@@ -32,11 +32,11 @@ class Places:
 
     @property
     def outdated(self) -> bool:
-        """Whether there are executors that came after the partitions were spread, or before they ever were."""
+        """Whether executors have joined since the partitions were spread, or they never were."""
         return has_executors(self._session) and not self._executors() <= self._known
 
     def settle(self) -> None:
-        """Spread the partitions over the executors that there are now."""
+        """Spread the partitions over the current executors."""
         self.release()
         self._known = self._executors()
         numbers = self._session.range(0, self._partitions, 1, self._partitions)
@@ -45,13 +45,13 @@ class Places:
         self._anchor.count()
 
     def release(self) -> None:
-        """Have the executors keep nothing."""
+        """Drop the executors' cached partitions."""
         if self._anchor is not None:
             self._anchor.unpersist()
             self._anchor = None
 
     def of(self, packed: DataFrame) -> DataFrame:
-        """The rows (wire.PACKED_SCHEMA), each in the partition of its bucket."""
+        """The rows (payloads.PACKED_SCHEMA), each in the partition of its bucket."""
         parted = packed.repartition(self._partitions, "bucket")
         if self._anchor is None:
             return parted

@@ -1,4 +1,4 @@
-"""What every bucket of one run of the query is given; it travels to the engine processes with the tasks."""
+"""The plan of one run of the query, for all its buckets; the tasks bring it to the engine processes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rules.streams import Stream
 
 @dataclass(frozen=True)
 class BucketPlan:
-    """checkpoint: names the checkpoint, so that two jobs in one worker never share an engine; run_id: this run;
-    state: the folder of the buckets' files, which every Spark process sees; rules: the answers on `rule-status` before
-    the first record of it that this run reads.
+    """checkpoint: its name, so that two jobs in one worker never share an engine; run_id: this run; state: the folder
+    of the buckets' files, which every Spark process sees; rules: the answers on `rule-status` before the first one that
+    this run reads.
     """
 
     checkpoint: str

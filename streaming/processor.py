@@ -1,7 +1,7 @@
-"""The buckets of a task: what a micro-batch makes of each, with its engine kept in an engine process's memory.
+"""The buckets of a task: evaluate a micro-batch in each, with its engine in the memory of an engine process.
 
 How it works: the bucket's log of deltas (statelog.py) is its state, in files that are final once Spark commits the
-batch (state_files.py); resident_buckets.py has the engines.
+batch (state_files.py); resident_buckets.py holds the engines.
 
 What it does not do: commit. Spark does, once all tasks of a batch are done and the sink has all their records.
 """
@@ -16,8 +16,10 @@ from typing import Self
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
+from contracts.alerts import alert_record
 from contracts.clock import read_clock
 from contracts.job_progress import bucket_key
+from contracts.restrictions import restriction_records
 from ingestion.event_schema import events_schema
 from rules.engine import Delta
 from rules.streams import Stream
@@ -32,16 +34,16 @@ from streaming.resident_buckets import put_back, receive, take
 from streaming.state_files import BucketFiles, files_of
 from streaming.statelog import Head, StateLog
 
-# A bucket reports at most this often (seconds): a record a batch and bucket would be many.
+# A bucket reports at most this often (seconds): one record per batch and bucket would be too many.
 _REPORT_SECONDS = 1.0
 
-# What a bucket is given of a batch: payloads by Kind.
+# A bucket's share of a batch: payloads by Kind.
 Packed = Mapping[str, list[bytes]]
 
 
 @dataclass(frozen=True)
 class BucketTasks:
-    """What `mapInArrow` runs: hands a task's buckets to the engine process of the task's partition."""
+    """What `mapInArrow` runs: passes a task's buckets to the engine process of the task's partition."""
 
     evaluate: Remote
 
@@ -76,18 +78,18 @@ class BucketProcessor:
         self._plan = plan
 
     def __call__(self, request: tuple[int, dict[int, dict[str, list[bytes]]]]) -> bytes:
-        """What an engine process makes of a batch's version and, by bucket and kind, its payloads: an Arrow stream of
-        RECORDS."""
+        """Process a batch in an engine process, given its version and its payloads by bucket and kind; returns an
+        Arrow stream of RECORDS."""
         version, packed = request
         records = [table for number in sorted(packed) for table in self.process(number, version, packed[number])]
         return to_ipc(pa.concat_tables([RECORDS.empty_table(), *records]))
 
     def process(self, number: int, version: int, packed: Packed) -> Iterator[pa.Table]:
-        """One bucket's share of the batch of this version, by kind, as RECORDS; QUARANTINE is not its own."""
+        """Process one bucket's share of the batch of this version, by kind, into RECORDS; QUARANTINE is not its own."""
         plan, parts = self._plan, _Parts()
         files = files_of(plan.state, number, plan.run_id)
         before = files.before(version)
-        files.forget(before)
+        files.remove_before(before)
         resident = take(plan, number, before, files)
         bucket = resident.bucket
         parts.end("read")
@@ -101,28 +103,31 @@ class BucketProcessor:
         resident.at(head)
         put_back(plan, number, resident)
         parts.end("write")
-        yield from self._records(result, events, bucket.stream)
+        yield from self._records(result, events, bucket)
         if time.monotonic() - resident.reported_at >= _REPORT_SECONDS:
             report = bucket_report(number, resident, head, parts.seconds)
             resident.reported_at, resident.restored = time.monotonic(), 0
             yield json_records(plan.topics.job_progress, [(bucket_key(number), report)])
 
     def _clock(self, stream: Stream, packed: Packed) -> int | None:
-        """The latest clock of this run; one of an earlier run may be ahead of records that are yet to be read again."""
+        """The latest clock of this run; one of an earlier run may be ahead of records that will be read again."""
         read = [clock for clock in map(read_clock, packed.get(Kind.CLOCK, [])) if clock is not None]
         of_run = [clock.clocks.get(stream.name) for clock in read if clock.run_id == self._plan.run_id]
         return max((clock for clock in of_run if clock is not None), default=None)
 
-    def _records(self, result: BatchResult, events: pa.Table, stream: Stream) -> Iterator[pa.Table]:
-        """What the batch led to, as RECORDS; events: the batch's."""
+    def _records(self, result: BatchResult, events: pa.Table, bucket: Bucket) -> Iterator[pa.Table]:
+        """The batch's results as RECORDS; events: the batch's."""
         topics, now = self._plan.topics, time.time_ns() // 1000
         if result.failures:
             yield json_records(topics.rule_status, map(failure_record, result.failures))
         sent_at = sent_at_of(events, result.rows)
         for rows in _slices(result.alerts):
             yield alert_records(topics.alerts, result.alerts[rows], sent_at[rows], now)
+            if bucket.actions:
+                alerts = (alert_record(row, now) for row in result.alerts[rows].to_pylist())
+                yield json_records(topics.restrictions, restriction_records(alerts, bucket.actions))
         for rows in _slices(result.late):
-            yield late_records(topics.late_events, result.late[rows], stream)
+            yield late_records(topics.late_events, result.late[rows], bucket.stream)
 
 
 @dataclass
@@ -133,15 +138,15 @@ class _Parts:
     _since: float = field(default_factory=time.perf_counter)
 
     def end(self, part: str) -> None:
-        """The part ends, and the next one begins."""
+        """End this part, and begin the next one."""
         now = time.perf_counter()
         self.seconds[part], self._since = now - self._since, now
 
 
 def _events(stream: Stream, packed: Packed, head: Head, files: BucketFiles) -> pa.Table:
-    """The batch's events (events_schema), after those that the state has left unread."""
+    """The batch's events (events_schema), after those that the state holds unread."""
     unread = [files.get(entry) for entry in head.unread]
-    # what is unread may be older than a field of the stream
+    # unread events may be older than a field of the stream
     tables = [stream.completed(from_ipc(payload)) for payload in unread + packed.get(Kind.EVENTS, [])]
     return pa.concat_tables(tables) if tables else events_schema(stream).empty_table()
 
@@ -155,7 +160,7 @@ def _appended(bucket: Bucket, delta: Delta, version: int, before: Head, files: B
 
 
 def _with_rest(head: Head, bucket: Bucket, rules: str, before: Head) -> Head:
-    """The head with what it keeps beside the log. rules: the entry that holds the answers received."""
+    """The head with the values it has beside the log. rules: the entry that holds the answers received."""
     gone = [*head.stale, *before.unread, *([before.rules] if before.rules not in ("", rules) else [])]
     return replace(head, unread=(), rules=rules, stale=tuple(gone), failed=tuple(sorted(bucket.failed)))
 

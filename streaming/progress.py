@@ -1,5 +1,5 @@
-"""What the job reports of itself (contracts.job_progress): the driver from Spark's own progress and from how far the
-partitions have been read, a bucket from what it holds."""
+"""The job's progress reports (contracts.job_progress): the driver's, from Spark's progress and the positions in the
+partitions, and a bucket's, from its state."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _PARTS = {
 
 
 class RecentBatches:
-    """The batches of a query, each reported once. slow: µs, from which on one is warned of."""
+    """The batches of a query, each reported once. slow: µs; batches that take at least this long are logged."""
 
     def __init__(self, slow: int) -> None:
         self._slow = slow
         self._last = -1
 
     def restart(self) -> None:
-        """Another query runs from now on, and its batches have numbers of their own."""
+        """Follow another query, whose batches are numbered separately."""
         self._last = -1
 
     def take(self, query: StreamingQuery) -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ class RecentBatches:
 
 
 def batches_report(progress: Iterable[Mapping[str, Any]]) -> Batches:
-    """Spark's progress of some batches as one: rows, and mean milliseconds of the parts of those that had rows."""
+    """Spark's progress of several batches as one: rows, and mean milliseconds per part of those with rows."""
     busy = [batch for batch in progress if batch["numInputRows"] > 0]
     if not busy:
         return {"batches": 0, "rows": 0, "most_rows": 0, "parts_ms": {}, "slowest_ms": 0}
@@ -83,7 +83,7 @@ def batches_report(progress: Iterable[Mapping[str, Any]]) -> Batches:
 def lag_report(positions: Mapping[str, list[Position]], now: int | None) -> dict[str, Lag]:
     """How far behind the job is, by stream.
 
-    now: the brokers' present, µs; None where it is not known yet.
+    now: the brokers' present, µs; None if it is not known yet.
     """
     reported: dict[str, Lag] = {}
     for stream, partitions in positions.items():

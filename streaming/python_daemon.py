@@ -1,8 +1,8 @@
-"""The process that Spark forks its Python workers from, and the engine processes come from, with all they import.
+"""The process that Spark's Python workers and the engine processes are forked from, with all that they import.
 
-Importing the engine takes more than a second of processor time, and workers come and go: Spark lets an idle one go
-after a minute. What is imported here is also exempt from garbage collection, which PySpark runs after every task.
-Nothing is called before the fork that starts threads, as these would not survive it.
+Importing the engine takes more than a second of processor time, and Spark stops an idle worker after a minute. What is
+imported here is also exempt from garbage collection, which PySpark runs after every task. Nothing that starts threads
+is called before the fork, as they would not survive it.
 """
 
 import gc
@@ -20,7 +20,7 @@ _run = daemon.worker
 
 
 def _worker(sock: socket.socket, authenticated: bool) -> int:
-    """PySpark's own, but for the traceback that it prints where Spark has closed the connection, as when it ends."""
+    """PySpark's own, without the traceback that it prints when Spark closes the connection, as at its end."""
     try:
         return _run(sock, authenticated)
     except BrokenPipeError:
@@ -28,7 +28,7 @@ def _worker(sock: socket.socket, authenticated: bool) -> int:
 
 
 def _call_numba() -> None:
-    """Its first call in a process imports half of Numba, and takes half a second whatever the kernel."""
+    """The first call of a kernel in a process imports half of Numba, which takes half a second."""
     nothing = np.zeros(1, np.int64)
     lower_bounds(nothing, nothing, nothing, nothing, 0, 0)
 

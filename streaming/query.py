@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
-# How long a clean stop waits for the running batch (seconds); after that Spark interrupts it, and repeats it later.
+# How long a clean stop waits for the running batch (seconds); then Spark interrupts it, and repeats it later.
 _FINISH_SECONDS = 120.0
 
 # Spark's number for a partition's beginning.
@@ -41,9 +41,9 @@ def control_topics(config: JobConfig) -> list[str]:
 
 
 def starting_offsets(config: JobConfig, consumer: KafkaConsumer, begins: Mapping[str, Mapping[int, int]]) -> str:
-    """Where a checkpoint without a batch begins, as Spark takes it; what is not named is read from its beginning.
+    """Where a checkpoint without a batch begins, in Spark's format; others are read from their beginning.
 
-    Spark heeds it in the first batch only.
+    Spark uses it in the first batch only.
     """
     topics = [*event_topics(config), *control_topics(config)]
     partitions = {topic: consumer.partitions_for_topic(topic) or () for topic in topics}
@@ -61,15 +61,15 @@ def packer_of(config: JobConfig, routes: tuple[Route, ...]) -> Packer:
 
 
 def kafka_records(session: SparkSession, config: JobConfig, most: int, begins: str = "earliest") -> DataFrame:
-    """What the packer reads: events and the job's control records, each from where the checkpoint stands.
+    """What the packer reads: events and the job's control records, each from the checkpoint's position.
 
     Columns: topic, partition, offset, timestamp, value and sent_at (bigint, µs, of the header, or NULL).
 
-    most: records of a batch. begins: where a checkpoint without a batch begins, as Spark writes `startingOffsets`.
+    most: records of a batch. begins: where a checkpoint without a batch begins, in the format of `startingOffsets`.
 
-    Events and control records are two sources, and events the first: Spark asks each for its end in their order, so
-    that an answer which was there before an event is in the same batch at the latest. Control records are never held
-    back by the limit on a batch, however far behind the job is.
+    Events and control records are two sources, and events the first: Spark reads their end offsets in this order, so
+    that an answer older than an event is in the same batch at the latest. The limit on a batch never delays control
+    records, however far behind the job is.
     """
     begins_of = [begins] * 2 if begins == "earliest" else _begins(config, json.loads(begins))
     events = event_records(session, config, most, begins_of[0])
@@ -77,7 +77,7 @@ def kafka_records(session: SparkSession, config: JobConfig, most: int, begins: s
 
 
 def event_records(session: SparkSession, config: JobConfig, most: int, begins: str = "earliest") -> DataFrame:
-    """The records of the event topics as Kafka has them, so many to a batch at most."""
+    """The records of the event topics as Kafka has them, limited per batch."""
     source = _source(session, config, event_topics(config), begins)
     return source.option("maxOffsetsPerTrigger", str(most)).load()
 
@@ -85,7 +85,7 @@ def event_records(session: SparkSession, config: JobConfig, most: int, begins: s
 def control_records(session: SparkSession, config: JobConfig, begins: str) -> DataFrame:
     """The records of the job's control topics as Kafka has them.
 
-    Clocks are of no use after a while, and may have been deleted; the driver sees to it that no answer has been.
+    Old clocks are useless, and may have been deleted; the driver makes sure that no answer has been.
     """
     return _source(session, config, control_topics(config), begins).option("failOnDataLoss", "false").load()
 
@@ -109,7 +109,7 @@ def evaluated(records: DataFrame, config: JobConfig, packer: Packer, plan: Bucke
 
 
 def started(rows: DataFrame, config: JobConfig, folder: str, name: str) -> StreamingQuery:
-    """The running query with its checkpoint in `folder`, as fast as it will go."""
+    """The running query with its checkpoint in `folder`; each batch starts right after the one before."""
     writer = rows.writeStream.format("kafka").options(**config.spark_kafka).outputMode("append").queryName(name)
     return writer.option("checkpointLocation", folder).start()
 

@@ -1,8 +1,8 @@
-"""The buckets that an engine process keeps in memory, and how one comes to where its log is.
+"""The buckets that an engine process keeps in memory, and how one is brought up to date with its log.
 
-How it works: the log's head says whether a bucket in memory is where the log is, a beginning of it (then it reads what
-it has not seen), or neither (then it is rebuilt). Whoever takes a bucket has it alone until it is put back, so one
-whose task fails half-way is never met again.
+How it works: by the log's head a bucket in memory is up to date, has seen a beginning of the log (then it reads the
+rest), or neither (then it is rebuilt). A bucket that is taken is removed until it is put back, so one whose task fails
+is never used again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from streaming.statelog import NOTHING, Head, StateLog
 
 @dataclass
 class Resident:
-    """A bucket in memory. version, token: of the head that it is at; restored: entries of the log that were read since
-    the bucket last reported, which was at `reported_at` (time.monotonic)."""
+    """A bucket in memory. version, token: of the head that it matches; restored: entries of the log read since the
+    bucket last reported, at `reported_at` (time.monotonic)."""
 
     bucket: Bucket
     version: int = NOTHING
@@ -31,7 +31,7 @@ class Resident:
     restored: int = 0
 
     def read(self, head: Head, files: BucketFiles) -> None:
-        """Take in what the log has and the bucket has not seen."""
+        """Read the entries of the log that the bucket has not seen."""
         bucket, log = self.bucket, StateLog(files, self.bucket.stream.event_time)
         bucket.receive(_record(written) for written in _received(head, files))
         missing = head.missing(self.version)
@@ -43,7 +43,7 @@ class Resident:
         self.at(head)
 
     def at(self, head: Head) -> None:
-        """It is where this head is."""
+        """Mark it as matching this head."""
         self.version, self.token = head.version, head.tokens.get(head.version, "")
 
 
@@ -51,9 +51,9 @@ _cache: dict[tuple[str, str, int], Resident] = {}
 
 
 def take(plan: BucketPlan, number: int, head: Head, files: BucketFiles) -> Resident:
-    """The bucket of this number where the head is: the one in memory, where that has seen a beginning of the log."""
+    """The bucket of this number, up to date with the head: from memory, if that one has seen a beginning of the log."""
     for key in [key for key in _cache if key[0] == plan.checkpoint and key[1] != plan.run_id]:
-        del _cache[key]  # of a run of the query that has ended: its engines would stay for the worker's life
+        del _cache[key]  # of an ended run of the query: its engines would stay for the worker's life
     resident = _cache.pop((plan.checkpoint, plan.run_id, number), None)
     if resident is None or not head.holds(resident.version, resident.token):
         resident = Resident(Bucket(plan.stream_of(number), plan.route_of(number), plan.rule_book()))
@@ -68,7 +68,7 @@ def put_back(plan: BucketPlan, number: int, resident: Resident) -> None:
 
 
 def receive(bucket: Bucket, payloads: Iterable[bytes], since: int, head: Head, files: BucketFiles) -> str:
-    """Take answers (Kind.RULE), and keep them in the state until the next start; the name of the entry that holds them.
+    """Fold answers (Kind.RULE), and keep them in the state until the next start; returns the name of their entry.
 
     since: the offset of the last answer that the next start finds without the state.
     """
@@ -86,6 +86,6 @@ def _record(written: Mapping[str, Any]) -> Record:
 
 
 def _received(head: Head, files: BucketFiles) -> list[dict[str, Any]]:
-    """The answers this bucket has received since some earlier start of the job."""
+    """The answers that this bucket has received since an earlier start of the job."""
     found: list[dict[str, Any]] = json.loads(files.get(head.rules)) if head.rules else []
     return found

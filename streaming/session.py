@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-# A JVM whose Python has gone ends by itself, after the batch at most.
+# A JVM whose Python process has ended stops by itself, after the batch at most.
 _JVM_ENDS_SECONDS = 60.0
 _LOOK_SECONDS = 0.2
 
@@ -34,7 +34,7 @@ def open_session(config: JobConfig, name: str = "nightjar") -> SparkSession:
 
 @contextmanager
 def starting(config: JobConfig) -> Iterator[Future[SparkSession]]:
-    """The session while it starts, which takes seconds that the caller has for other things; stopped at the end."""
+    """The session while it starts, so that the caller can use those seconds; stopped at the end."""
     from py4j.protocol import Py4JError
 
     with ThreadPoolExecutor(1) as pool:
@@ -44,12 +44,12 @@ def starting(config: JobConfig) -> Iterator[Future[SparkSession]]:
             yield session
         finally:
             if session.exception() is None:
-                with suppress(Py4JError, OSError):  # a JVM that has ended cannot be asked
+                with suppress(Py4JError, OSError):  # a JVM that has ended cannot be called
                     session.result().stop()
 
 
 def _start_python(session: SparkSession) -> None:
-    """Have a Python worker started, and with it the process that all are forked from, which imports for seconds."""
+    """Start a Python worker, and with it the process that all are forked from, whose imports take seconds."""
     rows = session.range(1, numPartitions=1).mapInArrow(_unchanged, "id bigint")
     rows.write.format("noop").mode("overwrite").save()
 
@@ -60,8 +60,8 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def held_by_jvm(session: SparkSession, file: Path) -> Iterator[None]:
-    """Have the session's JVM hold a lock on the file inside the block: it may outlive the Python that was killed, and
-    go on writing for a moment.
+    """Have the session's JVM hold a lock on the file inside the block: it may outlive a killed Python process, and
+    continue to write for a moment.
 
     Raises:
         JobError: another JVM still holds it after a minute.
@@ -92,13 +92,13 @@ def spark_settings(config: JobConfig) -> dict[str, str]:
         | {
             "spark.sql.shuffle.partitions": str(config.shuffle_partitions),
             "spark.sql.adaptive.enabled": "false",
-            # A task does not belong where what it reads was written: places.py says where.
+            # A task must not run where its input was written: places.py decides where.
             "spark.shuffle.reduceLocality.enabled": "false",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
             "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTING,
             "spark.sql.streaming.minBatchesToRetain": "20",
             "spark.sql.streaming.numRecentProgressUpdates": "64",
-            # Without data the job would ask the brokers for their offsets a hundred times a second.
+            # Without data the job would request offsets from the brokers a hundred times per second.
             "spark.sql.streaming.pollingDelay": "20ms",
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         }

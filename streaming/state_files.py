@@ -1,17 +1,17 @@
 """Purpose: the durable state of the buckets, as files that Spark's commit of a batch makes final.
 
-How it works: a bucket's folder has the entries of its log (statelog.py), each written once under a name of its own,
-and a head for each batch that the bucket took part in. A batch starts from the newest head before it. Spark begins a
-batch only when the one before it is committed, with the offsets, so that head is the committed one; what an attempt
-wrote that failed lies under the number of a batch that is done again, or under names that no head knows. The driver
-removes both when it starts. A file appears under its name when it is whole.
+How it works: a bucket's folder has the entries of its log (statelog.py), each written once under a unique name, and a
+head for each batch that the bucket took part in. A batch starts from the newest head before it. Spark begins a batch
+only when the one before it is committed, with the offsets, so that head is the committed one; files of a failed attempt
+have the number of a batch that is repeated, or names that no head refers to. The driver removes both when it starts.
+Files are written atomically.
 
-A head bears the name of the run of the query that wrote it. A run begins with copies of the heads that were committed,
-under its own name, and sees no others: a task of an earlier run may still be at work on a machine that has lost its
-driver, and whatever it writes is nothing to this one.
+The name of a head contains the id of the run of the query that wrote it. A run begins with copies of the committed
+heads, under its own id, and sees no others: a task of an earlier run may still be running on a machine that has lost
+its driver, and this run ignores whatever it writes.
 
-What it does not do: decide what is committed; Spark's commit log does. Nor wait for a file system: what one machine has
-written under a name, another must find there.
+What it does not do: decide what is committed; Spark's commit log does. Nor wait for a file system: a file written by
+one machine must be visible to the others.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ import msgspec
 
 from streaming.statelog import NOTHING, Head
 
-# Begins the error about a file that is not there or not what was written.
+# Begins the error about a missing or damaged file.
 STATE_LOST = "the state of the checkpoint cannot be read"
 
 _HEAD = "head-"
 _PARTIAL = ".partial-"
-# Holds the name of the run whose heads count. Without it they are those of `FIRST`.
+# Holds the id of the run whose heads count. Without it they are those of `FIRST`.
 _RUN = "run"
-# The name of no run: heads of a rebuilt checkpoint, and of releases before there were names.
+# Not the id of a run: heads of a rebuilt checkpoint, and of releases without ids in their names.
 FIRST = ""
 
 
 class BucketFiles:
-    """The files of one bucket, as a run sees them: the folder is made by the first that is written."""
+    """The files of one bucket, as a run sees them: the first write creates the folder."""
 
     def __init__(self, folder: Path, run: str = FIRST) -> None:
         self._folder = folder
@@ -51,7 +51,7 @@ class BucketFiles:
             raise RuntimeError(f"{STATE_LOST}: {failure}") from failure
 
     def put(self, name: str, value: bytes) -> None:
-        """Keep an entry."""
+        """Write an entry."""
         partial = self._folder / f"{_PARTIAL}{uuid.uuid4().hex}"  # process ids repeat on other machines
         try:
             partial.write_bytes(value)
@@ -61,13 +61,13 @@ class BucketFiles:
         partial.replace(self._folder / name)
 
     def put_new(self, value: bytes) -> str:
-        """Keep an entry under a name that is drawn for it."""
+        """Write an entry under a unique name, and return the name."""
         name = uuid.uuid4().hex
         self.put(name, value)
         return name
 
     def keep(self, head: Head) -> None:
-        """Write the head of a batch, in the place of another attempt's."""
+        """Write the head of a batch, replacing that of another attempt."""
         self.put(self._head(head.version), head.to_bytes())
 
     def before(self, version: int) -> Head:
@@ -81,13 +81,13 @@ class BucketFiles:
         except msgspec.DecodeError as failure:
             raise RuntimeError(f"{STATE_LOST}: {self._folder / name}: {failure}") from failure
 
-    def forget(self, head: Head) -> None:
+    def remove_before(self, head: Head) -> None:
         """Remove what came before this head, which is committed."""
         for name in [*head.stale, *(self._head(number) for number in self._heads() if number < head.version)]:
             (self._folder / name).unlink(missing_ok=True)
 
     def keep_only(self, head: Head) -> None:
-        """Remove all that this head does not know: nobody has committed it."""
+        """Remove everything that this head does not refer to: it was never committed."""
         known = head.names | {self._head(head.version)}
         for file in self._folder.iterdir():
             if file.name not in known:
@@ -113,9 +113,9 @@ def files_of(state: Path, bucket: int, run: str = FIRST) -> BucketFiles:
 
 
 def begin(state: Path, version: int | None, run: str) -> None:
-    """Have a new run begin with what was committed, alone. version: of the last batch that was, None where none was.
+    """Start a new run from the committed state only. version: of the last committed batch, None if there was none.
 
-    Whenever this ends, the next `begin` finds the same.
+    If it is interrupted, the next `begin` finds the same state.
     """
     state.mkdir(parents=True, exist_ok=True)
     last = state / _RUN

@@ -1,14 +1,14 @@
 """A bucket's durable state: an append-only log of columnar deltas, merged in levels, and a small value on top.
 
-How it works: each micro-batch appends one entry. When a level holds FAN_OUT entries they become one of the next level,
-without the events that no rule can need any more; an entry all of whose events are past that is dropped unread. An
-entry above LARGEST_MERGED bytes is merged no more, so nothing is ever rewritten whole; what merges around it is older
-and newer than it, so that the order of entries says nothing of what is newest (see Ledger.restore). The head says which
-entries there are and which versions each holds, so that an engine that has seen some of them reads only the others.
-An entry is never changed once it is written, and its name is drawn by the attempt at a batch that writes it. A small
-one is in the head itself: most batches of a bucket write one file.
+How it works: each micro-batch appends one entry. When a level holds FAN_OUT entries they are merged into one of the
+next level, without the events that no rule can need any more; an entry with only such events is dropped unread. An
+entry above LARGEST_MERGED bytes is not merged again, so the log is never rewritten as a whole; entries on both sides of
+it are merged with each other, so the order of entries is not the order of age (see Ledger.restore). The head lists the
+entries and their versions, so that an engine that has seen some of them reads only the others. An entry never changes
+once it is written, and each attempt at a batch writes it under a new name. A small one is in the head itself: most
+batches of a bucket write one file.
 
-What it does not do: keep anything; `Entries` is all it asks of who does (state_files.py).
+What it does not do: store anything; it is given `Entries` for that (state_files.py).
 """
 
 from __future__ import annotations
@@ -26,35 +26,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rules.engine import Delta
+from rules.engine.ledger import completed
 
 FAN_OUT = 8
 # Merging costs reading and writing the entries: beyond this a batch would wait for it.
 LARGEST_MERGED = 512 << 10
-# Bytes of an entry that the head holds: it is written anew with each batch.
+# Maximum bytes of an entry inside the head, which each batch rewrites.
 LARGEST_IN_HEAD = 8 << 10
-# An engine further behind than this many batches is made anew.
+# An engine further behind than this many batches is rebuilt.
 REMEMBERED = 64
-_SETTLED = 1 << 30  # the level of entries that take part in no merge
-NOTHING = -1  # the version of a head that nobody has written
-FIRST_INSTANT = -(1 << 55)  # some year before any event, within what Arrow can show
+_SETTLED = 1 << 30  # the level of entries that are never merged
+NOTHING = -1  # the version of a head before anything is written
+FIRST_INSTANT = -(1 << 55)  # earlier than any event, within Arrow's range
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class Entries(Protocol):
-    """Where entries are kept, by name."""
+    """Storage of entries, by name."""
 
     def get(self, name: str) -> bytes:
-        """The entry that was put under this name."""
+        """Read the entry of this name."""
 
     def put(self, name: str, value: bytes) -> None:
-        """Keep an entry."""
+        """Store an entry."""
 
 
 @dataclass(frozen=True)
 class Entry:
     """One entry of the log: its name, level, last version, size in bytes, and the latest event time in µs.
 
-    value: the entry itself, where it is no file of its own.
+    value: the entry itself, if it is not a separate file.
     """
 
     name: str
@@ -67,16 +68,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Head:
-    """The small value: the version of the last batch, each recent one's token, and the entries.
+    """The small value: the version of the last batch, the tokens of recent ones, and the entries.
 
-    version: one more than the batch's number; 0 is what a checkpoint began with, NOTHING that there was none. stale:
-    entries that the head before had and this one has no more; they go once this one is committed. clock: µs, how far
-    arrival had come; settled, horizon: event times (µs) as the engine's; counts: what was seen since the checkpoint
-    began; unread: names of entries that hold no delta but events (wire.events_schema) that the next batch takes in with
-    its own; rules: name of the entry that holds the answers received since a start of the job; failed: rule id, version
-    and measure of every failure that was reported.
-    A token is drawn anew by every attempt at a batch, so that an engine which took part in an attempt that failed is
-    distinguished from one that is where the log is.
+    version: one more than the batch's number; 0: of a checkpoint's initial state; NOTHING: no state yet. stale: entries
+    of the previous head that this one no longer has; they are removed once this one is committed. clock: µs, the
+    stream's clock; settled, horizon: event times (µs), the engine's; counts: since the checkpoint began; unread: names
+    of entries that hold no delta but events (events_schema) for the next batch to process with its own; rules: name of
+    the entry that holds the answers received since a start of the job; failed: rule id, version and measure of each
+    reported failure.
+    Every attempt at a batch has a new random token, which distinguishes an engine that took part in a failed attempt
+    from one that is up to date with the log.
     """
 
     version: int = NOTHING
@@ -92,21 +93,21 @@ class Head:
     failed: tuple[tuple[str, int, str], ...] = ()
 
     def to_bytes(self) -> bytes:
-        """The head as it is kept."""
+        """The head as bytes."""
         return msgspec.msgpack.encode(self)
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Head:
-        """The head that `to_bytes` wrote. Raises msgspec.DecodeError where it is none."""
+        """The head that `to_bytes` wrote. Raises msgspec.DecodeError for anything else."""
         return msgspec.msgpack.decode(value, type=cls)
 
     @property
     def names(self) -> set[str]:
-        """The entries that are needed and are files."""
+        """The entries in use that are files."""
         return {*_files(self.entries), *self.unread, *([self.rules] if self.rules else [])}
 
     def holds(self, version: int, token: str) -> bool:
-        """Whether an engine that is at this version by this token has seen a beginning of this log."""
+        """Whether an engine with this version and token has seen a beginning of this log."""
         return self.tokens.get(version) == token
 
     def missing(self, version: int) -> list[Entry]:
@@ -126,7 +127,7 @@ class StateLog:
         self._event_time = event_time
 
     def read(self, entry: Entry) -> Delta:
-        """What an entry holds."""
+        """The delta of an entry."""
         return read(entry.value or self._entries.get(entry.name))
 
     def append(
@@ -140,7 +141,7 @@ class StateLog:
         settled: int = FIRST_INSTANT,
         version: int | None = None,
     ) -> Head:
-        """Keep a batch's delta, merge what is due, and return the new head.
+        """Append a batch's delta, merge what is due, and return the new head.
 
         horizon, clock, settled: µs, as the engine's after the batch. version: of the batch; None: the next.
         """
@@ -171,26 +172,32 @@ class StateLog:
         inside = len(value) <= LARGEST_IN_HEAD
         if not inside:
             self._entries.put(name, value)
-        times = [delta.events.column(self._event_time), delta.announcements.column("event_time")]
-        latest = max((pc.max(column).cast(pa.int64()).as_py() for column in times if len(column)), default=0)
+        times = [delta.events.column(self._event_time).cast(pa.int64()), _needed_until(delta.announcements)]
+        latest = max((pc.max(column).as_py() for column in times if len(column)), default=0)
         level = _SETTLED if len(value) > LARGEST_MERGED else level
         return Entry(name, level, last, len(value), latest, value if inside else b"")
 
 
 def concat(deltas: list[Delta], event_time: str, horizon: int, settled: int) -> Delta:
-    """Deltas in their order as one, with what an engine can still need.
+    """Deltas merged in order, with what an engine can still need.
 
-    These are the events from `horizon` on, and of each alert about an event from `settled` on the last announcement;
-    both in µs.
+    These are the events from `horizon` on, and the latest announcement of each alert about an event from `settled` on;
+    both in µs. An alert of a rule with `mute` is needed for so long after its event.
     """
     # entries may be older than a field of the stream (see Engine.restore)
     events = pa.concat_tables([delta.events for delta in deltas], promote_options="default")
     events = _since(events, event_time, horizon)
-    announcements = _since(pa.concat_tables([delta.announcements for delta in deltas]), "event_time", settled)
+    announcements = pa.concat_tables([delta.announcements for delta in deltas])
+    announcements = announcements.filter(pc.greater_equal(_needed_until(announcements), settled))
     numbered = announcements.append_column("#", pa.array(np.arange(announcements.num_rows)))
     alert = ["event_id", "event_time", "rule_id", "rule_version"]
     last = numbered.group_by(alert).aggregate([("#", "max")]).column("#_max")
     return Delta(events, announcements.take(np.sort(last.to_numpy())))
+
+
+def _needed_until(announcements: pa.Table) -> pa.ChunkedArray:
+    """Until when (µs) each is needed, as event time that is not settled."""
+    return pc.add(announcements.column("event_time").cast(pa.int64()), announcements.column("mute"))
 
 
 def _since(table: pa.Table, column: str, time: int) -> pa.Table:
@@ -214,4 +221,5 @@ def read(value: bytes) -> Delta:
     (length,) = struct.unpack_from(">Q", value)
     view = memoryview(value)
     streams = view[8 : 8 + length], view[8 + length :]
-    return Delta(*(pa.ipc.open_stream(pa.py_buffer(part)).read_all() for part in streams))
+    events, announcements = (pa.ipc.open_stream(pa.py_buffer(part)).read_all() for part in streams)
+    return Delta(events, completed(announcements))

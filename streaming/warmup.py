@@ -1,8 +1,8 @@
 """A few micro-batches of made-up events before traffic, so that the first real ones do not wait for compilers.
 
-They run through the very same steps, from Kafka to Kafka, on a checkpoint of their own that is thrown away: the JVM
-compiles what it runs often, the Python workers import their libraries and load the Numba kernels. What they write are
-clocks that say nothing, which they read again; made-up events come from a source of Spark's.
+They run through the same steps, from Kafka to Kafka, on a temporary checkpoint: the JVM compiles what it runs often,
+the Python workers import their libraries and load the Numba kernels. They write and read clocks of no effect; made-up
+events come from one of Spark's sources.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from contracts import rule_status
 from contracts.clock import Clock
 from contracts.json_text import ascii_json
 from ingestion.kafka_source import record_columns
+from rules.measures import Function, accepted_kinds
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
 from rules.types import FieldType, Kind
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _ROWS = 64
-# Rows from this on have what the engine holds in another form: numbers beyond 32 bits, and no value where that may be.
+# Rows from this on have values that the engine stores differently: numbers beyond 32 bits, and NULL where allowed.
 _OTHERS_FROM = 2 * _ROWS
 _BEYOND_32_BITS = 1 << 32
 _HEADERS = "array<struct<key string, value binary>>"
 
-# A slow machine needs a second a batch; beyond this (seconds) the rest may be compiled by real traffic.
+# A slow machine needs a second per batch; beyond this (seconds) real traffic may compile the rest.
 _AT_MOST = 60.0
 
 
@@ -77,7 +78,7 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places) -> None:
         while query.isActive and time.monotonic() - began < _AT_MOST:
             progress = query.lastProgress
             if progress is not None and progress["batchId"] + 2 >= config.warm_up_batches:
-                break  # the one that runs now is the last
+                break  # the running one is the last
             query.awaitTermination(0.02)  # type: ignore[arg-type]  # fractions of a second work
         finish(query)
     _log.info("warm", seconds=round(time.monotonic() - began, 1))
@@ -92,7 +93,7 @@ def _records(session: SparkSession, config: JobConfig) -> DataFrame:
 
 
 def made_up(rows: DataFrame, streams: Sequence[Stream]) -> DataFrame:
-    """An event for each row of `timestamp` and `value` (its number), as Kafka's source would have its record."""
+    """An event for each row of `timestamp` and `value` (its number), as a record of the Kafka source."""
     number = F.col("value")
     topic, value = F.lit(None).cast("string"), F.lit(None).cast("string")
     for at, stream in enumerate(streams):
@@ -120,7 +121,7 @@ def _field(stream: Stream, name: str) -> Column:
 
 
 def _value(kind: FieldType, number: Column, *, of_each: bool) -> Column:
-    """of_each: no other number's."""
+    """of_each: values unique to each number."""
     other = number >= _OTHERS_FROM
     match kind.kind:
         case Kind.STRING:
@@ -140,7 +141,7 @@ def _value(kind: FieldType, number: Column, *, of_each: bool) -> Column:
 
 
 def buckets_for(partitions: int, routes: Sequence[Route]) -> int:
-    """As few buckets a route as give each partition one: what runs is the same for all, but in a process of its own."""
+    """The fewest buckets per route that give each partition one: all run the same, but each in its own process."""
     return math.ceil(partitions / len(routes))
 
 
@@ -157,12 +158,16 @@ def _answer(streams: Mapping[str, Stream], route: Route, offset: int) -> Record:
 
 
 def _rule(stream: Stream, field: str, number: int) -> dict[str, Any]:
-    """A rule by this field that uses every kind of measure. number: no other rule's."""
+    """A rule grouped by this field that uses every kind of measure. number: unique to the rule."""
     amount = next((name for name, kind in stream.fields.items() if kind.is_number), None)
+    kinds = accepted_kinds(Function.VALUES)
+    listed = next((name for name in stream.entities if stream.fields[name].kind in kinds), stream.event_id)
     measures: dict[str, Any] = {
         "w_count": {"count": "*", "over": "1h"},
         "w_distinct": {"count_distinct": stream.entities[0], "over": "10m"},
         "w_first": {"first": stream.event_id, "over": "10m"},
+        "w_episode": {"count": "*", "episode": "10m", "until": f"{stream.event_id} = 'w0'"},
+        "w_values": {"values": listed, "over": "10m"},
         "w_last": {"last": stream.event_id, "over": "10m", "excluding_current": True},
     }
     if amount is not None:

@@ -41,7 +41,7 @@ def read(path: Path) -> list[Any]:
 def test_the_shipped_rules_are_valid() -> None:
     """In the forms that a file may have."""
     parse_rule(GOOD, load_streams())
-    shipped = read(ROOT / "examples" / "rules.yaml")
+    shipped = [written for name in ("rules", "logins") for written in read(ROOT / "examples" / f"{name}.yaml")]
     for written in (*shipped, GOOD, [GOOD], {"rules": [GOOD]}):
         RULES.validate(written)
 
@@ -51,6 +51,7 @@ def test_the_shipped_rules_are_valid() -> None:
     [
         {"serverity": "high"}, {"state": "on"}, {"id": "Burst"}, {"id": 5}, {"group_by": "customer_id"}, {"when": 5},
         {"measures": {"n": {"median": "amount", "over": "1h"}}}, {"measures": {"n": {"count": "*"}}},
+        {"measures": {"n": {"count": "*", "over": "1h", "episode": "1h"}}},
         {"measures": {"n": {"count": "*", "sum": "amount", "over": "1h"}}},
         {"measures": {"n": {"count": "*", "over": "1h", "wher": "amount > 1"}}},
         {"measures": {"n": {"function": "count", "field": None, "over": "1h"}}},

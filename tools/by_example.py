@@ -162,9 +162,9 @@ class _Section:
         if written is None:
             return f"rules: {_code(message.decode('utf-8', 'backslashreplace'))}"
         if "control" in written:
-            said = [f"{written['control']} {_code(written['rule'])}", *self._effective(written)]
-            said += [f"version {written['version']}"] if "version" in written else []
-            return " ".join([*said, *([f"by {written['author']}"] if "author" in written else [])])
+            words = [f"{written['control']} {_code(written['rule'])}", *self._effective(written)]
+            words += [f"version {written['version']}"] if "version" in written else []
+            return " ".join([*words, *([f"by {written['author']}"] if "author" in written else [])])
         if "id" not in written:
             return f"message: {_code(_flow(written))}"
         name = str(written["id"])
@@ -245,8 +245,8 @@ def _rules(own: list[Stream], rules: list[Row]) -> Iterator[str]:
     if alike:
         for differing in alike:
             name = differing.pop("id", None)
-            said = "the first again" if name is None else f"`{name}` is `{rules[0]['id']}`"
-            yield f"- {said} with {_code(_flow(differing))}"
+            words = "the first again" if name is None else f"`{name}` is `{rules[0]['id']}`"
+            yield f"- {words} with {_code(_flow(differing))}"
         yield ""
 
 

@@ -137,8 +137,9 @@ def _measure(held: Schema) -> Schema:
         **held,
         "description": "What is computed over the current event's window: {sum: amount, over: 1h}.",
         "properties": {**functions, **options},
-        "required": [name for name in held["required"] if name in options],
+        "required": [],
         "oneOf": [{"required": [function.value]} for function in Function],
+        "allOf": [{"oneOf": [{"required": ["over"]}, {"required": ["episode"]}]}],
     }
 
 

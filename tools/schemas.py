@@ -12,6 +12,7 @@ from contracts.clock import CLOCK
 from contracts.job_progress import report_schema
 from contracts.late_events import LATE_EVENT
 from contracts.quarantine import QUARANTINED
+from contracts.restrictions import RESTRICTION
 from contracts.rule_status import RULE_STATUS
 from contracts.run_manifest import RUN_MANIFEST
 from tools.editor_schemas import editor_schemas
@@ -21,7 +22,8 @@ FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 
 def schemas() -> dict[str, dict[str, Any]]:
     """The schemas by the names of their files, without the ending."""
-    found = [kind.json_schema() for kind in (ALERT, LATE_EVENT, QUARANTINED, RULE_STATUS, CLOCK, RUN_MANIFEST)]
+    kinds = (ALERT, RESTRICTION, LATE_EVENT, QUARANTINED, RULE_STATUS, CLOCK, RUN_MANIFEST)
+    found = [kind.json_schema() for kind in kinds]
     return {schema["title"]: schema for schema in [*found, report_schema(), *editor_schemas()]}
 
 

@@ -144,7 +144,7 @@ def _table(found: list[dict[str, Any]]) -> str:
 
 def _changes(settings: Settings, streams: Mapping[str, Stream], rules: list[Rule]) -> list[str]:
     """How each draft differs from what is published, as a block of code."""
-    from nightjar.cli.commands.rules import changed_lines
+    from nightjar.cli.rule_files import changed_lines
 
     book, _ = rule_topics.expected_book(settings, streams)
     blocks = []

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from backfill.causes import CONFLICTS, Witness
 from backfill.histories import Published
-from backfill.reconciliation import Outcome, corrections, reconcile
+from backfill.reconciliation import Outcome, by_verdict, corrections, reconcile
 from backfill.scope import group_bys
 from contracts.alerts import ALERT, RECORD_SCHEMA, correction_record
 from rules.engine.store import LATE
@@ -36,12 +36,13 @@ def corrections_of(
     tables = [Truth(streams[name], ruleset, table.drop_columns(LATE)).violations() for name, table in events.items()]
     truth = pl.DataFrame(pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *tables]))
     published_alerts = pl.DataFrame(pa.Table.from_pylist([_row(alert) for alert in alerts], RECORD_SCHEMA))
-    differing = reconcile(truth, published_alerts).filter(pl.col("outcome") != Outcome.MATCHED.value)
+    verdict_only = by_verdict(ruleset.versions)
+    differing = reconcile(truth, published_alerts, verdict_only).filter(pl.col("outcome") != Outcome.MATCHED.value)
     if not differing.height:
         return []
     published = {version: Published(*arrived) for version, arrived in arrivals.items()}
     causes = pl.concat(_causes(streams, ruleset, published, events, differing))
-    rows = corrections(truth, published_alerts, causes).iter_rows(named=True)
+    rows = corrections(truth, published_alerts, causes, verdict_only).iter_rows(named=True)
     records = [correction_record(row, MIN_TIMESTAMP) for row in rows]
     return [{name: value for name, value in record.items() if name != "emitted_at"} for record in records]
 

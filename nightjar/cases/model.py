@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from contracts.restrictions import RESTRICTION
 from nightjar.configuration.settings import Settings
 from rules.streams import Stream
 
-SECTIONS = ("alerts", "final", "corrections", "late", "quarantine", "rule_status")
+SECTIONS = ("alerts", "final", "corrections", "restrictions", "late", "quarantine", "rule_status")
 ALERT_KEYS = (
     "alert_id", "revision", "kind", "rule_id", "rule_version", "rule_state", "stream", "group", "event_id",
     "event_time", "measures", "severity", "text", "muted", "source", "emitted_at",
@@ -16,6 +17,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "alerts": ALERT_KEYS,
     "final": ALERT_KEYS,
     "corrections": (*ALERT_KEYS[:-1], "cause"),
+    "restrictions": tuple(name for name in RESTRICTION.members if name != "cause"),
     "late": ("stream", "event_id", "event_time", "arrival_time", "event"),
     "quarantine": ("stream", "reason", "detail", "raw", "arrival_time"),
     "rule_status": (
@@ -30,7 +32,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 # Keys with a time in any of the records: ISO 8601 in UTC with microseconds.
-TIMES = frozenset({"event_time", "arrival_time", "emitted_at", "effective"})
+TIMES = frozenset({"event_time", "arrival_time", "emitted_at", "effective", "starts_at", "ends_at"})
 
 Row = dict[str, Any]
 
@@ -97,6 +99,7 @@ class Outcome:
 
     alerts: list[Row] = field(default_factory=list)
     corrections: list[Row] = field(default_factory=list)
+    restrictions: list[Row] = field(default_factory=list)
     late: list[Row] = field(default_factory=list)
     quarantine: list[Row] = field(default_factory=list)
     rule_status: list[Row] = field(default_factory=list)

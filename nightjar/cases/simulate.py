@@ -9,6 +9,7 @@ import pyarrow as pa
 from contracts.alerts import alert_record
 from contracts.columns import late_columns, texts
 from contracts.late_events import LATE_EVENT
+from contracts.restrictions import restriction_records
 from contracts.rule_status import status_record
 from nightjar.cases import Case, Outcome, Step
 from rules.engine import Delta, Engine, Failure
@@ -19,7 +20,7 @@ from rules.rulebook import RuleBook
 from rules.streams import Stream
 from rules.timestamps import iso_text
 from rules.types import TIMESTAMP
-from rules.versions import RuleSet
+from rules.versions import RuleSet, actions_of
 
 
 def simulate(case: Case) -> Outcome:
@@ -131,8 +132,10 @@ class _Host:
         self.outcome.late += _late_records(stream, advance.late)
         for failure in advance.failures:
             self.fail(failure, at)
-        for alert in advance.alerts.to_pylist():
-            self.outcome.alerts.append(alert_record(alert, at))
+        alerts = [alert_record(alert, at) for alert in advance.alerts.to_pylist()]
+        self.outcome.alerts += alerts
+        led_to = restriction_records(alerts, actions_of(self.ruleset.versions))
+        self.outcome.restrictions += [record for _, record in led_to]
 
     def corrections(self) -> list[dict[str, Any]]:
         """The corrections that a backfill would publish, given all events."""

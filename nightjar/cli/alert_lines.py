@@ -29,7 +29,7 @@ def alert_of(record: Record) -> Alert | None:
 
 
 def alert_line(alert: Alert) -> Text:
-    """Event time, severity, rule, group, whether it was revised or retracted, text, latency."""
+    """Event time, severity, rule, group, whether it was revised, retracted or muted, text, latency."""
     safe = {name: printable(value) for name, value in alert.record.items() if isinstance(value, str)}
     record = alert.record | safe
     retracted = record["kind"] == RETRACTED
@@ -43,6 +43,8 @@ def alert_line(alert: Alert) -> Text:
         line.append("RETRACTED  ", style="magenta")
     elif record["revision"] > 1:
         line.append(f"REVISED ({record['revision']})  ", style="magenta")
+    if record["muted"]:
+        line.append("muted  ", style="dim")
     if record["rule_state"] == "shadow":
         line.append("shadow  ", style="dim")
     line.append(record["text"] or printable(readable(record["measures"])), style="strike" if retracted else "")

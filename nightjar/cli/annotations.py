@@ -64,8 +64,8 @@ def _line(items: list[yaml.Node], problem: Problem) -> int:
     """The line, from 1, that a problem is about."""
     found = _RULE.fullmatch(problem.place)
     if found is None:
-        said = _LINE.search(problem.message)
-        return int(said[1]) if said else 1
+        line_in_text = _LINE.search(problem.message)
+        return int(line_in_text[1]) if line_in_text else 1
     if found["number"]:
         node = items[int(found["number"]) - 1] if int(found["number"]) <= len(items) else None
     else:

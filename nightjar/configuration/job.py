@@ -48,6 +48,7 @@ def topics(settings: Settings) -> Topics:
         rules=settings.rules_topic,
         rule_status=settings.rule_status_topic,
         alerts=settings.alerts_topic,
+        restrictions=settings.restrictions_topic,
         late_events=settings.late_events_topic,
         quarantine=settings.quarantine_topic,
         clock=settings.clock_topic,

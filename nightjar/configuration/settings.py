@@ -149,6 +149,9 @@ class Settings(BaseSettings):
         description="Topic of the job's answers to rule messages, which define the rules in force. Kept forever.",
     )
     alerts_topic: TopicName = Field("alerts", description="Topic of alerts, revisions and retractions.")
+    restrictions_topic: TopicName = Field(
+        "restrictions", description="Topic of restrictions of groups, and their lifts, by the `action` of rules."
+    )
     late_events_topic: TopicName = Field(
         "late-events", description="Topic of events that arrived after their stream's allowed lateness."
     )
@@ -172,7 +175,8 @@ class Settings(BaseSettings):
         description="How long event topics keep records. With `arrival = producer` records are kept forever.",
     )
     alert_retention: Duration = Field(
-        _as_written("30d"), description="How long alerts, late events, quarantined records and progress are kept."
+        _as_written("30d"),
+        description="How long alerts, restrictions, late events, quarantined records and progress are kept.",
     )
 
     lake_dir: LocalPath | None = Field(None, description="Folder of the lake's tables. Empty: `lake` in `data_dir`.")

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rules.alert_ids import alert_id
+from rules.retention import widest
 from rules.streams import Stream
 from rules.timestamps import microseconds
 from rules.truth import Truth
@@ -112,8 +113,7 @@ class _Lateness:
         group_by = version.rule.group_by
         times = self._by_group(group_by).get(tuple(event[name] for name in group_by), [])
         at = microseconds(event[self._stream.event_time])
-        widest = max((measure.over for measure in version.rule.measures.values()), default=0)
-        first = bisect_left(times, at - widest)
+        first = bisect_left(times, at - widest(version.rule))
         return LATE_IN_WINDOW if first < len(times) and times[first] <= at else None
 
     def _by_group(self, group_by: tuple[str, ...]) -> dict[tuple[Any, ...], list[int]]:

@@ -31,7 +31,7 @@ ROLES: Mapping[Role, str] = {
     Role.ANALYSTS: "people and programs that publish rules: `nightjar rules`",
     Role.JOB: "`nightjar stream`; `nightjar stream rebuild` needs the rights of job and backfill",
     Role.BACKFILL: "`nightjar archive`, `nightjar backfill`, and Airflow's tasks",
-    Role.READERS: "consumers of alerts, dashboards, `nightjar status` and `nightjar alerts tail`",
+    Role.READERS: "consumers of alerts and restrictions, dashboards, `nightjar status` and `nightjar alerts tail`",
 }
 
 
@@ -58,6 +58,10 @@ ACCESS = (
     Access("clock_topic", "the job's clock (arrival time)", (Role.JOB,), (Role.JOB,)),
     Access(
         "alerts_topic", "alerts, revisions, retractions, corrections",
+        (Role.JOB, Role.BACKFILL), (Role.BACKFILL, Role.READERS),
+    ),
+    Access(
+        "restrictions_topic", "restrictions of groups, and their lifts",
         (Role.JOB, Role.BACKFILL), (Role.BACKFILL, Role.READERS),
     ),
     Access("late_events_topic", "late events", (Role.JOB,), (Role.BACKFILL, Role.READERS)),

@@ -46,6 +46,7 @@ def topics(settings: Settings, streams: Iterable[Stream]) -> list[Topic]:
         # The job takes the current time from the brokers' timestamps; a clock record is only used for seconds.
         Topic(settings.clock_topic, 1, {"message.timestamp.type": "LogAppendTime", "retention.ms": _CLOCKS_KEPT}),
         Topic(settings.alerts_topic, settings.partitions, answers),
+        Topic(settings.restrictions_topic, settings.partitions, answers),
         Topic(settings.late_events_topic, settings.partitions, answers),
         Topic(settings.quarantine_topic, settings.partitions, answers),
         Topic(settings.rule_status_topic, 1, arrival | rules),

@@ -1,4 +1,4 @@
-"""What an advance of the engine led to, with the rows of the batch that each part of it is about."""
+"""The results of an advance of the engine, with the rows of the batch that each part is about."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pyarrow as pa
 from rules.engine.evaluation import Evaluated, Evaluations
 from rules.engine.strings import Int64Array
 
-# In place of a row of the batch, where the batch does not have the event.
+# Instead of a row of the batch, if the batch does not have the event.
 NO_ROW = -1
 
 
 @dataclass(frozen=True)
 class Delta:
-    """What one advance changed, for durable state: the events taken in and the announcements made.
+    """The changes of one advance, for durable state: the events inserted and the announcements made.
 
     events: the stream's fields, arrival_time, arrival_seq and late; announcements: LEDGER_SCHEMA.
     """
@@ -28,10 +28,10 @@ class Delta:
 
 @dataclass(frozen=True)
 class Failure:
-    """A measure whose exact value leaves the range of its type at an event, which is therefore no violation.
+    """A measure whose exact value is out of the range of its type at an event, which is therefore not a violation.
 
-    why: where the version as a whole cannot be evaluated; measure and event_id are empty then. row: of the event in the
-    batch, NO_ROW where an earlier batch had brought it, or there is no event.
+    why: if the version as a whole cannot be evaluated; measure and event_id are empty then. row: of the event in the
+    batch; NO_ROW if it is from an earlier batch, or there is no event.
     """
 
     rule_id: str
@@ -44,11 +44,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class InputRows:
-    """Rows of the batch as it was handed in. Arrays of int64.
+    """Rows of the batch as given. Arrays of int64.
 
-    admitted: of the events taken in, in the order of the store's rows; late, duplicates: of the late events, and of
-    those dropped because their id was known; alerts: of each alert's event, NO_ROW where an earlier batch had brought
-    it.
+    admitted: of the events inserted, in the order of the store's rows; late, duplicates: of the late events, and of
+    those dropped because their id was known; alerts: of each alert's event, NO_ROW if it is from an earlier batch.
     """
 
     admitted: Int64Array
@@ -59,10 +58,10 @@ class InputRows:
 
 @dataclass(frozen=True)
 class Advance:
-    """What a batch led to.
+    """The results of a batch.
 
-    alerts: ALERT_SCHEMA, in the order of announcement; late: the late events, with all columns they were given with;
-    rows: where in the batch the events stand that these are about.
+    alerts: ALERT_SCHEMA, in the order of announcement; late: the late events, with all their columns; rows: the rows of
+    the batch that these are about.
     """
 
     alerts: pa.Table
@@ -84,10 +83,12 @@ class Advance:
 
 
 def brought(rows: Int64Array, base: int, admitted: Int64Array) -> Int64Array:
-    """The batch's rows of the events of store rows; NO_ROW for those below `base`, which earlier batches brought.
+    """The batch's rows of the events of store rows; NO_ROW for those below `base`, which are from earlier batches.
 
     admitted: the batch's rows of the events that the store has from `base` on.
     """
+    if not len(rows):
+        return rows
     found = np.full(len(rows), NO_ROW)
     new = rows >= base
     found[new] = admitted[rows[new] - base]

@@ -15,9 +15,11 @@ from rules.alert_schema import ALERT_SCHEMA
 from rules.engine.alert_columns import Described
 from rules.engine.evaluation import Evaluated
 from rules.engine.ledger import LEDGER_SCHEMA, NOTHING_SAID, Ledger, Subject
+from rules.engine.muting import Muting
 from rules.engine.plan import GroupPlan
 from rules.engine.store import EventStore
 from rules.engine.strings import Int64Array
+from rules.states import Revisions
 
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
 _NO_ALERTS = ALERT_SCHEMA.empty_table()
@@ -44,13 +46,43 @@ def announce(
     return said + [_alerts(store, ledger, result, base) for result in results]
 
 
+def with_muted(store: EventStore, ledger: Ledger, muting: Muting, said: list[Said], settled: int) -> list[Said]:
+    """The announcements with their column `muted`, and after them what they change of it elsewhere.
+
+    settled: event time (µs) before which nothing is announced any more.
+    """
+    whole = _together(said)
+    muted, flips = muting.take(whole.table, settled)
+    at = whole.table.column_names.index("muted")
+    found = [Said(whole.rows, whole.table.set_column(at, "muted", muted))]
+    rows = store.ids.find(pa.array([flip.place.event_id.decode() for flip in flips], pa.string()))
+    turned = []
+    for flip, row in zip(flips, rows.tolist(), strict=True):
+        if row < 0 or store.times[row] != flip.place.time or not ledger.announced(np.array([row]))[0]:
+            continue  # after a rebuild the event is yet to come
+        last = ledger.standing(row)[Subject(flip.chain.rule_id, flip.chain.rule_version)]
+        muting.announced(flip, last.revision + 1)
+        turned.append((row, last, flip.muted))
+    if turned:
+        at_rows, lasts, flags = zip(*turned, strict=True)
+        table = ledger.read(np.array([last.entry for last in lasts]))
+        changed = {"revision": pa.array([last.revision + 1 for last in lasts]), "muted": pa.array(flags)}
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        found.append(Said(np.array(at_rows), _table({**columns, **changed})))
+    return found
+
+
 def remember(ledger: Ledger, said: list[Said]) -> Said:
     """All of these announcements as one, once the ledger knows them."""
-    if not said:
-        return Said(_NO_ROWS, NOTHING_SAID)
-    together = Said(np.concatenate([part.rows for part in said]), pa.concat_tables([part.table for part in said]))
+    together = _together(said)
     ledger.append(*together)
     return together
+
+
+def _together(said: list[Said]) -> Said:
+    if not said:
+        return Said(_NO_ROWS, NOTHING_SAID)
+    return Said(np.concatenate([part.rows for part in said]), pa.concat_tables([part.table for part in said]))
 
 
 def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[Evaluated], old: Int64Array) -> Said:
@@ -105,7 +137,8 @@ def _alerts(store: EventStore, ledger: Ledger, result: Evaluated, base: int) -> 
             if last is not None:
                 revisions[at] = last.revision + 1
                 words = {name: series[at] for name, series in texts.items()} | constant
-                changed[at] = last.retracted or ledger.content(last.entry) != words
+                by_values = rule.revisions is Revisions.VALUES
+                changed[at] = last.retracted or (by_values and ledger.content(last.entry) != words)
         rows, revisions = rows[changed], revisions[changed]
         texts = {name: series.filter(pl.Series(changed)) for name, series in texts.items()}
     columns = {
@@ -117,6 +150,8 @@ def _alerts(store: EventStore, ledger: Ledger, result: Evaluated, base: int) -> 
         "retracted": pa.repeat(pa.scalar(value=False), len(rows)),
         "rule_state": pa.repeat(rule.state.value, len(rows)),
         "severity": pa.repeat(rule.severity.value, len(rows)),
+        "muted": pa.repeat(pa.scalar(value=False), len(rows)),
+        "mute": pa.repeat(rule.mute or 0, len(rows)),
         **{name: series.to_arrow(compat_level=pl.CompatLevel.oldest()) for name, series in texts.items()},
     }
     return Said(rows, _table(columns))

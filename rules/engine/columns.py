@@ -1,4 +1,4 @@
-"""Columns of a batch, and columns of physical values: the ones made of the others, and how the store keeps them.
+"""Columns of a batch, and columns of physical values: conversion between them, and how the store keeps the latter.
 
 Physical values are int64 (numbers; decimals as scaled integers; timestamps and booleans as integers; strings as codes)
 or float64 (doubles).
@@ -21,14 +21,14 @@ from rules.types import FieldType, Kind
 Mask = npt.NDArray[np.uint8]
 
 
-# Bytes that Arrow can hold in one array of strings; beyond it takes an array of large_string.
+# Bytes that fit in one Arrow array of strings; more need an array of large_string.
 _LARGEST_TEXT = (1 << 31) - 1
 _WIDE = pa.large_string().id
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """The table as one contiguous batch; columns of strings that are too large for that become large_string."""
-    # asked first, as it takes no time: what the columns are slices of
+    """The table as one contiguous batch; string columns that are too large for that become large_string."""
+    # checked first, as it takes no time: what the columns are slices of
     large = table.get_total_buffer_size() > _LARGEST_TEXT
     for at, column in enumerate(table.columns if large else ()):
         if column.type == pa.string() and column.nbytes > _LARGEST_TEXT:
@@ -45,7 +45,7 @@ def columns_of(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def as_declared(batch: pa.RecordBatch) -> pa.Table:
-    """What `one_batch` made one batch, with its strings as string again, in as many chunks as they need."""
+    """The reverse of `one_batch`: strings as string again, in as many chunks as they need."""
     table = pa.Table.from_batches([batch])
     if pa.large_string() not in (types := batch.schema.types):
         return table
@@ -54,7 +54,7 @@ def as_declared(batch: pa.RecordBatch) -> pa.Table:
         middle = batch.num_rows // 2
         return pa.concat_tables([as_declared(batch.slice(0, middle)), as_declared(batch.slice(middle))])
     for at in wide:
-        # Arrow refuses to cast what lies far behind in a large array: copied, it begins one
+        # Arrow refuses to cast a slice far into a large array; a copy starts at 0
         column = batch.column(at).take(pa.array(np.arange(batch.num_rows))).cast(pa.string())
         table = table.set_column(at, batch.schema.field(at).with_type(pa.string()), column)
     return table
@@ -74,24 +74,24 @@ def _words(array: pa.Array, dtype: type[np.generic], width: int = 1) -> npt.NDAr
 
 
 def physical(array: pa.Array, kind: Kind) -> npt.NDArray[Any]:
-    """The column's numbers without its NULLs' meaning; strings are not for this function."""
+    """The column's numbers, arbitrary where NULL; not for strings."""
     if kind is Kind.DECIMAL:  # at most 18 digits: the low word of the 128 bits is the scaled integer
         return np.ascontiguousarray(_words(array, np.int64, 2)[::2])
     if kind is Kind.BOOLEAN:
         filled = pc.fill_null(array, pa.scalar(value=False)) if array.null_count else array
         return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
     if kind is Kind.DOUBLE:
-        return _words(array, np.float64) + 0.0  # -0.0 becomes 0.0: they are one value
+        return _words(array, np.float64) + 0.0  # -0.0 becomes 0.0: they are equal
     return _words(array, np.int64)
 
 
 def bitmap_of(valid: Mask | None) -> pa.Buffer | None:
-    """Arrow's validity bitmap; None where nothing is NULL."""
+    """Arrow's validity bitmap; None if nothing is NULL."""
     return None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def logical(values: npt.NDArray[np.generic], valid: Mask | None, kind: FieldType) -> pa.Array:
-    """A pyarrow array of the field's declared type from its physical form; strings are not for this function."""
+    """A pyarrow array of the field's declared type from its physical form; not for strings."""
     bitmap = bitmap_of(valid)
     if kind.kind is Kind.DECIMAL:
         words = np.empty((len(values), 2), np.int64)
@@ -106,7 +106,7 @@ def logical(values: npt.NDArray[np.generic], valid: Mask | None, kind: FieldType
 
 
 def narrow(array: RowArray, rows: slice, values: Int64Array, live: Sequence[slice]) -> bool:
-    """Write values to an array of int32, which becomes one of int64 where one of them does not fit; whether it did."""
+    """Write values to an array of int32, which becomes int64 if one does not fit; returns whether it did."""
     held = array.all[rows]
     held[:] = values
     if held.dtype == np.int64 or not np.count_nonzero(held != values):
@@ -117,7 +117,7 @@ def narrow(array: RowArray, rows: slice, values: Int64Array, live: Sequence[slic
 
 
 class Column:
-    """One field's physical values and validity, one place a store row (with room to grow)."""
+    """One field's physical values and validity, one element per store row (with room to grow)."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -135,14 +135,14 @@ class Column:
         return values.astype(np.int64) if values.dtype == np.int32 else values
 
     def valid(self, rows: Int64Array | slice) -> Mask | None:
-        """uint8, 0 where NULL; None where nothing is."""
+        """uint8, 0 where NULL; None if nothing is."""
         if self.null is None:
             return None
         valid: Mask = 1 - self.null.all[rows]
         return valid
 
     def put(self, rows: slice, values: npt.NDArray[Any], valid: Mask | None, live: Sequence[slice]) -> bool:
-        """Write physical values; returns whether the column's type has changed for them."""
+        """Write physical values; returns whether the column's type had to change."""
         if valid is not None:
             if self.null is None:
                 self.null = RowArray(np.uint8)
@@ -157,5 +157,5 @@ class Column:
 
     @property
     def arrays(self) -> list[RowArray]:
-        """All that has a place a row."""
+        """All arrays with one element per row."""
         return [self.rows] if self.null is None else [self.rows, self.null]

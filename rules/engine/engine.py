@@ -1,18 +1,18 @@
-"""Purpose: what rules conclude about one stream's events, batch by batch.
+"""Purpose: evaluate rules on one stream's events, batch by batch.
 
 How it works: `advance` takes a batch in any order, drops duplicates, separates late events, inserts all into the
-timeline of every group-by, evaluates the rows that came or whose window changed, and compares what holds with what was
-announced. A micro-batch is a small backfill and a backfill one large micro-batch: it is the same call.
+timeline of every group-by, evaluates the rows that are new or whose window changed, and compares the violations with
+what was announced. A micro-batch is a small backfill and a backfill one large micro-batch: it is the same call.
 
 Two event times only grow, and only at the end of an advance that is given a clock. No event before `settled` is
-evaluated any more. No event before `horizon` counts for anything: it is in no window, and its id is unknown. So what
-an engine concludes follows from the batches, clocks and rules it was given, and not from what it still has in memory.
+evaluated any more. An event before `horizon` has no effect: it is in no window, and its id is unknown. So an engine's
+results depend on the batches, clocks and rules it was given, and not on what it still has in memory.
 
-What it does not do: parse, talk to Kafka or Spark, keep anything durable. Its host stores each advance's delta, and
-clock, settled and horizon after it; a new engine takes them back through `restore` and `resume`.
+What it does not do: parse, talk to Kafka or Spark, store anything. Its host stores each advance's delta, and clock,
+settled and horizon after it; a new engine is given them through `restore` and `resume`.
 
 Known limitation: rows before the horizon are evicted when a block of them is full (see store), or when they are more
-than the others: an event far ahead of those that came with it keeps its block.
+than the others: an event far ahead of the others in its batch keeps its block.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ import pyarrow as pa
 
 from rules.engine import evaluation
 from rules.engine.advance import Advance, Delta, Failure, InputRows, brought
-from rules.engine.announce import Said, alerts_table, announce, remember
+from rules.engine.announce import Said, alerts_table, announce, remember, with_muted
 from rules.engine.columns import Mask, as_declared, columns_of, one_batch, physical
 from rules.engine.evaluation import Evaluated, Evaluations
-from rules.engine.ledger import Ledger
+from rules.engine.ledger import LEDGER_SCHEMA, Ledger
+from rules.engine.muting import Muting
 from rules.engine.plan import GroupPlan, Plan, compile_plan
 from rules.engine.predicate_bitmaps import Masks
 from rules.engine.store import ARRIVAL, LATE, LONG_AGO, SEQ, EventStore, in_arrival_order
@@ -43,6 +44,7 @@ _EVICTION_FLOOR = 4096
 # Rows whose memory has been given back still have numbers: once there are so many times those above, all go anew.
 _MOST_GONE = 2
 _NEVER = 1 << 62
+_NO_ROWS = np.empty(0, np.int64)
 _EVERYTHING = Needed(LONG_AGO, LONG_AGO, 0)
 
 
@@ -51,10 +53,10 @@ class Engine:
 
     stream: the declaration of the events. ruleset: all published versions. batch: evaluate every event whatever its
     lateness (the truth); False: late events count for events that arrive later, and are not evaluated (S8.3, S8.4).
-    group_bys: evaluate the rules of these only (None: of all), where others are evaluated elsewhere.
+    group_bys: evaluate only the rules of these (None: of all), if others are evaluated elsewhere.
 
-    clock: µs, the greatest given; settled: event time (µs) before which no event is evaluated any more; horizon: event
-    time (µs) before which events count for nothing.
+    clock: µs, the latest given; settled: event time (µs) before which no event is evaluated any more; horizon: event
+    time (µs) before which events have no effect.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Engine:
         self._masks = Masks(self.store)
         self._timelines: dict[tuple[str, ...], Timeline] = {}
         self._ledger = Ledger(self.store)
+        self._muting = Muting()
         self._next_seq = 0
         self._look_again_at = _EVICTION_FLOOR
         self._event_columns = [*stream.fields, ARRIVAL]
@@ -81,7 +84,7 @@ class Engine:
     def set_rules(self, ruleset: RuleSet, group_bys: frozenset[tuple[str, ...]] | None = None) -> None:
         """Evaluate by these versions from now on. A new group-by, or a wider window, sees the events from `horizon` on.
 
-        Evaluates nothing: an event sees new versions when it comes, or is evaluated again.
+        Evaluates nothing: new versions apply to an event when it arrives, or is evaluated again.
         """
         self._ruleset, self._group_bys = ruleset, group_bys
         self._plan = compile_plan(
@@ -89,10 +92,10 @@ class Engine:
         )
         groups = {plan.group_by: plan for plan in self._plan.groups}
         changed = self._masks.use(self._plan.predicates, {key for plan in groups.values() for key in plan.marks})
-        # by then an older version applies to nothing any more, and what only it needed may go
+        # by then an older version applies to nothing any more, and what only it needed may be evicted
         later = (v.effective for v in ruleset.of_stream(self.stream.name).versions if v.effective > self.settled)
         self._plan_again_at = min(later, default=_NEVER)
-        # a timeline may have let go of what only a wider window needs, and the store still has it
+        # a timeline may have evicted what only a wider window needs, while the store still has it
         known = {
             group_by: timeline
             for group_by, timeline in self._timelines.items()
@@ -107,11 +110,11 @@ class Engine:
             self._timelines[group_by] = timeline
 
     def _needed(self, plan: GroupPlan) -> Needed:
-        return Needed(self.horizon, self.settled, plan.reach)
+        return Needed(self.horizon, self.settled, plan.reach, plan.has_resets)
 
     @property
     def unfit(self) -> dict[tuple[str, int], str]:
-        """Why versions cannot be evaluated on the stream as it is declared, by rule id and version."""
+        """Why versions cannot be evaluated on the stream as declared, by rule id and version."""
         return self._plan.unfit
 
     @property
@@ -125,19 +128,19 @@ class Engine:
         return self.store.resident
 
     def advance(self, events: pa.Table, clock: int | None = None) -> Advance:
-        """Take a batch in and return what it led to.
+        """Process a batch and return the results.
 
         events: the stream's fields (their Arrow types) and arrival_time (timestamp[us, UTC]), optionally partition and
-        offset, in any row order. A boolean column `late`, where there is one, is which events are late; otherwise those
-        are that arrived more than `allowed_lateness` after they happened, and those before `settled`.
-        clock: µs, how far arrival has come; it settles what is more than `allowed_lateness` before it.
+        offset, in any row order. An optional boolean column `late` marks the late events; otherwise these are the ones
+        that arrived more than `allowed_lateness` after they happened, and those before `settled`.
+        clock: µs, the stream's clock; it settles events more than `allowed_lateness` before it.
         """
         batch, places = in_arrival_order(one_batch(events))
         columns = columns_of(batch)
         arrival = physical(columns[ARRIVAL], Kind.TIMESTAMP)
         times = physical(columns[self.stream.event_time], Kind.TIMESTAMP)
         late = self._late(columns, arrival, times)
-        dead = np.flatnonzero(times < self.horizon)
+        dead = (times < self.horizon).nonzero()[0]
         fresh = self._admit(columns[self.stream.event_id], dead)
         dead = self._unknown(columns[self.stream.event_id], dead, fresh) if len(dead) else dead
         base, rows = self.store.rows, len(fresh)
@@ -152,7 +155,7 @@ class Engine:
         kept = {name: columns[name] for name in self._event_columns}
         kept |= {SEQ: pa.array(seq), LATE: pa.array(late.view(np.bool_))}
         delta = Delta(as_declared(pa.RecordBatch.from_arrays([*kept.values()], [*kept])), said.table)
-        known = np.delete(np.arange(batch.num_rows), np.append(fresh, dead))
+        known = _NO_ROWS if rows == batch.num_rows else np.delete(np.arange(batch.num_rows), np.append(fresh, dead))
         fresh, late_rows, known = (at if places is None else places[at] for at in (fresh, reported, known))
         advance = Advance(
             alerts_table(self.store, said),
@@ -175,21 +178,22 @@ class Engine:
         return late
 
     def _settle(self, clock: int) -> None:
-        """Let time pass: the only place where an engine that goes on changes what counts."""
+        """Advance the clock: the only place where a running engine changes which events have an effect."""
         self.clock = max(self.clock, clock)
         self.settled = max(self.settled, self.clock - self.stream.allowed_lateness)
         if self.settled >= self._plan_again_at:
             self.set_rules(self._ruleset, self._group_bys)
         self.horizon = max(self.horizon, self.settled - self._plan.reach)
         self._ledger.forget(self.settled)
+        self._muting.forget(self.settled)
         self._evict()
 
     def restore(self, delta: Delta) -> None:
-        """Take back what an earlier engine had taken in and announced; `resume` comes after the last.
+        """Restore the events and announcements of an earlier engine; call `resume` after the last delta.
 
-        Evaluates nothing. Deltas may come in any order, and hold what is known already. Of two events under one id the
-        later (by event time) counts: the other was before the horizon when it came. A delta may lack fields that were
-        declared after it was written: they are NULL.
+        Evaluates nothing. Deltas may come in any order, and overlap. Of two events with one id the later (by event
+        time) counts: the other was before the horizon when it arrived. A delta may lack fields that were declared after
+        it was written: they are NULL.
         """
         events = one_batch(self.stream.completed(delta.events))
         times = physical(events.column(self.stream.event_time), Kind.TIMESTAMP)
@@ -205,9 +209,10 @@ class Engine:
                 timeline.insert(base, _EVERYTHING)
             self._ledger.meet(base, LONG_AGO)
         self._ledger.restore(delta.announcements)
+        self._muting.restore(delta.announcements)
 
     def resume(self, clock: int, settled: int, horizon: int) -> None:
-        """Continue as the engine whose deltas were restored: all in µs, as that engine had them after the last."""
+        """Continue as the engine whose deltas were restored: its values after the last one, all in µs."""
         self.clock, self.settled = max(self.clock, clock), max(self.settled, settled)
         self.horizon = max(self.horizon, horizon)
         if self.settled >= self._plan_again_at:
@@ -216,8 +221,10 @@ class Engine:
         self._evict()
 
     def snapshot(self) -> Delta:
-        """All that is still needed, as one delta."""
-        return Delta(self.store.table(self.store.since(self.horizon)), self._ledger.entries(self.settled))
+        """Everything that is still needed, as one delta."""
+        muting = self._muting.entries(self.settled, LEDGER_SCHEMA)
+        announcements = pa.concat_tables([self._ledger.entries(self.settled), muting])
+        return Delta(self.store.table(self.store.since(self.horizon)), announcements)
 
     def _admit(self, ids: pa.Array, dead: Int64Array) -> Int64Array:
         """The indices of the first arrivals of their ids among all but the dead events, as EventStore.unseen."""
@@ -227,7 +234,7 @@ class Engine:
         return alive[self.store.unseen(ids.take(pa.array(alive)), self.horizon)]
 
     def _unknown(self, ids: pa.Array, dead: Int64Array, fresh: Int64Array) -> Int64Array:
-        """Those of the indices of events before the horizon whose id does not belong to an event that came earlier."""
+        """The indices of events before the horizon whose id does not belong to an earlier event."""
         base = self.store.rows
         rows = self.store.ids.find(ids.take(pa.array(dead)))
         came = np.full(len(dead), len(ids))  # the index in the batch of the event that has the id
@@ -238,7 +245,7 @@ class Engine:
         return dead[came > dead]
 
     def _evaluate(self, base: int, unannounced: int) -> tuple[list[Evaluations], Said]:
-        """Evaluate what the rows from `base` on touch. Of the rows from `unannounced` on nothing has been said."""
+        """Evaluate what the rows from `base` on affect. Nothing has been announced about rows from `unannounced` on."""
         results: list[Evaluations] = []
         said: list[Said] = []
         for plan in self._plan.groups:
@@ -248,8 +255,11 @@ class Engine:
                 continue
             found = evaluation.evaluate(timeline, self._masks, plan, runs)
             if not self._batch:
-                said += announce(self.store, self._ledger, plan, found.violated, found.rows, unannounced)
-            results.append(found)
+                violated = [result for program in found for result in program.violated]
+                said += announce(self.store, self._ledger, plan, violated, found[0].rows, unannounced)
+            results += found
+        if self._muting or (said and self._plan.mutes):
+            said = with_muted(self.store, self._ledger, self._muting, said, self.settled)
         return results, remember(self._ledger, said)
 
     def _failures(self, result: Evaluated, base: int, admitted: Int64Array) -> list[Failure]:
@@ -267,7 +277,7 @@ class Engine:
         ]
 
     def _evict(self) -> None:
-        """Evict events before the horizon: block by block, and all once they are more than half of what is held."""
+        """Evict events before the horizon: block by block, and all once they are more than half of the events held."""
         for released in self.store.release(self.horizon):
             self._masks.release(released)
             self._ledger.release(released)
@@ -279,7 +289,7 @@ class Engine:
         if 2 * len(rows) > held and self.store.rows < _MOST_GONE * self._look_again_at:
             return
         if self.store.codes_given > 4 * len(rows) + _EVICTION_FLOOR:
-            self._start_anew()
+            self._rebuild()
             return
         new_row = np.full(self.store.rows, -1)
         new_row[rows] = np.arange(len(rows))
@@ -289,12 +299,12 @@ class Engine:
         for timeline in self._timelines.values():
             timeline.renumber(new_row)
 
-    def _start_anew(self) -> None:
-        """Forget also the values of fields that no event has any more, which takes longer: all codes change."""
+    def _rebuild(self) -> None:
+        """Also drop field values that no event has any more, which takes longer: all codes change."""
         needed, next_seq = self.snapshot(), self._next_seq
         self.store = EventStore(self.stream)
         self._masks = Masks(self.store)
-        self._ledger = Ledger(self.store)
+        self._ledger, self._muting = Ledger(self.store), Muting()
         self._timelines = {}
         self.set_rules(self._ruleset, self._group_bys)
         self.restore(needed)

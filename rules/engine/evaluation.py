@@ -1,15 +1,16 @@
-"""Rules at rows: which version each row sees, the measures, and whether the condition holds."""
+"""Evaluate rules at rows: which version applies to each row, the measures, and whether the condition holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import overload
 
 import numpy as np
 import pyarrow as pa
 
-from rules.engine import measures
+from rules.engine import measures, resets
 from rules.engine.columns import Mask
 from rules.engine.measures import Answers, Values
 from rules.engine.plan import CompiledRule, GroupPlan, Program
@@ -23,7 +24,7 @@ from rules.types import Kind
 
 @dataclass(frozen=True)
 class Overflow:
-    """A measure whose exact value at an evaluated row leaves the range of its type."""
+    """A measure whose exact value at an evaluated row is out of the range of its type."""
 
     measure: str
     at: int
@@ -31,10 +32,10 @@ class Overflow:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One version of a rule at the rows that see it.
+    """One version of a rule at the rows that it applies to.
 
-    rows: all evaluated store rows of the group-by; sees: uint8 a row, whether this version applies and its `where`
-    holds there; violated: the places in rows where the condition holds too; values: each measure at all rows.
+    rows: all evaluated store rows of the group-by; sees: uint8 per row, whether this version applies and its `where`
+    holds there; violated: the positions in rows where the condition holds too; values: each measure at all rows.
     """
 
     compiled: CompiledRule
@@ -46,16 +47,16 @@ class Evaluated:
 
     @property
     def seen(self) -> Int64Array:
-        """The places in rows that the version sees."""
+        """The positions of the rows that the version applies to."""
         return np.flatnonzero(self.sees)
 
 
 class Evaluations(Sequence[Evaluated]):
-    """Every version that applies to some of the rows, evaluated there; most are of interest to nobody, so each is made
-    when it is asked for.
+    """Every version that applies to some of the rows, evaluated there; most are never used, so each is created on
+    request.
 
-    where: of each version that not all rows see, which do. conditions: of each version whose condition may hold
-    anywhere, where it does. Versions are numbered as in the program.
+    where: for each version that does not apply to all rows, to which it does. conditions: for each version whose
+    condition may hold anywhere, where it does. Versions are numbered as in the program.
     """
 
     def __init__(
@@ -97,33 +98,68 @@ class Evaluations(Sequence[Evaluated]):
 
     @property
     def violated(self) -> list[Evaluated]:
-        """Those that are violated somewhere."""
+        """The versions that are violated somewhere."""
         some = (self[at] for at, condition in self._conditions.items() if np.count_nonzero(condition))
         return [result for result in some if len(result.violated)]
 
     @property
     def overflown(self) -> list[Evaluated]:
-        """Those whose measures leave their range somewhere."""
+        """The versions with a measure out of range somewhere."""
         return [result for result in self if result.overflows] if self._values.overflown else []
 
 
-def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> Evaluations:
-    """Every version that applies to some row of the runs, evaluated where it applies."""
-    rows = timeline.rows[runs.at].astype(np.int64)
-    times = timeline.store.times[rows]
-    where: dict[int, Mask] = {}
+def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> list[Evaluations]:
+    """Every version that applies to some row of the runs, evaluated where it applies; at least one Evaluations."""
+    times = timeline.times[runs.at]
     if int(times.min()) >= plan.newest_since:
-        program = plan.newest
+        applicable: dict[tuple[str, int], Mask | None] = {}
+        programs = plan.newest
     else:
         applicable = {key: seen for key, seen in _applicable(plan, times).items() if key in plan.compiled}
-        program = plan.program(tuple(applicable))
-        where = {at: seen for at, seen in enumerate(applicable.values()) if seen is not None}
-    values = measures.evaluate(timeline, masks, runs, program.aggregates)
+        programs = plan.programs(tuple(applicable))
+    found = [at_rows(timeline, masks, programs[0], runs, applicable)]
+    for program in programs[1:]:
+        violated = partial(_violated, timeline, masks, plan, program)
+        after = resets.after_violations(timeline, masks, program.rules[0], runs, violated)
+        found.append(at_rows(timeline, masks, program, runs, applicable, after))
+    return found
+
+
+def at_rows(
+    timeline: Timeline,
+    masks: Masks,
+    program: Program,
+    runs: Runs,
+    applicable: Mapping[tuple[str, int], Mask | None],
+    after: Int64Array | None = None,
+) -> Evaluations:
+    """A program at the rows of the runs. applicable: where some of its versions apply; the others apply everywhere.
+
+    after: of each row the place from which others count.
+    """
+    rows = timeline.rows[runs.at].astype(np.int64)
+    versions = (rule.version for rule in program.rules)
+    masks_of = [applicable.get((version.rule.id, version.version)) for version in versions]
+    where = {at: seen for at, seen in enumerate(masks_of) if seen is not None}
+    values = measures.evaluate(timeline, masks, runs, program.aggregates, after)
     return Evaluations(program, rows, where, values, _conditions(timeline, program, values, rows), masks.of(rows))
 
 
+def _violated(
+    timeline: Timeline, masks: Masks, plan: GroupPlan, program: Program, runs: Runs, after: Int64Array
+) -> Mask:
+    """Where the one version of a program is violated: uint8 a row of the runs."""
+    version = program.rules[0].version
+    key = version.rule.id, version.version
+    violated = np.zeros(runs.rows, np.uint8)
+    applies = _applicable(plan, timeline.times[runs.at])
+    if key in applies:
+        violated[at_rows(timeline, masks, program, runs, applies, after)[0].violated] = 1
+    return violated
+
+
 def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], Mask | None]:
-    """For each version that some row sees: uint8 per row, or None where all rows see it (S5.1)."""
+    """For each version that applies to some row: uint8 per row, or None if it applies to all (S5.1)."""
     found: dict[tuple[str, int], Mask | None] = {}
     first, last = int(times.min()), int(times.max())
     for rule_id, versions in plan.versions.items():
@@ -143,7 +179,7 @@ def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], Mas
 
 
 def _conditions(timeline: Timeline, program: Program, values: Answers, rows: Int64Array) -> dict[int, Mask]:
-    """`when` at every row, of the rules whose condition may hold at some."""
+    """`when` at every row, for the rules whose condition may hold at some row."""
     called, store = program.called, timeline.store
 
     def column(name: str) -> pa.Array:

@@ -1,4 +1,4 @@
-"""What aggregates read of a row, beside it in a timeline's arena: columns of one type, side by side."""
+"""The values that aggregates read of a row, beside it in a timeline's arena: columns of one type, side by side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Name = int | str
 
 
 class Facts:
-    """A table (places, facts) of an arena: `all`. Facts are named; there may be more columns, for facts to come."""
+    """A table (places, facts) of an arena: `all`. Facts are named; spare columns are for later facts."""
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
         self.all: npt.NDArray[Any] = np.zeros((0, 0), dtype)
@@ -48,5 +48,5 @@ class Facts:
         return name in self._at
 
     def __getitem__(self, name: Name) -> int:
-        """Which column the fact is in."""
+        """The column of the fact."""
         return self._at[name]

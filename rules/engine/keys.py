@@ -1,4 +1,4 @@
-"""Dense codes for tuples of values: the group of a row, the `per` value it shares, the value it adds to a distinct."""
+"""Dense codes for tuples of values: the group of a row, its `per` value, its value for a distinct count."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _rehash(slots, keys, count):  # type: ignore[no-untyped-def]
 
 
 class KeyTable:
-    """Codes of int64 tuples, in order of first sight."""
+    """Codes of int64 tuples, in order of first occurrence."""
 
     def __init__(self, width: int) -> None:
         self.count = 0

@@ -35,9 +35,11 @@ LEDGER_SCHEMA = pa.schema(
         ("measures", pa.string()),
         ("severity", pa.string()),
         ("text", pa.string()),
+        ("muted", pa.bool_()),
+        ("mute", pa.int64()),  # of the rule, µs; 0 for none: so long the alert counts for others after its event
     ]
 )
-# What an alert says: two records that agree in these are not announced twice.
+# What an alert says: two records that agree in these are not announced twice; see muting.py for whether it is muted.
 CONTENT = ("rule_state", "group", "measures", "severity", "text")
 
 NOTHING_SAID = LEDGER_SCHEMA.empty_table()
@@ -47,6 +49,17 @@ _FLOOR = 4096
 
 # A batch brings a table, often of one entry: so many become one.
 _MOST_TABLES = 64
+
+
+def completed(table: pa.Table) -> pa.Table:
+    """Announcements of an earlier release as LEDGER_SCHEMA: its rules muted nothing."""
+    if table.schema.equals(LEDGER_SCHEMA):
+        return table
+    values = {"muted": pa.scalar(value=False), "mute": pa.scalar(0)}
+    for name, value in values.items():
+        if name not in table.column_names:
+            table = table.append_column(name, pa.repeat(value, table.num_rows))
+    return table.select(LEDGER_SCHEMA.names).cast(LEDGER_SCHEMA)
 
 
 class Subject(NamedTuple):

@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rules.engine.columns import Mask
-from rules.engine.kernels import answers, windows
+from rules.engine.kernels import answers, episodes, windows
+from rules.engine.listing import Listing
 from rules.engine.plan import Aggregate, MaskKey, Window
 from rules.engine.predicate_bitmaps import Masks
 from rules.engine.strings import Int32Array, Int64Array
 from rules.engine.timeline import Runs, Timeline
+from rules.measures import EPISODE_REACH
 from rules.model import Function
 from rules.types import Kind
 
@@ -41,12 +43,14 @@ _COUNTS = {Function.COUNT, Function.COUNT_DISTINCT}
 class Values(NamedTuple):
     """One aggregate at the rows to evaluate: physical values, and where they are not NULL (uint8; None: everywhere).
 
-    `overflow` holds indices into the rows where the exact value has no place in the type (usually none).
+    `overflow` holds indices into the rows where the exact value has no place in the type (usually none). `listing`: of
+    a list of values, what makes it at the rows that an alert is about; it has no physical values.
     """
 
     values: npt.NDArray[np.generic]
     valid: Mask | None
     overflow: Int64Array
+    listing: Listing | None = None
 
     @property
     def codes(self) -> Int64Array:
@@ -55,12 +59,18 @@ class Values(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """What kernels.answers is asked about one window, and which of the aggregates its answers are, row by row."""
+    """What kernels.answers is asked about one window, and which of the aggregates its answers are, row by row.
+
+    whole: the window with every row between its ends; listed: the aggregates that list values, which no kernel answers
+    ahead.
+    """
 
     window: Window
+    whole: Window
     aggregates: list[int]
     specification: Int64Array
     scales: npt.NDArray[np.float64]
+    listed: list[int]
 
 
 class Asked(NamedTuple):
@@ -74,10 +84,17 @@ class Asked(NamedTuple):
 class Answers(Sequence[Values]):
     """The aggregates at the rows to evaluate, in their order; each becomes Values when it is asked for."""
 
-    def __init__(self, asked: Asked, tables: dict[int, tuple[Int64Array, Mask]], *, overflown: bool) -> None:
+    def __init__(
+        self,
+        asked: Asked,
+        tables: dict[int, tuple[Int64Array, Mask]],
+        listings: dict[int, Listing],
+        *,
+        overflown: bool,
+    ) -> None:
         self.overflown = overflown  # whether any answer has no place in its type
         self._asked, self._tables = asked, tables
-        self._known: dict[int, Values] = {}
+        self._known = {at: Values(_NONE, None, _NONE, listing) for at, listing in listings.items()}
 
     def __len__(self) -> int:
         return len(self._asked.aggregates)
@@ -124,32 +141,56 @@ class _Walk:
 class _Walks:
     """The windows of the rows of some runs, with everything shared that can be."""
 
-    def __init__(self, timeline: Timeline, masks: Masks, runs: Runs) -> None:
-        self._timeline, self._masks, self._runs = timeline, masks, runs
+    def __init__(self, timeline: Timeline, masks: Masks, runs: Runs, after: Int64Array | None) -> None:
+        self._timeline, self._masks, self._runs, self._after = timeline, masks, runs, after
         facts = timeline.marks.all, timeline.narrow.all, timeline.wide.all
         self._walk = _Walk(runs.first, timeline.rows, facts, runs.at, None)
-        self._lows: dict[tuple[int, MaskKey | None], Int64Array] = {}
-        self._splits: dict[tuple[int, MaskKey | None, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
+        self._lows: dict[Window, Int64Array] = {}
+        self._splits: dict[tuple[Window, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
 
-    def _low(self, over: int, since: MaskKey | None) -> Int64Array:
-        if (over, since) not in self._lows:
-            walk, timeline, store = self._walk, self._timeline, self._timeline.store
-            low = windows.lower_bounds(walk.first, self._runs.start, timeline.times, walk.at, over, self._runs.horizon)
-            if since is not None:
-                word, bit = self._masks[since]
-                windows.after_reset(
-                    walk.first, walk.rows, walk.at, timeline.marks.all, timeline.marks[word], bit,
-                    store.late, store.order, low,
-                )  # fmt: skip
-            self._lows[over, since] = low
-        return self._lows[over, since]
+    def _low(self, window: Window) -> Int64Array:
+        if window not in self._lows:
+            low = self._slid(window) if window.opens is None else self._opened(window, window.opens)
+            self._lows[window] = low if self._after is None else np.maximum(low, self._after)
+        return self._lows[window]
 
-    def of(self, window: Window) -> tuple[_Walk, Int64Array]:
-        """A walk for the window, and where in it the window of each row to evaluate begins."""
-        walk, low, per = self._walk, self._low(window.over, window.since), window.per
+    def _slid(self, window: Window) -> Int64Array:
+        """Where the sliding window of each row begins."""
+        walk, timeline, store = self._walk, self._timeline, self._timeline.store
+        low: Int64Array = windows.lower_bounds(
+            walk.first, self._runs.start, timeline.times, walk.at, window.over, self._runs.horizon
+        )
+        if window.since is not None:
+            word, bit = self._masks[window.since]
+            windows.after_reset(
+                walk.first, walk.rows, walk.at, timeline.marks.all, timeline.marks[word], bit,
+                store.late, store.order, low,
+            )  # fmt: skip
+        return low
+
+    def _opened(self, window: Window, opens: MaskKey) -> Int64Array:
+        """Where the episode of each row begins."""
+        walk, timeline, store = self._walk, self._timeline, self._timeline.store
+        marks = []
+        for key in (opens, window.until):
+            word, bit = (0, -1) if key is None else self._masks[key]
+            marks += [0 if key is None else timeline.marks[word], bit]
+        low: Int64Array = episodes.begins(
+            walk.first, self._runs.start, walk.rows, timeline.times, walk.at, window.over,
+            EPISODE_REACH * window.over, self._runs.horizon, timeline.marks.all, *marks, store.late, store.last_late,
+            store.order,
+        )  # fmt: skip
+        return low
+
+    def of(self, window: Window, whole: Window) -> tuple[_Walk, Int64Array]:
+        """A walk for the window, and where in it the window of each row to evaluate begins.
+
+        whole: the same window with every row between its ends.
+        """
+        walk, low, per = self._walk, self._low(whole), window.per
         if not per:
             return walk, low
-        key = (window.over, window.since, per)
+        key = (whole, per)
         if key not in self._splits:
             store = self._timeline.store
             first, origin, at, low, order = windows.split_by_value(
@@ -166,7 +207,9 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
     for at, aggregate in enumerate(aggregates):
         of_window.setdefault(aggregate.window, []).append(at)
     questions = []
-    for window, wanted in of_window.items():
+    for window, of_it in of_window.items():
+        listed = [at for at in of_it if aggregates[at].function is Function.VALUES]
+        wanted = [at for at in of_it if at not in listed]
         nowhere = len(wanted)
         specification: dict[Any, list[int]] = {}
         scales: list[float] = []
@@ -190,21 +233,34 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
                 scales.append(scale)
             specification[key][0] = max(specification[key][0], what)
             specification[key][5 + place] = row
-        questions.append(_Question(window, wanted, np.array([*specification.values()]), np.array(scales)))
+        asked = np.array([*specification.values()], np.int64).reshape(-1, 8)
+        whole = window._replace(per=(), excluding_current=False)
+        questions.append(_Question(window, whole, wanted, asked, np.array(scales), listed))
     doubles = frozenset(name for name, kind in fields.items() if kind.kind is Kind.DOUBLE)
     return Asked(aggregates, questions, doubles)
 
 
-def evaluate(timeline: Timeline, masks: Masks, runs: Runs, aggregates: tuple[Aggregate, ...]) -> Answers:
-    """Every one of the aggregates at every row of the runs."""
-    asked: Asked | None = timeline.asked
+def evaluate(
+    timeline: Timeline,
+    masks: Masks,
+    runs: Runs,
+    aggregates: tuple[Aggregate, ...],
+    after: Int64Array | None = None,
+) -> Answers:
+    """Every one of the aggregates at every row of the runs. after: of each row the place from which others count."""
+    asked: Asked | None = timeline.asked.get(id(aggregates))
     if asked is None or asked.aggregates is not aggregates:
-        asked = timeline.asked = _asked(timeline, masks, aggregates)
-    walks, store = _Walks(timeline, masks, runs), timeline.store
+        asked = timeline.asked[id(aggregates)] = _asked(timeline, masks, aggregates)
+    walks, store = _Walks(timeline, masks, runs, after), timeline.store
     tables: dict[int, tuple[Int64Array, Mask]] = {}
+    listings: dict[int, Listing] = {}
     overflown = 0
-    for window, wanted, specification, scales in asked.questions:
-        walk, low = walks.of(window)
+    for window, whole, wanted, specification, scales, listed in asked.questions:
+        walk, low = walks.of(window, whole)
+        for at in listed:
+            listings[at] = _listing(timeline, masks, aggregates[at], walk, low)
+        if not wanted:
+            continue
         shape = len(wanted) + 1, len(walk.at)  # the last row is for what nobody wants to know
         found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
         overflown += answers.answers(
@@ -214,4 +270,14 @@ def evaluate(timeline: Timeline, masks: Masks, runs: Runs, aggregates: tuple[Agg
         tables |= zip(
             wanted, zip(walk.placed(found, runs.rows), walk.placed(flags, runs.rows), strict=True), strict=False
         )
-    return Answers(asked, tables, overflown=overflown > 0)
+    return Answers(asked, tables, listings, overflown=overflown > 0)
+
+
+def _listing(timeline: Timeline, masks: Masks, aggregate: Aggregate, walk: _Walk, low: Int64Array) -> Listing:
+    field = aggregate.field
+    assert field is not None
+    marks, narrow, wide = walk.facts
+    word, bit = masks[aggregate.mask]
+    values = (wide, timeline.wide[field]) if field in timeline.wide else (narrow, timeline.narrow[field])
+    window = walk.rows, walk.at, low, aggregate.window.excluding_current
+    return Listing(timeline.store, window, (marks, timeline.marks[word], bit), values, walk.order)

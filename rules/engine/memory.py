@@ -1,7 +1,7 @@
-"""Arrays with a place for each row of a store, of which stretches go back to the system while row numbers stay.
+"""Arrays with one element per row of a store, ranges of which can be released to the system without renumbering rows.
 
-Large arrays are maps of anonymous memory. The system backs a page of them once it is written to, so room to grow costs
-nothing; and where nobody needs a stretch of rows any more its pages are given back, and read as zeros from then on.
+Large arrays are maps of anonymous memory. The system backs a page only once it is written to, so room to grow is free;
+the pages of a range of rows that is no longer needed are released, and read as zeros from then on.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Rows given back together: whole pages, even of one byte a row.
+# Rows released together: whole pages, even with one byte per row.
 BLOCK = 8192
-# Below this many bytes plain memory will do.
+# Below this many bytes plain memory is used.
 _PLAIN = 1 << 17
-# From so many on pages of 2 MiB, which make random reads cheaper, are not too much to round up to (as in NumPy).
+# From this many bytes on, pages of 2 MiB make random reads cheaper and rounding up wastes little (as in NumPy).
 _HUGE = 1 << 22
-# Not counted against what the machine has: most of a map's room is never written to. A flag of Linux alone.
+# Not counted against the machine's memory: most of a map is never written to. A Linux-only flag.
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
 
@@ -33,7 +33,7 @@ def allocate(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def _mapped(shape: tuple[int, ...], dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], mmap.mmap | None]:
-    """An array of zeros, and the map it lives in if it is large."""
+    """An array of zeros, and its map if it is large."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     if size < _PLAIN:
         return np.zeros(shape, dtype), None
@@ -49,7 +49,7 @@ def stretches(blocks: list[int]) -> list[slice]:
 
 
 class RowArray:
-    """One value a row, or `width` of them. `all`: the array itself, rows and room, zeros where nothing was written."""
+    """One value per row, or `width` of them. `all`: the whole array, rows and room, zero where nothing was written."""
 
     def __init__(self, dtype: npt.DTypeLike, width: int | None = None) -> None:
         self.all: npt.NDArray[Any]
@@ -57,22 +57,22 @@ class RowArray:
         self.all, self._memory = _mapped((64,) if width is None else (64, width), dtype)
 
     def reserve(self, rows: int, live: Sequence[slice]) -> None:
-        """Have room for so many rows; what is in the live stretches stays."""
+        """Make room for this many rows; the live ranges keep their content."""
         if rows > len(self.all):
             self._become((max(rows, 2 * len(self.all)), *self.all.shape[1:]), self.all.dtype, live)
 
     def cast(self, dtype: npt.DTypeLike, live: Sequence[slice]) -> None:
-        """Hold values of another type from now on."""
+        """Change the type of the values."""
         self._become(self.all.shape, dtype, live)
 
     def widen(self, width: int, live: Sequence[slice]) -> None:
-        """Hold so many values a row from now on, the new ones 0."""
+        """Change the number of values per row; new ones are 0."""
         self._become((len(self.all), width), self.all.dtype, live)
 
     def _become(self, shape: tuple[int, ...], dtype: npt.DTypeLike, live: Sequence[slice]) -> None:
         old = self.all
         self.all, self._memory = _mapped(shape, dtype)
-        for rows in live:  # not the others: to write zeros takes memory too
+        for rows in live:  # not the others: writing zeros takes memory too
             held = slice(rows.start, min(rows.stop, len(old)))
             target = self.all[held] if old.ndim == 1 else self.all[held, : old.shape[1]]
             target[...] = old[held]
@@ -84,7 +84,7 @@ class RowArray:
         self.all[: len(rows)] = kept
 
     def release(self, rows: slice) -> None:
-        """Give back the memory of these rows, as far as whole pages hold nothing else."""
+        """Release the memory of these rows: the pages that hold nothing else."""
         if self._memory is None:
             return
         width = self.all.strides[0]

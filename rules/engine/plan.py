@@ -1,4 +1,4 @@
-"""What a rule set asks of the engine: which windows, which aggregates, which predicates, each named once."""
+"""The windows, aggregates and predicates that a rule set needs, each once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rules.errors import Problem, RuleError
 from rules.measures import accepted_kinds
 from rules.model import Function, Measure, Rule, State, result_type
 from rules.predicates import Predicate, Screen, compile_predicate
+from rules.retention import widest
 from rules.streams import Stream
 from rules.types import FieldType
 from rules.versions import RuleSet, RuleVersion
@@ -24,23 +25,35 @@ class MaskKey(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Which rows a measure sees from a row: `over` in µs; `since` as the rows that restart it."""
+    """The rows in a measure's window: `over` in µs; `since` as the rows that restart it.
+
+    An episode has the length `over`, and opens as the rows that may open it (None: no episode); `until` as the rows
+    that close it.
+    """
 
     over: int
     since: MaskKey | None
     per: tuple[str, ...]
     excluding_current: bool
+    opens: MaskKey | None = None
+    until: MaskKey | None = None
+
+    @property
+    def marks(self) -> tuple[MaskKey | None, ...]:
+        """The marks that it looks at."""
+        return self.since, self.opens, self.until
 
 
 class Aggregate(NamedTuple):
-    """One value a row: measures of different rules that ask for the same one share it."""
+    """One value per row, shared by equal measures of different rules."""
 
     @property
     def name(self) -> str:
-        """A name that no other aggregate has, and no field."""
-        keys = (self.mask, self.window.since)
+        """A name unique among aggregates and fields."""
+        keys = (self.mask, *self.window.marks)
         marks = [None if key is None else (sorted(key.predicates), key.field) for key in keys]
-        return f"${[self.function.value, self.field, marks, self.window._replace(since=None)]!r}"
+        rest = self.window._replace(since=None, opens=None, until=None)
+        return f"${[self.function.value, self.field, marks, rest]!r}"
 
     function: Function
     field: str | None
@@ -52,8 +65,8 @@ class Aggregate(NamedTuple):
 class CompiledRule:
     """One version of a rule, ready to evaluate.
 
-    called: what `when` calls each measure, which is its aggregate's name (two rules may call different measures by one
-    name); predicates: those of the marks, by their texts.
+    called: the name of each measure in `when`: that of its aggregate (two rules may use one name for different
+    measures); predicates: those of the marks, by text.
     """
 
     version: RuleVersion
@@ -70,16 +83,21 @@ class CompiledRule:
         return self.version.rule
 
     @property
+    def resets(self) -> bool:
+        """Whether its measures start again after its violations."""
+        return self.rule.reset_after_alert and bool(self.measures)
+
+    @property
     def marks(self) -> set[MaskKey]:
         """The marks that it looks at."""
-        windows = {aggregate.window.since for aggregate in self.measures.values()} - {None}
+        windows = {key for aggregate in self.measures.values() for key in aggregate.window.marks} - {None}
         return {self.seen, *(aggregate.mask for aggregate in self.measures.values()), *windows}  # type: ignore[arg-type]
 
 
 class Program:
     """Rule versions that are evaluated together, and their aggregates, each once.
 
-    places: the number of each aggregate; called: its number and type by the name that conditions call it by.
+    places: the number of each aggregate; called: its number and type by its name in conditions.
     """
 
     def __init__(self, rules: Iterable[CompiledRule]) -> None:
@@ -98,8 +116,8 @@ class Program:
 class GroupPlan:
     """All that is evaluated over one group-by.
 
-    measured: aggregates and their types, by the names that conditions call them by; reach: the widest window of a rule
-    that may still run, in µs.
+    measured: aggregates and their types, by their names in conditions; reach: how long before an event those may lie
+    that a rule which may still run depends on, in µs.
     """
 
     group_by: tuple[str, ...]
@@ -107,7 +125,9 @@ class GroupPlan:
     compiled: dict[tuple[str, int], CompiledRule]
     measured: dict[str, tuple[Aggregate, FieldType]]
     reach: int
-    _programs: dict[tuple[tuple[str, int], ...], Program] = field(default_factory=dict, compare=False, repr=False)
+    _programs: dict[tuple[tuple[str, int], ...], tuple[Program, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def marks(self) -> set[MaskKey]:
@@ -120,29 +140,37 @@ class GroupPlan:
         return max(versions[-1].effective for versions in self.versions.values())
 
     @cached_property
-    def newest(self) -> Program:
-        """The newest versions."""
+    def newest(self) -> tuple[Program, ...]:
+        """The newest versions, as `programs`."""
         newest = ((rule_id, versions[-1].version) for rule_id, versions in self.versions.items())
-        return self.program(tuple(key for key in newest if key in self.compiled))
+        return self.programs(tuple(key for key in newest if key in self.compiled))
 
-    def program(self, keys: tuple[tuple[str, int], ...]) -> Program:
-        """These of the compiled versions."""
+    @cached_property
+    def has_resets(self) -> bool:
+        """Whether a version starts again after its violations."""
+        return any(compiled.resets for compiled in self.compiled.values())
+
+    def programs(self, keys: tuple[tuple[str, int], ...]) -> tuple[Program, ...]:
+        """These of the compiled versions: those that can be evaluated together, then each that starts again after its
+        violations, by itself."""
         if keys not in self._programs:
-            self._programs[keys] = Program(self.compiled[key] for key in keys)
+            alone = [key for key in keys if self.compiled[key].resets]
+            together = [self.compiled[key] for key in keys if key not in alone]
+            self._programs[keys] = Program(together), *(Program((self.compiled[key],)) for key in alone)
         return self._programs[keys]
 
     @property
     def fields(self) -> set[str]:
-        """The fields whose values its aggregates read."""
+        """The fields that its aggregates read."""
         aggregates = (aggregate for aggregate, _ in self.measured.values())
         return {a.field for a in aggregates if a.field is not None and a.function is not Function.COUNT}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A rule set compiled for one stream: a plan a group-by, and the predicates all rows are marked with.
+    """A rule set compiled for one stream: a plan per group-by, and the predicates that all rows are marked with.
 
-    unfit: why versions cannot be evaluated on the stream as it is declared; they are looked at like paused ones.
+    unfit: why versions cannot be evaluated on the stream as declared; they are treated like paused ones.
     """
 
     groups: tuple[GroupPlan, ...]
@@ -153,6 +181,11 @@ class Plan:
     def compiled(self) -> dict[tuple[str, int], CompiledRule]:
         """All its rule versions."""
         return {key: compiled for group in self.groups for key, compiled in group.compiled.items()}
+
+    @cached_property
+    def mutes(self) -> bool:
+        """Whether a rule has `mute`."""
+        return any(compiled.rule.mute for compiled in self.compiled.values())
 
     @property
     def reach(self) -> int:
@@ -169,8 +202,8 @@ def compile_plan(
 ) -> Plan:
     """Compile the versions of these group-bys (None: all) that can apply at or after `since` (µs; None: ever).
 
-    Where a rule changes its group-by, each version stands in the plan of its own group-by, which holds the rule's
-    other versions too, so that every plan picks versions alike.
+    If a rule changes its group-by, each version is in the plan of its own group-by, which also has the rule's other
+    versions, so that every plan selects versions alike.
     """
     of_rule: dict[str, list[RuleVersion]] = {}
     for version in ruleset.of_stream(stream.name).versions:
@@ -190,8 +223,8 @@ def compile_plan(
                 rule = version.rule
                 if rule.group_by != group_by or rule.state is State.RETIRED:
                     continue
-                # a paused rule keeps its history, so that it can go on where it would have been
-                reach = max([reach, *(measure.over for measure in rule.measures.values())])
+                # a paused rule keeps its history, so that it can resume as if it had never been paused
+                reach = max(reach, widest(rule))
                 if rule.state is State.PAUSED:
                     continue
                 before = known.get((rule_id, version.version)) if known else None
@@ -251,7 +284,9 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
 
     def aggregate(measure: Measure) -> Aggregate:
         since = None if measure.since is None else key(rule.where, measure.since)
-        window = Window(measure.over, since, measure.per, measure.excluding_current)
+        opens = None if measure.episode is None else key(rule.where, measure.where)
+        until = None if measure.until is None else key(rule.where, measure.until)
+        window = Window(measure.length, since, measure.per, measure.excluding_current, opens, until)
         return Aggregate(measure.function, measure.field, key(rule.where, measure.where, field=measure.field), window)
 
     measures = {name: aggregate(measure) for name, measure in rule.measures.items()}

@@ -1,4 +1,4 @@
-"""Physical columns as Polars has them, which predicates run on."""
+"""Physical columns as Polars Series, which predicates run on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ARROW = {np.dtype(np.int64): pa.int64(), np.dtype(np.float64): pa.float64()}
 
 
 class LazyColumns(Columns):
-    """Columns by name, each made when it is first looked at."""
+    """Columns by name, each created when it is first read."""
 
     def __init__(self, make: Callable[[str], pa.Array], numbers: Callable[[str], Numbers]) -> None:
         super().__init__()
@@ -30,14 +30,14 @@ class LazyColumns(Columns):
         return column
 
     def numbers(self, name: str) -> Numbers:
-        """A column of numbers, of the engine's own memory."""
+        """A column of numbers, sharing the engine's memory."""
         if name not in self._made:
             self._made[name] = self._numbers(name)
         return self._made[name]
 
 
 def number_array(values: np.ndarray, valid: Mask | None) -> pa.Array:
-    """An Arrow array over the very memory of values (int64 or float64), NULL where valid is 0."""
+    """An Arrow array that shares the memory of values (int64 or float64), NULL where valid is 0."""
     values = np.ascontiguousarray(values)
     return pa.Array.from_buffers(_ARROW[values.dtype], len(values), [bitmap_of(valid), pa.py_buffer(values)])
 
@@ -60,7 +60,7 @@ def physical_numbers(store: EventStore, name: str, rows: Int64Array | slice) -> 
 
 
 def frame(columns: dict[str, pa.Array]) -> pl.DataFrame:
-    """A Polars frame of the columns, of the same memory.
+    """A Polars frame of the columns, sharing their memory.
 
     Column by column: a whole Arrow batch goes through Polars' thread pool, which on a busy machine takes far longer.
     """

@@ -1,4 +1,4 @@
-"""Rows marked by predicates, once, as they come: kernels test a bit of a row instead of evaluating anything."""
+"""Rows marked by predicates, once, as they arrive: kernels test a bit of a row instead of evaluating anything."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from rules.engine.strings import Int64Array
 from rules.predicates import Predicate, truths
 
 _BITS = 8
-# Rows marked at once: what is known of them while they are marked stays in the cache, however many are held.
+# Rows marked at once: few enough that intermediate results stay in the cache.
 _STRETCH = 1 << 14
 
 
 class Mark(NamedTuple):
-    """Where a combination of predicates stands: a bit of a word of every row's marks."""
+    """The position of a combination of predicates: a bit of a word of every row's marks."""
 
     word: int
     bit: int
 
 
 class Marks:
-    """The marks of some rows, as they were when somebody asked."""
+    """The marks of some rows at one point in time."""
 
     def __init__(self, words: Mask, places: Mapping[MaskKey, Mark]) -> None:
         self._words, self._places = words, places
         self._known: dict[MaskKey, Mask] = {}
 
     def __getitem__(self, key: MaskKey) -> Mask:
-        """Which of the rows are marked so: uint8, one place a row."""
+        """Which of the rows have this mark: uint8, one element per row."""
         if key not in self._known:
             word, bit = self._places[key]
             self._known[key] = (self._words[:, word] >> np.uint8(bit)) & np.uint8(1)
@@ -57,7 +57,7 @@ def _set(words, first, known, needed, begin, places):  # type: ignore[no-untyped
 
 
 class _Marking:
-    """How some marks are set, by what is known of rows: which of `texts` hold, which of `fields` are not NULL."""
+    """How to set some marks, from which of `texts` hold at a row and which of `fields` are not NULL."""
 
     def __init__(self, marks: Mapping[MaskKey, Mark]) -> None:
         self.texts = [*dict.fromkeys(text for key in marks for text in key.predicates)]
@@ -70,7 +70,7 @@ class _Marking:
         self._places = np.array([*marks.values()], np.int64).reshape(-1, 2)
 
     def set(self, words: Mask, store: EventStore, rows: slice, held: Mapping[str, Mask]) -> None:
-        """Set the marks of the store's rows. held: of the texts, where each holds, uint8 a row."""
+        """Set the marks of the store's rows. held: where each of the texts holds, uint8 per row."""
         known = np.ones((len(self.texts) + len(self.fields), rows.stop - rows.start), np.uint8)
         for at, text in enumerate(self.texts):
             known[at] = held[text]
@@ -101,14 +101,14 @@ class Masks:
         return self._words.all
 
     def use(self, predicates: Mapping[str, Predicate], keys: Collection[MaskKey]) -> set[int]:
-        """Mark by these from now on; returns the words that have other bits than before.
+        """Mark by these from now on; returns the words whose bits have changed.
 
         Predicates that are new are evaluated over all rows.
         """
-        # each predicate by itself too, whether or not a rule asks for it so: what is known need not be evaluated again
+        # each predicate by itself too, whether or not a rule needs that: known results are not evaluated again
         wanted = dict.fromkeys([*keys, *map(_alone, predicates)])
         self._free += [place for key, place in self._places.items() if key not in wanted]
-        # a new one, as `of` has given the old one away
+        # a new one, as `of` has returned the old one
         self._places = {key: place for key, place in self._places.items() if key in wanted}
         fresh = [key for key in wanted if key not in self._places]
         new = {text: predicate for text, predicate in predicates.items() if text not in self._predicates}
@@ -127,7 +127,7 @@ class Masks:
         return {mark.word for mark in marks.values()}
 
     def _have_free(self, marks: int) -> None:
-        """Have so many places that are free, or that none has had."""
+        """Make at least this many positions available."""
         words = self.words.shape[1]
         more = -((len(self._free) - marks) // _BITS)
         if more > 0:
@@ -135,7 +135,7 @@ class Masks:
             self._free += [Mark(word, bit) for word in range(words, words + more) for bit in range(_BITS)][::-1]
 
     def extend(self) -> None:
-        """Mark the rows that the store has got since the last call."""
+        """Mark the rows added to the store since the last call."""
         old, self._rows = self._rows, self._store.rows
         if old == self._rows:
             return
@@ -145,11 +145,11 @@ class Masks:
             self._marking.set(self.words, self._store, rows, self._evaluated(self._predicates, rows))
 
     def release(self, rows: slice) -> None:
-        """Follow the store in giving back the memory of these rows."""
+        """Release the memory of these rows, as the store does."""
         self._words.release(rows)
 
     def keep(self, rows: Int64Array) -> None:
-        """Follow the store in dropping all but these rows."""
+        """Drop all but these rows, as the store does."""
         self._words.keep(rows)
         self._rows = len(rows)
 
@@ -161,7 +161,7 @@ class Masks:
         return Marks(self.words[rows], self._places)
 
     def at(self, key: MaskKey, rows: Int64Array | slice) -> Mask:
-        """Which rows are marked so: uint8, one place a row."""
+        """Which rows have this mark: uint8, one element per row."""
         word, bit = self._places[key]
         marked: Mask = (self.words[rows, word] >> np.uint8(bit)) & np.uint8(1)
         return marked

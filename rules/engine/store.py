@@ -1,13 +1,13 @@
 """The retained events of one stream, as columns of plain arrays: what timelines order and kernels read.
 
-Rows stand in the order they were taken in and row numbers are the codes of the event ids in their table, which is also
-the check for duplicates. Physical values are int64 (numbers; decimals as scaled integers; timestamps and booleans as
-integers; strings as codes of the field's table) or float64 (doubles). They are kept as int32 as long as all of a column
-fit, and whether they are NULL once one is.
+Rows are in the order of insertion, and row numbers are the codes of the event ids in their table, which is also the
+check for duplicates. Physical values are int64 (numbers; decimals as scaled integers; timestamps and booleans as
+integers; strings as codes of the field's table) or float64 (doubles). They are stored as int32 as long as all of a
+column fit, and their validity once one is NULL.
 
-Rows go in two ways. A block of them goes once all its events are over: its memory is given back, the others keep their
-numbers. And all that are over go at once, which numbers the others anew. What timelines and keys have read off columns
-may not change then: an event id's physical value is therefore a serial number, which no other row is ever given.
+Rows are evicted in two ways. A block is evicted once all its events are expired: its memory is released, and the other
+rows keep their numbers. Or all expired rows are evicted at once, which renumbers the others. Values that timelines and
+keys have read must not change then: the physical value of an event id is therefore a serial number, unique to its row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LATE = "late"
 LONG_AGO = -(1 << 62)  # event time (µs) before any event
 MICROSECONDS = pa.timestamp("us", "UTC")
 
-# What row numbers and codes have to fit.
+# The limit of row numbers and codes.
 _MOST_ROWS = (1 << 31) - 1
 _OVER = 1 << 62  # event time (µs) after any event
 
@@ -47,7 +47,7 @@ class EventStore:
         self.stream = stream
         self.rows = 0
         self.ids = StringTable()
-        # stretches of rows that are held, the last of which grows
+        # ranges of rows that are held, the last of which grows
         self.live: list[slice] = [slice(0, 0)]
         # how often a column has changed its type
         self.casts = 0
@@ -58,23 +58,23 @@ class EventStore:
         }
         self._columns = {name: Column(kind.kind) for name, kind in stream.fields.items() if name != stream.event_id}
         self._room = 0
-        # the serial numbers of rows, once somebody wants to know them; no block of them is ever given back
+        # the serial numbers of rows, once they are needed; no block of them is ever released
         self._serials: RowArray | None = None
         self._next_serial = 0
         self._lateness = RowArray(np.int32)  # µs
-        # a row's place among all arrivals as it was taken in, counted from _first_seq
+        # a row's position among all arrivals when it was inserted, counted from _first_seq
         self._seq = RowArray(np.int32)
         self._first_seq = 0
-        # where those differ: a batch may bring what had arrived before what is here, if partitions are read unevenly
+        # if those differ: a batch may contain earlier arrivals than the rows here, if partitions are read unevenly
         self._order: RowArray | None = None
         self._late = RowArray(np.uint8)
         self.last_late = -1  # the greatest order of a late row
-        self.newest = -1  # the greatest order of the rows behind which the last append has put others
-        # of each block the latest arrival up to its end, so that not all rows are searched for late arrivals,
-        # and the latest event time, _OVER once it has been given back
+        self.newest = -1  # the greatest order of the rows behind which the last append inserted others
+        # per block the latest arrival up to its end, so that not all rows are searched for late arrivals,
+        # and the latest event time, _OVER once it has been released
         self._arrived: list[int] = []
         self._latest: list[int] = []
-        self._look_again_at = LONG_AGO  # event time (µs) before which no block is over
+        self._look_again_at = LONG_AGO  # event time (µs) before which no block is expired
         self._scratch: dict[tuple[str, ...], Int64Array] = {}
         self._keys: dict[tuple[str, ...], tuple[KeyTable, RowArray]] = {}
 
@@ -90,7 +90,7 @@ class EventStore:
 
     @property
     def order(self) -> npt.NDArray[Any]:
-        """Each row's place among all arrivals: int32, or int64 (rows and room)."""
+        """Each row's position among all arrivals: int32, or int64 (rows and room)."""
         return (self._order or self._seq).all
 
     def arrival(self, rows: Int64Array | slice) -> Int64Array:
@@ -99,24 +99,24 @@ class EventStore:
         return arrived
 
     def unseen(self, ids: pa.Array, since: Int64Array | int) -> Int64Array:
-        """Indices of the first arrivals among ids, in order; they take the rows from `self.rows` on.
+        """Indices of the first arrivals among ids, in order; they get the rows from `self.rows` on.
 
-        since: event time (µs), one for all or one for each id; a held event before it does not count as an arrival.
+        since: event time (µs), one for all or one per id; a held event before it does not count as an arrival.
         """
         before = self.ids.count
         codes = self.ids.intern(ids)
-        held = np.flatnonzero(codes < before)
+        held = (codes < before).nonzero()[0]
         if len(held) and len(again := held[self.times[codes[held]] < np.broadcast_to(since, len(codes))[held]]):
             self.ids.forget(np.unique(codes[again]))
             self.ids.cut(before)
             codes = self.ids.intern(ids)
-        fresh = np.flatnonzero(codes >= before)
+        fresh = np.arange(len(codes)) if not len(held) else (codes >= before).nonzero()[0]
         if len(fresh) > self.ids.count - before:
             fresh = fresh[np.unique(codes[fresh], return_index=True)[1]]
         return fresh.astype(np.int64, copy=False)
 
     def append(self, events: Mapping[str, pa.Array], arrival: Int64Array, seq: Int64Array, late: Mask) -> None:
-        """Store rows whose ids `unseen` has just admitted, in the same order. events: the stream's fields."""
+        """Insert rows whose ids `unseen` has just admitted, in the same order. events: the stream's fields."""
         old, new = self.rows, self.rows + len(seq)
         if new > _MOST_ROWS:
             raise OverflowError(f"an engine holds at most {_MOST_ROWS:,} events")
@@ -144,7 +144,7 @@ class EventStore:
 
     @property
     def _arrays(self) -> list[RowArray]:
-        """All that has a place a row, but for the table of ids."""
+        """All arrays with one element per row, except the table of ids."""
         some = [array for array in (self._order, self._serials) if array is not None]
         of_columns = [array for column in self._columns.values() for array in column.arrays]
         return [*of_columns, *some, self._lateness, self._seq, self._late, *(codes for _, codes in self._keys.values())]
@@ -161,7 +161,7 @@ class EventStore:
             narrow(self._order, rows, relative, self.live)
 
     def _count_from(self, first: int) -> None:
-        """Have another first place among the arrivals."""
+        """Change the first position among the arrivals."""
         shift = self._first_seq - first
         for array in filter(None, (self._seq, self._order)):
             shifted = [array.all[rows].astype(np.int64) + shift for rows in self.live]
@@ -172,7 +172,7 @@ class EventStore:
         self._first_seq = first
 
     def _place(self, old: int, new: int, arrival: Int64Array) -> None:
-        """Give the new rows their places among all arrivals; what arrived after one of them moves behind it."""
+        """Give the new rows their positions among all arrivals; rows that arrived after one of them move behind it."""
         first, last = int(arrival.min()), self._arrived[-1] if self._arrived else LONG_AGO
         self.newest = -1
         placed: Int64Array | slice = slice(old, new)
@@ -193,7 +193,7 @@ class EventStore:
             self.last_late = max(self.last_late, int(self.order[placed][late != 0].max()))
 
     def _note_blocks(self, old: int, arrival: Int64Array) -> None:
-        """Note how far the blocks of the rows from `old` on reach."""
+        """Update the latest times of the blocks of the rows from `old` on."""
         times, last = self.times[old : self.rows], self._arrived[-1] if self._arrived else LONG_AGO
         for block in range(old // memory.BLOCK, (self.rows - 1) // memory.BLOCK + 1):
             part = slice(max(block * memory.BLOCK, old) - old, (block + 1) * memory.BLOCK - old)
@@ -205,12 +205,12 @@ class EventStore:
                 self._arrived[block], self._latest[block] = last, max(self._latest[block], latest)
 
     def held(self, first: int, last: int) -> Int64Array:
-        """Those of the rows from `first` to below `last` that have not been given back."""
+        """The rows from `first` to below `last` that have not been released."""
         parts = [np.arange(max(rows.start, first), min(rows.stop, last)) for rows in self.live if rows.stop > first]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def holds(self, rows: Int64Array) -> npt.NDArray[np.bool_]:
-        """Which of the rows have not been given back."""
+        """Which of the rows have not been released."""
         held: npt.NDArray[np.bool_] = np.zeros(len(rows), np.bool_)
         for live in self.live:
             held |= (rows >= live.start) & (rows < live.stop)
@@ -222,18 +222,18 @@ class EventStore:
         return rows[self.times[rows] >= time]
 
     def gone(self, first: int, horizon: int) -> npt.NDArray[np.bool_] | None:
-        """Which of the rows from `first` on are before this event time (µs) or given back; None where none is."""
+        """Which of the rows from `first` on are before this event time (µs) or released; None if none is."""
         gone: npt.NDArray[np.bool_] = self.times[first : self.rows] < horizon
         if first < self.live[-1].start:
             gone[:] = True
             rows = self.held(first, self.rows)
             gone[rows - first] = self.times[rows] < horizon
-        return gone if gone.any() else None
+        return gone if np.count_nonzero(gone) else None
 
     def release(self, horizon: int) -> list[slice]:
-        """Give back the memory of full blocks of rows before this event time (µs); returns what others may give back.
+        """Release the memory of full blocks of rows before this event time (µs); returns what others may release.
 
-        Nobody may ask for anything of these rows afterwards.
+        These rows must not be read afterwards.
         """
         full = self.rows // memory.BLOCK
         if horizon <= self._look_again_at:
@@ -258,7 +258,7 @@ class EventStore:
 
     @property
     def resident(self) -> int:
-        """How many rows have not been given back."""
+        """How many rows have not been released."""
         return sum(rows.stop - rows.start for rows in self.live)
 
     def keep(self, rows: Int64Array) -> None:
@@ -276,12 +276,12 @@ class EventStore:
 
     @property
     def codes_given(self) -> int:
-        """The largest number of codes that any field or tuple of fields has been given."""
+        """The largest number of codes of any field or tuple of fields."""
         tables = [table.count for table in self._tables.values()]
         return max(tables + [table.count for table, _ in self._keys.values()], default=0)
 
     def codes(self, fields: tuple[str, ...]) -> Int32Array:
-        """A dense code a row for the tuple of the fields' values, -1 where one is NULL; () is one code for all."""
+        """A dense code per row for the tuple of the fields' values, -1 where one is NULL; () is one code for all."""
         if len(fields) == 1 and fields[0] in self._tables:
             return self._columns[fields[0]].values
         if fields not in self._keys:
@@ -293,14 +293,14 @@ class EventStore:
         return self._keys[fields][1].all
 
     def code_count(self, fields: tuple[str, ...]) -> int:
-        """How many codes `codes` has given."""
+        """The number of codes that `codes` has assigned."""
         if len(fields) == 1 and fields[0] in self._tables:
             return self._tables[fields[0]].count
         self.codes(fields)
         return self._keys[fields][0].count
 
     def scratch(self, fields: tuple[str, ...]) -> Int64Array:
-        """An int64 for each code of the fields, all -1; who writes to it leaves it so."""
+        """An int64 per code of the fields, all -1; whoever writes to it must restore that."""
         held, count = self._scratch.get(fields), self.code_count(fields)
         if held is None or len(held) < count:
             held = self._scratch[fields] = np.full(max(64, 2 * count), -1, np.int64)
@@ -315,7 +315,7 @@ class EventStore:
         return table.encode(values, np.logical_and.reduce(valid) if valid else np.ones(len(values), np.bool_))
 
     def source(self, name: str) -> npt.NDArray[Any]:
-        """The field's physical values as they are kept: int32, int64 or float64 (rows and room)."""
+        """The field's physical values as stored: int32, int64 or float64 (rows and room)."""
         if name != self.stream.event_id:
             return self._columns[name].values
         if self._serials is None:
@@ -331,7 +331,7 @@ class EventStore:
         return values.astype(np.int64) if values.dtype == np.int32 else values
 
     def valid(self, name: str, rows: Int64Array | slice) -> Mask | None:
-        """uint8, 0 where the field is NULL; None where that is nowhere."""
+        """uint8, 0 where the field is NULL; None if it never is."""
         return None if name == self.stream.event_id else self._columns[name].valid(rows)
 
     def array(self, name: str, rows: Int64Array) -> pa.Array:
@@ -345,14 +345,14 @@ class EventStore:
         return logical(values, self.valid(name, rows), kind)
 
     def strings(self, name: str, values: Int64Array) -> pa.Array:
-        """large_string of physical values of a field of strings, -1 for NULL. An event id's row must be held."""
+        """large_string of the physical values of a string field, -1 for NULL. An event id's row must be held."""
         if name != self.stream.event_id:
             return self._tables[name].strings(values)
         rows = np.searchsorted(self.source(name)[: self.rows], values)
         return self.ids.strings(np.where(values < 0, -1, rows))
 
     def table(self, rows: Int64Array) -> pa.Table:
-        """The events of the rows as they came, with arrival_time, arrival_seq and late."""
+        """The events of the rows as received, with arrival_time, arrival_seq and late."""
         columns = {
             name: array if array.type == pa.large_string() else array.cast(kind.arrow)
             for name, kind in self.stream.fields.items()
@@ -365,8 +365,8 @@ class EventStore:
 
 
 def in_arrival_order(events: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64Array | None]:
-    """Rows by arrival time, then partition and offset where given, then as they stand; and where each stood before,
-    None where they stood in this order."""
+    """Rows sorted by arrival time, then partition and offset if given, then position; and the earlier position of each,
+    None if they were in this order."""
     arrival = physical(events.column(ARRIVAL), Kind.TIMESTAMP)
     if not np.count_nonzero(arrival[1:] <= arrival[:-1]):
         return events, None

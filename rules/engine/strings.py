@@ -1,9 +1,9 @@
 """Exact interning of strings: every distinct string gets a dense code, so that kernels compare integers.
 
-A table is open addressing over a 64-bit hash with the bytes compared on every hit: two strings that collide in the
-hash are still two strings. Codes are given in order of first sight and never reused. A place of the table takes five
-bytes: a code, and a tag of seven bits of the hash, so that most other strings are told apart by the tags alone. Hashes
-are not kept: they are calculated again where a table grows.
+A table uses open addressing over a 64-bit hash and compares the bytes on every hit: strings with equal hashes are
+distinguished. Codes are assigned in order of first occurrence and never reused. A slot of the table takes five bytes: a
+code, and a tag of seven bits of the hash, which distinguishes most strings. Hashes are not stored: they are calculated
+again when a table grows.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _AT_ONCE = 1 << 28  # bytes of strings that are copied to be looked up
 _BLOCK = 512
 _NO_BYTES: ByteArray = np.empty(0, np.uint8)
 _NO_TRUTHS: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
-_FARTHEST = (1 << 31) - 1  # what an int32 can say of the heap
-# Tags of places: nothing was ever here; a code was; else a tag is _TAKEN and seven bits.
+_FARTHEST = (1 << 31) - 1  # the largest heap offset in an int32
+# Tags of slots: never used; released; else a tag is _TAKEN and seven bits.
 _EMPTY, _LEFT, _TAKEN = np.uint8(0), np.uint8(1), np.uint8(128)
-# Of the places at most so many are taken; a new table has so many for each string.
+# The maximum share of used slots, and the slots per string of a new table.
 _FULL, _ROOMY = 0.8, 1.8
 
 
 @njit(cache=True)
 def _home(h, size):  # type: ignore[no-untyped-def]
-    """Where a string with this hash is looked for first, among any number of places below 2**32."""
+    """The first slot to probe for a string with this hash, among any number of slots below 2**32."""
     return np.int64(((h >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
 
 
@@ -48,7 +48,7 @@ def _tag(h):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _fill(first, last, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
-    """Enter the codes first, first + 1, … below last, none of whose strings is in the table."""
+    """Insert the codes first, first + 1, … below last, none of whose strings is in the table."""
     for code in range(first, last):
         h = hash_text(heap, np.int64(ends[code]), np.int64(ends[code + 1]))
         at = _home(h, len(slots))
@@ -60,7 +60,7 @@ def _fill(first, last, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _leave(codes, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
-    """Take the codes out of the table; returns how many places are empty for it. Codes not in it are passed over."""
+    """Remove the codes from the table; returns how many slots become empty. Codes not in it are skipped."""
     emptied = 0
     size = len(slots)
     for code in codes:
@@ -73,7 +73,7 @@ def _leave(codes, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
         tags[at] = _LEFT
         if tags[at + 1 if at + 1 < size else 0] != _EMPTY:
             continue
-        while tags[at] == _LEFT:  # nobody who looks for a string that is here has to pass
+        while tags[at] == _LEFT:  # no probe for a string in the table has to pass this slot
             tags[at] = _EMPTY
             emptied += 1
             at = at - 1 if at else size - 1
@@ -84,9 +84,9 @@ def _leave(codes, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
 def _intern_block(  # type: ignore[no-untyped-def]
     in_offsets, in_data, valid, slots, tags, ends, heap, count, taken, codes, adding, sought
 ):
-    """The codes of the strings, in passes: places that are far apart in memory are looked up side by side, not in turn.
+    """The codes of the strings, in passes: distant memory is read for many strings at once, not in turn.
 
-    The first passes only look at what the last will most likely need, so that it finds it in the cache.
+    The first passes only read what the last will most likely need, to bring it into the cache.
     """
     n = len(codes)
     size = len(slots)
@@ -135,7 +135,7 @@ def _intern_block(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _intern(in_offsets, in_data, valid, slots, tags, ends, heap, count, taken, codes, adding):  # type: ignore[no-untyped-def]
-    """The codes of the strings, by blocks of which the cache holds all that the passes look at."""
+    """The codes of the strings, in blocks small enough that everything the passes read fits in the cache."""
     sought = np.empty(min(_BLOCK, len(codes)), np.uint64)
     for at in range(0, len(codes), _BLOCK):
         stop = at + _BLOCK
@@ -176,14 +176,14 @@ def _gather(codes, ends, heap, new_ends, new_heap):  # type: ignore[no-untyped-d
 
 
 def _is_large(strings: pa.Array) -> bool:
-    """Whether it is better looked up in two parts."""
+    """Whether it should be looked up in two parts."""
     return len(strings) > 1 and strings.get_total_buffer_size() > _AT_ONCE and strings.nbytes > _AT_ONCE
 
 
 def _parts(strings: pa.Array) -> tuple[Int32Array, ByteArray, npt.NDArray[np.bool_]]:
-    """Offsets, bytes and validity (empty where nothing is NULL) of a pyarrow array of string or large_string.
+    """Offsets, bytes and validity (empty if nothing is NULL) of a pyarrow array of string or large_string.
 
-    Copies: Numba takes many times longer to dispatch on the read-only arrays that Arrow lends than to copy a batch.
+    Copies: Numba takes many times longer to dispatch on Arrow's read-only arrays than to copy a batch.
     """
     kind = np.dtype(np.int64 if pa.types.is_large_string(strings.type) else np.int32)
     _, ends, heap = strings.buffers()
@@ -195,7 +195,7 @@ def _parts(strings: pa.Array) -> tuple[Int32Array, ByteArray, npt.NDArray[np.boo
 
 
 class StringTable:
-    """Distinct strings by code: heap[ends[code]:ends[code + 1]] (see texts); `ends` is int32 as long as that does."""
+    """Distinct strings by code: heap[ends[code]:ends[code + 1]] (see texts); `ends` is int32 while that suffices."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -224,15 +224,14 @@ class StringTable:
             middle = len(strings) // 2
             return np.concatenate([self.intern(strings.slice(0, middle)), self.intern(strings.slice(middle))])
         offsets, data, valid = _parts(strings)
-        codes = np.empty(len(strings), np.int64)
-        at = 0
+        found, at = [], 0
         while at < len(strings):  # by and by, so that the table grows with what is new and not with what comes
             stop = min(len(strings), at + max(_STRETCH, self.count))
             stretch = offsets[at : stop + 1]
             self._reserve(stop - at, int(stretch[-1] - stretch[0]))
-            codes[at:stop] = self._look_up(stretch, data, valid[at:stop], adding=True)
+            found.append(self._look_up(stretch, data, valid[at:stop], adding=True))
             at = stop
-        return codes
+        return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int64), *found])
 
     def find(self, strings: pa.Array) -> Int64Array:
         """Codes of the strings, -1 where the table does not hold one; adds nothing."""
@@ -251,17 +250,17 @@ class StringTable:
         return codes
 
     def forget(self, codes: Int64Array) -> None:
-        """Find these codes' strings no more: where one comes again it gets a new code. Each code is given once."""
+        """Stop finding these codes' strings: one that occurs again gets a new code. Give each code once."""
         self._leave(codes)
         self._forgotten = np.append(self._forgotten, codes)
 
     def cut(self, count: int) -> None:
-        """Forget all codes but the first `count`, and give the others again to what comes next."""
+        """Drop all codes but the first `count`, and reuse the others."""
         self._leave(np.arange(count, self.count))
         self.count = count
 
     def release(self, codes: slice, live: Sequence[slice]) -> None:
-        """Forget these codes and their strings, of which nobody will ask again. live: the codes whose strings stay."""
+        """Drop these codes and their strings, which are no longer needed. live: the codes whose strings stay."""
         self._leave(np.arange(codes.start, codes.stop))
         heap = slice(int(self.ends[codes.start]), int(self.ends[codes.stop]))
         self._live = live
@@ -273,7 +272,7 @@ class StringTable:
         self._taken -= _leave(codes, self._slots, self._tags, self.ends, self.heap)
 
     def keep(self, codes: Int64Array) -> None:
-        """Forget all but these codes (ascending); they become 0, 1, …"""
+        """Drop all but these codes (ascending); they become 0, 1, …"""
         ends = np.zeros(len(codes) + 1, np.int64)
         heap, self._heap = self.heap, RowArray(np.uint8)
         self._heap.reserve(int((self.ends[codes + 1] - self.ends[codes]).sum(dtype=np.int64)), ())
@@ -287,11 +286,11 @@ class StringTable:
 
     @property
     def _stretches(self) -> list[slice]:
-        """The codes whose strings are kept; the last stretch has grown."""
+        """The codes whose strings are kept; the last range has grown."""
         return [*self._live[:-1], slice(self._live[-1].start, self.count)]
 
     def _rehash(self, more: int) -> None:
-        """Make a table of what is known, with room for so many more."""
+        """Rebuild the table, with room for `more` strings."""
         stretches = self._stretches
         size = max(64, int(_ROOMY * (sum(s.stop - s.start for s in stretches) + more)))
         self._slots, self._tags = (allocate((size,), dtype) for dtype in (np.int32, np.uint8))
@@ -301,14 +300,14 @@ class StringTable:
         self._leave(self._forgotten)
 
     def _reserve(self, rows: int, size: int) -> None:
-        stretches = self._stretches
         end = int(self.ends[self.count])
         if end + size > _FARTHEST and self.ends.dtype != np.int64:
-            self._ends.cast(np.int64, [slice(s.start, s.stop + 1) for s in stretches])
+            self._ends.cast(np.int64, [slice(s.start, s.stop + 1) for s in self._stretches])
         if self.count + rows >= len(self.ends):
-            self._ends.reserve(self.count + rows + 1, [slice(s.start, s.stop + 1) for s in stretches])
+            self._ends.reserve(self.count + rows + 1, [slice(s.start, s.stop + 1) for s in self._stretches])
         if end + size > len(self.heap):
-            self._heap.reserve(end + size, [slice(int(self.ends[s.start]), int(self.ends[s.stop])) for s in stretches])
+            live = [slice(int(self.ends[s.start]), int(self.ends[s.stop])) for s in self._stretches]
+            self._heap.reserve(end + size, live)
         if self._taken + rows > _FULL * len(self._slots):
             self._rehash(rows)
 

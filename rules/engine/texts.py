@@ -1,8 +1,8 @@
-"""Texts side by side in a heap of bytes: those of hexadecimal digits, as ids often are, at half their length.
+"""Strings side by side in a heap of bytes: those of hexadecimal digits, as ids often are, at half their length.
 
-A text stands in the heap as its bytes of UTF-8, unless it consists of hexadecimal digits in lower case, or is a UUID in
-its usual spelling: then as one byte that no text of UTF-8 begins with, and two digits a byte. So two texts are equal
-where their bytes in the heap are.
+A string is stored as its UTF-8 bytes, unless it consists of lower-case hexadecimal digits, or is a UUID in its usual
+spelling: then as a byte with which no UTF-8 text begins, and two digits per byte. So two strings are equal if and only
+if their bytes in the heap are.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-_EVEN, _ODD, _UUID = 255, 254, 253  # what a packed text begins with: digits, their number odd (the last is 0), a UUID
+# first bytes of packed texts: digits; an odd number of them (the last is 0); a UUID
+_EVEN, _ODD, _UUID = 255, 254, 253
 _UUID_LENGTH = 36
 _SHORTEST = 4  # packed it takes less
 _DASH = 45
@@ -20,8 +21,8 @@ _DASH = 45
 def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
     """64-bit FNV-1a of data[start:end], finished with MurmurHash3's fmix64 so that short ids spread over all bits.
 
-    Source: Fowler, Noll and Vo's FNV-1a; Appleby's MurmurHash3. Part of the order of events (S1.1), hence
-    never to be changed for a live checkpoint.
+    Source: Fowler, Noll and Vo's FNV-1a; Appleby's MurmurHash3. Part of the order of events (S1.1), so it must
+    never change for a live checkpoint.
     """
     h = np.uint64(0xCBF29CE484222325)
     for i in range(start, end):
@@ -41,7 +42,7 @@ def _finished(h):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _digit(byte):  # type: ignore[no-untyped-def]
-    """The value of a hexadecimal digit in lower case, above 15 for anything else."""
+    """The value of a lower-case hexadecimal digit, above 15 for anything else."""
     digit = np.int64(byte) - 48
     if 0 <= digit < 10:
         return digit
@@ -56,7 +57,7 @@ def _is_dash(i):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _form(data, start, end):  # type: ignore[no-untyped-def]
-    """What data[start:end] begins with in a heap; 0 where it stands there as it is."""
+    """The first byte of data[start:end] in a heap; 0 if it is stored as it is."""
     n = end - start
     if n < _SHORTEST:
         return 0
@@ -74,7 +75,7 @@ def _form(data, start, end):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def put(data, start, end, heap, at):  # type: ignore[no-untyped-def]
-    """Write the text data[start:end] to the heap at `at`; returns where it ends, at most as far on as it is long."""
+    """Write the text data[start:end] to the heap at `at`; returns its end, at most `at` plus its length."""
     form = _form(data, start, end)
     if form == 0:
         for i in range(end - start):

@@ -1,4 +1,4 @@
-"""One group-by's rows in S1.1's order, and which of them a batch makes worth evaluating."""
+"""One group-by's rows in S1.1's order, and which of them to evaluate after a batch."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from rules.engine.strings import Int32Array, Int64Array
 
 @dataclass(frozen=True)
 class Needed:
-    """Which rows a group-by still needs, as event times in µs.
+    """The rows that a group-by still needs, as event times in µs.
 
-    horizon: rows before it are in no window; settled: rows before it are not evaluated any more; reach: the widest
-    window.
+    horizon: rows before it are in no window; settled: rows before it are no longer evaluated; reach: the widest window.
+    has_resets: whether a row may depend on the result of another that has seen more late rows.
     """
 
     horizon: int
     settled: int
     reach: int
+    has_resets: bool = False
 
     @property
     def since(self) -> int:
@@ -37,7 +38,7 @@ class Needed:
 
 @dataclass(frozen=True)
 class Runs:
-    """Rows to evaluate, cut into stretches of one group each (see kernels.windows).
+    """Rows to evaluate, split into ranges of one group each (see kernels.windows).
 
     horizon: event time (µs) before which rows are in no window.
     """
@@ -49,14 +50,14 @@ class Runs:
 
     @property
     def rows(self) -> int:
-        """How many rows there are to evaluate."""
+        """The number of rows to evaluate."""
         return len(self.at)
 
 
 class Timeline:
     """The retained rows of every group of one group-by, in an arena (see kernels.segments).
 
-    `rows`, `times`, `marks`, `narrow`, `wide`: by place, store rows, their times, and what `use` says of them.
+    `rows`, `times`, `marks`, `narrow`, `wide`: by place, store rows, their times, and the facts chosen by `use`.
     """
 
     def __init__(self, store: EventStore, masks: Masks, group_by: tuple[str, ...]) -> None:
@@ -66,14 +67,14 @@ class Timeline:
         self.times: Int64Array = np.zeros(0, np.int64)
         self.marks, self.narrow, self.wide = Facts(np.uint8), Facts(np.int32), Facts(np.int64)
         self._masks = masks
-        # the last aggregates and what `measures` has found out about them, which holds until the facts change
-        self.asked: Any = None
-        # event time (µs) from which on no row of the store has been let go
+        # by the identity of aggregates what `measures` has computed for them, valid until the facts change
+        self.asked: dict[int, Any] = {}
+        # event time (µs) from which no row of the store has been evicted
         self.complete_since = LONG_AGO
         self._fields: tuple[str, ...] = ()
         self._words: tuple[int, ...] = ()
         self._casts = 0  # those of the store when the facts were chosen
-        # of the arena's places those in use, and so many that they are brought together before there are more
+        # the arena's places in use, and the number beyond which it is compacted
         self._used = self._limit = 0
         # start, end, room, -1 of each group (see kernels.segments)
         self._spans: Int32Array = np.zeros((0, 4), np.int32)
@@ -82,9 +83,9 @@ class Timeline:
     def use(self, words: Collection[int], fields: Collection[str], changed: Collection[int]) -> None:
         """Keep these facts from now on: words of marks, and fields.
 
-        changed: the words that have other bits than when they were used last.
+        changed: the words whose bits have changed since they were last used.
         """
-        self.asked = None
+        self.asked = {}
         self._words, self._fields, self._casts = tuple(words), tuple(fields), self.store.casts
         long = [name for name in fields if self.store.source(name).itemsize > self.narrow.all.itemsize]
         for facts, names, other in (
@@ -103,7 +104,7 @@ class Timeline:
         return source.view(np.int64) if source.dtype == np.float64 else source
 
     def insert(self, base: int, needed: Needed) -> Runs:
-        """Insert the store's rows from `base` on; rows that are not needed may go. Returns what to evaluate again."""
+        """Insert the store's rows from `base` on; unneeded rows may be evicted. Returns what to evaluate again."""
         store, ids = self.store, self.store.ids
         if store.casts > self._casts:
             self.use(self._words, self._fields, ())
@@ -129,7 +130,7 @@ class Timeline:
         self._used = used
         first_of, start, at = segments.affected(
             touched, first, places, base, self._spans, self.rows, self.times,
-            store.late, store.order, store.newest, needed.reach, needed.settled,
+            store.late, store.order, store.newest, needed.reach, needed.settled, needed.has_resets,
         )  # fmt: skip
         return Runs(first_of, start, at, needed.horizon)
 
@@ -145,11 +146,11 @@ class Timeline:
         return self.rows, self.times, self.marks.all, self.narrow.all, self.wide.all
 
     def renumber(self, new_row: Int64Array) -> None:
-        """Follow the store in dropping rows: new_row is each old row's number, -1 for those before the horizon."""
+        """Drop rows as the store does: new_row is each old row's new number, -1 for those before the horizon."""
         segments.renumber(self._spans, self.rows, new_row)
 
     def _make_room(self, touched: Int64Array, first: Int64Array, since: int) -> None:
-        """Bring the segments together, each with room for its new rows and some to spare."""
+        """Compact the segments, each with room for its new rows and some spare."""
         total = compaction.plan(self._spans, touched, first, since, self.times)
         by_start = np.flatnonzero(self._spans[:, segments.ROOM])
         by_start = by_start[np.argsort(self._spans[by_start, segments.START], kind="stable")]

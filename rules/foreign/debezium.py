@@ -3,16 +3,16 @@
 Purpose: people keep rules in a database, and a connector puts each change on the `rules` topic.
 
 How it works: a row that was created, changed or read by a snapshot (`c`, `u`, `r`) publishes its rule. A row that was
-deleted (`d`), or marked so in the column that the setting names, retires it. Of a row's columns count
+deleted (`d`), or marked as deleted in the column that the setting names, retires it. These columns of a row are read:
 
     id      the rule's id, for rules of our form;    or  rule_id   the rule's number, for rules of the Flink demo
-    rule    the rule itself, as JSON or YAML text    or  the demo's properties, a column each (camel or snake case)
+    rule    the rule itself, as JSON or YAML text    or  the demo's properties, one column each (camel or snake case)
     author, reason      who made the change and why, if the table has them
     deleted             true, a number other than 0, or a time: the rule is retired
 
-and others are ignored.
+Others are ignored.
 
-What it does not do: take the database's time of change for the effective time; the message's arrival counts, as always.
+What it does not do: use the database's time of change as the effective time; the message's arrival counts, as always.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _COLUMNS = "A row has id and rule, or rule_id and the Flink demo's properties"
 
 
 def is_envelope(written: Mapping[str, Any]) -> bool:
-    """Whether a mapping is a change event, with its schema around it or without."""
+    """Whether a mapping is a change event, with or without its schema."""
     inner = _payload(written)
     return inner is None or ("op" in inner and ("after" in inner or "before" in inner))
 
 
 def from_envelope(written: Mapping[str, Any], forms: Forms, read: Callable[[Mapping[str, Any]], Reading]) -> Reading:
-    """The reading of a change event. read: of the rule in it, which is in our form or the demo's."""
+    """Read a change event. read: reads the rule in it, which is in our form or the demo's."""
     envelope = _payload(written)
     if envelope is None:
-        raise refused("payload", "", "is empty: a tombstone says nothing", "Set tombstones.on.delete to false")
+        raise refused("payload", "", "is empty: a tombstone holds no rule", "Set tombstones.on.delete to false")
     op = envelope.get("op")
     if op != _DELETES and op not in _PUBLISHES:
         remedy = f"Rules are changed by {', '.join((*_PUBLISHES, _DELETES))}; retire them one by one"
@@ -60,7 +60,7 @@ def from_envelope(written: Mapping[str, Any], forms: Forms, read: Callable[[Mapp
 
 
 def _payload(written: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The envelope without its schema; None of a tombstone that has a schema."""
+    """The envelope without its schema; None for a tombstone with a schema."""
     if "payload" in written and set(written) <= {"schema", "payload"}:
         inner = written["payload"]
         return inner if isinstance(inner, Mapping) else None
@@ -81,7 +81,7 @@ class _Row:
 
     @property
     def rule_id(self) -> str | None:
-        """The id that the row's key stands for."""
+        """The id of the rule, from the row's key."""
         if "ruleId" in self.flink:
             return flink.rule_id_of(self.flink["ruleId"])
         found = self.row.get("id")
@@ -115,11 +115,11 @@ class _Row:
             raise refused(
                 place, "", "is a control message", "A row holds a rule; its state is in the rule", self.rule_id
             )
-        # what the rule itself says of its author counts
+        # the rule's own author and reason have priority
         return replace(reading, message={**self.provenance(), **reading.message}, prefix=place)
 
     def content(self, rule: Any, place: str) -> Mapping[str, Any]:
-        """The rule that a column holds: JSON or YAML text, or what the connector made of it."""
+        """The rule that a column holds: JSON or YAML text, or a value that the connector converted."""
         if isinstance(rule, str):
             try:
                 documents = read_documents(rule)
@@ -131,17 +131,17 @@ class _Row:
         return rule
 
     def keyed(self, rule: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-        """The rule with the id of its row; one rule has one row, or nobody knew what a deleted row was."""
+        """The rule with the id of its row. One rule has one row, so that a deleted row identifies its rule."""
         key, held = ("ruleId", rule.get("ruleId")) if flink.is_flink(rule) else ("id", rule.get("id"))
-        said = flink.rule_id_of(held) if key == "ruleId" and held is not None else held
+        held_id = flink.rule_id_of(held) if key == "ruleId" and held is not None else held
         if self.rule_id is None:
             raise refused(self.side, "", "has no text column id, nor a column rule_id", _COLUMNS)
-        if held is not None and said != self.rule_id:
+        if held is not None and held_id != self.rule_id:
             what = f"{held!r:.60} is not the rule of its row, {self.rule_id!r}"
             raise refused(f"{place}.{key}", repr(held), what, "Leave it out, or write the row's", self.rule_id)
         return {**rule, key: self.flink.get("ruleId") if key == "ruleId" else self.rule_id}
 
     def provenance(self) -> dict[str, Any]:
-        if self.side == "before":  # as it was before: somebody else may have deleted it
+        if self.side == "before":  # of the row before: the author of the deletion is unknown
             return {}
         return {name: self.row[name] for name in ("author", "reason") if isinstance(self.row.get(name), str)}

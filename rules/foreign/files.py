@@ -1,8 +1,8 @@
 """Files of rule messages, in any form: one message or many, each with the line on which it begins.
 
-How it works: a file whose first lines are messages by themselves (the Flink demo's text, or JSON on one line) has one a
-line; blank lines and those that begin with `#` are passed over. Any other file is YAML or JSON: a message, a list of
-them, `rules: [...]`, or several YAML documents of these.
+How it works: a file whose first lines are complete messages (the Flink demo's text, or JSON on one line) has one per
+line; blank lines and those that begin with `#` are skipped. Any other file is YAML or JSON: a message, a list of
+messages, `rules: [...]`, or several YAML documents of these.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import yaml
 from rules.documents import decoded, read_documents, refusal, unwrapped
 from rules.foreign.flink import is_flink_text
 
-# Bytes of a file with one message a line; each message has a limit of its own.
+# Bytes of a file with one message per line; each message has its own limit.
 MAX_BYTES = 16_777_216
 
 
 def messages_of(text: bytes, where: str) -> list[tuple[str, Any]]:
     """(place, message) of each message in a file's text; a place is `file: line 3`.
 
-    Raises RuleError where the file as a whole cannot be read.
+    Raises RuleError if the file as a whole cannot be read.
     """
     if len(text) > MAX_BYTES:
         raise refusal(f"has more than {MAX_BYTES} bytes", "Split it into several files", where)
@@ -34,7 +34,7 @@ def messages_of(text: bytes, where: str) -> list[tuple[str, Any]]:
     if not found:
         raise refusal("holds no rule", "Write one, a list of them, or rules: [...]", where)
     begins = list(_beginnings(decoded(text)))
-    if len(begins) != len(found):  # JSON that is no YAML, such as with tabs before its keys
+    if len(begins) != len(found):  # JSON that is not valid YAML, for example with tabs before its keys
         return [(f"{where}: message {number}", message) for number, message in enumerate(found, 1)]
     return [(f"{where}: line {line}", message) for line, message in zip(begins, found, strict=True)]
 

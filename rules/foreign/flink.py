@@ -1,13 +1,12 @@
-"""Rules of the Flink fraud-detection demo, as JSON and as comma-separated text, read as rules of ours.
+"""Rules of the Flink fraud-detection demo, as JSON and as comma-separated text, converted to our form.
 
 Purpose: `{"ruleId": 1, "ruleState": "ACTIVE", "groupingKeyNames": ["payeeId"], "aggregateFieldName": "paymentAmount",
 "aggregatorFunctionType": "SUM", "limitOperatorType": "GREATER", "limit": 50, "windowMinutes": 20}` becomes the rule
 `flink-1` with one measure, `sum_paymentAmount` over 20m, and the condition `sum_paymentAmount > 50`.
 
-How it works: the text form is split into the JSON form's properties. Properties that are not known are ignored, as the
-demo's own program ignores them.
+How it works: the text form is split into the JSON form's properties. Unknown properties are ignored, as in the demo.
 
-What it does not do: check fields, types and conditions; whoever reads the result checks it as a rule of ours.
+What it does not do: check fields, types and conditions; the result is checked like any rule in our form.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ PROPERTIES = (
     "ruleId", "ruleState", "groupingKeyNames", "unique", "aggregateFieldName", "aggregatorFunctionType",
     "limitOperatorType", "limit", "windowMinutes", "filter", "controlType",
 )  # fmt: skip
-# The parts of the text form, in their order.
+# The parts of the text form, in order.
 TEXT_PARTS = PROPERTIES[:9]
-# Any of these makes a message one of the demo's.
+# A message with any of these is one of the demo's.
 _MARKS = ("ruleId", "ruleState", "controlType")
-# What a rule must have unless it is only paused or deleted.
+# Required of a rule unless it is only paused or deleted.
 _DEFINITION = ("groupingKeyNames", "aggregatorFunctionType", "limitOperatorType", "limit", "windowMinutes")
 
 _STATES = ("ACTIVE", "PAUSE", "DELETE", "CONTROL")
@@ -48,9 +47,9 @@ COUNT = "COUNT_FLINK"
 COUNT_WITH_RESET = "COUNT_WITH_RESET_FLINK"
 
 _RULE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)
-# A state stands second, which tells the text form from other text.
+# The second part is a state, which distinguishes the text form from other text.
 _TEXT = re.compile(r"\s*[(]?[^,{\[\"]{0,100},\s*[(]?\s*[A-Za-z]+\s*[)]?\s*,")
-# Digits before the point of a limit, and after it; no field of a stream has as many.
+# Digits before the point of a limit, and after it; more than any field of a stream has.
 _MAX_DIGITS = 38
 
 _CONTROLS = {
@@ -81,7 +80,7 @@ def is_flink_text(text: str) -> bool:
 
 
 def rule_id_of(value: Any) -> str | None:
-    """The id that a rule of the demo has here: flink-1 of 1; None where it is not an id."""
+    """The id of a rule of the demo here: flink-1 for 1; None if it is not an id."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if isinstance(value, str) and _RULE_ID.fullmatch(value.strip()):
@@ -90,7 +89,7 @@ def rule_id_of(value: Any) -> str | None:
 
 
 def from_text(text: str, forms: Forms) -> Reading:
-    """The reading of `ruleId, (state), (groupingKeys &), (unique &), (field), (function), (operator), (limit),
+    """Read `ruleId, (state), (groupingKeys &), (unique &), (field), (function), (operator), (limit),
     (windowMinutes)`.
     """
     parts = [re.sub(r"[()]", "", part).strip() for part in text.split(",")]
@@ -99,12 +98,12 @@ def from_text(text: str, forms: Forms) -> Reading:
         what = f"has {len(parts)} parts, and a rule in text form has {len(TEXT_PARTS)}"
         raise refused("", shortened(text, 60), what, remedy, rule_id_of(parts[0]))
     written: dict[str, Any] = dict(zip(TEXT_PARTS, parts, strict=True))
-    # what stands between two commas with nothing in it is an empty list of names
+    # nothing between two commas is an empty list of names
     return from_mapping({name: part for name, part in written.items() if part or name in _LISTS}, forms)
 
 
 def from_mapping(written: Mapping[str, Any], forms: Forms) -> Reading:
-    """The reading of the JSON form. Raises MessageError with everything that has no meaning here."""
+    """Read the JSON form. Raises MessageError with everything that has no equivalent here."""
     return _Message(written).reading(forms)
 
 
@@ -188,10 +187,10 @@ class _Message:
             raise MessageError(self.problems, self.rule_id)
 
     def named(self, place: str, known: Mapping[str, str], listing: str) -> str | None:
-        """What a name stands for, in any case of letters."""
+        """The value of a name, ignoring case."""
         value = self.written.get(place)
         if value is None:
-            if place not in _DEFINITION:  # else it has been said
+            if place not in _DEFINITION:  # else it has been reported
                 self.problem(place, "is missing", f"{listing} {', '.join(known)}")
             return None
         found = known.get(value.strip().upper()) if isinstance(value, str) else None
@@ -210,7 +209,7 @@ class _Message:
         return []
 
     def field(self, function: str | None, unique: list[str]) -> str:
-        """The field that is aggregated; `*` where events are counted."""
+        """The aggregated field; `*` if events are counted."""
         place = "aggregateFieldName"
         field: object = self.written.get(place, "")
         if not isinstance(field, str):
@@ -223,11 +222,10 @@ class _Message:
                 "unique is not used, as in the Flink demo: UNIQUE_COUNT counts distinct values of a field"
             )
         if field == COUNT_WITH_RESET:
-            # Here a rule with reset_after_alert will be made, once rules have that option.
             self.problem(
-                place, f"{field} starts its count again after each alert (and in the demo that of every rule with the "
-                "same grouping keys, which is a defect): rules have no reset_after_alert yet",
-                f"Write {COUNT}, which counts every event of the window",
+                place, f"in the demo an alert of {field} also empties the windows of every other rule with the same "
+                "grouping keys, which is a defect",
+                f"Write {COUNT}; or a rule of ours with reset_after_alert, whose own count starts again",
             )  # fmt: skip
         elif field == COUNT and function not in ("sum", "count", None):
             asked = self.written["aggregatorFunctionType"]
@@ -249,7 +247,7 @@ class _Message:
         return digits or ""
 
     def window(self) -> Any:
-        """A number is minutes; text with a unit is a duration as ours."""
+        """A number is minutes; text with a unit is a duration in our form."""
         value = self.written.get("windowMinutes")
         digits = _digits(value)
         return value if digits is None else f"{digits}m"
@@ -263,7 +261,7 @@ class _Message:
 
 
 def _digits(value: Any) -> str | None:
-    """A number, or a text that is one, without an exponent and with all its digits; None where it is none."""
+    """A number, or the text of one, without an exponent and with all its digits; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     text = value.text if isinstance(value, JsonFloat) else str(value).strip()

@@ -1,4 +1,4 @@
-"""What reading a message in another system's form comes to: our own form, and what has to be said about it."""
+"""The result of reading a message of another system: the message in our own form, with notes and places."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rules.errors import Problem, RuleError
 
 @dataclass(frozen=True)
 class Forms:
-    """What messages in other forms leave open.
+    """What messages in other forms do not contain.
 
     stream: the stream of a Flink rule, which names none. deleted: the column of a table of rules that marks a row as
     deleted.
@@ -26,8 +26,8 @@ class Forms:
 class Reading:
     """A message in our own form: a rule or a control message.
 
-    notes: sentences on what does not mean quite the same. places: our places, or beginnings of them, to those of the
-    message as it was sent, for errors; prefix: where in the message all of them are.
+    notes: sentences on differences in meaning. places: our places, or prefixes of them, to those in the message as
+    sent, for errors; prefix: the place in the message that contains all of them.
     """
 
     message: Mapping[str, Any]
@@ -36,7 +36,7 @@ class Reading:
     prefix: str = ""
 
     def theirs(self, problem: Problem) -> Problem:
-        """The problem, with its place in the message as it was sent."""
+        """The problem, with its place in the message as sent."""
         place = problem.place
         for ours, sent in self.places.items():
             if place == ours or place.startswith(f"{ours}."):
@@ -46,7 +46,7 @@ class Reading:
 
 
 class MessageError(RuleError):
-    """A message cannot be read; `rule_id` is the rule that it is about, as far as that is known."""
+    """A message cannot be read; `rule_id` is the rule that it is about, if known."""
 
     def __init__(self, problems: Sequence[Problem], rule_id: str | None = None) -> None:
         super().__init__(problems)

@@ -1,13 +1,13 @@
 """Predicates: SQL conditions over an event's fields and a rule's measures, from text to what Polars runs.
 
 How it works: `source` bounds and parses the text, `analysis` admits known constructs and types them (`coercion` brings
-values to one type), `eager` and `compilation` make what runs. Three-valued logic is SQL's; what is NULL in the end is
-false.
+values to one type), `eager` and `compilation` produce what runs. Three-valued logic is SQL's; a NULL result is false.
 
-What it does not do: call anything by name, read anything but its columns, or take time out of all proportion.
+What it does not do: call anything by name, read anything but its columns, or take unbounded time.
 
-Numbers: int64 and decimal arithmetic is exact, in 64 or 128 bits as the declared digits need; what could leave 38 is
-refused when the rule is read. `/` gives a double, and NULL for a zero divisor. A double makes an operation double.
+Numbers: int64 and decimal arithmetic is exact, in 64 or 128 bits as the declared digits need; a result that could need
+more than 38 digits is refused when the rule is read. `/` gives a double, and NULL for a zero divisor. An operation with
+a double gives a double.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from rules.predicates.compilation import columns_of, compile_node
 from rules.predicates.eager import Term, term, truth
 from rules.predicates.impossible import impossibilities
 from rules.predicates.nodes import BOOLEAN, Node, Op, renamed
+from rules.predicates.parsing import FUNCTIONS, MAX_DEPTH, MAX_TEXT, parse
 from rules.predicates.screening import Bound, Screen, bounds
-from rules.predicates.source import FUNCTIONS, MAX_DEPTH, MAX_TEXT, Source, parse
+from rules.predicates.source import Source
 from rules.types import FieldType
 
 __all__ = [
@@ -52,8 +53,8 @@ _TRUE: Truth = np.ones(1, np.bool_)
 class Predicate:
     """A compiled condition: it holds where every one of `plain` and `rest` does.
 
-    rest: what has to be planned, as one expression that is never NULL; columns: all that it reads; text: canonical;
-    bounds: comparisons that it implies.
+    rest: the part that Polars must plan, as one expression that is never NULL; columns: all that it reads; text:
+    canonical; bounds: comparisons that it implies.
     """
 
     plain: tuple[Term, ...]
@@ -67,9 +68,9 @@ class Predicate:
 def compile_predicate(
     text: str, columns: Mapping[str, FieldType], *, where: str = "", names: Mapping[str, str] | None = None
 ) -> Predicate:
-    """The condition written in `text` over columns of declared types; `where` names its place in the rule for errors.
+    """The condition in `text` over columns of declared types; `where` is its place in the rule, for errors.
 
-    names: what columns are called when it runs, where that differs from the text.
+    names: the names of columns when it runs, where they differ from the text.
 
     It runs on physical columns: INT64 and TIMESTAMP (µs since 1970 UTC) as Int64, DECIMAL as Int64 scaled by its
     power of ten, DOUBLE as Float64 without NaN, BOOLEAN as Boolean, STRING as String. Raises PredicateError.
@@ -80,9 +81,9 @@ def compile_predicate(
 def check_predicate(
     text: str, columns: Mapping[str, FieldType], *, where: str = "", unknown: Container[str] = ()
 ) -> None:
-    """Raise PredicateError with everything wrong with a condition, spellings that the rules reference lacks included.
+    """Raise PredicateError with all problems of a condition, including spellings that the rules reference lacks.
 
-    unknown: further names of columns, whose types are not known; what is compared with them is not checked.
+    unknown: additional column names of unknown type; comparisons with them are not checked.
     """
     source = Source(text, where)
     analyse(parse(source, _Names(columns, unknown), strict=True), source, columns, unknown)
@@ -123,7 +124,7 @@ def _compiled(
     assert analysed is not None  # noqa: S101  every column has a type
     root = renamed(analysed, dict(names))
     parts = root.args if root.op is Op.AND else (root,)
-    # the cheapest first: once one holds nowhere, what it would have taken to look at the others is spared
+    # the cheapest first: once one holds nowhere, the others are not evaluated
     terms = [(part, term(part)) for part in sorted(parts, key=lambda part: part.weight)]
     plain = tuple(at_once for _, at_once in terms if at_once is not None)
     others = tuple(part for part, at_once in terms if at_once is None)
@@ -134,14 +135,13 @@ def _compiled(
 
 
 def truths(predicates: Sequence[Predicate], given: Mapping[str, pl.Series], rows: int) -> list[npt.NDArray[np.uint8]]:
-    """Where each predicate holds, as uint8, one place a row.
+    """Where each predicate holds, as uint8, one element per row.
 
-    A predicate holds rarely: once nothing is left of what came before, its other conditions and their columns are not
-    looked at. What has to be planned is planned at once, and run one after the other (select_seq): handing so little
-    work to a thread pool takes longer than doing it.
+    A predicate holds rarely: once no row is left, its other conditions and their columns are not evaluated. Expressions
+    are planned together and run sequentially (select_seq): a thread pool takes longer than so little work.
     """
     columns = given if isinstance(given, Columns) else Columns(given)
-    with np.errstate(all="ignore"):  # what is NULL is calculated too, and doubles may become infinite
+    with np.errstate(all="ignore"):  # NULLs are calculated too, and doubles may become infinite
         found = [_conjunction(predicate.plain, columns) for predicate in predicates]
     left = {at: p.rest.alias(str(at)) for at, p in enumerate(predicates) if p.rest is not None and found[at].any()}
     if left:

@@ -1,6 +1,6 @@
-"""From sqlglot's tree to the typed tree: which constructs there are, and what types each of them takes.
+"""From sqlglot's tree to the typed tree: the allowed constructs, and the types that each takes.
 
-Conversions become nodes of their own here, so what runs later has no choice left to make.
+Conversions become separate nodes here, so later steps have no choices left.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from rules.predicates.nodes import (
     number_literal,
     type_of_field,
 )
-from rules.predicates.source import MAX_DEPTH, Source, too_deep
+from rules.predicates.parsing import MAX_DEPTH, too_deep
+from rules.predicates.source import Source
 from rules.timestamps import MAX_TIMESTAMP, parse_timestamp
 from rules.types import FieldType
 
-# Polars operations. A batch pays some microseconds for each, whatever the number of its rows.
+# Polars operations. Each costs a batch some microseconds, whatever the number of rows.
 MAX_WEIGHT = 600
-# `%` and `_` in a pattern. Matching takes time proportional to their number times the string's length.
+# `%` and `_` in a pattern. Matching takes time proportional to their number times the length of the string.
 MAX_WILDCARDS = 64
 
 _COMPARISONS: dict[type[exp.Expr], Op] = {
@@ -47,7 +48,7 @@ _PARTS: dict[type[exp.Expr], str] = {
     exp.Year: "YEAR", exp.Quarter: "QUARTER", exp.Month: "MONTH", exp.Week: "WEEK", exp.Day: "DAY", exp.Hour: "HOUR",
     exp.Minute: "MINUTE", exp.Second: "SECOND", exp.DayOfWeek: "DAYOFWEEK", exp.DayOfYear: "DAYOFYEAR",
 }  # fmt: skip
-# The parts EXTRACT takes, each with the largest number it can be.
+# The parts that EXTRACT takes, each with its largest value.
 PARTS = {
     "YEAR": 9999, "QUARTER": 4, "MONTH": 12, "WEEK": 53, "DAY": 31, "HOUR": 23, "MINUTE": 59, "SECOND": 59,
     "DAYOFWEEK": 7, "ISODOW": 7, "DAYOFYEAR": 366, "EPOCH": MAX_TIMESTAMP,
@@ -55,7 +56,7 @@ PARTS = {
 # Conditions. As operands of a comparison they need parentheses, since dialects of SQL bind them differently.
 _PREDICATES = (*_COMPARISONS, exp.Between, exp.In, exp.Like, exp.Is, exp.Not, exp.And, exp.Or)
 
-# The parts of sqlglot's nodes that are looked at. Anything more in one would silently be ignored, and so is refused.
+# The parts of sqlglot's nodes that are read. Any other part would be ignored silently, and so is refused.
 _KNOWN_PARTS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Column: frozenset({"this"}),
     exp.In: frozenset({"this", "expressions"}),
@@ -75,9 +76,9 @@ _COMMON_PARTS = frozenset({"this", "expression"})
 def analyse(
     tree: exp.Expr, source: Source, columns: Mapping[str, FieldType], unknown: Container[str] = ()
 ) -> Node | None:
-    """The typed tree of a whole predicate, which is boolean; PredicateError with every part that has no meaning.
+    """The typed tree of a whole predicate, which is boolean; PredicateError with every invalid part.
 
-    unknown: names of columns whose types are not known; None comes back where one is used, and the rest is in order.
+    unknown: names of columns of unknown type; returns None if one is used and the rest is valid.
     """
     analysis = _Analysis(source, columns, unknown)
     root: Node | None = None
@@ -93,7 +94,7 @@ def analyse(
 
 
 class _UntypedError(Exception):
-    """A part has no type, for a reason that is known already."""
+    """A part has no type, for a reason that has been reported."""
 
 
 class _Analysis:
@@ -130,7 +131,7 @@ class _Analysis:
         }
 
     def node(self, tree: exp.Expr, depth: int) -> Node:
-        """The typed node of a construct `depth` operations below the root."""
+        """The typed node of a construct, `depth` operations below the root."""
         handler = self.handlers.get(type(tree))
         if handler is None:
             raise self.refused(tree)
@@ -147,13 +148,13 @@ class _Analysis:
         if built.weight > MAX_WEIGHT:
             raise self.error(
                 tree,
-                f"takes {built.weight} operations an event, more than {MAX_WEIGHT}",
+                f"takes {built.weight} operations per event, more than {MAX_WEIGHT}",
                 "Write IN for many alternatives, name a repeated value once, or split the rule in two",
             )
         return built
 
     def all_of(self, parts: Sequence[Callable[[], Node]]) -> list[Node]:
-        """The nodes of independent parts: what is wrong with one of them does not hide what is wrong with another."""
+        """The nodes of independent parts: the problems of one do not hide those of another."""
         nodes: list[Node] = []
         for part in parts:
             try:
@@ -172,7 +173,7 @@ class _Analysis:
     def refused(self, tree: exp.Expr) -> PredicateError:
         if isinstance(tree, exp.Alias | exp.Concat):
             return self.error(
-                tree, "two expressions stand side by side", "Join conditions with AND or OR, and close quotes"
+                tree, "two expressions are side by side", "Join conditions with AND or OR, and close quotes"
             )
         if isinstance(tree, exp.Star):
             return self.error(tree, "* stands for no value", "Name the field")
@@ -204,7 +205,7 @@ class _Analysis:
         except InvalidOperation:
             built = None
         if built is None:
-            raise self.error(tree, f"{tree.this[:60]} is not a number nightjar can hold", "Doubles end near 1.8e308")
+            raise self.error(tree, f"{tree.this[:60]} is not a number nightjar can hold", "Doubles reach about 1.8e308")
         return built
 
     def cast(self, tree: exp.Cast, depth: int) -> Node:
@@ -227,7 +228,7 @@ class _Analysis:
     # Conditions
 
     def connective(self, tree: exp.Connector, depth: int) -> Node:
-        """a AND b AND c …, as one node: chains of conditions may be long, and are not deep."""
+        """a AND b AND c …, as one node: chains of conditions may be long, but not deep."""
         parts: list[exp.Expr] = [tree]
         while type(parts[0]) is type(tree):
             parts[0:1] = [parts[0].this, parts[0].expression]
@@ -383,7 +384,7 @@ class _Analysis:
         value = self.node(tree, depth + 1)
         if value.type != TIMESTAMP:
             raise self.error(tree, f"{part} needs a timestamp and this is {value.type.family.value}", _NEEDED)
-        # Seconds since 1970 with six digits after the point are what a timestamp is held as.
+        # A timestamp is stored as seconds since 1970 with six decimal digits.
         kind = exact(PARTS[part], 6 if part == "EPOCH" else 0)
         return Node(Op.PART, kind, (value,), part)
 
@@ -421,7 +422,7 @@ def _like_magnitude(value: Node) -> Type:
 
 
 def _negated_if(tree: exp.Expr, node: Node) -> Node:
-    """sqlglot writes some negations as a part of the construct (`NOT LIKE`), others as a NOT around it."""
+    """Wrap in NOT: sqlglot has some negations as part of the construct (`NOT LIKE`), others as a NOT around it."""
     return Node(Op.NOT, BOOLEAN, (node,)) if tree.args.get("negate") else node
 
 

@@ -19,7 +19,7 @@ from rules.predicates.nodes import (
 
 
 class Unfit(Exception):  # noqa: N818  not an error people see: analysis adds the place and raises PredicateError
-    """Types do not go together: what, and the remedy."""
+    """Types do not match: the problem, and the remedy."""
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what = what
@@ -28,7 +28,7 @@ class Unfit(Exception):  # noqa: N818  not an error people see: analysis adds th
 
 
 def bounded(limit: int, scale: int) -> Type:
-    """The type of an exact result of that largest magnitude; Unfit beyond 38 digits."""
+    """The type of an exact result with that largest magnitude; Unfit beyond 38 digits."""
     if limit > EXACT_LIMIT:
         raise Unfit("the exact result may need more than 38 digits", "Write CAST(… AS DOUBLE) around one of the values")
     return exact(limit, scale)
@@ -44,13 +44,13 @@ def to_double(node: Node) -> Node:
 
 
 def same_scale(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Exact numbers with the most digits after the point that one of them has."""
+    """Exact numbers, all with as many digits after the point as the one with the most."""
     scale = max(node.type.scale for node in nodes)
     return tuple(_rescaled(node, scale) for node in nodes)
 
 
 def aligned(nodes: Sequence[Node], purpose: str) -> tuple[Node, ...]:
-    """The nodes in one type; NULL stays NULL. `purpose` says in errors what they cannot be together ("compared")."""
+    """The nodes in one type; NULL stays NULL. purpose: for errors, what they cannot be together ("compared")."""
     typed = [node for node in nodes if node.type != NULL]
     if not typed:
         raise Unfit("only NULL is left here, which has no type", "Give at least one value")
@@ -85,7 +85,7 @@ def widest(nodes: Sequence[Node]) -> Type:
 
 
 def as_held(element: Node, kind: Type) -> object:
-    """A constant's value as a value of `kind` is held, None where no value of `kind` can equal it."""
+    """A constant in the physical form of `kind`; None if no value of `kind` can equal it."""
     value = element.value
     if kind == DOUBLE:
         return to_double(element).value
@@ -105,5 +105,5 @@ def _rescaled(node: Node, scale: int) -> Node:
     kind = bounded(node.type.limit * factor, scale)
     if node.is_literal:
         return literal(kind, node.value * factor)
-    # what can only be zero stays it, where no 64 bits may hold the factor
+    # a value that can only be zero stays zero; the factor may not fit in 64 bits
     return Node(Op.RESCALE, kind, (node,), factor if kind.limit else 1)

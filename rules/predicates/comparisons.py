@@ -1,8 +1,8 @@
-"""Comparisons of plain numbers, run by NumPy: for a batch of some hundred rows Polars takes longer to make a column of
-them than NumPy to compare them.
+"""Comparisons of plain numbers, run by NumPy: for a batch of some hundred rows Polars takes longer to create a column
+than NumPy to compare.
 
 Exact numbers of 64 bits, doubles and timestamps, and sums, differences and products of them; the operators are those of
-`compilation`. Its place is a condition's top, where NULL is false, so that no three-valued logic is needed here.
+`compilation`. It is used at the top of a condition, where NULL is false, so no three-valued logic is needed here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rules.predicates.compilation import BINARY
 from rules.predicates.nodes import Family, Node, Op
 
 Truth = npt.NDArray[np.bool_]
-# Values, which mean nothing where the truth beside them (None: true everywhere) says that they are NULL.
+# Values, and where they are valid (None: everywhere); the values of NULLs are arbitrary.
 Numbers = tuple[npt.NDArray[Any], Truth | None]
 
 _COMPARED = {Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE}
@@ -28,7 +28,7 @@ _FAMILIES = {Family.EXACT, Family.DOUBLE, Family.TIMESTAMP}
 
 
 class Columns(dict[str, pl.Series]):
-    """Columns by name, as Polars has them and, those of numbers, as NumPy does."""
+    """Columns by name, as Polars Series and, for numbers, as NumPy arrays."""
 
     def numbers(self, name: str) -> Numbers:
         """A column of Int64 or Float64."""
@@ -37,7 +37,7 @@ class Columns(dict[str, pl.Series]):
 
 
 def is_comparison(node: Node) -> bool:
-    """Whether `comparison` takes the tree."""
+    """Whether `comparison` supports the tree."""
     return node.op in _COMPARED and all(map(_is_numeric, node.args))
 
 
@@ -51,7 +51,7 @@ def _is_numeric(node: Node) -> bool:
 
 
 def comparison(node: Node) -> Callable[[Columns], Truth]:
-    """From columns to where the comparison holds, one place a row, or one for all where it reads no column."""
+    """From columns to where the comparison holds, one element per row, or a single one if it reads no column."""
     left, right = map(_numbers, node.args)
     compare = BINARY[node.op]
     may_be_nan = any(map(_may_be_nan, node.args))
@@ -59,7 +59,7 @@ def comparison(node: Node) -> Callable[[Columns], Truth]:
     def holds(columns: Columns) -> Truth:
         a, a_valid = left(columns)
         b, b_valid = right(columns)
-        # a sum is NaN where a part of it is; Polars, and SQL, have NaN equal to itself and above all else
+        # a sum with a NaN is NaN; in Polars, as in SQL, NaN equals itself and is greater than anything else
         if may_be_nan and (np.isnan(a.sum()) or np.isnan(b.sum())):
             found = compare(pl.Series(a), pl.Series(b)).to_numpy()
         else:
@@ -71,7 +71,7 @@ def comparison(node: Node) -> Callable[[Columns], Truth]:
 
 
 def _may_be_nan(node: Node) -> bool:
-    """Columns and literals never are, but what is calculated from doubles may be, once it is infinite."""
+    """Whether a value may be NaN: columns and literals never are, but results from infinite doubles may be."""
     return node.type.family is Family.DOUBLE and (node.op in _CALCULATED or any(map(_may_be_nan, node.args)))
 
 

@@ -1,4 +1,4 @@
-"""From the typed tree to one Polars expression over physical columns, with as few operations as the meaning allows.
+"""From the typed tree to one Polars expression over physical columns, with as few operations as possible.
 
 Physical columns: an exact number is Int64 (a decimal scaled to an integer), a timestamp Int64 (microseconds since 1970
 in UTC), a double Float64, a boolean Boolean, a string String.
@@ -18,7 +18,7 @@ from rules.predicates.nodes import BOOLEAN, DOUBLE, STRING, Family, Node, Op
 
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
-# 1970-01-01 was a Thursday: the days from the first day of its week to it.
+# 1970-01-01 was a Thursday: its days since the first day of the week.
 _THURSDAY_AFTER_SUNDAY = 4
 _THURSDAY_AFTER_MONDAY = 3
 
@@ -30,9 +30,9 @@ BINARY: dict[Op, Callable[[Any, Any], Any]] = {
 
 
 def compile_node(root: Node) -> pl.Expr:
-    """A boolean expression that is never NULL, as long as the columns it runs on, for a boolean root."""
+    """A boolean expression that is never NULL and as long as its columns, for a boolean root."""
     if not columns_of(root):
-        # A constant has the length 1 until it meets a column; the length of the batch takes that part.
+        # A constant has length 1 until it is combined with a column, here the length of the batch.
         constant = pl.select(_build(root)).item()
         return pl.repeat(bool(constant), pl.len(), dtype=pl.Boolean)
     built = _build(root)
@@ -42,14 +42,14 @@ def compile_node(root: Node) -> pl.Expr:
 
 
 def columns_of(root: Node) -> frozenset[str]:
-    """The names of the columns a tree reads."""
+    """The names of the columns that a tree reads."""
     if root.op is Op.COLUMN:
         return frozenset({str(root.value)})
     return frozenset().union(*map(columns_of, root.args))
 
 
 def _may_collapse(node: Node) -> bool:
-    """Whether Polars may give one row for many: where every row of a batch takes the same constant of a choice."""
+    """Whether Polars may return one row for many: if every row of a batch has the same constant of a choice."""
     return node.op in (Op.CASE, Op.COALESCE) or any(map(_may_collapse, node.args))
 
 
@@ -103,7 +103,7 @@ def _build(node: Node) -> pl.Expr:
 
 
 def exact_dtype(*, wide: bool) -> type[pl.DataType]:
-    """What an exact number is held in."""
+    """The Polars type of an exact number."""
     return pl.Int128 if wide else pl.Int64
 
 
@@ -118,7 +118,7 @@ def _literal(node: Node, *, wide: bool) -> pl.Expr:
 
 
 def _at_width(node: Node, *, wide: bool) -> pl.Expr:
-    """The node's value in the width another needs it in; only exact numbers have two."""
+    """The node's value in the width that another node needs; only exact numbers have two widths."""
     if node.is_literal:
         return _literal(node, wide=wide)
     built = _build(node)
@@ -137,7 +137,7 @@ def _membership(node: Node) -> pl.Expr:
     (value,) = node.args
     built = _build(value)
     if not node.value:
-        # No value of the list can occur: false, and NULL where there is nothing to compare.
+        # No value of the list can occur: false, and NULL for NULL.
         return built != built  # noqa: PLR0124
     dtype = {BOOLEAN: pl.Boolean, DOUBLE: pl.Float64, STRING: pl.String}.get(
         value.type, exact_dtype(wide=value.type.wide)
@@ -149,7 +149,7 @@ def _membership(node: Node) -> pl.Expr:
 
 def _negative(node: Node) -> pl.Expr:
     value = _at_width(node.args[0], wide=node.type.wide)
-    # Polars negates no Int128.
+    # Polars cannot negate Int128.
     return pl.lit(0, dtype=pl.Int128) - value if node.type.wide else -value
 
 
@@ -187,7 +187,7 @@ def _case(node: Node) -> pl.Expr:
 
 
 def _like(value: pl.Expr, pattern: str) -> pl.Expr:
-    """Plain comparisons where they do; else a regular expression of Rust's engine, which takes linear time."""
+    """Plain comparisons if they suffice; else a regular expression in Rust's engine, which takes linear time."""
     if "_" not in pattern:
         body = pattern.strip("%")
         starts_open, ends_open = pattern.startswith("%"), pattern.endswith("%")
@@ -229,5 +229,5 @@ def _part(value: pl.Expr, part: str) -> pl.Expr:
         "DAY": instant.day,
         "DAYOFYEAR": instant.ordinal_day,
     }[part]()
-    # Polars gives these in 8 to 32 bits, where arithmetic with them would wrap.
+    # Polars returns these in 8 to 32 bits, in which arithmetic would wrap.
     return found.cast(pl.Int64)

@@ -1,8 +1,8 @@
-"""Conditions run at once on columns: a batch of some hundred rows is done before Polars has made a plan for it.
+"""Conditions evaluated directly on columns: a batch of some hundred rows is done before Polars has planned it.
 
-The same operators as in the expressions of `compilation`, on Polars' columns (Series) instead, and so with the same
-meaning (tests/rules/test_predicates_duckdb.py holds one against the other). Operations for which Polars would make a
-plan from a column all the same are left to expressions.
+The same operators as in the expressions of `compilation`, on Polars' columns (Series), and so with the same meaning
+(tests/rules/test_predicates_duckdb.py compares them). Operations that Polars plans even for a column are left to
+expressions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DTYPES = {Family.TIMESTAMP: pl.Int64, Family.DOUBLE: pl.Float64, Family.STRING:
 
 
 def term(node: Node) -> Term | None:
-    """From columns to where the condition is true, one place a row or one for all; None where it has to be planned."""
+    """From columns to where the condition is true, one element per row or a single one; None if Polars must plan it."""
     if is_comparison(node):
         return comparison(node)
     if not _is_plain(node):
@@ -47,7 +47,7 @@ def _is_plain(node: Node) -> bool:
 
 
 def _eager(node: Node) -> Value:
-    """From columns to the node's values, one a row; where the node reads no column one value for all rows."""
+    """From columns to the node's values, one per row; a single value if the node reads no column."""
     args = [_eager(arg) for arg in node.args]
     match node.op:
         case Op.COLUMN:
@@ -83,7 +83,7 @@ def _constant(node: Node, *, wide: bool) -> Value:
 
 
 def _at_width(node: Node, built: Value, *, wide: bool) -> Value:
-    """`built`, the node's values, in the width another needs them in."""
+    """`built`, the node's values, in the width that another node needs."""
     if node.is_literal:
         return _constant(node, wide=wide)
     if wide and node.type.family is Family.EXACT and not node.type.wide:

@@ -1,7 +1,8 @@
 """The typed tree of a predicate: what each part is, with the bounds that make its arithmetic exact.
 
-A number is exact (an integer or a decimal, held as an integer scaled by a power of ten) or a double. An exact part
-carries the largest magnitude it can have, so it is known before any event whether 64 bits hold it, or 128, or neither.
+A number is exact (an integer or a decimal, stored as an integer scaled by a power of ten) or a double. An exact part
+has the largest magnitude that it can reach, so it is known before any event whether it fits in 64 bits, 128, or
+neither.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from rules.types import FieldType, Kind
 
 # An int64 field reaches this magnitude (at its negative end only); beyond it 128 bits are needed.
 INT64_LIMIT = 2**63
-# 38 decimal digits are the most that 128 bits always hold.
+# 128 bits always hold 38 decimal digits.
 EXACT_LIMIT = 10**38 - 1
 MAX_SCALE = 38
 
 
 class Family(Enum):
-    """What kind of value a part of a predicate has; the value is what people are told."""
+    """The kind of value of a part of a predicate; the members' values are used in messages."""
 
     EXACT = "an exact number"
     DOUBLE = "a double"
@@ -34,7 +35,7 @@ class Family(Enum):
 
 @dataclass(frozen=True)
 class Type:
-    """A part's type; EXACT alone has `limit` (largest magnitude of the scaled integer) and `scale`."""
+    """A part's type; only EXACT has `limit` (largest magnitude of the scaled integer) and `scale`."""
 
     family: Family
     limit: int = 0
@@ -58,17 +59,17 @@ NULL = Type(Family.NULL)
 
 
 def exact(limit: int, scale: int = 0) -> Type:
-    """The type of an exact result. Unlike a field it may reach +2**63, which 64 bits do not hold."""
+    """The type of an exact result. Unlike a field it may reach +2**63, which does not fit in 64 bits."""
     return Type(Family.EXACT, limit + 1 if limit == INT64_LIMIT else limit, scale)
 
 
 def type_of_field(declared: FieldType) -> Type:
-    """What a field or measure of a declared type is in a predicate."""
+    """The type in a predicate of a field or measure of a declared type."""
     match declared.kind:
         case Kind.INT64:
             return Type(Family.EXACT, INT64_LIMIT)
         case Kind.DECIMAL:
-            # a sum of decimals may have 19 digits, as far as 64 bits go
+            # a sum of decimals may have 19 digits, within 64 bits
             return Type(Family.EXACT, min(10**declared.precision - 1, INT64_LIMIT), declared.scale)
         case Kind.DOUBLE:
             return DOUBLE
@@ -81,7 +82,7 @@ def type_of_field(declared: FieldType) -> Type:
 
 
 class Op(Enum):
-    """What a node does with its arguments; the comment says what its `value` is, where it has one."""
+    """The operation of a node; the comment is about its `value`, if it has one."""
 
     COLUMN = "column"  # the name
     LITERAL = "literal"  # scaled int, float, str, bool, µs since 1970, or None
@@ -114,13 +115,13 @@ class Op(Enum):
     COALESCE = "coalesce"
 
 
-# Operations whose result needs an argument more than once, as Polars has no single one for them.
+# Operations that need an argument more than once, as Polars has no single operation for them.
 _REPEATED = {Op.DIV: 1, Op.MOD: 0}
 
 
 @dataclass(frozen=True)
 class Node:
-    """One operation. `weight` counts the Polars operations below it, as often as they will run."""
+    """One operation. `weight` counts the Polars operations below it, each as often as it runs."""
 
     op: Op
     type: Type
@@ -140,7 +141,7 @@ class Node:
 
 
 def renamed(root: Node, names: Mapping[str, str]) -> Node:
-    """The same tree over columns called otherwise; columns that `names` does not hold keep their names."""
+    """The same tree with renamed columns; columns that are not in `names` keep their names."""
     value = names.get(str(root.value), root.value) if root.op is Op.COLUMN else root.value
     return Node(root.op, root.type, tuple(renamed(argument, names) for argument in root.args), value)
 
@@ -150,18 +151,18 @@ def literal(kind: Type, value: Any) -> Node:
     return Node(Op.LITERAL, kind, value=value)
 
 
-# Any number that fits into the text of a predicate, without rounding.
+# Any number that fits in the text of a predicate, without rounding.
 _WIDE = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def number_literal(value: Decimal) -> Node | None:
-    """The constant of a number: exact where 38 digits hold it, else a double; None where not even a double does."""
+    """The constant of a number: exact if 38 digits suffice, else a double; None if it is out of a double's range."""
     if not value:
         return literal(exact(0), 0)
     sign, digits, exponent = value.normalize(_WIDE).as_tuple()
     exponent = int(exponent)
     scale = max(0, -exponent)
-    # Looked at before any power is taken: the exponent may be anything.
+    # Checked before computing any power: the exponent may be anything.
     if scale <= MAX_SCALE and len(digits) + max(0, exponent) <= MAX_SCALE:
         scaled = int("".join(map(str, digits))) * 10 ** max(0, exponent)
         return literal(exact(scaled, scale), -scaled if sign else scaled)

@@ -1,7 +1,7 @@
-"""Which of many conditions may hold anywhere in a batch, asked of all at once.
+"""Which of many conditions may hold anywhere in a batch, determined for all at once.
 
-Conditions mostly ask that a number is beyond a constant, and rarely is one. So where many compare the same column, they
-are compared with its least and greatest value first, all by one operation, and nothing is done for the others.
+Most conditions require a number to be beyond a constant, which it rarely is. So if many compare the same column, their
+constants are compared with its minimum and maximum first, in one operation, and the other conditions are skipped.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy.typing as npt
 from rules.predicates.comparisons import Columns, Truth, is_comparison
 from rules.predicates.nodes import Family, Node, Op
 
-# So many comparisons of a column are worth looking for its least and greatest value.
+# From this many comparisons of a column it is worth computing its minimum and maximum.
 _WORTH_IT = 4
 _MIRRORED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ}
-# What the greatest (above) or the least value has to be to the constant.
+# How the maximum (above) or the minimum must compare with the constant.
 _ABOVE = {Op.GT: operator.gt, Op.GE: operator.ge, Op.EQ: operator.ge}
 _BELOW = {Op.LT: operator.lt, Op.LE: operator.le, Op.EQ: operator.le}
 
 
 class Bound(NamedTuple):
-    """A comparison of a column with a constant, which its condition implies. op: column op constant."""
+    """A comparison of a column with a constant that its condition implies. op: column op constant."""
 
     column: str
     op: Op
@@ -33,7 +33,7 @@ class Bound(NamedTuple):
 
 
 def bounds(parts: Iterable[Node]) -> tuple[Bound, ...]:
-    """Those of a conjunction's parts that are comparisons of a column with a constant."""
+    """The parts of a conjunction that are comparisons of a column with a constant."""
     found = []
     for part in parts:
         if part.op not in _MIRRORED or not is_comparison(part):
@@ -49,7 +49,7 @@ def bounds(parts: Iterable[Node]) -> tuple[Bound, ...]:
 
 
 class Screen:
-    """Tells which of some conditions may hold. given: the bounds of each."""
+    """Determines which of some conditions may hold. given: the bounds of each."""
 
     def __init__(self, given: Sequence[tuple[Bound, ...]]) -> None:
         self._conditions = len(given)
@@ -67,7 +67,7 @@ class Screen:
         }
 
     def possible(self, columns: Columns) -> Truth:
-        """Of each condition, whether it may hold at a row: False where it holds at none."""
+        """Whether each condition may hold at any row: False if it holds at none."""
         possible = np.ones(self._conditions, np.bool_)
         for column, ops in self._columns.items():
             values, valid = columns.numbers(column)

@@ -1,8 +1,8 @@
-"""What is wrong with a text that the parser could not read, in the words of whoever wrote it.
+"""Find the mistake in a text that the parser could not read.
 
-How it works: sqlglot stops at the first word that it cannot place, which is seldom the mistake. Here the words are
-looked at pair by pair, for the mistakes that people make: parentheses, a condition that ends too early, two operators
-or two values side by side.
+How it works: sqlglot stops at the first word that does not fit, which is seldom the mistake. Here the words are
+examined pair by pair, for common mistakes: parentheses, a condition that ends too early, two operators or two values
+side by side.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BETWEEN_THEM = "Write a field, a measure or a value between them"
 
 
 def mistakes(source: Source, tokens: Sequence[Token]) -> list[PredicateError]:
-    """Everything found wrong with how the words follow each other; empty where that is none of the known mistakes."""
+    """All mistakes in the sequence of words; empty if none of the known ones is found."""
     return [*_unbalanced(source, tokens), *_neighbours(source, tokens), *_half_ranges(source, tokens)]
 
 

@@ -73,7 +73,7 @@ def night(spark: "SparkSession", broker: LocalKafka, tmp_path_factory: pytest.Te
         plans = history.part(history.begins, history.ends)
         send_together(settings, streams, plans, speed=float("inf"), begins=history.begins)
         job.await_consumed({(streams[name].topic, 0): plan.num_rows for name, plan in plans.items()})
-        job.await_told()
+        job.await_reported()
     config = backfill_config(settings, streams)
     # in Spark's tasks, which a day as small as this would be spared
     return Night(spark, replace(config, lake=replace(config.lake, max_driver_rows=-1)), settings, history)
@@ -82,9 +82,9 @@ def night(spark: "SparkSession", broker: LocalKafka, tmp_path_factory: pytest.Te
 @pytest.fixture(scope="session")
 def first_night(night: Night) -> FirstNight:
     """The day after its first run."""
-    said = night.alerts()
+    alerts_before = night.alerts()
     counts = night.run("first")
-    return FirstNight(night, said, counts, night.results())
+    return FirstNight(night, alerts_before, counts, night.results())
 
 
 @pytest.fixture

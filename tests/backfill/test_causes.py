@@ -73,8 +73,8 @@ def witness(
     )
 
 
-def cause(events: list[dict[str, Any]], about: int, said: int | None, true: int | None, **known: Any) -> Cause:
-    """Of the difference at event `about`: the stream said this many payments, the truth has that many."""
+def cause(events: list[dict[str, Any]], about: int, emitted: int | None, true: int | None, **known: Any) -> Cause:
+    """Of the difference at event `about`: the stream's alert counts `emitted` payments, the truth `true`."""
     if isinstance(known.get("published"), Published):
         known["published"] = {("burst", 1): known["published"]}
     of_event = next(e for e in events if e["transaction_id"] == f"t{about}")
@@ -82,8 +82,10 @@ def cause(events: list[dict[str, Any]], about: int, said: int | None, true: int 
         "alert_id": alert_id("burst", 1, f"t{about}", microseconds(of_event["event_time"]), '{"customer_id":"ann"}'),
         "rule_id": "burst", "rule_version": 1,
         "group": '{"customer_id":"ann"}', "event_id": f"t{about}", "event_time": of_event["event_time"],
-        "outcome": "missed" if said is None else "retracted" if true is None else "revised",
-        "stream_measures": None if said is None else json.dumps({"payments": said}, separators=(",", ":")),
+        "outcome": "missed" if emitted is None else "retracted" if true is None else "revised",
+        "stream_measures": None if emitted is None else json.dumps({"payments": emitted}, separators=(",", ":")),
+        "measures": None if true is None else json.dumps({"payments": true}, separators=(",", ":")),
+        "stream_muted": None if emitted is None else False, "muted": None if true is None else False,
     }  # fmt: skip
     return Cause(witness(events, **known).causes(pl.DataFrame([row])).get_column("cause").item())
 
@@ -93,43 +95,43 @@ LATE_BETWEEN = [event(1, 1), event(3, 5), event(2, 2, arrives=13)]
 
 def test_a_late_event_in_the_window_is_proven_by_replaying_the_stream() -> None:
     """t2 came too late for t3, which therefore counted two of three."""
-    assert cause(LATE_BETWEEN, 3, said=2, true=3) is Cause.LATE_EVENT
+    assert cause(LATE_BETWEEN, 3, emitted=2, true=3) is Cause.LATE_EVENT
 
 
 def test_a_late_event_itself_is_not_evaluated_by_the_stream() -> None:
     """The truth has an alert there, the stream none."""
-    assert cause(LATE_BETWEEN, 2, said=None, true=2) is Cause.LATE_EVENT
+    assert cause(LATE_BETWEEN, 2, emitted=None, true=2) is Cause.LATE_EVENT
 
 
 def test_a_late_event_explains_only_what_it_leads_to() -> None:
-    """That the stream said one of three is not what a late event makes of it: a defect."""
-    assert cause(LATE_BETWEEN, 3, said=1, true=3) is Cause.UNEXPLAINED
-    assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2) is Cause.UNEXPLAINED
+    """A stream that counted one of three has a defect: a late event does not lead to that."""
+    assert cause(LATE_BETWEEN, 3, emitted=1, true=3) is Cause.UNEXPLAINED
+    assert cause([event(1, 1), event(3, 5)], 3, emitted=None, true=2) is Cause.UNEXPLAINED
 
 
-def test_what_the_stream_has_not_read_it_cannot_have_said() -> None:
+def test_what_the_stream_has_not_read_it_cannot_count() -> None:
     """The event's own offset, or that of one in its window, lies behind what the stream had read."""
-    assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, consumed=3) is Cause.STREAM_DOWN
+    assert cause([event(1, 1), event(3, 5)], 3, emitted=None, true=2, consumed=3) is Cause.STREAM_DOWN
     unread = [event(1, 1), event(3, 5), event(9, 3, arrives=6)]
-    assert cause(unread, 3, said=2, true=3, consumed=5) is Cause.STREAM_DOWN
+    assert cause(unread, 3, emitted=2, true=3, consumed=5) is Cause.STREAM_DOWN
 
 
 def test_a_rule_that_came_after_the_event() -> None:
     """It was to hold from before its own publication."""
     after = Published(AT_NOON + 10 * 60_000_000, AT_NOON - 24 * HOUR)
-    assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, published=after) is Cause.RULE_PROPAGATION
+    assert cause([event(1, 1), event(3, 5)], 3, emitted=None, true=2, published=after) is Cause.RULE_PROPAGATION
 
 
 def test_a_rule_and_an_event_of_the_same_arrival() -> None:
     """Which of them came first, nobody can say: the rule may have come after the event."""
     together = Published(AT_NOON + 5 * 60_000_000, AT_NOON - 24 * HOUR)
-    assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, published=together) is Cause.RULE_PROPAGATION
+    assert cause([event(1, 1), event(3, 5)], 3, emitted=None, true=2, published=together) is Cause.RULE_PROPAGATION
 
 
 def test_a_rule_of_the_same_arrival_whose_history_was_not_there() -> None:
     """That it came after the event is possible; that it lacked t1 is certain."""
     together = Published(AT_NOON + 5 * 60_000_000, AT_NOON + 2 * 60_000_000)
-    assert cause([event(1, 1), event(3, 5)], 3, said=1, true=2, published=together) is Cause.COLD_START
+    assert cause([event(1, 1), event(3, 5)], 3, emitted=1, true=2, published=together) is Cause.COLD_START
 
 
 @pytest.mark.parametrize(("published", "expected"), [(10, Cause.RULE_PROPAGATION), (2, Cause.UNEXPLAINED)])
@@ -138,29 +140,29 @@ def test_a_version_that_took_the_place_of_another_in_the_past(published: int, ex
     strict = RULE | {"when": "payments >= 9", "effective": NOON.isoformat()}
     versions = RuleSet.of([parse_rule(RULE, STREAMS), parse_rule(strict, STREAMS)], 0)
     known = {("burst", 1): LONG_KNOWN, ("burst", 2): replace(LONG_KNOWN, arrival=AT_NOON + published * 60_000_000)}
-    assert cause([event(1, 1), event(3, 5)], 3, said=2, true=None, published=known, versions=versions) is expected
+    assert cause([event(1, 1), event(3, 5)], 3, emitted=2, true=None, published=known, versions=versions) is expected
 
 
 @pytest.mark.parametrize(("since", "expected"), [(3, Cause.COLD_START), (0, Cause.UNEXPLAINED)])
 def test_a_rule_whose_history_was_not_there(since: int, expected: Cause) -> None:
     """t1 lies before what the stream still had when the rule came; had it been there, nothing would explain it."""
     cold = Published(AT_NOON, AT_NOON + since * 60_000_000)
-    assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, published=cold) is expected
+    assert cause([event(1, 1), event(3, 5)], 3, emitted=None, true=2, published=cold) is expected
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"), [(None, Cause.LATE_EVENT), (2, Cause.LATE_EVENT), (4, Cause.UNEXPLAINED)]
+    ("emitted", "expected"), [(None, Cause.LATE_EVENT), (2, Cause.LATE_EVENT), (4, Cause.UNEXPLAINED)]
 )
-def test_late_events_that_were_read_when_the_alert_was_settled(said: int | None, expected: Cause) -> None:
+def test_late_events_that_were_read_when_the_alert_was_settled(emitted: int | None, expected: Cause) -> None:
     """t2 and t3 had arrived before t5, in another partition, which the stream read behind: it counted none, or one."""
     elsewhere = [event(number, number, arrives=13 + number / 10) | {"partition": 1} for number in (2, 3)]
-    assert cause([*elsewhere, event(5, 5, arrives=14)], 5, said=said, true=3) is expected
+    assert cause([*elsewhere, event(5, 5, arrives=14)], 5, emitted=emitted, true=3) is expected
 
 
 def test_what_was_read_before_the_state_began() -> None:
     """A new checkpoint reads what Kafka still has: t1 is in the lake and was never in this state."""
-    assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, began=2) is Cause.COLD_START
-    assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, began=1) is Cause.UNEXPLAINED
+    assert cause([event(1, 1), event(3, 5)], 3, emitted=None, true=2, began=2) is Cause.COLD_START
+    assert cause([event(1, 1), event(3, 5)], 3, emitted=None, true=2, began=1) is Cause.UNEXPLAINED
 
 
 @pytest.mark.parametrize(("allowed", "expected"), [(5, Cause.LATE_EVENT)])
@@ -169,9 +171,9 @@ def test_lateness_is_what_the_stream_reported(allowed: int, expected: Cause) -> 
     events = [event(1, 1), event(3, 5), event(2, 2, arrives=8)]
     today = replace(STREAM, allowed_lateness=allowed * 60_000_000)
     by_then = {"late": lambda e: e["transaction_id"] == "t2", "stream": today}
-    assert cause(events, 3, said=2, true=3, **by_then) is expected
-    assert cause(events, 2, said=None, true=2, **by_then) is expected
-    assert cause(events, 3, said=1, true=3, **by_then) is Cause.UNEXPLAINED
+    assert cause(events, 3, emitted=2, true=3, **by_then) is expected
+    assert cause(events, 2, emitted=None, true=2, **by_then) is expected
+    assert cause(events, 3, emitted=1, true=3, **by_then) is Cause.UNEXPLAINED
 
 
 EVENTS = st.lists(st.tuples(st.integers(0, 200), st.sampled_from(["ann", "bob", "eve"])), min_size=1, max_size=25)
@@ -185,7 +187,7 @@ def test_each_difference_is_about_its_own_window(minutes: list[tuple[int, str]],
         {
             "alert_id": str(at), "rule_id": "burst", "rule_version": 1, "group": f'{{"customer_id":"{who}"}}',
             "event_id": f"t{at}", "event_time": events[at]["event_time"], "outcome": "retracted",
-            "stream_measures": '{"payments":0}',
+            "stream_measures": '{"payments":0}', "measures": None, "stream_muted": False, "muted": None,
         }
         for at, (_, who) in enumerate(minutes)
     ]  # fmt: skip
@@ -200,6 +202,32 @@ def test_each_difference_is_about_its_own_window(minutes: list[tuple[int, str]],
 
 def test_an_id_that_names_two_events() -> None:
     """Its second record went to another bucket, which could not know of the first."""
-    assert cause([event(1, 1), event(3, 5)], 3, said=None, true=2, conflicting=frozenset({"t1"})) is (
+    assert cause([event(1, 1), event(3, 5)], 3, emitted=None, true=2, conflicting=frozenset({"t1"})) is (
         Cause.DUPLICATE_CONFLICT
     )
+
+
+def test_what_only_mutes_otherwise_has_the_cause_of_what_mutes() -> None:
+    """The last alert before it in its chain that one side lacks; where there is none, a defect."""
+    events = [*LATE_BETWEEN, event(4, 30), event(5, 20)]
+
+    def row(number: int, outcome: str, **changed: Any) -> dict[str, Any]:
+        values = '{"payments":3}'
+        return {
+            "alert_id": f"a{number}", "rule_id": "burst", "rule_version": 1, "group": '{"customer_id":"ann"}',
+            "event_id": f"t{number}", "event_time": NOON + timedelta(minutes=number), "outcome": outcome,
+            "stream_measures": None if outcome == "missed" else values, "measures": values,
+            "stream_muted": None if outcome == "missed" else False, "muted": True,
+        } | changed  # fmt: skip
+
+    def causes(*rows: dict[str, Any]) -> list[str]:
+        found = witness(events).causes(pl.DataFrame(rows))
+        return [cause for _, cause in sorted(found.iter_rows())]
+
+    late = row(2, "missed")
+    assert causes(late, row(4, "revised")) == ["late_event", "late_event"]
+    assert causes(row(1, "revised"), late) == ["unexplained", "late_event"], "what comes after it mutes nothing"
+    for other in ({"group": '{"customer_id":"bob"}'}, {"rule_version": 2}, {"rule_id": "other"}):
+        assert causes(late, row(4, "revised", **other))[1] == "unexplained"
+    tomorrow = NOON + timedelta(days=1)
+    assert causes(late, row(4, "revised", event_time=tomorrow))[1] == "unexplained"

@@ -82,16 +82,16 @@ def checked(folder: Path, records: pl.DataFrame, staged: list[pa.Table]) -> dict
 
 def test_what_is_right_is_right_in_parts(tmp_path: Path) -> None:
     """Each violation meets its event, in whichever file that is."""
-    said = violations()
-    assert said.num_rows > 4
-    assert checked(tmp_path, events(), [said.slice(0, 3), said.slice(3)]) == {}
+    reported = violations()
+    assert reported.num_rows > 4
+    assert checked(tmp_path, events(), [reported.slice(0, 3), reported.slice(3)]) == {}
 
 
 def test_copies_in_other_files_are_compared(tmp_path: Path) -> None:
     """A record twice, one event id with two contents, and a violation in two buckets; each far from its like."""
-    said = violations()
+    reported = violations()
     spoiled = events({30: {"offset": 101, "partition": 0}, 35: {"transaction_id": "t1"}})
-    found = checked(tmp_path, spoiled, [said, said.slice(0, 1)])
+    found = checked(tmp_path, spoiled, [reported, reported.slice(0, 1)])
     assert found["events_transactions"] == {"coordinates_unique": 1, "event_id_names_one_event": 1}
     assert found["violations"]["alert_id_unique"] == 1
 
@@ -99,7 +99,7 @@ def test_copies_in_other_files_are_compared(tmp_path: Path) -> None:
 def test_a_violation_without_its_event_is_found(tmp_path: Path) -> None:
     """Neither one about no event, nor one of a stream that nobody has declared, passes for want of anything to hold it
     against."""
-    said = violations().to_pylist()
-    rows = [{**said[0], "event_id": "nobody"}, {**said[1], "stream": "unheard-of"}]
+    reported = violations().to_pylist()
+    rows = [{**reported[0], "event_id": "nobody"}, {**reported[1], "stream": "unheard-of"}]
     found = checked(tmp_path, events(), [pa.Table.from_pylist([row], VIOLATION_SCHEMA) for row in rows])
     assert found["violations"]["event_exists"] == 2

@@ -84,18 +84,18 @@ def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Night:
 
 
 def alert(night: Night, who: str, **changed: Any) -> dict[str, Any]:
-    """What the stream says of a customer's second payment, unless it says otherwise."""
+    """The stream's alert on a customer's second payment, with changes."""
     (true,) = [row for row in night.staged(EVALUATED) if row["event_id"] == f"{who}2"]
     del true["failed"]
     return {**true, "revision": 1, "kind": "alert", "source": "stream", "arrival_date": NOON.date(), **changed}
 
 
-def test_what_the_stream_said_is_held_against_the_truth(night: Night) -> None:
-    """Matched, missed, retracted: each alert in the bucket of its group, whoever said it, and nobody twice."""
+def test_the_streams_alerts_are_compared_with_the_truth(night: Night) -> None:
+    """Matched, missed, retracted: each alert in the bucket of its group, whoever emitted it, and none twice."""
     night.run()
     wrong = alert(night, "bob", event_id="bob1", alert_id="wrong", event_time=NOON + timedelta(minutes=1))
-    said = [alert(night, who) for who in ("ann", "bob", "cem")]
-    fill(night.root, ALERTS, *said, wrong)
+    reported = [alert(night, who) for who in ("ann", "bob", "cem")]
+    fill(night.root, ALERTS, *reported, wrong)
     compared = night.run()
     assert dict(compared.outcomes) == {"matched": 3, "missed": 4, "retracted": 1}
     assert (compared.stream_alerts, compared.unusable) == (4, 0)

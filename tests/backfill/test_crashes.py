@@ -30,7 +30,7 @@ from nightjar.kafka.clients import consumer, producer
 from nightjar.kafka.readers import Reader
 from rules.durations import format_duration
 from rules.timestamps import iso_text, microseconds
-from tests.support.nights import DAY, FirstNight, Night, expected, standing
+from tests.support.nights import DAY, FirstNight, Night, expected, latest_alerts
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -96,8 +96,8 @@ def stage(name: str, run_id: str) -> list[str]:
 
 def corrections_of(night: Night) -> list[tuple[str, int]]:
     """(alert id, revision) of the corrections that are on Kafka, repeated ones too, in order."""
-    said = night.alerts().filter(pl.col("source") == "backfill")
-    return sorted(said.select("alert_id", "revision").iter_rows())
+    reports = night.alerts().filter(pl.col("source") == "backfill")
+    return sorted(reports.select("alert_id", "revision").iter_rows())
 
 
 def noted(night: Night) -> list[tuple[str, int]]:
@@ -121,7 +121,7 @@ def uncommitted(night: Night) -> Iterator[Callable[[], int]]:
         yield counted
 
 
-def test_killed_and_run_again_it_says_everything_once(first_night: FirstNight, copied: Night) -> None:
+def test_killed_and_run_again_it_publishes_everything_once(first_night: FirstNight, copied: Night) -> None:
     """Killed in mid-batch of the archive, in its transaction, and between Kafka and the tables."""
     night = copied
     root = night.config.lake.root
@@ -137,13 +137,13 @@ def test_killed_and_run_again_it_says_everything_once(first_night: FirstNight, c
         offsets = scan(root, events_table(night.config.streams[name])).select("offset").collect()["offset"]
         assert offsets.sort().to_list() == list(range(share.plan.num_rows)), name
 
-    count, said = night.run("killed", "evaluate", "reconcile")["corrections"], night.alerts()
+    count, reports = night.run("killed", "evaluate", "reconcile")["corrections"], night.alerts()
     assert count == first_night.counts["corrections"] > 0
 
     with uncommitted(night) as come:
         first = min(count, publication._RECORDS_PER_TRANSACTION)
         killed_when(night, lambda: come() == first, "-c", HELD, *stage("publish", "killed"))
-    assert night.alerts().height == said.height, "what is not committed was not said"
+    assert night.alerts().height == reports.height, "what is not committed was not said"
 
     with Reader(night.settings, night.settings.alerts_topic).to_end() as reader:
         killed_when(
@@ -153,9 +153,9 @@ def test_killed_and_run_again_it_says_everything_once(first_night: FirstNight, c
     assert delta.version(root, VIOLATIONS) == 0, "it was killed before the tables"
 
     assert night.run("killed", "publish")["published"] == 0
-    assert night.alerts().height == said.height + count
+    assert night.alerts().height == reports.height + count
     assert corrections_of(night) == noted(night) == sorted(set(noted(night)))
-    assert standing(night.alerts()) == expected(night)
+    assert latest_alerts(night.alerts()) == expected(night)
     assert night.results() == first_night.results
     again = night.run("again", "archive", "evaluate", "reconcile", "publish")
     assert (again["corrections"], again["published"], again["violations_changed"]) == (0, 0, 0)
@@ -173,30 +173,30 @@ def test_runs_of_one_day_that_overlap_say_nothing_twice(copied: Night, monkeypat
     late = late_payment(night)
     assert night.run("c", "archive", "evaluate", "reconcile")["corrections"] >= count
 
-    told = []
+    emitted = []
     published_since = publication._published_since
 
     def overtaken(*given: Any) -> Any:
         found = published_since(*given)
         monkeypatch.undo()
-        told.append(night.run("b", "publish")["published"])
+        emitted.append(night.run("b", "publish")["published"])
         return found
 
     monkeypatch.setattr(publication, "_published_since", overtaken)
     with pytest.raises(BackfillError, match="none of the corrections were published"):
         night.run("a", "publish")
-    assert told == [count]
-    said, results = corrections_of(night), night.results()
-    assert said == noted(night) == sorted(set(said))
+    assert emitted == [count]
+    reports, results = corrections_of(night), night.results()
+    assert reports == noted(night) == sorted(set(reports))
     for overtaken_run in ("a", "c"):
         with pytest.raises(OutdatedError, match="b finished since this run read the lake"):
             night.run(overtaken_run, "publish")
-        assert (corrections_of(night), night.results()) == (said, results)
+        assert (corrections_of(night), night.results()) == (reports, results)
 
     night.run("d", "archive", "evaluate", "reconcile", "publish")
     assert corrections_of(night) == noted(night) == sorted(set(noted(night)))
-    assert set(noted(night)) > set(said)
-    assert standing(night.alerts()) == expected(late)
+    assert set(noted(night)) > set(reports)
+    assert latest_alerts(night.alerts()) == expected(late)
 
 
 def late_payment(night: Night) -> Night:
@@ -212,8 +212,8 @@ def late_payment(night: Night) -> Night:
     }  # fmt: skip
     with Reader(night.settings, night.settings.job_progress_topic) as reader:
         progress = [json.loads(record.value) for record in reader.all()]
-    told = [record for record in progress if record["kind"] == "job"][-1]
-    told["consumed"][stream.topic]["0"] += 1  # as if the job had read it, and reported it as late
+    emitted = [record for record in progress if record["kind"] == "job"][-1]
+    emitted["consumed"][stream.topic]["0"] += 1  # as if the job had read it, and reported it as late
     with producer(night.settings) as client:
         stamp = microseconds(arrival) // 1000
         sent = client.send(stream.topic, json.dumps(event).encode(), key=customer.encode(), timestamp_ms=stamp).get(30)
@@ -222,7 +222,7 @@ def late_payment(night: Night) -> Night:
             "arrival_time": iso_text(microseconds(arrival)), "partition": 0, "offset": sent.offset, "event": event,
         }  # fmt: skip
         client.send(night.settings.late_events_topic, json.dumps(late).encode()).get(30)
-        client.send(night.settings.job_progress_topic, json.dumps(told).encode(), key=b"job").get(30)
+        client.send(night.settings.job_progress_topic, json.dumps(emitted).encode(), key=b"job").get(30)
     share = night.history.streams["transactions"]
     row = {**event, "event_time": at, "amount": Decimal(event["amount"]), "arrival_time": arrival}
     added = pa.Table.from_pylist([row], share.events.schema)

@@ -42,7 +42,7 @@ def payment(happened: int, arrives: int) -> Step:
 def test_a_later_day_corrects_what_an_earlier_one_has_corrected(
     spark: "SparkSession", kafka_topics: TestTopics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An alert that late events of two days change is said by both, and the second time under the next revision."""
+    """An alert that late events of two days change is corrected by both, the second time under the next revision."""
     own = {"arrival": "producer", "partitions": 1, "buckets": 2, "warm_up_batches": 0}
     settings = kafka_topics.settings.model_copy(update=own)
     streams = {"transactions": kafka_topics.streams["transactions"]}
@@ -51,7 +51,7 @@ def test_a_later_day_corrects_what_an_earlier_one_has_corrected(
     with CaseRun(spark, settings, streams) as job:
         for step in (published, payment(22, arrives=22), payment(21, arrives=23), payment(20, arrives=34)):
             job.take(step)
-        job.await_told()
+        job.await_reported()
 
     declared = settings.data_dir / "streams.toml"
     shipped = Path(rules.streams.__file__).with_suffix(".toml").read_text().partition("[streams.logins]")[0]
@@ -63,6 +63,6 @@ def test_a_later_day_corrects_what_an_earlier_one_has_corrected(
     app.app(["backfill", "--days", "2026-01-05..2026-01-06", "--json"], standalone_mode=False)
 
     with Reader(settings, settings.alerts_topic) as reader:
-        said = [json.loads(record.value) for record in reader.all()]
-    about = [(record["event_id"], record["revision"], record["measures"]["n"]) for record in said]
+        reported = [json.loads(record.value) for record in reader.all()]
+    about = [(record["event_id"], record["revision"], record["measures"]["n"]) for record in reported]
     assert sorted(about) == [("at-21", 1, 2), ("at-22", 1, 2), ("at-22", 2, 3)]

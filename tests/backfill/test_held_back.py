@@ -14,7 +14,7 @@ from nightjar.kafka.clients import producer
 from rules.alert_ids import alert_id
 from rules.canonical import canonical
 from rules.timestamps import iso_text, microseconds
-from tests.support.nights import DAY, FirstNight, Night, expected, standing
+from tests.support.nights import DAY, FirstNight, Night, expected, latest_alerts
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -52,8 +52,8 @@ def test_an_unexplained_alert_is_held_back_and_the_rest_of_its_day_is_published(
     assert [alert["alert_id"] for alert in held.verdict.alerts] == [wrong]
     assert f"alert {wrong}: retracted, rule busy version 1" in str(held.verdict)
     assert (held.counts["held_back"], held.counts["published"]) == (1, first_night.counts["published"])
-    told = {alert for alert in standing(night.alerts()) if alert[0] != wrong}
-    assert told == expected(night)
+    reported = {alert for alert in latest_alerts(night.alerts()) if alert[0] != wrong}
+    assert reported == expected(night)
     assert set(scan(root, VIOLATIONS).collect()["alert_id"]) == {alert for alert, _ in expected(night)}
     causes = dict(scan(root, RECONCILIATION).select("alert_id", "cause").collect().iter_rows())
     assert [alert for alert, cause in causes.items() if cause == "unexplained"] == [wrong]

@@ -95,7 +95,7 @@ def test_days_that_a_newer_rule_applies_to_are_pending(config: BackfillConfig) -
 
 
 def test_days_too_far_back_are_not_run(config: BackfillConfig, tmp_path: Path) -> None:
-    """At most so many settled days as the setting says."""
+    """At most as many settled days as the setting allows."""
     few = config_of(tmp_path / "few", pending_days=2)
     for day in (5, 6, 7):
         add_event(few, at(day), at(day))

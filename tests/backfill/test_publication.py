@@ -23,6 +23,7 @@ from nightjar.configuration.job import topics
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import producer, python_options
 from nightjar.kafka.readers import Reader
+from rules.actions import Action
 from rules.alert_ids import alert_id
 from rules.timestamps import microseconds
 from tests.support.topics import TestTopics
@@ -38,7 +39,7 @@ def corrections(count: int, **changed: Any) -> pl.DataFrame:
     row = {
         "revision": 1, "kind": "alert", "cause": "late_event", "rule_id": "busy", "rule_version": 1,
         "stream": "transactions", "event_time": NOON, "rule_state": "active", "group": '{"customer_id":"ann"}',
-        "measures": '{"n":3}', "severity": "high", "text": "", **changed,
+        "measures": '{"n":3}', "severity": "high", "text": "", "muted": False, **changed,
     }  # fmt: skip
     of = [
         (alert_id("busy", 1, f"e{number}", microseconds(NOON), row["group"]), f"e{number}") for number in range(count)
@@ -57,8 +58,8 @@ def lake_of(settings: Settings, folder: Path) -> BackfillConfig:
 def published(settings: Settings) -> Counter[tuple[str, int]]:
     """Alert id and revision of what a consumer of committed records reads, and how often each is there."""
     with Reader(settings, settings.alerts_topic) as reader:
-        said = [json.loads(record.value) for record in reader.all()]
-    return Counter((record["alert_id"], record["revision"]) for record in said)
+        reported = [json.loads(record.value) for record in reader.all()]
+    return Counter((record["alert_id"], record["revision"]) for record in reported)
 
 
 def once(rows: pl.DataFrame) -> Counter[tuple[str, int]]:
@@ -104,6 +105,30 @@ def test_killed_between_transactions_the_next_try_completes_it(
     assert publish(config, wanted, {}, lambda: None) == 0
 
 
+def test_a_correction_restricts_or_lifts_with_it(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one transaction with the alert, and no more often than that; of rules without an action nothing does."""
+    config, action = lake_of(settings, tmp_path / "lake"), Action.model_validate({"restrict": "block", "for": "1h"})
+    wanted = pl.concat([corrections(2), corrections(3, kind="retraction", revision=2).tail(1)])
+    with monkeypatch.context() as patched:
+        killed_after(patched, 0)
+        with pytest.raises(Killed):
+            publish(config, wanted, {}, lambda: None, {("busy", 1): action})
+    for _ in range(2):
+        publish(config, wanted, {}, lambda: None, {("busy", 1): action})
+    publish(config, corrections(4).tail(1), {}, lambda: None, {("busy", 2): action, ("other", 1): action})
+    with Reader(settings, settings.restrictions_topic) as reader:
+        records = [(record.key, json.loads(record.value)) for record in reader.all()]
+    assert {key for key, _ in records} == {b'{"customer_id":"ann"}'}
+    found = {(record["restriction_id"], record["revision"], record["kind"]) for _, record in records}
+    kinds = {"alert": "restriction", "retraction": "lift"}
+    rows = wanted.select("alert_id", "revision", "kind").iter_rows()
+    assert found == {(alert, revision, kinds[kind]) for alert, revision, kind in rows}
+    assert len(records) == 3
+    assert records[0][1]["ends_at"] == "2026-01-05T13:00:00.000000Z"
+
+
 def test_a_conflict_is_found_before_anything_is_published(settings: Settings, tmp_path: Path) -> None:
     """Even where only the last of many corrections has one; the note is not taken either."""
     config, wanted = lake_of(settings, tmp_path / "lake"), corrections(2 * PER_TRANSACTION)
@@ -131,7 +156,7 @@ def test_lakes_that_publish_to_one_kafka_at_once_do_not_fence_each_other(setting
 
 
 def test_one_lake_has_one_publisher(settings: Settings, tmp_path: Path) -> None:
-    """Overtaken by another run of the same lake it publishes nothing more, and says how far it came."""
+    """Overtaken by another run of the same lake it publishes nothing more, and reports how far it came."""
     config, wanted = lake_of(settings, tmp_path / "lake"), corrections(2 * PER_TRANSACTION)
 
     def overtaken() -> None:
@@ -163,7 +188,7 @@ def test_whatever_anybody_writes_to_the_topic_does_not_stop_it(settings: Setting
 
 
 def test_a_broker_that_refuses_a_record_leaves_no_transaction_open(settings: Settings, tmp_path: Path) -> None:
-    """Readers of committed records go on at once, and it says how many were published before."""
+    """Readers of committed records continue at once, and it reports how many were published before."""
     config = lake_of(settings, tmp_path / "lake")
     wanted = corrections(PER_TRANSACTION + 1)
     last = pl.col("alert_id") == wanted["alert_id"][-1]

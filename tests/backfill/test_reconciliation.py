@@ -1,4 +1,4 @@
-"""Outcomes and corrections as functions of tables: whatever was said before, what is said now puts it right."""
+"""Outcomes and corrections as functions of tables: after the corrections the alerts are right."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -25,6 +25,7 @@ def content(number: int, spent: int) -> Row:
         "alert_id": f"a{number}", "rule_id": "r", "rule_version": 1, "rule_state": "active", "stream": "transactions",
         "group": '{"customer_id":"ann"}', "event_id": f"e{number}", "event_time": NOON + timedelta(seconds=number),
         "measures": json.dumps({"spent": spent}), "severity": "high", "text": f"{spent} spent",
+        "muted": False,
     }  # fmt: skip
 
 
@@ -49,37 +50,60 @@ def alerts(*rows: Row) -> pl.DataFrame:
     return pl.DataFrame(pa.Table.from_pylist(list(rows), ALERTS))
 
 
-def outcomes(true: pl.DataFrame, said: pl.DataFrame) -> dict[str, str]:
+def outcomes(true: pl.DataFrame, announced: pl.DataFrame) -> dict[str, str]:
     """Outcome by alert id."""
-    return dict(reconcile(true, said).select("alert_id", "outcome").iter_rows())
+    return dict(reconcile(true, announced).select("alert_id", "outcome").iter_rows())
 
 
 def test_each_alert_has_the_outcome_it_should() -> None:
     """Matched, missed, retracted, revised; what the stream took back itself is no alert."""
     true = truth(content(1, 10), content(2, 20), content(3, 30), content(6, 60))
-    said = alerts(
+    announced = alerts(
         record(1, 10), record(3, 31), record(4, 40),
         record(5, 50), record(5, 50, 2, kind="retraction"),
         record(6, 60), record(6, 60, 2, kind="retraction"), record(6, 60, 3),
     )  # fmt: skip
-    assert outcomes(true, said) == {
+    assert outcomes(true, announced) == {
         "a1": "matched", "a2": "missed", "a3": "revised", "a4": "retracted", "a6": "matched",
     }  # fmt: skip
+
+
+def test_of_a_verdict_values_are_no_difference() -> None:
+    """Nor are they corrected; whether it holds is, with the true values."""
+    true = truth(content(1, 10), content(2, 20))
+    announced = alerts(record(1, 11), record(3, 30))
+    verdict_only = {("r", 1)}
+    found = dict(reconcile(true, announced, verdict_only).select("alert_id", "outcome").iter_rows())
+    assert found == {"a1": "matched", "a2": "missed", "a3": "retracted"}
+    published = corrections(true, announced, NO_CAUSES, verdict_only).select("alert_id", "kind", "text").rows()
+    assert published == [("a2", "alert", "20 spent"), ("a3", "retraction", "30 spent")]
+    assert outcomes(true, announced)["a1"] == "revised"
+    assert reconcile(true, announced, {("r", 11), ("r1", 1)}).row(0, named=True)["outcome"] == "revised"
+
+
+def test_whether_it_is_muted_is_content() -> None:
+    """Whatever its values: it is revised, and corrected."""
+    true, announced = truth(content(1, 10) | {"muted": True}), alerts(record(1, 10))
+    for verdict_only in ((), {("r", 1)}):
+        (outcome,) = reconcile(true, announced, verdict_only).to_dicts()
+        assert (outcome["outcome"], outcome["stream_muted"], outcome["muted"]) == ("revised", False, True)
+        published = corrections(true, announced, NO_CAUSES, verdict_only).select("revision", "kind", "muted").rows()
+        assert published == [(2, "alert", True)]
 
 
 def test_how_a_value_is_written_is_no_difference() -> None:
     """Spaces in JSON and the spelling of a double mean nothing."""
     true = truth(content(1, 10) | {"measures": '{"usual": 1e16, "n": 3}'})
-    said = alerts(record(1, 10, measures='{"usual":10000000000000000.0,"n":3}'))
-    assert outcomes(true, said) == {"a1": "matched"}
+    announced = alerts(record(1, 10, measures='{"usual":10000000000000000.0,"n":3}'))
+    assert outcomes(true, announced) == {"a1": "matched"}
 
 
-def test_a_correction_is_no_word_of_the_stream() -> None:
-    """The outcome stays what it was after the backfill has corrected it, and nothing more is to be said."""
+def test_a_correction_is_not_the_streams() -> None:
+    """The outcome stays what it was after the backfill has corrected it, and nothing more is published."""
     true = truth(content(1, 10))
-    said = alerts(record(1, 11), record(1, 10, 2, source="backfill", cause="late_event"))
-    assert outcomes(true, said) == {"a1": "revised"}
-    assert corrections(true, said, NO_CAUSES).height == 0
+    announced = alerts(record(1, 11), record(1, 10, 2, source="backfill", cause="late_event"))
+    assert outcomes(true, announced) == {"a1": "revised"}
+    assert corrections(true, announced, NO_CAUSES).height == 0
 
 
 def test_a_retraction_repeats_what_it_withdraws() -> None:
@@ -88,7 +112,7 @@ def test_a_retraction_repeats_what_it_withdraws() -> None:
     assert (row["kind"], row["revision"], row["text"]) == ("retraction", 2, "40 spent")
 
 
-SAID = st.lists(
+ANNOUNCED = st.lists(
     st.tuples(st.integers(0, 4), st.integers(0, 2), st.sampled_from(["alert", "retraction"]),
               st.sampled_from(["stream", "backfill"])),
     max_size=12,
@@ -96,46 +120,46 @@ SAID = st.lists(
 TRUE = st.dictionaries(st.integers(0, 4), st.integers(0, 2))
 
 
-def history(said: list[tuple[int, int, str, str]]) -> pl.DataFrame:
+def history(announced: list[tuple[int, int, str, str]]) -> pl.DataFrame:
     """Records with revisions in their order."""
     revisions: dict[int, int] = {}
     rows = []
-    for number, spent, kind, source in said:
+    for number, spent, kind, source in announced:
         revisions[number] = revisions.get(number, 0) + 1
         rows.append(record(number, spent, revisions[number], kind=kind, source=source))
     return alerts(*rows)
 
 
-@given(SAID, TRUE)
-def test_after_the_corrections_the_last_words_are_the_truth(said: list[Any], true: dict[int, int]) -> None:
+@given(ANNOUNCED, TRUE)
+def test_after_the_corrections_the_latest_revisions_are_the_truth(announced: list[Any], true: dict[int, int]) -> None:
     """S10: who keeps the highest revision of each id has the truth; and a second run has nothing to add."""
-    known, right = history(said), truth(*(content(number, spent) for number, spent in true.items()))
+    known, right = history(announced), truth(*(content(number, spent) for number, spent in true.items()))
     new = corrections(right, known, NO_CAUSES).with_columns(pl.lit("backfill").alias("source"))
     after = pl.concat([known, new.select(known.columns)])
     assert after.select("alert_id", "revision").is_duplicated().sum() == 0
-    standing = latest_revisions(after).filter(pl.col("kind") == "alert")
+    unretracted = latest_revisions(after).filter(pl.col("kind") == "alert")
     columns = ["alert_id", "text"]
-    assert sorted(standing.select(columns).rows()) == sorted(right.select(columns).rows())
+    assert sorted(unretracted.select(columns).rows()) == sorted(right.select(columns).rows())
     assert corrections(right, after, NO_CAUSES).height == 0
     assert reconcile(right, after).equals(reconcile(right, known)), "outcomes are about the stream alone"
 
 
-@given(SAID, TRUE)
-def test_outcomes_add_up(said: list[Any], true: dict[int, int]) -> None:
-    """Each violation and each standing alert of the stream is counted once."""
-    known, right = history(said), truth(*(content(number, spent) for number, spent in true.items()))
+@given(ANNOUNCED, TRUE)
+def test_outcomes_add_up(announced: list[Any], true: dict[int, int]) -> None:
+    """Each violation and each alert of the stream that is not retracted is counted once."""
+    known, right = history(announced), truth(*(content(number, spent) for number, spent in true.items()))
     found = list(outcomes(right, known).values())
-    standing = latest_revisions(known.filter(pl.col("source") == "stream")).filter(pl.col("kind") == "alert").height
+    unretracted = latest_revisions(known.filter(pl.col("source") == "stream")).filter(pl.col("kind") == "alert").height
     assert len(found) - found.count("retracted") == right.height
-    assert len(found) - found.count("missed") == standing
+    assert len(found) - found.count("missed") == unretracted
 
 
 def test_of_equal_revisions_the_backfills_counts() -> None:
-    """Whichever came first: the truth has been said, and nothing more is to be."""
+    """Whichever came first: the true values are announced, and nothing more is published."""
     both = [record(1, 11, 2), record(1, 10, 2, source="backfill", cause="late_event")]
-    for said in (alerts(record(1, 12), *both), alerts(*reversed(both), record(1, 12))):
-        assert latest_revisions(said)["text"].to_list() == ["10 spent"]
-        assert corrections(truth(content(1, 10)), said, NO_CAUSES).height == 0
+    for announced in (alerts(record(1, 12), *both), alerts(*reversed(both), record(1, 12))):
+        assert latest_revisions(announced)["text"].to_list() == ["10 spent"]
+        assert corrections(truth(content(1, 10)), announced, NO_CAUSES).height == 0
 
 
 def test_a_pending_alert_that_neither_side_has_is_withdrawn() -> None:

@@ -1,4 +1,4 @@
-"""A day from end to end on real Kafka, Spark and Delta: what the stream said, put right once and for all."""
+"""A day from end to end on real Kafka, Spark and Delta: the stream's alerts are corrected, once and for all."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ from lake import delta
 from lake.scanning import scan
 from lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table, events_table
 from nightjar.kafka.clients import producer
-from tests.support.nights import FirstNight, Night, expected, standing
+from tests.support.nights import FirstNight, Night, expected, latest_alerts
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -25,17 +25,17 @@ def versions_of(night: Night, *tables: Table) -> list[int]:
 
 
 def test_a_night_puts_the_stream_right_and_a_second_one_changes_nothing(first_night: FirstNight) -> None:
-    """S8 to S10: every difference is explained, corrected once, and then the stream's last words are the truth."""
-    night, said, counts = first_night.night, first_night.said, first_night.counts
+    """S8 to S10: every difference is explained and corrected once; after that the latest revisions are the truth."""
+    night, before, counts = first_night.night, first_night.alerts_before, first_night.counts
     root = night.config.lake.root
-    assert standing(said) != expected(night), "the day has late events, or this shows nothing"
+    assert latest_alerts(before) != expected(night), "the day has late events, or this shows nothing"
     assert counts["archived"]["events_transactions"] == night.history.streams["transactions"].plan.num_rows
     assert counts["outcomes"]["matched"] > 50
     assert set(counts["causes"]) == {"late_event"}
     assert counts["published"] == counts["corrections"] == sum(counts["causes"].values()) > 0
     corrected = night.alerts()
-    assert standing(corrected) == expected(night)
-    assert corrected.height == said.height + counts["published"]
+    assert latest_alerts(corrected) == expected(night)
+    assert corrected.height == before.height + counts["published"]
     assert set(scan(root, VIOLATIONS).collect()["alert_id"]) == {alert_id for alert_id, _ in expected(night)}
 
     versions = versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS)
@@ -66,7 +66,7 @@ def test_a_run_that_fails_between_kafka_and_the_tables_publishes_nothing_twice(
     """Corrections are on Kafka, the results are not yet in their tables: the next run completes it."""
     night = first_night.night
     root = night.config.lake.root
-    # as if the corrections of before had been of something else: one violation is unsaid, and so to be said again
+    # retract one alert whose violation holds, so that the run has a correction to publish
     wrong = night.alerts().filter(pl.col("kind") == "alert").sort("alert_id").tail(1).to_dicts()[0]
     retract(night, wrong)
 
@@ -78,8 +78,8 @@ def test_a_run_that_fails_between_kafka_and_the_tables_publishes_nothing_twice(
         with pytest.raises(RuntimeError, match="went away"):
             night.run("crashes")
     after = night.alerts()
-    assert standing(after) == expected(night)
-    assert night.run("crashes", "publish")["published"] == 0, "the task tried again finds on Kafka what it has said"
+    assert latest_alerts(after) == expected(night)
+    assert night.run("crashes", "publish")["published"] == 0, "the retried task finds its corrections on Kafka"
     assert night.alerts().height == after.height
     counts = night.run("completes")
     assert (counts["corrections"], counts["published"]) == (0, 0)
@@ -88,13 +88,13 @@ def test_a_run_that_fails_between_kafka_and_the_tables_publishes_nothing_twice(
     assert states[-3:] == [("crashes", "failed"), ("crashes", "finished"), ("completes", "finished")]
 
 
-def test_a_dry_run_writes_and_says_nothing(first_night: FirstNight) -> None:
+def test_a_dry_run_writes_and_publishes_nothing(first_night: FirstNight) -> None:
     """It shows what it would do."""
     night = first_night.night
-    said, versions = night.alerts().height, versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS, ALERTS)
+    before, versions = night.alerts().height, versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS, ALERTS)
     counts = night.run("dry", "evaluate", "reconcile", "publish", dry_run=True)
     assert counts["published"] == 0
-    assert night.alerts().height == said
+    assert night.alerts().height == before
     assert versions_of(night, VIOLATIONS, RECONCILIATION, CORRECTIONS, ALERTS) == versions
 
 
@@ -111,12 +111,12 @@ def test_a_staged_row_that_does_not_hold_is_stopped_by_the_gate(first_night: Fir
     for file in folder.glob("*.parquet"):
         file.unlink()
     wrong.write_parquet(folder / "part-00000.parquet")
-    said = night.alerts().height
+    before = night.alerts().height
     with pytest.raises(GateError) as refused:
         night.run("corrupted", "gate")
     assert "condition_true" in str(refused.value)
     assert "alert_id=" in str(refused.value)
-    assert night.alerts().height == said
+    assert night.alerts().height == before
     assert (docs_folder(night.config.lake.root) / "site" / "index.html").is_file()
 
 
@@ -135,9 +135,9 @@ def test_a_run_of_one_rule_and_one_group_judges_those_alone(first_night: FirstNi
 
 def retract(night: Night, record: dict[str, Any]) -> None:
     """Somebody unsays an alert on the topic, as an earlier backfill with other data would have."""
-    told = record | {"revision": int(str(record["revision"])) + 1, "kind": "retraction"}
-    told |= {"source": "backfill", "cause": "late_event"}
+    reported = record | {"revision": int(str(record["revision"])) + 1, "kind": "retraction"}
+    reported |= {"source": "backfill", "cause": "late_event"}
     for name in ("group", "measures"):  # read as a table, they have every rule's
-        told[name] = {key: value for key, value in dict(told[name]).items() if value is not None}
+        reported[name] = {key: value for key, value in dict(reported[name]).items() if value is not None}
     with producer(night.settings) as client:
-        client.send(night.settings.alerts_topic, json.dumps(told, default=str).encode(), key=b"x").get(30)
+        client.send(night.settings.alerts_topic, json.dumps(reported, default=str).encode(), key=b"x").get(30)

@@ -68,6 +68,29 @@ def test_a_run_judges_what_its_events_can_change(
             assert near, "what is judged beside is not far away"
 
 
+@given(HOURS, HOURS, st.sampled_from([0, 2, 30]))
+def test_where_alerts_mute_each_other_whole_dates_are_judged(
+    old: list[tuple[int, str]], new: list[tuple[int, str]], hours: int
+) -> None:
+    """The dates on which the day's events can change an alert, with all that windows there hold, and none twice."""
+    group_by = GroupBy(("customer_id",), hours * HOUR, mutes=True)
+    spans = touched_spans(frame(new).lazy(), STREAM, group_by, REQUEST).collect()
+    groups = touched_groups(spans, STREAM, group_by, REQUEST).lazy().drop(GROUP)
+    events = frame([*new, *old]).sort("event_time").lazy()
+    found = events_of(events, groups, STREAM, group_by).collect()
+    assert found.get_column("transaction_id").is_unique().all(), "no event is read twice"
+    known = dict(found.select("transaction_id", TARGET).iter_rows())
+    last = (REQUEST.end - AT_NOON) // HOUR - 1
+    dates = {(who, date) for h, who in new for date in range((h + 12) // 24, (h + hours + 12) // 24 + 1)}
+    for number, (hour, who) in enumerate([*new, *old]):
+        if hour <= last and (who, (hour + 12) // 24) in dates:
+            assert known[f"t{number}"], "all of the date is judged"
+        near = any(who == other and date * 24 - 12 - hours <= hour < date * 24 + 12 for other, date in dates)
+        if near and hour <= last:
+            assert f"t{number}" in known, "what the windows of its first events hold is there"
+        assert near or f"t{number}" not in known, "nothing else is read"
+
+
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 10))), st.integers(1, 5))
 def test_merged_spans_hold_the_same_and_are_few(drawn: list[tuple[int, int]], most: int) -> None:
     """In their order, apart from each other, and where there are too many the nearest have become one."""
@@ -182,4 +205,4 @@ def reach(versions: list[RuleVersion], settled: int) -> int:
             for later in versions[at + 1 :]
         )
     ]
-    return max((measure.over for version in needed for measure in version.rule.measures.values()), default=0)
+    return max((measure.reach for version in needed for measure in version.rule.measures.values()), default=0)

@@ -27,7 +27,7 @@ from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, STREAM
 EVENTS = pa.schema(
     [*STREAM.schema, (ARRIVAL, pa.timestamp("us", "UTC")), ("partition", pa.int32()), ("offset", pa.int64())]
 )
-SAID = pa.schema([*ALERT_SCHEMA, ("source", pa.string()), ("cause", pa.string())])
+REPORTS_SCHEMA = pa.schema([*ALERT_SCHEMA, ("source", pa.string()), ("cause", pa.string())])
 RULE = parse_rule(
     {
         "id": "burst", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 2",
@@ -81,21 +81,21 @@ def histories_of_partitions(draw: st.DrawFn) -> History:
 
 @given(histories_of_partitions())
 def test_every_difference_has_a_cause(history: History) -> None:
-    """What the stream said, it had to say: from late events that it reported, read when it read them."""
+    """The stream's alerts follow from the late events that it reported, read when it read them."""
     then = replace(STREAM, allowed_lateness=history.allowed * MINUTE)
-    engine, said, late = Engine(then, RULES), [], set()
+    engine, reports, late = Engine(then, RULES), [], set()
     clock = BEFORE
     for batch in history.batches():
         if not batch:
             continue
         clock = max([clock, *(int(event[ARRIVAL].timestamp()) * 1_000_000 for event in batch)])
         advance = engine.advance(pa.Table.from_pylist(batch, EVENTS), clock)
-        said += [{**alert, "source": "stream", "cause": None} for alert in advance.alerts.to_pylist()]
+        reports += [{**alert, "source": "stream", "cause": None} for alert in advance.alerts.to_pylist()]
         late |= {(row["partition"], row["offset"]) for row in advance.late.to_pylist()}
     events = [event for of in history.partitions for event in of]
     table = pa.Table.from_pylist(events, EVENTS)
     truth = pl.DataFrame(Truth(STREAM, RULES, table).violations())
-    outcomes = reconcile(truth, pl.DataFrame(pa.Table.from_pylist(said, SAID)))
+    outcomes = reconcile(truth, pl.DataFrame(pa.Table.from_pylist(reports, REPORTS_SCHEMA)))
     differing = outcomes.filter(pl.col("outcome") != "matched")
     flagged = table.append_column(LATE, pa.array([(e["partition"], e["offset"]) in late for e in events]))
     flagged = flagged.append_column(CONFLICTS, pa.array([False] * len(events)))

@@ -1,4 +1,4 @@
-"""When a run refuses to go on, found in small lakes."""
+"""When a run refuses to continue, in small lakes."""
 
 from datetime import date
 from pathlib import Path
@@ -23,7 +23,7 @@ def notes_of(config: BackfillConfig) -> Notes:
 
 
 def test_a_day_is_refused_until_the_archive_has_passed_its_cut(tmp_path: Path) -> None:
-    """However the host's clock stands: what counts is how far the archive has come, and the error says how far."""
+    """Whatever the host's clock: what counts is how far the archive has come, which the error states."""
     config, cut = config_of(tmp_path), microseconds(at(6, 0, 10))
     with pytest.raises(NotArchivedError, match="the archive has not run yet"):
         refuse_unarchived(config, REQUEST, cut)
@@ -77,7 +77,7 @@ def test_alerts_that_are_left_to_the_stream_are_pending_until_another_outcome(tm
 
 
 def test_a_list_of_held_back_alerts_cannot_be_forged_and_has_an_end(tmp_path: Path) -> None:
-    """Ids and groups are what an event says; the rest of a long list is counted."""
+    """Ids and groups come from events; the rest of a long list is counted."""
     alert = {
         "alert_id": "a", "rule_id": "r", "rule_version": 1, "group": '{"customer_id":"x\ny"}', "event_id": "e\x1b[2K",
         "outcome": "missed",

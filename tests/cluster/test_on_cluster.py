@@ -75,13 +75,13 @@ def test_a_machine_lost_in_mid_stream_loses_nothing(
 
 
 @pytest.mark.parametrize(
-    ("master", "said"),
+    ("master", "message"),
     [("spark://127.0.0.1:1", "no Spark master responds"), ("spark://nowhere", "no Spark master responds")],
 )
-def test_a_master_that_is_not_there_is_named_at_once(master: str, said: str, tmp_path: Path) -> None:
+def test_a_master_that_is_not_there_is_named_at_once(master: str, message: str, tmp_path: Path) -> None:
     """Before a JVM is started."""
     config = job_config(load_settings(spark_master=master, data_dir=tmp_path), load_streams())
-    with pytest.raises(JobError, match=f"{master}: {said}"):
+    with pytest.raises(JobError, match=f"{master}: {message}"):
         open_session(config)
 
 

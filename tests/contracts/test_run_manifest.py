@@ -27,7 +27,7 @@ def test_a_manifest_comes_back_from_its_row(manifest: RunManifest) -> None:
 
 
 @pytest.mark.parametrize("manifest", [WHOLE, BARE])
-def test_a_row_as_a_record_is_what_the_schema_says(manifest: RunManifest) -> None:
+def test_a_row_as_a_record_matches_the_schema(manifest: RunManifest) -> None:
     """Its JSON columns are objects and lists there."""
     row = manifest.row()
     record: dict[str, Any] = RUN_MANIFEST.record(row | {"day": row["day"].isoformat()})

@@ -8,15 +8,17 @@ import pyarrow as pa
 import pytest
 from jsonschema import Draft202012Validator
 
-from contracts.alerts import ALERT, correction_record
+from contracts.alerts import ALERT, alert_record, correction_record
 from contracts.clock import Clock, read_clock
 from contracts.headers import sent_at, sent_now
 from contracts.job_progress import PROGRESS, read_report
 from contracts.late_events import LATE_EVENT
 from contracts.quarantine import QUARANTINED, quarantine_record
 from contracts.record_type import RecordType
+from contracts.restrictions import RESTRICTION, restriction_records
 from contracts.rule_status import RULE_STATUS, encoded, failure_record, read_answer, shown
 from ingestion.event_schema import events_schema
+from rules.actions import Action
 from rules.engine import Engine
 from rules.events import Reason, Rejection
 from rules.model import parse_rule
@@ -83,8 +85,8 @@ def test_alerts_of_the_stream() -> None:
     valid("alert", value)
     row = ALERT.row(value.encode())
     assert row is not None
-    (said,) = advance.alerts.to_pylist()
-    assert {name: row[name] for name in said} == said | {"event_time": microseconds(NOON)}
+    (reported,) = advance.alerts.to_pylist()
+    assert {name: row[name] for name in reported} == reported | {"event_time": microseconds(NOON)}
     assert json.dumps(ALERT.record(row)) == json.dumps(json.loads(value))
 
 
@@ -95,6 +97,23 @@ def test_corrections() -> None:
     record = correction_record(row | {"cause": "late_event"}, 5)
     assert valid("alert", json.dumps(record))["cause"] == "late_event"
     assert ALERT.row(json.dumps(record).encode()) is not None
+
+
+def test_restrictions() -> None:
+    """Of an alert and of its correction, and read back as the columns that they were."""
+    advance, _ = advanced(late=False)
+    (row,) = advance.alerts.to_pylist()
+    action = Action.model_validate({"restrict": "block_customer", "for": "24h"})
+    alerts = [alert_record(row, 5), correction_record(row | {"cause": "late_event", "kind": "retraction"}, 5)]
+    both = restriction_records(alerts, {("any", 1): action})
+    assert [key for key, _ in both] == ['{"customer_id":"c"}'] * 2
+    for (_, record), kind in zip(both, ("restriction", "lift"), strict=True):
+        valid("restriction", json.dumps(record))
+        read = RESTRICTION.row(json.dumps(record).encode())
+        assert read is not None
+        assert (read["kind"], read["ends_at"] - read["starts_at"]) == (kind, 24 * 3600 * 1_000_000)
+        assert json.dumps(RESTRICTION.record(read)) == json.dumps(record)
+    assert restriction_records(alerts, {("any", 2): action}) == []
 
 
 def test_late_events() -> None:

@@ -44,7 +44,7 @@ def test_what_the_form_does_not_allow_is_refused_before_it_runs(running: LocalAi
         running.client.trigger(DAG, {"rules": ["a; reboot"]})
 
 
-def test_a_run_that_waits_too_long_is_told_with_its_tasks(running: LocalAirflow) -> None:
+def test_a_run_that_waits_too_long_is_reported_with_its_tasks(running: LocalAirflow) -> None:
     """A paused DAG's run stays queued."""
     running.await_dag(DAG, 60)
     client, seen = running.client, []

@@ -129,7 +129,7 @@ def test_every_task_asks_for_its_stage(seen: dict[str, Any]) -> None:
         assert seen["rendered"][stage] == [stage, "--run-id", "a-run", "--day", "2026-11-20"]
 
 
-def test_what_the_form_says_becomes_arguments(seen: dict[str, Any]) -> None:
+def test_the_values_of_the_form_become_arguments(seen: dict[str, Any]) -> None:
     """As a list, through Airflow's own rendering."""
     assert seen["asked"] == [
         "gate", "--run-id", "a-run", "--day", "2026-01-05", "--rules", "a,b", "--groups", "customer_id=c1",

@@ -51,14 +51,14 @@ def settings_file(own: TestTopics, folder: Path) -> Path:
     for name, stream in own.streams.items():
         streams = streams.replace(f'topic = "{name}"', f'topic = "{stream.topic}"')
     (folder / "streams.toml").write_text(streams)
-    told = own.settings.model_dump(
+    values = own.settings.model_dump(
         include={name for name in type(own.settings).model_fields if name.endswith("_topic")}
     )
-    told |= {"bootstrap_servers": own.settings.bootstrap, "arrival": "producer", "data_dir": str(folder / "data")}
-    told |= {"streams": str(folder / "streams.toml"), "spark_master": "local[2]", "driver_memory": "1g"}
-    told |= {"pending_days": 3650}  # the day is long ago by the broker's clock
+    values |= {"bootstrap_servers": own.settings.bootstrap, "arrival": "producer", "data_dir": str(folder / "data")}
+    values |= {"streams": str(folder / "streams.toml"), "spark_master": "local[2]", "driver_memory": "1g"}
+    values |= {"pending_days": 3650}  # the day is long ago by the broker's clock
     path = folder / "nightjar.toml"
-    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in told.items()))
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
     return path
 
 

@@ -22,7 +22,7 @@ HOSTILE = "<script>document.title = 'owned'</script>"
 
 
 def result_of(suite: Suite, *broken: str, problem: str | None = None) -> Checked:
-    """What Great Expectations says of a suite of which some expectations do not hold."""
+    """The result of Great Expectations for a suite of which some expectations do not hold."""
     from expectations.rows import suite_of
 
     results = []
@@ -96,7 +96,7 @@ def test_pages_load_only_what_lies_beside_them(tmp_path: Path) -> None:
                 assert (sheet.parent / address).resolve().is_file(), f"{sheet} loads {address}"
 
 
-def test_what_an_event_says_is_no_part_of_a_page(tmp_path: Path) -> None:
+def test_event_content_is_not_part_of_a_page(tmp_path: Path) -> None:
     """Rows that are shown, and errors that quote them, are text."""
     built(tmp_path)
     docs.build([result_of(violations_suite(), "event_exists", problem=HOSTILE)], tmp_path, run_id="x", day=DAY)
@@ -107,7 +107,7 @@ def test_what_an_event_says_is_no_part_of_a_page(tmp_path: Path) -> None:
         assert "&lt;script&gt;document.title" in page
 
 
-def test_a_page_says_what_holds_and_what_breaks_it(tmp_path: Path) -> None:
+def test_a_page_shows_what_holds_and_what_breaks_it(tmp_path: Path) -> None:
     """The sentence of each expectation, its SQL, and the rows."""
     built(tmp_path)
     (page,) = (tmp_path / "site").rglob("violations.html")

@@ -37,7 +37,7 @@ def finding(checked: Checked, name: str) -> Finding:
 
 
 def checked_of(suite: Suite, rows: pl.DataFrame) -> Checked:
-    """What the gate says of the rows."""
+    """The gate's findings about the rows."""
     (checked,) = gate.check([(suite, measured(suite, rows))])
     return checked
 
@@ -183,7 +183,7 @@ def test_each_expectation_on_outcomes_can_break() -> None:
 
 
 def test_what_cannot_be_checked_is_not_taken_for_right() -> None:
-    """Without a column that expectations look at, they are broken, and the first finding says which it is."""
+    """Without a column that expectations read, they are broken, and the first finding names it."""
     checked = checked_of(EVENTS_SUITE, events().drop("arrival_time"))
     assert finding(checked, "columns").examples == ({"column": "arrival_time", "declared": "timestamp", "found": None},)
     skew = finding(checked, "event_time_within_skew")
@@ -223,7 +223,7 @@ def test_warnings_are_reported_and_refuse_nothing() -> None:
 
 
 def test_an_event_cannot_forge_lines_of_a_log() -> None:
-    """What an event says is shown with its line breaks and escape sequences written out."""
+    """An event's content is shown with its line breaks and escape sequences escaped."""
     forged = {"customer_id": "ann\n2026-11-22T00:31:00Z INFO all expectations hold\x1b[2K", "amount": None}
     found = Finding("events", "sane", "it is sane", "critical", success=False, observed=1, examples=(forged,))
     assert str(GateError([found], remedy="Look there")) == (

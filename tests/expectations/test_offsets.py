@@ -1,4 +1,4 @@
-"""Missing offsets: found among a day's records, and told apart by the topic itself."""
+"""Missing offsets: found among a day's records, and distinguished by the topic itself."""
 
 import uuid
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Records read by columns are what `rules.events.parse_event` says, each of them."""
+"""Each record read by columns equals the result of `rules.events.parse_event`."""
 
 import json
 from datetime import UTC, datetime

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
-def test_records_that_are_gone_stop_the_archive_until_it_is_told_to_leave_them_out(
+def test_missing_records_stop_the_archive_until_it_may_skip_them(
     spark: "SparkSession", kafka_topics: TestTopics, tmp_path: Path
 ) -> None:
-    """It says how to go on, does so when told, and every record that was still there is in the lake."""
+    """The error has the remedy, which works, and every record that still existed is in the lake."""
     topics = replace(kafka_topics, settings=kafka_topics.settings.model_copy(update={"partitions": 1})).ensure()
     config = lake_config(topics.settings.model_copy(update={"data_dir": tmp_path}), topics.streams)
     stream = topics.streams["logins"]

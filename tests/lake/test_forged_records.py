@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lake.json_topics import JsonReader
-from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, Table
+from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RESTRICTIONS, RULE_STATUS, Table
 from rules.alert_ids import alert_id
 
 NEW_YEAR = 1_767_225_600_000_000  # 2026, µs
@@ -28,8 +28,23 @@ def is_read(table: Table, record: dict[str, Any]) -> bool:
     return JsonReader(table).reads(json.dumps(record).encode())
 
 
+RESTRICTION = {
+    "restriction_id": ALERT["alert_id"], "revision": 1, "kind": "restriction", "restrict": "block_customer",
+    "starts_at": "2026-01-01T00:00:00Z", "ends_at": "2026-01-02T00:00:00Z", "rule_id": "burst", "rule_version": 1,
+    "stream": "transactions", "group": {"customer_id": "ann"}, "event_id": "t1", "text": "x", "source": "stream",
+    "emitted_at": "2026-01-01T00:00:01Z",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("table", "record"), [(ALERTS, ALERT), (LATE_EVENTS, LATE), (PROGRESS, PROGRESS_REPORT), (RULE_STATUS, ANSWER)]
+    ("table", "record"),
+    [
+        (ALERTS, ALERT),
+        (RESTRICTIONS, RESTRICTION),
+        (LATE_EVENTS, LATE),
+        (PROGRESS, PROGRESS_REPORT),
+        (RULE_STATUS, ANSWER),
+    ],
 )
 def test_what_we_write_is_read(table: Table, record: dict[str, Any]) -> None:
     """Row by row."""
@@ -70,5 +85,20 @@ def test_an_alert_that_is_none_of_ours_is_unreadable(change: dict[str, Any]) -> 
     ],
 )
 def test_other_records_that_are_none_are_unreadable(table: Table, record: dict[str, Any]) -> None:
-    """Whatever reads the rows finds what the schema says, or NULLs."""
+    """Any reader of the rows finds what the schema declares, or NULLs."""
     assert not is_read(table, record)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "alert"}, {"kind": None}, {"revision": 0}, {"revision": None}, {"source": "me"}, {"restrict": None},
+        {"starts_at": "2026-01-01T00:00:01Z"}, {"ends_at": None}, {"ends_at": "soon"}, {"group": "ann"},
+        {"group": {"customer_id": "bob"}}, {"restriction_id": "f" * 32}, {"event_id": "t2"}, {"rule_version": 2},
+        {"text": 1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_restriction_that_is_none_of_ours_is_unreadable(change: dict[str, Any]) -> None:
+    """Nobody is restricted by a record whose id does not follow from an alert of that group."""
+    assert not is_read(RESTRICTIONS, RESTRICTION | change)

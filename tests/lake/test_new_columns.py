@@ -65,7 +65,7 @@ def test_a_field_that_is_declared_later_is_null_in_older_rows(spark: "SparkSessi
 
 
 @pytest.mark.parametrize(
-    ("stream", "said"),
+    ("stream", "message"),
     [
         (
             replace(WIDER, optional=frozenset({"fee", "online"})),
@@ -77,13 +77,15 @@ def test_a_field_that_is_declared_later_is_null_in_older_rows(spark: "SparkSessi
         ),
     ],
 )
-def test_a_lake_with_other_fields_is_refused(spark: "SparkSession", tmp_path: Path, stream: Stream, said: str) -> None:
+def test_a_lake_with_other_fields_is_refused(
+    spark: "SparkSession", tmp_path: Path, stream: Stream, message: str
+) -> None:
     """A plain field that is new, and a changed type: with the field, what the lake has, and what to do."""
     refuse_other_fields(tmp_path, stream)
     delta.make(tmp_path, events_table(STREAM))
     with pytest.raises(LakeError) as refused:
         refuse_other_fields(tmp_path, stream)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_table_of_an_older_release_gets_the_columns_it_lacks(spark: "SparkSession", tmp_path: Path) -> None:

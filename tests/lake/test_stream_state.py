@@ -73,8 +73,8 @@ def test_what_was_announced_comes_back_word_for_word(tmp_path: Path) -> None:
         events_schema(streams["things"]),
     )  # fmt: skip
     advance = Engine(streams["things"], book.ruleset).advance(events)
-    said = alert_records("alerts", advance.alerts, sent_at_of(events, advance.rows.alerts), 0)
-    read = [JsonReader(ALERTS).row(value.encode()) for value in said.column("value").to_pylist()]
+    reported = alert_records("alerts", advance.alerts, sent_at_of(events, advance.rows.alerts), 0)
+    read = [JsonReader(ALERTS).row(value.encode()) for value in reported.column("value").to_pylist()]
     instants = dict.fromkeys(("event_time", "emitted_at", "arrival_time"), NOON)
     fill(tmp_path, ALERTS, *(row | instants | {"arrival_date": NOON.date()} for row in read))
     found = announced(tmp_path, streams["things"], book, Route("things", "who"), 0).select(LEDGER_SCHEMA.names)

@@ -55,7 +55,7 @@ Streams = Mapping[str, Stream]
 
 
 def step(minute: int, *events: dict[str, Any], rules: tuple[dict[str, Any], ...] = (), crash: bool = False) -> Step:
-    """What arrives at a minute after noon; an event happens then too, unless it says at which minute it did."""
+    """Events that arrive at a minute after noon; each happens then too, unless it has another minute."""
     made = []
     for number, given in enumerate(events):
         at = given.pop("minute", minute)
@@ -95,13 +95,13 @@ def test_a_stream_in_use_gets_a_field(spark: "SparkSession", kafka_topics: TestT
         job.take(step(0, {}, rules=(OLD_RULE,)))
         archive(spark, backfill_config(settings, narrow).lake)
         job.take(step(10, {}, {"customer_id": "bob"}))
-        job.await_told()
+        job.await_reported()
     with CaseRun(spark, settings, wide) as job:
         job.take(step(20, {}, rules=(NEW_RULE,)))
         job.take(step(30, {}, {"device": "phone", "fee": "0.25"}, {"customer_id": "bob", "device": None}))
         job.take(step(40, {"device": "watch"}, {"device": ["no", "string"]}, crash=True))
         job.take(step(50, {"minute": 5, "customer_id": "bob", "device": "late"}, {"customer_id": "bob"}))
-        job.await_told()
+        job.await_reported()
 
     counts = night(spark, settings, wide, "first")
     rejected = scan(lake.root, events_table(wide["transactions"])).select("device", "fee", "rejected").collect()
@@ -119,7 +119,7 @@ def test_a_stream_in_use_gets_a_field(spark: "SparkSession", kafka_topics: TestT
     rebuild(settings, wide, QUIET, spark)
     with CaseRun(spark, settings, wide) as job:
         job.take(step(60, {"device": "tablet"}, {"customer_id": "bob"}))
-        job.await_told()
+        job.await_reported()
     counts = night(spark, settings, wide, "second")
     assert set(counts["causes"]) <= {"late_event"}
     final = latest_revisions(scan(lake.root, ALERTS).filter(event_id="t60-0", rule_id="devices").collect())

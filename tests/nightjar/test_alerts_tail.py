@@ -22,6 +22,7 @@ def own(kafka_topics: TestTopics) -> TestTopics:
         ALERT,
         ALERT | {"revision": 2, "text": "5 payments"},
         ALERT | {"revision": 3, "kind": "retraction"},
+        ALERT | {"alert_id": "a3", "muted": True},
         ALERT | {"alert_id": "a2", "rule_id": "other"},
     ]
     with producer(own.settings) as client:
@@ -33,8 +34,8 @@ def own(kafka_topics: TestTopics) -> TestTopics:
 
 def test_alerts_are_shown_with_what_became_of_them(own: TestTopics) -> None:
     """Revisions and retractions are marked, and every line has its latency."""
-    shown = run("alerts", "tail", "--from-beginning", "-n", "4", environment=environment(own.settings)).stdout
-    first, second, third, fourth = shown.splitlines()
+    shown = run("alerts", "tail", "--from-beginning", "-n", "5", environment=environment(own.settings)).stdout
+    first, second, third, muted, fourth = shown.splitlines()
     assert first.startswith("2026-01-05 10:00:00  high")
     assert "burst v2" in first
     assert "c7" in first
@@ -42,6 +43,7 @@ def test_alerts_are_shown_with_what_became_of_them(own: TestTopics) -> None:
     assert first.endswith(" ms")
     assert "REVISED (2)" in second
     assert "RETRACTED" in third
+    assert "muted  4 payments" in muted
     assert "other v2" in fourth
 
 
@@ -53,3 +55,21 @@ def test_one_rule_as_json(own: TestTopics) -> None:
     ]
     assert record["alert_id"] == "a2"
     assert 0 <= record["latency_ms"] < 600_000
+
+
+def test_muted_alerts_may_be_left_out(own: TestTopics) -> None:
+    """--unmuted shows the others, and how many there were."""
+    arguments = ("alerts", "tail", "--from-beginning", "--unmuted", "-n", "4")
+    done = run(*arguments, environment=environment(own.settings))
+    assert len(done.stdout.splitlines()) == 4
+    assert "muted" not in done.stdout
+    assert "1 muted alert left out" in done.stderr
+
+
+def test_a_flood_of_alerts_is_summarised(own: TestTopics) -> None:
+    """--per-hour shows the first alerts of a rule and hour with their revisions, and counts the others."""
+    arguments = ("alerts", "tail", "--from-beginning", "--per-hour", "1", "-n", "4")
+    done = run(*arguments, environment=environment(own.settings))
+    assert len(done.stdout.splitlines()) == 4
+    assert "REVISED (2)" in done.stdout
+    assert "burst: 1 record left out, beyond 1 alerts an hour" in done.stderr

@@ -18,7 +18,7 @@ def test_days_are_one_or_a_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("day", "days", "said"),
+    ("day", "days", "message"),
     [
         (None, None, "exactly one of --day and --days is required"),
         ("2026-11-20", "2026-11-20..2026-11-21", "exactly one of --day and --days is required"),
@@ -27,9 +27,9 @@ def test_days_are_one_or_a_range() -> None:
         (None, "2026-11-20..2026-11-19", "is not a valid range of days"),
     ],
 )
-def test_what_is_no_day_is_refused(day: str | None, days: str | None, said: str) -> None:
+def test_what_is_no_day_is_refused(day: str | None, days: str | None, message: str) -> None:
     """With what would be right."""
-    with pytest.raises(BackfillError, match=said):
+    with pytest.raises(BackfillError, match=message):
         days_of(day, days)
 
 
@@ -42,11 +42,11 @@ def test_rules_and_groups_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "said"), [("costumer_id=c1", "Did you mean customer_id"), ("customer_id=", "has no value")]
+    ("groups", "message"), [("costumer_id=c1", "Did you mean customer_id"), ("customer_id=", "has no value")]
 )
-def test_a_group_that_cannot_be_is_refused(groups: str, said: str) -> None:
+def test_a_group_that_cannot_be_is_refused(groups: str, message: str) -> None:
     """With the nearest field."""
-    with pytest.raises(BackfillError, match=said):
+    with pytest.raises(BackfillError, match=message):
         request_of(date(2026, 11, 20), STREAMS, groups=groups)
 
 

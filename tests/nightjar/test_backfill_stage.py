@@ -25,7 +25,7 @@ from rules.errors import NightjarError
         (VerdictError("does not hold", remedy="Look"), 3, "error: does not hold. Look"),
     ],
 )
-def test_only_a_verdict_ends_with_3_and_the_last_line_says_why(
+def test_only_a_verdict_ends_with_3_and_the_last_line_has_the_cause(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: BaseException, code: int, line: str
 ) -> None:
     """A crash ends with 2, whatever it was, so that it is tried again."""

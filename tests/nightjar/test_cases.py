@@ -47,7 +47,7 @@ def instant(text: str) -> int:
         ('"+250ms"', "2026-01-01T00:00:00.25Z"),
     ],
 )
-def test_a_step_says_its_time_in_many_ways(at: str, expected: str) -> None:
+def test_a_step_has_its_time_in_many_forms(at: str, expected: str) -> None:
     """ISO text with or without quotes, YAML's own time stamps, epoch milliseconds, offsets."""
     assert case(f"steps: [{{at: {at}}}]").steps[0].at == instant(expected)
 
@@ -61,7 +61,7 @@ def test_a_step_says_its_time_in_many_ways(at: str, expected: str) -> None:
     ],
 )
 def test_offsets_count_from_the_base(head: str, first: str, second: int) -> None:
-    """The base is what the case says, else the first step's own time, else the first of January 2026."""
+    """The base is the case's, else the first step's own time, else the first of January 2026."""
     assert case(f"{head}\nsteps: [{{at: {first}}}, {{at: 5m}}]").steps[1].at == second
 
 
@@ -130,7 +130,7 @@ def test_streams_and_settings_are_the_cases_own(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reported"),
     [
         ("steps: []", "line 1: steps: there are no steps"),
         ("[1]", "is not a mapping"),
@@ -174,11 +174,11 @@ def test_streams_and_settings_are_the_cases_own(monkeypatch: pytest.MonkeyPatch)
         ("title: [1]\nsteps: [{at: 0m}]", "line 1: title: is not text"),
     ],
 )
-def test_a_bad_case_is_told_with_its_line(text: str, said: str) -> None:
+def test_a_bad_case_is_reported_with_its_line(text: str, reported: str) -> None:
     """What is wrong, where, and what would be right."""
     with pytest.raises(NightjarError) as refused:
         case(text)
-    assert said in str(refused.value)
+    assert reported in str(refused.value)
     assert str(refused.value).startswith("case.yaml")
 
 
@@ -276,13 +276,13 @@ def test_a_difference_names_the_key_and_both_values(row: str, path: str, got: An
 
 
 def test_rows_find_their_own_whatever_their_order() -> None:
-    """A row that says little does not take the place of one that says more."""
+    """A row with little content does not take the place of one with more."""
     alerts = [alert(event_id="a", severity="high"), alert(event_id="b", severity="high")]
     assert check(expected("[{severity: high}, {event_id: a}]"), Outcome(alerts=alerts)) == []
     assert check(expected("[{event_id: b}, {event_id: a}]"), Outcome(alerts=alerts)) == []
 
 
-def test_missing_and_surplus_rows_are_told() -> None:
+def test_missing_and_surplus_rows_are_reported() -> None:
     """Each by itself: an expected row with its nearest, and what else came."""
     surplus, missing = Outcome(alerts=[alert(event_id="a"), alert(event_id="b")]), Outcome()
     assert [(d.expected, d.got["event_id"]) for d in check(expected("[{event_id: a}]"), surplus) if d.got] == [
@@ -302,7 +302,7 @@ def test_sections_that_are_not_named_are_not_checked() -> None:
     assert check(Expectation(), simulate(made)) == []
 
 
-def test_prose_needs_to_be_in_what_was_said() -> None:
+def test_prose_must_occur_in_the_message() -> None:
     """Details and reasons are for people, and change their words."""
     made = case("steps: [{at: 0m, rules: ['x']}]\nexpect: {rule_status: [{reasons: [is not JSON, is a mapping]}]}")
     assert check(made.expect, simulate(made)) == []

@@ -29,7 +29,7 @@ session.stop()
 def test_sparks_classes_come_from_the_archive(tmp_path: Path) -> None:
     log = tmp_path / "classes.log"
     subprocess.run([sys.executable, "-c", _SESSION, str(log)], cwd=PROJECT, check=True, timeout=120)
-    # each class is told with where it came from; of a lambda that is a class
+    # the log names each class with its source; the source of a lambda is a class
     sources = re.findall(r"org\.apache\.spark\.\S+ source: (shared objects file \(top\)|file:)", log.read_text())
     read = sources.count("file:")
     assert len(sources) > 1000

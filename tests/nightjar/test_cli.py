@@ -26,7 +26,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_version() -> None:
-    """`--version` says it and nothing else."""
+    """`--version` prints it and nothing else."""
     assert run("--version").stdout.strip().startswith("0.")
 
 
@@ -35,7 +35,7 @@ EVENTS = "transaction_id,event_time,customer_id,terminal_id,amount\n1,2026-01-05
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["replay", "events.csv", "--stream", "transaction"], "Did you mean transactions?"),
         (["replay", "gone.csv", "--stream", "transactions"], "gone.csv: does not exist"),
@@ -55,12 +55,12 @@ EVENTS = "transaction_id,event_time,customer_id,terminal_id,amount\n1,2026-01-05
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_bad_input_is_one_message(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_bad_input_is_one_message(tmp_path: Path, arguments: list[str], expected: str) -> None:
     """What is wrong and what to do, on standard error, without a traceback; the exit code is 2."""
     (tmp_path / "events.csv").write_text(EVENTS)
     (tmp_path / "events.txt").write_text(EVENTS)
     unreachable = {"NIGHTJAR_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     done = run(*arguments, code=2, folder=tmp_path, environment=unreachable)
-    assert said in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""

@@ -22,7 +22,7 @@ def history() -> History:
 
 
 def outcome(history: History) -> tuple[Tally, JobState, dict[str, Comparison]]:
-    """What a job says that does everything right."""
+    """The output of a job that does everything right."""
     tally, state = Tally(), JobState()
     for number, (name, share) in enumerate(history.streams.items()):
         kinds = share.kinds

@@ -1,4 +1,4 @@
-"""The demo's judgement: what the stream said is equal to the truth, or a late event explains why not."""
+"""The demo's verdict: the stream's alerts equal the truth, or a late event explains why not."""
 
 import json
 from collections.abc import Iterable
@@ -36,16 +36,16 @@ def ruleset(history: History) -> RuleSet:
 
 
 def streamed(history: History, ruleset: RuleSet, name: str) -> dict[str, dict[str, Any]]:
-    """What the stream says in the end about events in the order of arrival, by alert id."""
+    """The stream's final alerts on events in order of arrival, by alert id."""
     share = history.streams[name]
     engine = Engine(share.stream, ruleset.of_stream(name))
     events = share.events.sort_by("arrival_time")
-    said: dict[str, dict[str, Any]] = {}
+    reported: dict[str, dict[str, Any]] = {}
     for begin in range(0, events.num_rows, 500):
         batch = events.slice(begin, 500)
         for alert in engine.advance(batch, clock=batch["arrival_time"].cast(pa.int64())[0].as_py()).alerts.to_pylist():
-            said[alert["alert_id"]] = alert | {"measures": exact_json(alert["measures"])}
-    return {key: alert for key, alert in said.items() if alert["kind"] == "alert"}
+            reported[alert["alert_id"]] = alert | {"measures": exact_json(alert["measures"])}
+    return {key: alert for key, alert in reported.items() if alert["kind"] == "alert"}
 
 
 def compared(history: History, ruleset: RuleSet, name: str, final: Iterable[dict[str, Any]]) -> Any:

@@ -1,4 +1,4 @@
-"""`nightjar evaluate`, held against DuckDB's window functions, and what it says of input it cannot use."""
+"""`nightjar evaluate`, compared with DuckDB's window functions, and its messages about unusable input."""
 
 import json
 import subprocess
@@ -153,7 +153,7 @@ def test_all_evaluations_are_written_on_demand(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "reported"),
     [
         ({"--stream": "transaction"}, "Did you mean transactions?"),
         ({"--rules": "none.yaml"}, "none.yaml: cannot be read"),
@@ -166,7 +166,7 @@ def test_all_evaluations_are_written_on_demand(folder: Path) -> None:
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_wrong_option_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], said: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], reported: str
 ) -> None:
     """What is wrong with it and what would be right, and nothing is written."""
     monkeypatch.chdir(folder)
@@ -174,12 +174,12 @@ def test_wrong_option_is_refused(
     options = [word for pair in (given | changes).items() for word in pair]
     with pytest.raises(NightjarError) as refusal:
         app(["evaluate", *options], standalone_mode=False)
-    assert said in str(refusal.value)
+    assert reported in str(refusal.value)
     assert sorted(path.name for path in folder.iterdir()) == ["events.csv", "rules.yaml"]
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "said"),
+    ("name", "change", "reported"),
     [
         (
             "events.csv",
@@ -194,7 +194,9 @@ def test_wrong_option_is_refused(
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_wrong_content_is_told_with_its_place(folder: Path, name: str, change: tuple[str, str], said: str) -> None:
+def test_wrong_content_is_reported_with_its_place(
+    folder: Path, name: str, change: tuple[str, str], reported: str
+) -> None:
     """Column, row and value of an event; key and position of a rule."""
     path = folder / name
     path.write_text(path.read_text().replace(*change))
@@ -202,12 +204,12 @@ def test_wrong_content_is_told_with_its_place(folder: Path, name: str, change: t
     words = [str(word) for pair in options.items() for word in pair]
     with pytest.raises(NightjarError) as refusal:
         app(["evaluate", *words, "--out", str(folder / "v.parquet")], standalone_mode=False)
-    assert said in str(refusal.value)
+    assert reported in str(refusal.value)
     assert not (folder / "v.parquet").exists()
 
 
 @pytest.mark.slow
-def test_overflow_is_told(folder: Path) -> None:
+def test_overflow_is_reported(folder: Path) -> None:
     """A sum beyond 64 bits ends the command with code 2 and one message; no row of a half truth is written."""
     (folder / "streams.toml").write_text(SHIPPED.read_text().replace("decimal(12,2)", "decimal(18,0)"))
     rows = [f"x{i},2026-01-05T12:{i:02d}:00Z,7,3,{10**18 - 1}" for i in range(10)]

@@ -85,12 +85,12 @@ def test_three_formats_one_table(tmp_path: Path) -> None:
     ids=str,
 )
 def test_value_is_read_as_declared(tmp_path: Path, name: str, column: pa.Array, value: object) -> None:
-    """Any scalar serves that says the same."""
+    """Any scalar with the same meaning is accepted."""
     assert read_events(parquet(tmp_path, **{name: column}), STREAM)[name].to_pylist() == [value]
 
 
 @pytest.mark.parametrize(
-    ("name", "column", "said"),
+    ("name", "column", "expected"),
     [
         ("amount", pa.array([0.1 + 0.2]), "cannot be read as decimal"),
         ("amount", pa.array(["12,50"]), "not a valid decimal"),
@@ -111,16 +111,16 @@ def test_value_is_read_as_declared(tmp_path: Path, name: str, column: pa.Array, 
     ],
     ids=str,
 )
-def test_value_that_would_change_is_refused(tmp_path: Path, name: str, column: pa.Array, said: str) -> None:
+def test_value_that_would_change_is_refused(tmp_path: Path, name: str, column: pa.Array, expected: str) -> None:
     """Nothing is rounded, cut or guessed; the message names the column."""
-    with pytest.raises(EventsError, match=said) as refused:
+    with pytest.raises(EventsError, match=expected) as refused:
         read_events(parquet(tmp_path, **{name: column}), STREAM)
     assert name in refused.value.where
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 700, 999])
 def test_refusal_names_the_first_row_and_its_value(tmp_path: Path, wrong: int) -> None:
-    """Among a thousand rows the one that does not fit is told, counted from 1."""
+    """Among a thousand rows the invalid one is reported, counted from 1."""
     amounts = [12.5] * 1000
     amounts[wrong] = 0.1 + 0.2
     columns = {name: pa.array([value] * 1000) for name, value in EVENT.items()}
@@ -182,7 +182,7 @@ def empty_csv(path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "expected"),
     [
         (broken_parquet, "cannot be read"),
         (broken_line, "line 2: missing_field: at is absent"),
@@ -190,9 +190,9 @@ def empty_csv(path: Path) -> Path:
         (lambda path: path.with_suffix(".parquet"), "does not exist"),
     ],
 )
-def test_file_that_is_none_is_one_message(tmp_path: Path, make: Callable[[Path], Path], said: str) -> None:
+def test_file_that_is_none_is_one_message(tmp_path: Path, make: Callable[[Path], Path], expected: str) -> None:
     """Whatever is wrong with a file, the error names it."""
     path = make(tmp_path / "events")
-    with pytest.raises(EventsError, match=said) as refused:
+    with pytest.raises(EventsError, match=expected) as refused:
         read_events(path, STREAM)
     assert str(path) in refused.value.where

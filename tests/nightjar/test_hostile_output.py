@@ -252,8 +252,8 @@ def _explain(ground: Ground) -> list[str]:
     event = EVENT | {"event_time": arrived, "rejected": None, "detail": None, "original": None, "sent_at": None}
     _write(lake, events_table(stream).name, [event | place], {"amount": pl.Decimal(12, 2), "rejected": pl.String})
     _write(lake, ALERTS.name, [alert | typed | place | {"original": None}], {"cause": pl.String})
-    (said,) = answered({stream.name: stream}, RULE)
-    answer = JsonReader(RULE_STATUS).row(said.value) | {"original": None}
+    (record,) = answered({stream.name: stream}, RULE)
+    answer = JsonReader(RULE_STATUS).row(record.value) | {"original": None}
     _write(lake, RULE_STATUS.name, [answer | place | {"effective": arrived}], {})
     for table in (VIOLATIONS, RECONCILIATION):
         empty = pl.DataFrame(schema={name: _POLARS[kind] for name, kind in table.columns.items()})
@@ -397,11 +397,11 @@ def test_values_are_text(
     """They are shown as they are, with what a terminal acts upon written out; no line of theirs poses as an error."""
     scenario = SCENARIOS[name][number]
     code, out, err = run(scenario, ground, request, monkeypatch, capsys)
-    said = out + err
-    assert code == scenario.code, said
-    assert {character for character in said if not character.isprintable()} <= {"\n"}
-    assert not any(line.startswith("error: d") for line in said.splitlines())
-    assert _unwrapped(scenario.shown) in _unwrapped(said), said
+    output = out + err
+    assert code == scenario.code, output
+    assert {character for character in output if not character.isprintable()} <= {"\n"}
+    assert not any(line.startswith("error: d") for line in output.splitlines())
+    assert _unwrapped(scenario.shown) in _unwrapped(output), output
 
 
 @pytest.mark.slow

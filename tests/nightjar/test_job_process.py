@@ -50,7 +50,7 @@ def test_up_refuses_where_a_job_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_job_that_ends_shows_the_end_of_its_log(tmp_path: Path) -> None:
-    """The error holds what the job said last."""
+    """The error has the job's last output."""
     job = JobProcess(tmp_path / "job.log", {"NIGHTJAR_BOOTSTRAP_SERVERS": "127.0.0.1:1"}, tmp_path)
     with job:
         assert job.wait(60)

@@ -30,8 +30,8 @@ def test_topics_are_made_once(kafka_topics: TestTopics) -> None:
 
 
 @pytest.mark.parametrize("arrival", ["broker", "producer"])
-def test_arrival_is_given_by_whom_the_setting_says(kafka_topics: TestTopics, arrival: str) -> None:
-    """A record sent with a time stamp of 2018 arrives then where the producer says, else now."""
+def test_the_setting_decides_who_gives_arrival(kafka_topics: TestTopics, arrival: str) -> None:
+    """A record with a time stamp of 2018 arrives then if the producer decides, else now."""
     own = kafka_topics.with_arrival(arrival).ensure()
     topic = own.streams["transactions"].topic
     with producer(own.settings) as client:
@@ -93,8 +93,8 @@ def test_second_start_on_a_live_folder_is_refused(broker: LocalKafka, tmp_path: 
     parent = psutil.Process(os.getppid())
     record.write_text(json.dumps({**json.loads(mine), "parent": [parent.pid, parent.create_time()]}))
     try:
-        said = f"a broker is already running here .broker {broker.pid}, started by process {parent.pid}"
-        with pytest.raises(LocalKafkaError, match=said):
+        reported = f"a broker is already running here .broker {broker.pid}, started by process {parent.pid}"
+        with pytest.raises(LocalKafkaError, match=reported):
             LocalKafka(load_settings(data_dir=broker.folder.parent, kafka_port=0)).start()
     finally:
         record.write_text(mine)
@@ -120,7 +120,7 @@ def test_broker_that_does_not_come_up_shows_its_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_data_outlives_a_killed_broker_and_its_forgotten_process(tmp_path: Path) -> None:
+def test_data_survives_a_killed_broker_and_its_orphaned_process(tmp_path: Path) -> None:
     """After a kill -9 of the broker, or of whoever started it, the next start has the data and the port."""
     settings = load_settings(data_dir=tmp_path, kafka_port=0)
     first = LocalKafka(settings, short_lived=True)

@@ -1,4 +1,4 @@
-"""`nightjar stream rebuild`: the job's checkpoint made anew from the lake, on real Kafka, Spark and Delta."""
+"""`nightjar stream rebuild`: the job's checkpoint rebuilt from the lake, on real Kafka, Spark and Delta."""
 
 import io
 import json
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 QUIET = Stages(Console(file=io.StringIO()))
 _BATCH = 250
-# Of each partition: of what the job had not told that it read, Kafka holds these no more.
+# Of each partition: of what the job had not reported as read, Kafka no longer holds these.
 _UNREAD = 60
 
 
@@ -55,7 +55,7 @@ def total(offsets: Any) -> int:
 
 
 def forget(settings: Settings, topic: str, before: dict[int, int]) -> None:
-    """Kafka lets go of the records before these offsets, as its retention does."""
+    """Kafka deletes the records before these offsets, as its retention does."""
     with admin(settings) as client:
         client.delete_records({TopicPartition(topic, partition): offset for partition, offset in before.items()})
 
@@ -64,8 +64,8 @@ def forget(settings: Settings, topic: str, before: dict[int, int]) -> None:
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_crashed_job_goes_on_from_the_lake_with_other_buckets(place: Place, spark: "SparkSession") -> None:
-    """S8 to S10, where the job had read more than it told, and Kafka holds not even all of that."""
+def test_a_crashed_job_resumes_from_the_lake_with_other_buckets(place: Place, spark: "SparkSession") -> None:
+    """S8 to S10, where the job had read more than it reported, and Kafka no longer holds all of that."""
     settings, streams = place.topics.settings, place.topics.streams
     topic = streams["transactions"].topic
     events, _ = history(2400)
@@ -78,13 +78,13 @@ def test_a_crashed_job_goes_on_from_the_lake_with_other_buckets(place: Place, sp
         job._await(lambda: total(committed_offsets(job.config).get(topic, {})) >= half, "half of the events")
         job.crash()
     archive(spark, lake_config(settings, streams))
-    told = max(
+    reports = max(
         (o for o in ends_of_batches(job.config) if total(o[topic]) <= half - _BATCH), key=lambda o: total(o[topic])
     )
     with producer(settings) as client:  # as if its last words had not reached Kafka
-        word = {"kind": "job", "state": "running", "consumed": told}
+        word = {"kind": "job", "state": "running", "consumed": reports}
         client.send(settings.job_progress_topic, json.dumps(word).encode()).get(30)
-    begins = {int(partition): offset for partition, offset in told[topic].items()}
+    begins = {int(partition): offset for partition, offset in reports[topic].items()}
     begins = {partition: offset + _UNREAD for partition, offset in begins.items()}
     forget(settings, topic, begins)
     place.send(rest)
@@ -108,15 +108,15 @@ def test_a_crashed_job_goes_on_from_the_lake_with_other_buckets(place: Place, sp
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_what_is_neither_on_kafka_nor_in_the_lake_is_lost(place: Place, spark: "SparkSession") -> None:
-    """And said to be; where no job ever told anything there is nothing to rebuild."""
+    """And reported; where no job ever reported anything there is nothing to rebuild."""
     settings, streams = place.topics.settings, place.topics.streams
     with pytest.raises(NightjarError, match="no job has reported that it read anything"):
         rebuild(settings.model_copy(update={"lake_dir": place.folder / "other"}), streams, QUIET, spark)
     place.send(history(20)[0])
     topic = streams["transactions"].topic
-    told = {"kind": "job", "state": "stopped", "consumed": {topic: {"0": 2, "1": 2}}}
+    reports = {"kind": "job", "state": "stopped", "consumed": {topic: {"0": 2, "1": 2}}}
     with producer(settings) as client:
-        client.send(settings.job_progress_topic, json.dumps(told).encode()).get(30)
+        client.send(settings.job_progress_topic, json.dumps(reports).encode()).get(30)
     forget(settings, topic, {0: 3})
     with pytest.raises(NightjarError, match="neither Kafka nor the lake has 1 record that the job had yet to read"):
         rebuild(settings, streams, QUIET, spark)

@@ -118,7 +118,7 @@ def test_every_event_is_there_once_with_its_kind(events: pa.Table, plan: pl.Data
     assert counts[Kind.MALFORMED] == 200
 
 
-def test_lateness_is_what_the_kind_says(plan: pl.DataFrame) -> None:
+def test_lateness_matches_the_kind(plan: pl.DataFrame) -> None:
     """Late events, and only those, arrive after the allowed lateness; disordered ones after some delay."""
     lateness = pl.col("arrival_time") - pl.col("event_time")
     for kind, low, high in (
@@ -144,7 +144,7 @@ def test_duplicates_are_the_same_bytes_later(plan: pl.DataFrame) -> None:
 
 
 def test_malformed_records_are_quarantined_for_the_reason_given(plan: pl.DataFrame) -> None:
-    """The authority on what JSON means rejects each malformed record as the plan says, and accepts all others."""
+    """The reference parser rejects each malformed record as planned, and accepts all others."""
     assert set(plan["reason"].drop_nulls()) == set(Reason)
     for record in plan.iter_rows(named=True):
         found = judged(record["value"], STREAM, microseconds(record["arrival_time"]))
@@ -225,7 +225,7 @@ def test_no_events_no_records() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (ReplayOptions(speed=0), "speed: 0 is not a speed"),
         (ReplayOptions(late=1.5), "late: 1.5 is not a share"),
@@ -234,9 +234,9 @@ def test_no_events_no_records() -> None:
         (ReplayOptions(start=0, speed=math.inf, late=0.1), "none can be out of order or late"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: ReplayOptions, said: str) -> None:
+def test_options_that_make_no_sense_are_refused(options: ReplayOptions, message: str) -> None:
     """Each with what would make sense."""
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=message):
         replay_plan(small(0), STREAM, options)
 
 

@@ -9,13 +9,13 @@ from tests.support.topics import TestTopics
 
 
 @pytest.mark.parametrize(
-    ("replicas", "in_sync", "said"),
+    ("replicas", "in_sync", "message"),
     [(1, 1, None), (3, 2, None), (5, 3, None), (3, 1, "is lost if that"), (2, 1, "is lost"), (3, 3, "no record")],
 )
-def test_what_can_be_lost(replicas: int, in_sync: int, said: str | None) -> None:
+def test_what_can_be_lost(replicas: int, in_sync: int, message: str | None) -> None:
     """One broker may fail without losing what it has acknowledged, and without stopping the others."""
     found = problem(replicas, in_sync)
-    assert found is None if said is None else said in str(found)
+    assert found is None if message is None else message in str(found)
 
 
 @pytest.mark.kafka

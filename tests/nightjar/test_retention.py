@@ -49,13 +49,13 @@ def test_given_rates(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "said"),
+    ("rate", "message"),
     [("transaction=1", "Did you mean transactions?"), ("transactions", "''"), ("transactions=-1", "'-1'")]
     + [(f"transactions={text}", "is not a number") for text in ("nan", "inf", "9" * 400, "many")],
 )
-def test_a_rate_that_is_not_one_is_refused(file: Path, tmp_path: Path, rate: str, said: str) -> None:
+def test_a_rate_that_is_not_one_is_refused(file: Path, tmp_path: Path, rate: str, message: str) -> None:
     """With the stream it is for."""
-    assert said in run("rules", "check", str(file), "--rate", rate, code=2, folder=tmp_path).stderr
+    assert message in run("rules", "check", str(file), "--rate", rate, code=2, folder=tmp_path).stderr
 
 
 def test_rates_of_the_lake(file: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`nightjar rules check`: everything wrong with rules, said at once; and the rules that documents show."""
+"""`nightjar rules check`: all problems of rules, reported at once; and the rules that documents show."""
 
 import re
 from decimal import Decimal
@@ -45,7 +45,7 @@ def test_good_rules_are_listed(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["one.yaml: 1 rule: a", "two.yaml: 2 rules: b, c"]
 
 
-def test_every_problem_of_every_file_is_said(tmp_path: Path) -> None:
+def test_every_problem_of_every_file_is_reported(tmp_path: Path) -> None:
     """With its place and what would be right; exit code 2, and the good ones are still listed."""
     (tmp_path / "bad.yaml").write_text(BAD)
     (tmp_path / "star.yaml").write_text("id: a\nmeasures:\n  n: {count: *, over: 1h}\n")
@@ -99,8 +99,8 @@ def test_the_newest_events_of_the_lake_are_tried(tmp_path: Path) -> None:
     add(config, events_table(STREAM), rows)
     live = {"id": "large", "stream": "transactions", "group_by": [], "when": "amount >= 18"}
     (answer,) = answered({STREAM.name: STREAM}, live)
-    said = {"original": None, "arrival_time": at(5), "partition": 0, "offset": 0}
-    add(config, RULE_STATUS, [JsonReader(RULE_STATUS).row(answer.value) | said | {"effective": at(5)}])
+    metadata = {"original": None, "arrival_time": at(5), "partition": 0, "offset": 0}
+    add(config, RULE_STATUS, [JsonReader(RULE_STATUS).row(answer.value) | metadata | {"effective": at(5)}])
     (tmp_path / "draft.yaml").write_text(GOOD.format(id="draft").replace("spent > 500", "spent > 80"))
     given = {"NIGHTJAR_LAKE_DIR": str(config.lake.root)}
     lines = run("rules", "check", "draft.yaml", folder=tmp_path, environment=given).stdout.splitlines()

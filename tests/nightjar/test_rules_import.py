@@ -57,7 +57,7 @@ def test_a_file_has_one_message_or_many(text: str, tmp_path: Path) -> None:
 
 
 def test_the_last_message_about_a_rule_decides(tmp_path: Path) -> None:
-    """A comment says where it stands, and what is not quite the same."""
+    """A comment has the place of each rule, and differences in meaning."""
     (tmp_path / "rules.txt").write_text(TEXT + json.dumps(FLINK) + "\n")
     done = run("rules", "import", "rules.txt", folder=tmp_path)
     first, second, third = done.stdout.split("---\n")
@@ -106,9 +106,9 @@ def test_imported_rules_are_published_in_our_form(kafka_topics: TestTopics, tmp_
     """Once: importing the file again publishes nothing; a rule that ends retired is not published at all."""
     own = kafka_topics.ensure()
     (tmp_path / "rules.txt").write_text(TEXT + "1,(delete),(payeeId),,(paymentAmount),(SUM),(>),(50),(20)\n")
-    for said in ("flink-2  published on", "flink-2  unchanged"):
+    for reported in ("flink-2  published on", "flink-2  unchanged"):
         done = run("rules", "import", "rules.txt", "--publish", folder=tmp_path, environment=environment(own.settings))
-        assert done.stdout.startswith(said)
+        assert done.stdout.startswith(reported)
     with Reader(own.settings, own.settings.rules_topic) as topic:
         (message,) = [json.loads(record.value) for record in topic.all()]
     assert (message["id"], message["state"], message["when"]) == ("flink-2", "paused", "count_events > 10")

@@ -59,7 +59,7 @@ def test_named_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "said"),
+    ("variable", "value", "message"),
     [
         ("NIGHTJAR_BUKETS", "3", "NIGHTJAR_BUKETS: unknown setting. Did you mean buckets?"),
         ("NIGHTJAR_BUCKETS", "few", "NIGHTJAR_BUCKETS: 'few' is not valid"),
@@ -81,14 +81,14 @@ def test_named_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("NIGHTJAR_SPARK_CONF", '{"spark.authenticate.secret": "x"}', "Put it into spark-defaults.conf"),
     ],
 )
-def test_refusal_says_where_and_what_would_be_right(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
+def test_a_refusal_has_the_place_and_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
 ) -> None:
     """An unknown name or a value that cannot be is refused with the place and the remedy."""
     monkeypatch.setenv(variable, value)
     with pytest.raises(SettingsError) as refused:
         load_settings()
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("given", ["abfss://lake@account/x", Path("s3a://bucket/lake")])
@@ -169,7 +169,7 @@ def test_passwords_are_never_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("security", "said"),
+    ("security", "message"),
     [
         (
             {"ssl.truststore.location": "/ca.jks"},
@@ -180,7 +180,7 @@ def test_passwords_are_never_shown() -> None:
         ({"ssl.keystore.key": "-----BEGIN"}, "Put it in a PEM file"),
     ],
 )
-def test_what_only_one_client_could_do_is_refused(security: dict[str, str], said: str) -> None:
+def test_what_only_one_client_could_do_is_refused(security: dict[str, str], message: str) -> None:
     """A login that kafka-python cannot make is refused, rather than left to fail in one of the two clients."""
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=message):
         python_options(load_settings(bootstrap_servers="a:1", kafka=security))

@@ -26,6 +26,7 @@ steps:
         measures: {payments: {count: "*", over: 10m}, spent: {sum: amount, over: 10m}}
         when: "payments >= 2"
         description: "{payments} payments"
+        action: {restrict: block_customer, for: 1h}
   - at: 5m
     events:
       transactions:
@@ -101,8 +102,8 @@ def test_final_is_the_highest_revision_without_retractions() -> None:
           - {{at: 6m, events: {{transactions: [{payments("b 2 25")}]}}}}
         """
     )
-    said = [(alert["event_id"], alert["revision"], alert["kind"]) for alert in outcome.alerts]
-    assert said == [("c", 1, "alert"), ("e", 1, "alert"), ("c", 2, "retraction"), ("b", 1, "alert"), ("e", 2, "alert")]
+    found = [(alert["event_id"], alert["revision"], alert["kind"]) for alert in outcome.alerts]
+    assert found == [("c", 1, "alert"), ("e", 1, "alert"), ("c", 2, "retraction"), ("b", 1, "alert"), ("e", 2, "alert")]
     assert [(alert["event_id"], alert["revision"]) for alert in outcome.final] == [("e", 2), ("b", 1)]
 
 
@@ -149,8 +150,8 @@ def test_corrections_are_what_the_night_would_say() -> None:
     late = f"{CASE}  - {{at: 30m, events: {{transactions: [{payments('t3 3 5')}]}}}}"
     corrections = played(late).corrections
     assert [tuple(record) for record in corrections] == [KEYS["corrections"]] * 2
-    said = [(r["event_id"], r["revision"], r["kind"], r["measures"]["payments"], r["cause"]) for r in corrections]
-    assert said == [("t1", 1, "alert", 2, "late_event"), ("t2", 2, "alert", 3, "late_event")]
+    found = [(r["event_id"], r["revision"], r["kind"], r["measures"]["payments"], r["cause"]) for r in corrections]
+    assert found == [("t1", 1, "alert", 2, "late_event"), ("t2", 2, "alert", 3, "late_event")]
 
 
 def test_state_is_by_stream_and_group_by() -> None:
@@ -179,13 +180,13 @@ def folder(tmp_path: Path) -> Path:
 def test_command_shows_what_came(folder: Path) -> None:
     """Alerts, answers to rules, quarantine, state."""
     done = run("simulate", "good.yaml", folder=folder)
-    for said in (
+    for line in (
         "ok Two payments in ten minutes",
         "payments 2, spent 10.30",
         "ACCEPTED burst v1",
         "quarantine: garbage: not_json",
     ):
-        assert said in done.stdout
+        assert line in done.stdout
     assert "state: 2 events of transactions by customer_id" in done.stdout
 
 
@@ -205,7 +206,8 @@ def test_command_prints_one_object_a_case(folder: Path) -> None:
     """For programs: all sections, and the differences."""
     good: dict[str, Any] = json.loads(run("simulate", "good.yaml", "--json", folder=folder).stdout)
     assert list(good) == [
-        "case", "alerts", "final", "corrections", "late", "quarantine", "rule_status", "state", "differences",
+        "case", "alerts", "final", "corrections", "restrictions", "late", "quarantine", "rule_status", "state",
+        "differences",
     ]  # fmt: skip
     assert good["final"][0]["measures"] == {"payments": 2, "spent": "10.30"}
     lines = run("simulate", "good.yaml", "wrong.yaml", "--json", code=1, folder=folder).stdout.splitlines()
@@ -213,7 +215,7 @@ def test_command_prints_one_object_a_case(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("steps: [{at: 5m}, {at: 4m}]", "line 1: at: the step at"),
         ("steps: [{at: 0m, events: {payment: []}}]", "Did you mean payments?"),
@@ -221,12 +223,12 @@ def test_command_prints_one_object_a_case(folder: Path) -> None:
         ("[]", "is not a mapping"),
     ],
 )
-def test_a_case_that_is_none_is_refused(folder: Path, text: str, said: str) -> None:
+def test_an_invalid_case_is_refused(folder: Path, text: str, message: str) -> None:
     """With the place and what would be right."""
     (folder / "bad.yaml").write_text(text)
     with pytest.raises(NightjarError) as refusal:
         app(["simulate", str(folder / "bad.yaml")], standalone_mode=False)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 def test_bad_input_is_exit_code_2(folder: Path) -> None:

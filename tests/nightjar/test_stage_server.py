@@ -83,31 +83,31 @@ def gone(processes: list[psutil.Process]) -> bool:
 @pytest.mark.slow
 def test_stages_share_a_process_until_one_fails(owner: str) -> None:
     """Their log lines come through, and their exit codes; after a failure, but not a verdict, another is started."""
-    said: list[str] = []
-    StageClient(owner, ["pending", *DAY]).run(said.append)
-    assert any("no earlier day is pending" in line for line in said)
+    reported: list[str] = []
+    StageClient(owner, ["pending", *DAY]).run(reported.append)
+    assert any("no earlier day is pending" in line for line in reported)
     server, *started = family(owner)
     assert any("java" in process.name() for process in started)
 
-    said.clear()
-    StageClient(owner, ["evaluate", *DAY, "--dry-run"]).run(said.append)
-    assert any('"event": "a stage is done"' in line for line in said)
+    reported.clear()
+    StageClient(owner, ["evaluate", *DAY, "--dry-run"]).run(reported.append)
+    assert any('"event": "a stage is done"' in line for line in reported)
     with pytest.raises(StageFailedError, match="archive") as refused:
-        StageClient(owner, ["evaluate", *DAY]).run(said.append)
+        StageClient(owner, ["evaluate", *DAY]).run(reported.append)
     assert refused.value.code == VERDICT
     assert family(owner)[0] == server, "one process did all of it"
 
     with pytest.raises(StageFailedError, match=r"has not been evaluated\. Run its evaluate stage first") as failed:
-        StageClient(owner, ["gate", "--run-id", "other", "--day", "2026-01-05"]).run(said.append)
+        StageClient(owner, ["gate", "--run-id", "other", "--day", "2026-01-05"]).run(reported.append)
     assert failed.value.code == FAILED
-    assert said[-1].startswith("error: ")
+    assert reported[-1].startswith("error: ")
     until(lambda: gone([server, *started]), "the server of a stage that failed still runs")
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_server_whose_jvm_was_killed_is_not_used_again(owner: str, tmp_path: Path) -> None:
-    """The next stage has another, and one that is told to stop does."""
+    """The next stage has another, and one that is asked to stop does."""
     StageClient(owner, ["pending", *DAY]).run(print)
     server, *started = family(owner)
     next(process for process in started if "java" in process.name()).kill()
@@ -119,9 +119,9 @@ def test_a_server_whose_jvm_was_killed_is_not_used_again(owner: str, tmp_path: P
         processes = family(owner)
         task.terminate()
         until(lambda: gone(processes), "the stage goes on")
-        _, said = task.communicate()
+        _, reported = task.communicate()
     assert processes[0] != server
-    assert "the stage was stopped" in said
+    assert "the stage was stopped" in reported
 
 
 @pytest.mark.spark
@@ -139,7 +139,7 @@ def test_a_stage_ends_with_the_task_that_waits_for_it(owner: str, tmp_path: Path
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_task_whose_server_is_killed_fails_and_says_so(owner: str, tmp_path: Path) -> None:
+def test_a_task_whose_server_is_killed_fails_with_a_message(owner: str, tmp_path: Path) -> None:
     """Not with the code of a verdict, so that it is tried again."""
     raised: list[StageFailedError] = []
 
@@ -160,7 +160,7 @@ def test_a_task_whose_server_is_killed_fails_and_says_so(owner: str, tmp_path: P
 
 
 def test_other_settings_code_or_jars_are_another_servers(owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Airflow tells each task of itself makes no difference."""
+    """What Airflow passes to each task about itself makes no difference."""
     key = server_key(session_parts(os.environ))
     monkeypatch.setenv("AIRFLOW_CTX_TASK_ID", "gate")
     assert server_key(session_parts(os.environ)) == key
@@ -206,7 +206,7 @@ def test_a_folder_that_others_can_enter_is_refused(owner: str) -> None:
         folder.chmod(0o700)
 
 
-def test_a_server_that_cannot_be_started_says_why(owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_start_reports_why(owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the end of its log, and nothing is left running."""
     monkeypatch.setattr(stage_client, "SERVER", "nightjar.no_such_server")
     with pytest.raises(StageFailedError, match=r"No module named nightjar\.no_such_server"):

@@ -1,4 +1,4 @@
-"""`nightjar status`: read from what the job tells, here told by the test."""
+"""`nightjar status`: read from the job's reports, here written by the test."""
 
 import json
 import time
@@ -25,11 +25,11 @@ def bucket(number: int, events: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def tell(own: TestTopics, *words: dict[str, Any]) -> None:
-    """Put words on the job-progress topic."""
+def publish(own: TestTopics, *reports: dict[str, Any]) -> None:
+    """Put reports on the job-progress topic."""
     with producer(own.settings) as client:
-        for told in words:
-            client.send(own.settings.job_progress_topic, json.dumps(told).encode()).get(10)
+        for report in reports:
+            client.send(own.settings.job_progress_topic, json.dumps(report).encode()).get(10)
 
 
 @pytest.fixture
@@ -39,10 +39,10 @@ def own(kafka_topics: TestTopics) -> TestTopics:
 
 
 def test_running_job(own: TestTopics) -> None:
-    """The last word of the driver and of each bucket, batches averaged over their number."""
+    """The latest report of the driver and of each bucket, batches averaged over their number."""
     now = time.time_ns() // 1000
     slower = {"batches": 1, "parts_ms": {"run": 60.0, "whole": 70.0}, "slowest_ms": 70}
-    tell(own, word(now - 1_000_000), bucket(0, 4), bucket(0, 10), bucket(1, 20), word(now, **slower))
+    publish(own, word(now - 1_000_000), bucket(0, 4), bucket(0, 10), bucket(1, 20), word(now, **slower))
     found = json.loads(run("status", "--json", environment=environment(own.settings)).stdout)
     assert found["running"]
     assert found["lag"] == {"transactions": {"events": 12, "seconds": 1.5}}
@@ -60,8 +60,8 @@ def test_running_job(own: TestTopics) -> None:
     assert "the clock of the job's host is 12.3 s ahead of the brokers' clock" in shown
 
 
-def test_a_job_that_is_behind_says_when_it_will_have_caught_up(own: TestTopics) -> None:
-    """From what it reads and what comes; a run before says nothing of this one."""
+def test_a_job_that_is_behind_reports_when_it_will_catch_up(own: TestTopics) -> None:
+    """From what it reads and what arrives; an earlier run does not count."""
     now = time.time_ns() // 1000
 
     def behind(second: int, events: int, end: int, **more: Any) -> dict[str, Any]:
@@ -69,26 +69,26 @@ def test_a_job_that_is_behind_says_when_it_will_have_caught_up(own: TestTopics) 
         return word(now - (10 - second) * 1_000_000, lag=lag, most_rows=3000, **more)
 
     catching_up = [behind(at, 90_000 - 1000 * at, 10**6 + 500 * at) for at in range(1, 11)]
-    tell(own, behind(0, 5000, 9000, run_id="before"), *catching_up)
+    publish(own, behind(0, 5000, 9000, run_id="before"), *catching_up)
     found = json.loads(run("status", "--json", environment=environment(own.settings)).stdout)
     assert found["pace"] == {"transactions": {"arriving": 500.0, "read": 1500.0, "caught_up_in": 80.0}}
     shown = run("status", environment=environment(own.settings)).stdout
     assert "transactions: reading 1,500 events/s, 500 events/s arriving: caught up in about 0:01:20" in shown
     assert "largest 3,000 records" in shown
-    tell(own, *(behind(at, 80_000 + 100 * at, 10**6 + 1500 * at, run_id="after") for at in range(1, 11)))
+    publish(own, *(behind(at, 80_000 + 100 * at, 10**6 + 1500 * at, run_id="after") for at in range(1, 11)))
     shown = run("status", environment=environment(own.settings)).stdout
     assert "not catching up at this rate" in shown
 
 
 @pytest.mark.parametrize(("age", "state"), [(STALE + 60_000_000, "running"), (0, "stopped")], ids=["silent", "stopped"])
 def test_job_that_does_not_run(own: TestTopics, age: int, state: str) -> None:
-    """Silence and a last word of stopping are exit code 1."""
-    tell(own, word(time.time_ns() // 1000 - age, state=state))
+    """Silence and a last report of stopping are exit code 1."""
+    publish(own, word(time.time_ns() // 1000 - age, state=state))
     assert "not running" in run("status", code=1, environment=environment(own.settings)).stdout
 
 
 def test_job_that_never_ran(own: TestTopics) -> None:
-    """An empty topic says how to start it."""
+    """On an empty topic the message has how to start it."""
     assert "nightjar up" in run("status", code=1, environment=environment(own.settings)).stdout
     assert not json.loads(run("status", "--json", code=1, environment=environment(own.settings)).stdout)["running"]
 
@@ -96,7 +96,7 @@ def test_job_that_never_ran(own: TestTopics) -> None:
 def test_latency_of_the_latest_alerts(own: TestTopics) -> None:
     """From the event's sending to the alert's arrival on its topic."""
     sent = time.time_ns() // 1000 - 250_000
-    tell(own, word(time.time_ns() // 1000))
+    publish(own, word(time.time_ns() // 1000))
     with producer(own.settings) as client:
         client.send(own.settings.alerts_topic, b"{}", headers=[("sent_at", b"%d" % sent)]).get(10)
     latency = json.loads(run("status", "--json", environment=environment(own.settings)).stdout)["latency"]

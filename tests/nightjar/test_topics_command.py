@@ -30,7 +30,7 @@ def test_every_topic_is_in_the_table() -> None:
     assert {access.setting for access in acls.ACCESS if access.setting is not None} == named
 
 
-def test_the_commands_allow_what_the_table_says() -> None:
+def test_the_commands_allow_what_the_table_lists() -> None:
     """Each principal gets the operations of its role on a topic, quoted for a shell."""
     given = ["--principal", "readers=User:some one's", "--command-config", "admin file.properties"]
     commands = [shlex.split(line) for line in run("topics", "--acls", *given).stdout.splitlines()]

@@ -31,27 +31,27 @@ EVENTS = """transaction_id,event_time,customer_id,terminal_id,amount
 GIVEN = {"NIGHTJAR_KAFKA_PORT": "0", "NIGHTJAR_KAFKA_HEAP": "384m", "NIGHTJAR_DRIVER_MEMORY": "1g"}
 
 
-def started(process: subprocess.Popen[str], said: Path) -> None:
-    """Wait until it says that it is up."""
+def started(process: subprocess.Popen[str], log: Path) -> None:
+    """Wait until it reports that it is up."""
     deadline = time.monotonic() + 240
-    while "nightjar is up" not in said.read_text():
-        assert process.poll() is None, said.read_text()
-        assert time.monotonic() < deadline, said.read_text()
+    while "nightjar is up" not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.2)
 
 
-def test_up_runs_everything_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_up_runs_everything_until_it_is_stopped(tmp_path: Path) -> None:
     """A rule becomes active, its alert is shown, the status is right; SIGTERM ends broker and job, exit code 0."""
     (tmp_path / "burst.yaml").write_text(RULE)
     (tmp_path / "events.csv").write_text(EVENTS)
-    said = tmp_path / "said"
-    with said.open("w") as output:
+    log = tmp_path / "log"
+    with log.open("w") as output:
         command = [str(Path(sys.executable).with_name("nightjar")), "up"]
         environment = {**os.environ, **GIVEN}
         up = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=output, text=True)
     try:
-        started(up, said)
+        started(up, log)
         options = {"folder": tmp_path, "environment": GIVEN}
         assert "a job is already running on it" in run("up", code=2, **options).stderr
         assert "burst version 1  ACTIVE" in run("rules", "publish", "burst.yaml", "--wait", **options).stdout
@@ -65,6 +65,6 @@ def test_up_runs_everything_until_it_is_told_to_stop(tmp_path: Path) -> None:
     finally:
         up.send_signal(signal.SIGTERM)
         code = up.wait(120)
-    assert code == 0, said.read_text()
+    assert code == 0, log.read_text()
     assert not (tmp_path / ".nightjar" / "kafka" / "broker.json").exists()
-    assert "Traceback" not in said.read_text()
+    assert "Traceback" not in log.read_text()

@@ -32,7 +32,7 @@ def events(ids: tuple[str, ...]) -> pa.Table:
     return pa.Table.from_pylist([{**one, STREAM.event_id: identity} for identity in ids], schema)
 
 
-def test_equal_hashes_are_told_apart_and_ordered_by_their_bytes() -> None:
+def test_equal_hashes_are_distinguished_and_ordered_by_their_bytes() -> None:
     """None is a duplicate of another, and the order of arrival changes nothing."""
     ids = [*COLLIDING, *(f"{identity}-1" for identity in COLLIDING)]
     pairs = [{hash_bytes(pa.py_buffer(each.encode()), 0, len(each)) for each in pair} for pair in (ids[:2], ids[2:])]

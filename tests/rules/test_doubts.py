@@ -1,4 +1,4 @@
-"""Conditions that never hold: what is said of them is true, and the ones that people write are found."""
+"""Conditions that never hold: every report is true, and the ones that people write are found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEASURES = {
 
 
 def reasons(when: str, **keys: Any) -> list[str]:
-    """What is said of a rule on payments."""
+    """What `doubts` reports of a rule on payments."""
     rule = {"id": "r", "stream": "transactions", "group_by": [], "measures": MEASURES, "when": when, **keys}
     parsed = parse_rule(rule, STREAMS)
     return [f"{found.place}: {found.message}" for found in doubts(parsed, STREAMS["transactions"])]
@@ -132,7 +132,7 @@ _atoms = st.one_of(
 @settings(max_examples=400, deadline=None)
 @given(st.lists(_atoms, min_size=1, max_size=4))
 def test_what_is_said_to_never_hold_holds_nowhere(parts: list[str]) -> None:
-    """Of a conjunction: there is no row among many where it holds; and of one that holds somewhere nothing is said."""
+    """A reported conjunction holds at none of many rows; one that holds at some row is not reported."""
     text = " AND ".join(f"({part})" for part in parts)
     (holds,) = truths([compile_predicate(text, COLUMNS)], {name: ROWS[name] for name in ROWS.columns}, ROWS.height)
     if holds.any():

@@ -32,7 +32,7 @@ def test_a_number_with_its_unit_is_a_duration(text: str, microseconds: int) -> N
     "text", ["10", "", "m", "-1h", "1 hour", "1H", "1h30m", "1e3s", "٣m", "1,5h", "0.0001ms", "200000d"]
 )
 def test_anything_else_is_refused_with_what_would_be_right(text: str) -> None:
-    """A number without a unit says nothing, and the error shows how to write it."""
+    """A number without a unit is refused, and the error shows how to write it."""
     with pytest.raises(NightjarError) as refusal:
         parse_duration(text)
     assert refusal.value.remedy

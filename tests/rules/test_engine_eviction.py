@@ -42,8 +42,8 @@ def payments(*minutes: int) -> pa.Table:
     )
 
 
-def test_a_replaced_versions_window_is_let_go_once_it_applies_to_nothing() -> None:
-    """No message says so: it is the clock that passes the new version's time by the allowed lateness (10 minutes)."""
+def test_a_replaced_versions_window_is_evicted_once_it_applies_to_nothing() -> None:
+    """No message causes it: the clock passes the new version's time by the allowed lateness (10 minutes)."""
     long = rule("60m")
     short = long.publish(parse_rule(rule("5m").versions[0].rule.model_dump(mode="json"), STREAMS), 20 * MINUTE)
     engine = Engine(STREAMS["transactions"], short)
@@ -78,7 +78,7 @@ def test_a_wider_window_begins_with_what_was_needed_when_it_came() -> None:
 
 
 def test_ids_of_events_mean_the_same_after_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A measure of event ids, and a group of one: rows are numbered anew, what stands for an id is not."""
+    """A measure of event ids, and a group of one: rows are renumbered, the codes of ids are not."""
     monkeypatch.setattr(engine, "_EVICTION_FLOOR", 2)
     before = {"last": "transaction_id", "over": "3m", "excluding_current": True}
     count = {"count": "*", "over": "3m"}
@@ -91,6 +91,10 @@ def test_ids_of_events_mean_the_same_after_eviction(monkeypatch: pytest.MonkeyPa
     for minute in range(120):
         alerts = under_test.advance(payments(minute), minute * MINUTE).alerts
         rows.append(under_test.rows)
-        said = dict(zip(alerts["rule_id"].to_pylist(), map(json.loads, alerts["measures"].to_pylist()), strict=True))
-        assert said == {"r": {"before": f"t{minute - 1}" if minute else None}, "r1": {"n": 1}, "r2": {"n": 1}}, minute
-    assert max(rows) < 60, "much has been let go"
+        reported = dict(
+            zip(alerts["rule_id"].to_pylist(), map(json.loads, alerts["measures"].to_pylist()), strict=True)
+        )
+        assert reported == {"r": {"before": f"t{minute - 1}" if minute else None}, "r1": {"n": 1}, "r2": {"n": 1}}, (
+            minute
+        )
+    assert max(rows) < 60, "rows have been evicted"

@@ -1,4 +1,4 @@
-"""What the engine says of a batch names the rows of the batch as it was handed in."""
+"""The engine's results name the rows of the batch as given."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_the_order_of_ids_is_that_of_their_hashes(pair: list[str]) -> None:
 
 
 @given(STRINGS, st.data())
-def test_what_is_kept_stays_and_what_is_forgotten_comes_anew(strings: list[str], data: st.DataObject) -> None:
+def test_kept_strings_keep_their_codes_and_dropped_ones_get_new_codes(strings: list[str], data: st.DataObject) -> None:
     """After any of them are forgotten, and any dropped."""
     table, known = StringTable(), list(dict.fromkeys(strings))
     table.intern(pa.array(known, pa.string()))

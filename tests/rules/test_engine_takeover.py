@@ -19,6 +19,7 @@ from rules.streams import streams_from_mapping
 from rules.timestamps import microseconds
 from rules.versions import RuleSet
 from tests.support.evicting import evicting_early
+from tests.support.reference import muted
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -55,11 +56,13 @@ def batch(*events: Event) -> pa.Table:
     return pa.Table.from_pylist(list(events), SCHEMA)
 
 
-def counting(over: str, *, at_least: int = 1, group_by: str = "who", name: str = "r", state: str = "active") -> Any:
+def counting(
+    over: str, *, at_least: int = 1, group_by: str = "who", name: str = "r", state: str = "active", **more: Any
+) -> Any:
     """A rule that counts the events of a window."""
     written = {
         "id": name, "stream": "s", "state": state, "group_by": [group_by], "when": f"n >= {at_least}",
-        "measures": {"n": {"count": "*", "over": over}},
+        "measures": {"n": {"count": "*", "over": over}}, **more,
     }  # fmt: skip
     return parse_rule(written, STREAMS)
 
@@ -108,7 +111,8 @@ def random_rule(random: Random, known: RuleSet) -> Any:
     if state != "active" and not known.of_rule(name):
         state = "active"
     over, group_by = random.choice(["10s", "1m", "3m", "10m", "30m"]), random.choice(["who", "where_to"])
-    return counting(over, at_least=random.randint(1, 3), group_by=group_by, name=name, state=state)
+    mute = random.choice([{}, {}, {"mute": "10s"}, {"mute": "3m"}, {"mute": "2h"}])
+    return counting(over, at_least=random.randint(1, 3), group_by=group_by, name=name, state=state, **mute)
 
 
 def random_event(random: Random, now: int, number: int) -> Event:
@@ -128,7 +132,7 @@ def test_a_takeover_changes_nothing(seed: int) -> None:
     random = Random(seed)  # noqa: S311  no secrets are drawn here
     ruleset = RuleSet().publish(counting("1m", name="a"), START, 0)
     whole, lost = Taken(ruleset), Taken(ruleset)
-    now, number, said = 0, 0, dict[tuple[str, int], Any]()
+    now, number, by_revision = 0, 0, dict[tuple[str, int], Any]()
     for _ in range(random.randint(3, 25)):
         now += random.choice([0, 1, 10, 60, 200, 600, 2000])
         if random.random() < 0.3:
@@ -154,11 +158,19 @@ def test_a_takeover_changes_nothing(seed: int) -> None:
             assert time >= settled
             named = record["rule_id"], record["rule_version"], record["event_id"], time, record["group"]
             assert record["alert_id"] == alert_id(*named)
-            assert (record["alert_id"], record["revision"]) not in said
+            assert (record["alert_id"], record["revision"]) not in by_revision
             if record["revision"] > 1:
-                before = said[record["alert_id"], record["revision"] - 1]
+                before = by_revision[record["alert_id"], record["revision"] - 1]
                 assert any(before[name] != record[name] for name in record if name != "revision")
-            said[record["alert_id"], record["revision"]] = record
+            by_revision[record["alert_id"], record["revision"]] = record
+        last = {identifier: record for (identifier, _), record in by_revision.items()}
+        unretracted = [record for record in last.values() if record["kind"] == "alert"]
+        mutes = {(v.rule.id, v.version): v.rule.mute for v in ruleset.versions if v.rule.mute}
+        about = [
+            ((r["rule_id"], r["rule_version"]), r["group"], microseconds(r["event_time"]), r["event_id"])
+            for r in unretracted
+        ]
+        assert {at for at, record in enumerate(unretracted) if record["muted"]} == muted(mutes, about)
 
 
 @pytest.mark.parametrize("read_before", [False, True])

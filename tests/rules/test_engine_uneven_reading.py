@@ -57,8 +57,8 @@ def drawn(random: Random, count: int) -> pa.Table:
     return pa.Table.from_pylist(rows, STREAM.schema.append(pa.field("arrival_time", pa.timestamp("us", "UTC"))))
 
 
-def said(batches: list[pa.Table], random: Random | None = None) -> dict[str, Any]:
-    """The measures of the alerts that stand in the end. random: where it says so, all that is in memory is lost."""
+def reported(batches: list[pa.Table], random: Random | None = None) -> dict[str, Any]:
+    """The measures of the final alerts. random: when to lose everything in memory."""
     engine, deltas, last = Engine(STREAM, RULES), [], {}
     for batch in batches:
         if random is not None and random.random() < 0.3:
@@ -87,4 +87,4 @@ def test_final_alerts_do_not_depend_on_how_evenly_partitions_are_read(seed: int)
         number, count = random.randint(0, 1), random.randint(0, 8)
         batches.append(left[number].slice(0, count))
         left[number] = left[number].slice(count)
-    assert said(batches, random) == said([events])
+    assert reported(batches, random) == reported([events])

@@ -55,7 +55,7 @@ def measuring(**measure: Any) -> bytes:
         (b'{"id": ' + b"[" * 980 + b"]" * 980 + b"}", "", "nested too deep"),
         (b'{"id": ' + b"9" * 5000 + b"}", "", "a number beyond 64 bits"),
         (rule(severity=2**63), "", "a number beyond 64 bits"),
-        (b'{"id": "r", "id": "s"}', "", "is there twice"),
+        (b'{"id": "r", "id": "s"}', "", "is repeated"),
         (measuring(function="sum", field=None), "measures.m", "function is not an option"),
         (measuring(sum="amount", function="avg"), "measures.m", "function is not an option"),
         (rule(group_by=["x"] * 20_000), "group_by", "is ['x'"),
@@ -93,7 +93,7 @@ def test_a_huge_number_in_yaml_is_a_refusal(text: str) -> None:
 
 
 def test_an_answer_names_the_first_problems_and_stays_short() -> None:
-    """A message may be wrong in thousands of ways; what is said of them fits a record."""
+    """A message may be wrong in thousands of ways; the reasons fit a record."""
     _, status = judge(RuleSet(), rule(**{f"k{number}": 1 for number in range(10_000)}), 0, STREAMS)
     assert "there are more problems" in status.reasons[-1]
     assert len(status.reasons) == 51

@@ -90,6 +90,7 @@ FIELDS = ["transaction_id", "event_time", "customer_id", "terminal_id", "amount"
 TAKES: dict[str, list[str]] = {
     "sum": ["amount"], "avg": ["amount"], "stddev": ["amount"], "min": ["amount", "event_time"],
     "max": ["amount", "event_time"], "count": [*FIELDS, "*"], "count_distinct": FIELDS, "first": FIELDS, "last": FIELDS,
+    "values": FIELDS,
 }  # fmt: skip
 CONDITIONS = st.sampled_from(["amount > 1", "customer_id = 'c' OR amount IS NULL"])
 
@@ -112,10 +113,17 @@ def rules(draw: Callable[[Any], Any]) -> dict[str, Any]:
         function = draw(st.sampled_from(sorted(TAKES)))
         over = f"{draw(st.integers(1, 400))}{draw(st.sampled_from(['ms', 's', 'm', 'h', 'd']))}"
         measures[name] = _optional(draw, {function: draw(st.sampled_from(TAKES[function])), "over": over})
+        if "since" not in measures[name] and draw(st.booleans()):
+            measures[name] |= {"episode": "90s", "until": draw(CONDITIONS)}
+            del measures[name]["over"]
     group_by = draw(st.lists(st.sampled_from(FIELDS), unique=True, max_size=3))
     rule = {"id": "r.1", "stream": "transactions", "group_by": group_by, "measures": measures, "when": "amount > 1"}
     if draw(st.booleans()):
-        rule |= {"state": draw(st.sampled_from(["active", "shadow", "paused", "retired"])), "severity": "low"}
+        rule |= {
+            "reset_after_alert": draw(st.booleans()),
+            "state": draw(st.sampled_from(["active", "shadow", "paused", "retired"])),
+            "severity": "low",
+        }
         rule |= {"effective": draw(st.datetimes().map(lambda at: at.replace(tzinfo=UTC).isoformat())), "where": "TRUE"}
     return rule
 
@@ -165,8 +173,16 @@ def test_an_effective_time_without_a_zone_is_utc(given_as: str, expected: dateti
         ({"where": "amount > 'x'"}, "where", "cannot be compared", "without quotes"),
         ({"effective": "soon"}, "effective", "'soon' is not a point in time", "2018-04-01T12:00:00Z"),
         ({"wher": "TRUE"}, "wher", "is not a key of a rule", "Did you mean where?"),
-        ({"mute": "30m"}, "mute", "is not a key of a rule", "Keys are"),
-        ({"reset_after_alert": True}, "reset_after_alert", "is not a key of a rule", "Keys are"),
+        ({"mute": "25h"}, "mute", "25h cannot mute", "longer than 0 and at most 1d"),
+        ({"mute": "0s"}, "mute", "0s cannot mute", "longer than 0 and at most 1d"),
+        ({"action": {"restrict": "block"}}, "action.for", "is missing", "for: 24h"),
+        ({"action": {"restrict": "Block it", "for": "1h"}}, "action.restrict", "is 'Block it'", "block_customer"),
+        ({"action": {"restrict": "block", "for": "0s"}}, "action.for", "0s is no time to restrict for", "at most 400d"),
+        ({"action": {"restrict": "block", "for": "1h", "if": 1}}, "action.if", "not a key of an action", "for: 24h"),
+        ({"action": "block"}, "action", "is 'block'", "block_customer"),
+        ({"action": {"restrict": "block", "for": "1h"}, "group_by": []}, "group_by", "has no group", "Name the fields"),
+        ({"revisions": "none"}, "revisions", "is 'none'", "'values' or 'verdict'"),
+        ({"reset_after_alert": "yes"}, "reset_after_alert", "is 'yes'", "true or false"),
         ({"measures": []}, "measures", "is not a mapping", "{sum: amount, over: 1h}"),
         (
             {"measures": {f"m{at}": {"count": "*", "over": "1h"} for at in range(MAX_MEASURES + 1)}, "when": "TRUE"},
@@ -192,8 +208,8 @@ def test_a_mistake_names_its_place_and_the_remedy(changes: dict[str, Any], place
         ({"sum": "amount", "avg": "amount", "over": "1h"}, "measures.m", "several functions: sum, avg", "exactly one"),
         ({"sum": "amount"}, "measures.m.over", "is missing", "over: 1h"),
         ({"sum": "amount", "over": 3600}, "measures.m.over", "3600 is not a duration", "units ms, s, m, h, d"),
-        ({"sum": "amount", "over": "0s"}, "measures.m.over", "0s is no window", "at most 400d"),
-        ({"sum": "amount", "over": "401d"}, "measures.m.over", "401d is no window", "at most 400d"),
+        ({"sum": "amount", "over": "0s"}, "measures.m.over", "0s is not a valid window", "at most 400d"),
+        ({"sum": "amount", "over": "401d"}, "measures.m.over", "401d is not a valid window", "at most 400d"),
         ({"sum": "amonut", "over": "1h"}, "measures.m.sum", "has no field 'amonut'", "Did you mean amount?"),
         ({"sum": "customer_id", "over": "1h"}, "measures.m.sum", "cannot take customer_id: string", "takes are amount"),
         ({"max": "customer_id", "over": "1h"}, "measures.m.max", "cannot take customer_id", "event_time, amount"),
@@ -215,8 +231,13 @@ def test_a_mistake_names_its_place_and_the_remedy(changes: dict[str, Any], place
             "Use measures in when",
         ),
         ({"count": "*", "over": "1h", "excluding_current": 1}, "measures.m.excluding_current", "is 1", "true or false"),
-        ({"count": "*", "over": "1h", "episode": "10m"}, "measures.m.episode", "not an option", "over, where, per"),
-        ({"count": "*", "over": "1h", "resolution": "1m"}, "measures.m.resolution", "not an option", "over, where"),
+        ({"count": "*", "over": "1h", "episode": "10m"}, "measures.m.episode", "beside over", "has one of them"),
+        ({"count": "*", "episode": "101d"}, "measures.m.episode", "101d is not a valid episode", "at most 100d"),
+        ({"count": "*", "episode": 5}, "measures.m.episode", "5 is not a duration", "units ms, s, m, h, d"),
+        ({"count": "*", "over": "1h", "until": "amount > 1"}, "measures.m.until", "to an episode", "episode: 10m"),
+        ({"count": "*", "episode": "1h", "since": "amount > 1"}, "measures.m.since", "not go with", "Write until"),
+        ({"count": "*", "episode": "1h", "until": "amonut > 1"}, "measures.m.until", "amonut", "amount"),
+        ({"count": "*", "over": "1h", "resolution": "1m"}, "measures.m.resolution", "not an option", "over, episode"),
     ],
 )
 def test_a_mistake_in_a_measure_names_the_measure(measure: Any, place: str, what: str, remedy: str) -> None:
@@ -278,8 +299,8 @@ def test_the_message_is_for_a_person() -> None:
         ("measures: {n: {count: *, over: 1h}}", "is not YAML or JSON"),
         ("a: &x [1]\nb: *x", "a reference (*x) is not allowed"),
         ("&a [*a]", "a reference (*a) is not allowed"),
-        ("id: a\nid: b", "key 'id' is there twice"),
-        ('{"id": "a", "id": "b"}', "key 'id' is there twice"),
+        ("id: a\nid: b", "key 'id' is repeated"),
+        ('{"id": "a", "id": "b"}', "key 'id' is repeated"),
         ("!!python/object/apply:os.system ['true']", "a tag (tag:yaml.org,2002:python/object/apply:os.system)"),
         ("[" * 100_000, "nested too deep"),
         ("{a: " * 100, "nested too deep"),

@@ -113,7 +113,7 @@ def test_one_bad_measure_does_not_hide_other_problems() -> None:
 
 
 def test_names_may_be_measures_where_those_cannot_be_read() -> None:
-    """What else the condition says is still checked."""
+    """The rest of the condition is still checked."""
     assert places({"measures": ["a"], "when": "a > 1 AND amount > 'x'"}) == ["measures", "when"]
 
 
@@ -148,7 +148,7 @@ def test_a_rule_that_was_accepted_in_another_spelling_still_runs() -> None:
         ("CASE WHEN b THEN TRUE", "this CASE has no END", "Add END", "CASE"),
     ],
 )
-def test_a_mistake_is_said_with_what_to_write(text: str, what: str, remedy: str, marked: str) -> None:
+def test_a_mistake_is_reported_with_its_remedy(text: str, what: str, remedy: str, marked: str) -> None:
     """One problem, at the word that is wrong."""
     with pytest.raises(PredicateError) as refusal:
         check_predicate(text, COLUMNS)
@@ -158,7 +158,7 @@ def test_a_mistake_is_said_with_what_to_write(text: str, what: str, remedy: str,
     assert problem.found == marked
 
 
-def test_several_mistakes_of_syntax_are_said_at_once() -> None:
+def test_several_syntax_errors_are_reported_at_once() -> None:
     """Each at its place."""
     with pytest.raises(PredicateError) as refusal:
         check_predicate("(n > 1 AND OR b AND", COLUMNS)
@@ -176,8 +176,8 @@ def test_a_measure_in_a_condition_on_events_is_named(key: str) -> None:
     measures = {"n": measure, "m": measure | {key: "n > 1"}}
     with pytest.raises(RuleError) as refusal:
         parse_rule(RULE | {"where": "n > 1 AND nn > 1", "measures": measures, "when": "m > 1"}, STREAMS)
-    said = {(problem.place, problem.message) for problem in refusal.value.problems}
-    assert said == {
+    reported = {(problem.place, problem.message) for problem in refusal.value.problems}
+    assert reported == {
         ("where", "'n' is a measure, and where is met or not by an event alone"),
         ("where", "unknown name 'nn'"),
         (f"measures.m.{key}", f"'n' is a measure, and {key} is met or not by an event alone"),
@@ -198,7 +198,7 @@ def test_text_that_looks_like_a_number_goes_into_quotes(key: str, value: object)
         parse_rule(RULE | {key: value}, STREAMS)
 
 
-def test_everything_wrong_with_a_measure_is_said_at_once() -> None:
+def test_all_problems_of_a_measure_are_reported_at_once() -> None:
     """Its function is unknown, or its window cannot be read: the rest is looked at all the same."""
     measures = {
         "middle": {"median": "amount", "over": "1 hour", "per": ["ip"]},

@@ -133,7 +133,7 @@ def truth(text: str, rows: pl.DataFrame = ROWS) -> str:
         ("2 + number * 2 = 16", "TFF"),
     ],
 )
-def test_a_predicate_is_true_where_sql_says_so(text: str, expected: str) -> None:
+def test_a_predicate_is_true_where_sql_is(text: str, expected: str) -> None:
     """Each predicate holds on exactly the rows it is worked out for by hand; NULL is false in the end."""
     assert truth(text) == expected
 
@@ -278,7 +278,7 @@ def test_what_is_not_allowed_is_refused_by_its_name(text: str, named: str) -> No
     ],
 )
 def test_a_mistake_is_explained_with_its_remedy(text: str, what: str, remedy: str) -> None:
-    """The error of a predicate says what is wrong with it and what would be right."""
+    """The error of a predicate has the problem and the remedy."""
     with pytest.raises(PredicateError) as refusal:
         compile_predicate(text, COLUMNS, where="when")
     assert what in refusal.value.what

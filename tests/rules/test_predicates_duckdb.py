@@ -18,7 +18,8 @@ from rules.errors import PredicateError
 from rules.predicates import compile_predicate, truths
 from rules.predicates.analysis import analyse
 from rules.predicates.compilation import compile_node
-from rules.predicates.source import Source, parse
+from rules.predicates.parsing import parse
+from rules.predicates.source import Source
 from rules.timestamps import from_microseconds
 from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
 
@@ -233,7 +234,7 @@ def _physical(given_rows: list[Row]) -> pl.DataFrame:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(PREDICATES, rows)
-def test_any_well_typed_predicate_is_what_duckdb_says_of_the_same_text(
+def test_any_well_typed_predicate_agrees_with_duckdb(
     evaluated_by_duckdb: Callable[[str, list[Row]], list[bool]], text: str, given_rows: list[Row]
 ) -> None:
     """A predicate means over the engine's columns what its text means over the values they stand for."""

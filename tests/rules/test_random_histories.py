@@ -37,7 +37,7 @@ def test_stream_batch_reference_and_sql_say_the_same(connection: duckdb.DuckDBPy
 
 @settings(max_examples=settings().max_examples // 4, suppress_health_check=LARGE)
 @given(histories())
-def test_a_history_written_as_a_case_file_comes_out_as_the_reference_says(history: History) -> None:
+def test_a_history_written_as_a_case_file_agrees_with_the_reference(history: History) -> None:
     """So that what is found can be played, and kept."""
     case = read_case(case_file(history, ["why it was written"]), "case.yaml")
     assert [difference.as_dict() for difference in check(case.expect, simulate(case))] == []

@@ -109,7 +109,7 @@ def test_nothing_is_asked_of_nothing() -> None:
 
 
 def test_an_id_that_the_hash_does_not_give() -> None:
-    """The id is of the rule, the version and the event, whatever the row says."""
+    """The id is of the rule, the version and the event, whatever the row holds."""
     rules, table = ruleset({}), events()
     violation = violations_of(rules, table).slice(0, 1)
     expected = answer(changed(violation, alert_id="0" * 32), rules, table)["expected_id"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rules.model import Rule, parse_rule
+from rules.model import Rule, parse_rule, rule_to_mapping
 from rules.retention import retained, too_much
 from rules.streams import load_streams
 
@@ -25,6 +25,12 @@ def rule(**windows: str) -> Rule:
 def test_a_rule_retains_the_events_of_its_widest_window(windows: dict[str, str], events: int) -> None:
     """At a thousand events a day, rounded up."""
     assert retained(rule(**windows), 1000) == events
+
+
+def test_a_rule_with_an_episode_retains_four_times_its_length() -> None:
+    """S12.4: so far back lies what an episode may depend on."""
+    measures = {"n": {"count": "*", "episode": "2d"}, "m": {"count": "*", "over": "7d"}}
+    assert retained(parse_rule(rule_to_mapping(rule()) | {"measures": measures}, STREAMS), 1000) == 8000
 
 
 def test_too_much_is_refused_with_the_figures() -> None:

@@ -19,6 +19,7 @@ from tests.support.answers import Message, answered
 
 SECOND = 1_000_000
 STREAMS = load_streams()
+EXAMPLES = [Path(__file__).parents[2] / "examples" / name for name in ("rules.yaml", "logins.yaml")]
 
 
 def rule(**keys: Any) -> dict[str, Any]:
@@ -32,12 +33,12 @@ def rule(**keys: Any) -> dict[str, Any]:
 def book_after(*written: Message, delay: int = 5 * SECOND) -> tuple[RuleBook, list[tuple[str, Any, Any]]]:
     """A book after the answers to messages that arrive at 0; status, version and effective time of each."""
     book = RuleBook(STREAMS)
-    said = []
+    statuses = []
     for record in answered(STREAMS, *written, delay=delay):
         value = json.loads(record.value)
-        said.append((value["status"], value["rule_version"], value["effective"]))
+        statuses.append((value["status"], value["rule_version"], value["effective"]))
         fold(book, record)
-    return book, said
+    return book, statuses
 
 
 def active(rule_id: str, version: int, effective: int | None, offset: int) -> Record:
@@ -154,10 +155,10 @@ def test_records_that_are_no_answers_are_skipped_and_counted() -> None:
     assert fold(book, replace(second, offset=6)) is not None
 
 
-@pytest.mark.parametrize("example", [*load_rules(Path(__file__).parents[2] / "examples" / "rules.yaml", STREAMS)])
+@pytest.mark.parametrize("example", [rule for file in EXAMPLES for rule in load_rules(file, STREAMS)])
 def test_an_accepted_rule_is_read_back_as_it_was(example: Rule) -> None:
     """The answer carries all of it."""
     (answer,) = answered(STREAMS, rule_to_mapping(example))
-    said = read_answer(answer.value)
-    assert said is not None
-    assert said.rule == example
+    read = read_answer(answer.value)
+    assert read is not None
+    assert read.rule == example

@@ -80,7 +80,7 @@ def test_events_from_before_a_field_was_declared_have_null_for_it() -> None:
     assert stream.completed(completed) == completed
 
 
-def test_what_is_not_said_has_a_default() -> None:
+def test_omitted_keys_have_defaults() -> None:
     """The topic is called like the stream; lateness is ten minutes, future skew one."""
     declaration = copy.deepcopy(DECLARATION)
     for key in ("topic", "allowed_lateness", "max_future_skew"):
@@ -122,7 +122,7 @@ MISSING = object()
         ("fields.n", 64, "streams.clicks.fields.n", "Types are"),
         ("fields.two words", "string", "streams.clicks.fields.two words", "letters"),
         ("fields.case", "string", "streams.clicks.fields.case", "no word of SQL"),
-        ("fields.arrival_time", "timestamp", "streams.clicks.fields.arrival_time", "something else"),
+        ("fields.arrival_time", "timestamp", "streams.clicks.fields.arrival_time", "Rename the field"),
         ("fields.n", {"type": "int"}, "streams.clicks.fields.n", "Did you mean int64?"),
         ("fields.n", {"optional": True}, "streams.clicks.fields.n", "Types are"),
         ("fields.n", {"type": "int64", "optionl": True}, "streams.clicks.fields.n.optionl", "Did you mean optional?"),

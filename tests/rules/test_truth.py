@@ -48,7 +48,7 @@ def rules(*written: dict[str, Any]) -> RuleSet:
     return ruleset
 
 
-def test_each_evaluation_is_a_row_and_each_violation_says_so() -> None:
+def test_each_evaluation_is_a_row_and_violations_are_marked() -> None:
     """Rule by rule, in the order of arrival; events without a group or outside `where` are no rows."""
     table = events(("a", 0, "x", "1", 1), ("c", 2, None, "3", 9), ("b", 1, "y", "2", -1), ("d", 3, "x", "4", 2))
     made = Truth(
@@ -82,7 +82,7 @@ def test_decimals_are_text_with_all_their_digits() -> None:
 
 
 def test_first_arrival_of_an_id_counts() -> None:
-    """`arrival_time` says which it is, and rows may stand in any order."""
+    """`arrival_time` decides which it is, and rows may be in any order."""
     table = events(("a", 1, "x", "2", 2), ("a", 0, "x", "1", 1))
     arrivals = pa.array([NOON + timedelta(hours=2), NOON + timedelta(hours=1)], pa.timestamp("us", "UTC"))
     made = Truth(STREAM, rules({"when": "n = 1"}), table.append_column("arrival_time", arrivals))

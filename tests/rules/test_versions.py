@@ -25,7 +25,7 @@ def test_versions_of_a_rule_are_counted_from_one() -> None:
     assert [(known.rule.id, known.version) for known in rules.versions] == [("a", 1), ("b", 1), ("a", 2)]
 
 
-def test_a_version_takes_effect_when_it_says_or_after_the_delay() -> None:
+def test_a_version_takes_effect_at_its_time_or_after_the_delay() -> None:
     """Effective is the rule's own time, or its arrival plus the activation delay."""
     rules = RuleSet().publish(rule(), 1_000, 50).publish(rule(effective=3), 2_000, 50)
     assert [known.effective for known in rules.versions] == [1_050, 3_000_000]

@@ -51,7 +51,7 @@ def publish(own: TestTopics, *messages: dict[str, Any]) -> None:
             client.send(own.settings.rules_topic, json.dumps(message).encode()).get(10)
 
 
-def told(own: TestTopics) -> list[tuple[str, int | None, str | None]]:
+def statuses(own: TestTopics) -> list[tuple[str, int | None, str | None]]:
     """Status, version and effective time of each answer."""
     with Reader(own.settings, own.settings.rule_status_topic) as reader:
         answers = [json.loads(record.value) for record in reader.all()]
@@ -71,7 +71,7 @@ def test_an_answer_outlives_restarts_declarations_and_settings(own: TestTopics) 
     assert [(v.version, v.rule.id) for v in versions] == [(1, "large")]
     with driver(replace(config, activation_delay=60 * SECOND)) as third:
         assert third.book.ruleset.versions == versions
-    assert [status for status, _, _ in told(own)] == ["REJECTED", "ACCEPTED"]
+    assert [status for status, _, _ in statuses(own)] == ["REJECTED", "ACCEPTED"]
 
 
 def test_a_version_is_active_once_the_query_has_taken_it_in(own: TestTopics) -> None:
@@ -80,19 +80,19 @@ def test_a_version_is_active_once_the_query_has_taken_it_in(own: TestTopics) -> 
     publish(own, RULE, {**RULE, "id": "same", "group_by": ["amount"]}, {"control": "pause", "rule": "large"})
     with driver(config) as answering:
         answering.activate(0)
-        assert [status for status, _, _ in told(own)] == ["ACCEPTED"] * 3
+        assert [status for status, _, _ in statuses(own)] == ["ACCEPTED"] * 3
         answering.activate(answering.end)
-        assert told(own)[3:] == [("ACTIVE", 1, told(own)[0][2])]
+        assert statuses(own)[3:] == [("ACTIVE", 1, statuses(own)[0][2])]
         answering.run_with(answering.book.routes)
         answering.activate(answering.end)
         effective = "1970-01-01T00:00:12.000000Z"
-        assert told(own)[4:] == [("ACTIVE", 1, effective)]
+        assert statuses(own)[4:] == [("ACTIVE", 1, effective)]
         assert not answering.owes
     with driver(config) as again:
         assert again.book.ruleset == answering.book.ruleset
         again.run_with(again.book.routes)
         again.activate(again.end)
-    assert len(told(own)) == 5
+    assert len(statuses(own)) == 5
 
 
 def test_a_rule_that_would_retain_too_much_is_rejected_with_the_figures(own: TestTopics) -> None:
@@ -102,7 +102,7 @@ def test_a_rule_that_would_retain_too_much_is_rejected_with_the_figures(own: Tes
     publish(own, wide, {**wide, "state": "paused"}, {**wide, "measures": {"n": {"count": "*", "over": "9d"}}})
     with driver(config, 1000.0):
         pass
-    assert [status for status, _, _ in told(own)] == ["REJECTED", "ACCEPTED", "ACCEPTED"]
+    assert [status for status, _, _ in statuses(own)] == ["REJECTED", "ACCEPTED", "ACCEPTED"]
     with Reader(own.settings, own.settings.rule_status_topic) as reader:
         reasons = json.loads(next(iter(reader.all())).value)["reasons"]
     assert "would retain about 10,000 events (1,000 events a day on transactions x 10d)" in reasons[0]
@@ -135,12 +135,13 @@ def test_many_messages_are_answered_as_if_one_by_one(own: TestTopics) -> None:
     ]
     publish(own, *messages)
     with driver(config) as answering, Reader(own.settings, own.settings.rule_status_topic) as reader:
-        said = [json.loads(record.value) for record in reader.all()]
-        assert [each["message"] for each in said] == [f"{own.settings.rules_topic}-0-{n}" for n in range(len(messages))]
+        answers = [json.loads(record.value) for record in reader.all()]
+        topic_name = own.settings.rules_topic
+        assert [each["message"] for each in answers] == [f"{topic_name}-0-{n}" for n in range(len(messages))]
         with Reader(own.settings, own.settings.rules_topic) as topic:
             sent = [Record(record.offset, record.arrival, record.value) for record in topic.all()]
         book, running = RuleBook(own.streams), RuleBook(own.streams).routes
-        for message, answer in zip(sent, said, strict=True):
+        for message, answer in zip(sent, answers, strict=True):
             about = f"{own.settings.rules_topic}-0-{message.offset}"
             assert answer == answer_to(message, about, book, running, config.activation_delay)[1]
             fold(book, Record(message.offset, 0, json.dumps(answer).encode()))
@@ -161,25 +162,25 @@ def test_approvals_are_answered_once_and_for_good(own: TestTopics) -> None:
     with driver(replace(config, approvals=0)) as second:
         second.activate(second.end)
         versions = second.book.ruleset.versions
-    assert [status for status, _, _ in told(own)] == ["PROPOSED"] * 3 + ["ACCEPTED", "REJECTED", "ACTIVE"]
+    assert [status for status, _, _ in statuses(own)] == ["PROPOSED"] * 3 + ["ACCEPTED", "REJECTED", "ACTIVE"]
     assert [(v.rule.id, v.version, v.rule.author, v.approval) for v in versions] == [
         ("large", 2, "ann", Approval("bob", "looks right"))
     ]
-    assert told(own)[3][2] == told(own)[5][2] is not None
+    assert statuses(own)[3][2] == statuses(own)[5][2] is not None
     with driver(config) as third:
         assert (third.book.ruleset.versions, third.book.every) == (versions, second.book.every)
-    assert len(told(own)) == 6
+    assert len(statuses(own)) == 6
 
 
 def test_lost_answers_refuse_a_start(own: TestTopics) -> None:
-    """They say which rules there are: without them versions would be numbered anew."""
+    """They hold the rules: without them versions would be numbered from 1 again."""
     config = job_config(own.settings, own.streams)
     publish(own, RULE, {**RULE, "when": "amount > 200"})
     with driver(config):
         pass
     with admin(own.settings) as client:
         client.delete_records({TopicPartition(own.settings.rule_status_topic, 0): 1})
-    with pytest.raises(JobError, match="its records before offset 1 are gone"), driver(config):
+    with pytest.raises(JobError, match="its records before offset 1 are missing"), driver(config):
         pass
 
 

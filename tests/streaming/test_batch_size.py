@@ -1,4 +1,4 @@
-"""The size of micro-batches follows what they take, and changing it changes nothing that is said."""
+"""The size of micro-batches follows their duration, and changing it changes no alert."""
 
 import json
 from pathlib import Path
@@ -70,6 +70,6 @@ def test_a_backlog_is_read_in_larger_batches_and_each_event_counts_once(
         messages = tuple(Message("logins", json.dumps(login).encode()) for login in logins)
         job.take(Step(NOON, crash=False, rules=(), events=messages))
         batches = [file for file in (query_folder(job.config) / "commits").iterdir() if file.name.isdigit()]
-        said = [(alert["event_id"], alert["text"]) for alert in job.outcome().alerts]
-    assert sorted(said) == sorted((f"l{number}", str(number + 1)) for number in range(50, 400))
+        reported = [(alert["event_id"], alert["text"]) for alert in job.outcome().alerts]
+    assert sorted(reported) == sorted((f"l{number}", str(number + 1)) for number in range(50, 400))
     assert len(batches) < 400 // 20

@@ -3,14 +3,15 @@
 import json
 import os
 import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import CapturingLogger
 
 from nightjar.cases.model import Message, Step
 from rules.timestamps import iso_text, parse_timestamp
+from streaming import job as streaming_job
 from tests.support.job_host import logins_job
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mar
 
 NOON = parse_timestamp("2026-01-05T12:00:00Z", zone_required=True) or 0
 RULE = {"id": "failed", "stream": "logins", "group_by": ["customer_id"], "when": "status = 'FAIL'"}
-# What the driver asks of Kafka it gives up after ten.
-AWAY_SECONDS = 13.0
 
 
 def step(number: int, *rules: dict[str, object]) -> Step:
@@ -33,17 +32,22 @@ def step(number: int, *rules: dict[str, object]) -> Step:
     return Step(at, crash=False, rules=tuple(json.dumps(rule).encode() for rule in rules), events=(message,))
 
 
-def test_the_job_lives_on_and_tells_again(spark: "SparkSession", tmp_path: Path) -> None:
+def test_the_job_survives_and_reports_again(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A broker that is killed and comes back costs time: the same run of the job takes rules and events after it."""
+    log = CapturingLogger()
+    monkeypatch.setattr(streaming_job, "_log", log)
     with logins_job(spark, tmp_path) as (broker, job):
         job.take(step(0, RULE))
-        job.await_told()
+        job.await_reported()
         assert broker.pid is not None
         os.kill(broker.pid, signal.SIGKILL)
-        time.sleep(AWAY_SECONDS)
+        missing = "Kafka does not answer"
+        job.wait_for(lambda: any(missing in call.args for call in log.calls), f"the warning {missing!r}", log.calls)
         broker.start()
         job.take(step(1))
         job.take(step(2, {**RULE, "id": "failed-too"}))
-        job.await_told()
-        said = {(alert["rule_id"], alert["event_id"]) for alert in job.outcome().alerts}
-    assert said == {("failed", "l0"), ("failed", "l1"), ("failed", "l2"), ("failed-too", "l2")}
+        job.await_reported()
+        reported = {(alert["rule_id"], alert["event_id"]) for alert in job.outcome().alerts}
+    assert reported == {("failed", "l0"), ("failed", "l1"), ("failed", "l2"), ("failed-too", "l2")}

@@ -106,8 +106,8 @@ EVERY = {number * BUCKETS + at for number, route in enumerate(ROUTES) for at in 
 def test_a_clock_goes_to_every_bucket_and_is_no_later_than_its_record() -> None:
     """Of every stream and route; a host that is ahead, or anybody who writes to the topic, cannot move it further."""
     noon = int(NOON.timestamp()) * 1_000_000
-    for said, heeded in ((7, 7), (noon + 1, noon), (2**55, noon)):
-        value = json.dumps({"run_id": "run", "clocks": {"logins": said}}).encode()
+    for reported, heeded in ((7, 7), (noon + 1, noon), (2**55, noon)):
+        value = json.dumps({"run_id": "run", "clocks": {"logins": reported}}).encode()
         packed = list(PACKER.packed(records(("clock", value))))
         assert Counter((bucket, found) for bucket, found, _ in packed) == {(bucket, Kind.CLOCK): 1 for bucket in EVERY}
         assert json.loads(packed[0][2]) == {"run_id": "run", "clocks": {"logins": heeded}}
@@ -148,8 +148,8 @@ def test_records_are_events_or_quarantined() -> None:
     packed = list(PACKER.packed(records(("transactions", odd), ("transactions", b"GET /"), ("logins", b"{}"))))
     assert {name for _, name, _ in events(packed)} == {"t1"}
     refused = [from_ipc(payload) for _, kind, payload in packed if kind is Kind.QUARANTINE]
-    told = [json.loads(value) for table in refused for value in table.column("value").to_pylist()]
-    assert sorted((t["stream"], t["offset"], t["reason"]) for t in told) == [
+    reports = [json.loads(value) for table in refused for value in table.column("value").to_pylist()]
+    assert sorted((t["stream"], t["offset"], t["reason"]) for t in reports) == [
         ("logins", 2, "no_id"),
         ("transactions", 1, "not_json"),
     ]

@@ -1,4 +1,4 @@
-"""What is kept beside Spark's checkpoint, and which job may go on from it."""
+"""nightjar's metadata beside Spark's checkpoint, and which job may resume from it."""
 
 import json
 from dataclasses import replace
@@ -53,7 +53,7 @@ def test_a_checkpoint_keeps_its_name_and_takes_new_routes_at_the_end(config: Job
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (
             {"buckets": 8},
@@ -89,13 +89,13 @@ def test_a_checkpoint_keeps_its_name_and_takes_new_routes_at_the_end(config: Job
     ],
     ids=["buckets", "stream gone", "topic", "entities", "new field", "field gone", "field changed"],
 )
-def test_a_job_that_reads_it_otherwise_is_refused(config: JobConfig, change: dict[str, Any], said: str) -> None:
+def test_a_job_that_reads_it_otherwise_is_refused(config: JobConfig, change: dict[str, Any], message: str) -> None:
     """Before Spark is there and when the routes are settled, with what differs and what to do."""
     settle(config, ROUTES)
     for refuses in (refuse_unfit, lambda changed: settle(changed, ROUTES)):
         with pytest.raises(JobError) as refused:
             refuses(replace(config, **change))
-        assert said in str(refused.value)
+        assert message in str(refused.value)
         assert "A new folder as checkpoint_dir starts from nothing" in str(refused.value)
 
 
@@ -129,7 +129,7 @@ def test_optional_fields_may_be_added_and_a_field_may_become_optional(config: Jo
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (None, "nightjar.json is missing"),
         ("{", "nightjar.json is not what nightjar wrote"),
@@ -138,12 +138,12 @@ def test_optional_fields_may_be_added_and_a_field_may_become_optional(config: Jo
         ('{"format": 5, "name": "x", "routes": []}', "nightjar.json lacks buckets, streams"),
     ],
 )
-def test_a_foreign_folder_is_refused(config: JobConfig, text: str | None, said: str) -> None:
+def test_a_foreign_folder_is_refused(config: JobConfig, text: str | None, message: str) -> None:
     """What is not known to be a checkpoint of nightjar's is left alone."""
     query_folder(config).mkdir(parents=True)
     if text is not None:
         (config.checkpoint / "nightjar.json").write_text(text)
-    with pytest.raises(JobError, match=said) as refused:
+    with pytest.raises(JobError, match=message) as refused:
         refuse_unfit(config)
     assert "`nightjar stream rebuild`" in str(refused.value)
 
@@ -170,7 +170,7 @@ def state_of(config: JobConfig, head: Head, folder: Path | None = None) -> Path:
     return folder
 
 
-def test_a_checkpoint_made_anew_begins_where_it_was_told_and_with_its_state(config: JobConfig) -> None:
+def test_a_rebuilt_checkpoint_begins_at_the_given_offsets_with_its_state(config: JobConfig) -> None:
     """Which is there until a batch is committed that changed it."""
     settle(config, ROUTES)
     batch(config, 7, {"logins": {"0": 5}})

@@ -39,11 +39,11 @@ CONFIG = JobConfig(load_streams(), {}, {}, Path(), (), clock_margin=10)
 def test_clock_is_before_every_record_yet_to_be_consumed(
     partitions: list[Position], now: int | None, clock: int | None
 ) -> None:
-    """And nothing is said where that cannot be known."""
+    """And nothing is reported if that is unknown."""
     assert clock_of(partitions, now) == clock
 
 
-def test_present_is_told_with_a_margin_and_only_where_brokers_stamp() -> None:
+def test_the_present_has_a_margin_and_is_known_only_if_brokers_stamp() -> None:
     """A broker's clock may be a little behind this machine's; a producer's has nothing to do with it."""
     positions = {"logins": [CAUGHT_UP], "payments": [replace(BEHIND, waiting=None)]}
     assert clocks_of_positions(CONFIG, positions, 100) == {"logins": 90}
@@ -60,7 +60,7 @@ HOUR = 3_600_000_000
 
 
 @pytest.mark.parametrize("ahead", [-2 * HOUR, 0, 2 * HOUR])
-def test_the_present_is_the_brokers_whatever_the_hosts_clock_says(ahead: int) -> None:
+def test_the_present_is_the_brokers_whatever_the_hosts_clock(ahead: int) -> None:
     """What differs is measured, and decides nothing."""
     stamp = 1_700_000_000_000_000
     clock = BrokerClock(lambda: stamp + ahead)

@@ -1,4 +1,4 @@
-"""What the job is told."""
+"""The job's configuration."""
 
 from pathlib import Path
 

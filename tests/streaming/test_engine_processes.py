@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-# A daemon that is its own worker, too. The program counts what it is asked for, and tells where it runs.
+# A daemon that is its own worker, too. The program counts requests, and reports where it runs.
 DAEMON = """
 import os, pickle, signal, sys, time
 from streaming.engine_processes import Remote, fork_starter
@@ -66,7 +66,7 @@ for pid, asked, request in (worker(0, "a"), worker(0, "b"), ask(0, "c"), ask(1, 
 
 
 def test_a_program_that_fails_stays() -> None:
-    """The worker is told why, with where; what the program had is still there."""
+    """The worker gets the cause, with its place; the program's state is kept."""
     assert daemon("""
 ask(0, "a")
 try:
@@ -107,7 +107,7 @@ def test_the_folder_is_its_users_alone() -> None:
 
 
 def test_a_daemon_that_is_killed_leaves_nothing() -> None:
-    """It said nothing to anybody; that its pipe has closed is enough."""
+    """It gave no notice; that its pipe has closed is enough."""
     script = (
         DAEMON
         + """

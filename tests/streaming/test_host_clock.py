@@ -69,7 +69,7 @@ def test_a_hosts_clock_decides_nothing_and_is_reported(
         job.take(payment(3))
         assert [(alert["event_id"], alert["measures"]) for alert in job.outcome().alerts] == [("t3", {"n": 3})]
         with Reader(own.settings, own.settings.job_progress_topic) as reader:
-            told = [json.loads(record.value) for record in reader.all()]
-    skews = [word["skew"] for word in told if word["kind"] == "job" and word["skew"] is not None]
+            reported = [json.loads(record.value) for record in reader.all()]
+    skews = [word["skew"] for word in reported if word["kind"] == "job" and word["skew"] is not None]
     assert skews
     assert all(abs(skew - ahead) < 30_000_000 for skew in skews)

@@ -30,7 +30,7 @@ from tests.support.answers import answered
 STREAMS = {"transactions": load_streams()["transactions"]}
 STREAM = STREAMS["transactions"]
 TOPICS = Topics()
-Said = Callable[[list[tuple[str, bytes]]], dict[str, list[dict[str, Any]]]]
+Output = Callable[[list[tuple[str, bytes]]], dict[str, list[dict[str, Any]]]]
 ROUTES = tuple(Route(STREAM.name, entity) for entity in STREAM.entities)
 NOON = parse_timestamp("2026-01-20T12:00:00Z", zone_required=True) or 0
 GOOD = {
@@ -41,7 +41,7 @@ RULE = {
     "measures": {"n": {"count": "*", "over": "1h"}, "spent": {"sum": "amount", "over": "1h"}},
     "description": "{n} payments of {customer_id}: {spent}",
 }  # fmt: skip
-# What Kafka takes unless it is told otherwise.
+# The default limit of Kafka.
 LARGEST = 1_048_576
 
 
@@ -66,8 +66,8 @@ def batch(sent: list[tuple[str, bytes]]) -> pa.Table:
 
 
 @pytest.fixture
-def said(tmp_path: Path) -> Said:
-    """What one micro-batch of records says, by topic; each is one that Kafka takes."""
+def reported(tmp_path: Path) -> Output:
+    """The output of one micro-batch of records, by topic; Kafka accepts each of them."""
 
     def play(sent: list[tuple[str, bytes]]) -> dict[str, list[dict[str, Any]]]:
         plan = BucketPlan("checkpoint", "run", tmp_path, STREAMS, ROUTES, 2, TOPICS, tuple(answered(STREAMS, RULE)))
@@ -77,8 +77,10 @@ def said(tmp_path: Path) -> Said:
             packed.setdefault(bucket, {}).setdefault(kind, []).append(payload)
         found: dict[str, list[dict[str, Any]]] = {}
         refused = [from_ipc(payload) for share in packed.values() for payload in share.pop(Kind.QUARANTINE, [])]
-        told = [table for bucket, share in packed.items() for table in BucketProcessor(plan).process(bucket, 1, share)]
-        for record in (row for table in refused + told for row in table.to_pylist()):
+        reports = [
+            table for bucket, share in packed.items() for table in BucketProcessor(plan).process(bucket, 1, share)
+        ]
+        for record in (row for table in refused + reports for row in table.to_pylist()):
             assert len(record["value"].encode()) < LARGEST
             found.setdefault(record["topic"], []).append(json.loads(record["value"]))
         return found
@@ -86,7 +88,7 @@ def said(tmp_path: Path) -> Said:
     return play
 
 
-def test_every_record_is_counted_once_or_quarantined(said: Said) -> None:
+def test_every_record_is_counted_once_or_quarantined(reported: Output) -> None:
     """Used, duplicate and late ones add up with those in quarantine, whose reasons are those of parse_event."""
     source = HostileEvents(STREAM, [GOOD], random.Random(1), rarely=0.01)  # noqa: S311  nothing secret is drawn
     records = [source.record(NOON).value or b"" for _ in range(1000)]
@@ -94,25 +96,27 @@ def test_every_record_is_counted_once_or_quarantined(said: Said) -> None:
     usable = [
         event for event in read if isinstance(event, dict) and check_skew(event["event_time"], NOON, STREAM) is None
     ]
-    told = said([("transactions", record) for record in records])
+    reports = reported([("transactions", record) for record in records])
     counted = Counter[str]()
-    for bucket in told[TOPICS.job_progress]:
+    for bucket in reports[TOPICS.job_progress]:
         counted.update(bucket["counts"])
     assert counted["events"] == len(usable)
-    assert counted["events"] + len(told[TOPICS.quarantine]) == len(records)
-    assert counted["late"] == len(told[TOPICS.late_events]) > 0
+    assert counted["events"] + len(reports[TOPICS.quarantine]) == len(records)
+    assert counted["late"] == len(reports[TOPICS.late_events]) > 0
     reasons = Counter(event.reason.value for event in read if isinstance(event, Rejection))
-    assert Counter(record["reason"] for record in told[TOPICS.quarantine]) - Counter(future_event_time=1000) == reasons
-    assert told[TOPICS.alerts]
+    assert (
+        Counter(record["reason"] for record in reports[TOPICS.quarantine]) - Counter(future_event_time=1000) == reasons
+    )
+    assert reports[TOPICS.alerts]
 
 
-def test_hostile_control_records_are_skipped_and_counted(said: Said) -> None:
+def test_hostile_control_records_are_skipped_and_counted(reported: Output) -> None:
     """Rule messages where answers belong, clocks that are none: each is counted, none changes or stops anything."""
     sent = [("rule-status", message or b"") for message in MESSAGES] + [("clock", clock or b"") for clock in CLOCKS]
-    told = said(sent)
+    reports = reported(sent)
     good = sum(read_clock(clock or b"", 0) is not None for clock in CLOCKS)
-    assert sum(bucket["counts"]["skipped"] for bucket in told[TOPICS.job_progress]) == len(sent) - good
-    assert set(told) == {TOPICS.job_progress}
+    assert sum(bucket["counts"]["skipped"] for bucket in reports[TOPICS.job_progress]) == len(sent) - good
+    assert set(reports) == {TOPICS.job_progress}
 
 
 def test_hostile_messages_are_answered() -> None:

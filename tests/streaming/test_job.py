@@ -120,8 +120,8 @@ def test_rules_and_routes_change_while_it_runs_and_a_stop_loses_nothing(place: P
         until(job, place.consumed, "the event sent while it was stopped")
         assert job.stop() == 0
 
-    said = [(a["event_id"], a["rule_id"], a["rule_version"], a["revision"], a["measures"]) for a in place.alerts()]
-    assert sorted(said, key=str) == sorted(
+    reported = [(a["event_id"], a["rule_id"], a["rule_version"], a["revision"], a["measures"]) for a in place.alerts()]
+    assert sorted(reported, key=str) == sorted(
         [
             ("e1", "large", 1, 1, {}),
             ("e3", "large", 2, 1, {}),

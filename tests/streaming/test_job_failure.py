@@ -1,4 +1,4 @@
-"""How a failed query is told."""
+"""How a failed query is reported."""
 
 import pytest
 
@@ -39,13 +39,13 @@ def test_cause_of_another_failure_is_its_first_line() -> None:
         ("org.apache.kafka.common.errors.TimeoutException: Topic alerts not present in metadata", False),
     ],
 )
-def test_a_checkpoint_that_spark_cannot_go_on_from_is_told_by_the_error_s_name(detail: str, rebuilt: bool) -> None:
-    """Then making it anew is the remedy, and not starting again."""
+def test_an_unusable_checkpoint_is_recognised_by_the_error_s_name(detail: str, rebuilt: bool) -> None:
+    """Then the remedy is to rebuild the checkpoint, not to restart."""
     assert is_of_state(detail) is rebuilt
 
 
 @pytest.mark.spark
-def test_a_jvm_that_was_killed_is_told() -> None:
+def test_a_killed_jvm_is_reported() -> None:
     """Whatever is asked of Spark then, at once and ever after, ends in one message with a remedy."""
     from pyspark.java_gateway import launch_gateway
 

@@ -1,4 +1,4 @@
-"""What the job says: alerts, late events and records in quarantine as records that read back as JSON."""
+"""The job's output: alerts, late events and quarantined records read back as JSON."""
 
 import base64
 import json
@@ -92,7 +92,7 @@ def test_a_long_value_is_cut_in_the_text_only() -> None:
     assert (record["group"], record["text"]) == ({"customer_id": long}, "c" * 400)
 
 
-def test_late_event_tells_its_place_and_fields() -> None:
+def test_a_late_event_has_its_coordinates_and_fields() -> None:
     """Its stream, times and Kafka coordinates, and the fields as they were read."""
     late = datetime(2026, 1, 5, 10, 30, tzinfo=UTC)
     advance, _ = advanced(event(1, AT), event(2, late), event(3, late))
@@ -108,7 +108,7 @@ def test_late_event_tells_its_place_and_fields() -> None:
     }  # fmt: skip
 
 
-def test_a_late_event_tells_its_own_place_beside_a_copy() -> None:
+def test_a_late_event_has_its_own_coordinates_beside_a_duplicate() -> None:
     """The first to arrive is the event, wherever the batch has it."""
     earlier, later = (datetime(2026, 1, 5, 10, minute, tzinfo=UTC) for minute in (29, 30))
     advance, _ = advanced(event(2, later), event(2, earlier, partition=0, offset=7))
@@ -148,7 +148,7 @@ def test_quarantined_record_keeps_its_bytes() -> None:
 
 
 def test_a_large_record_in_quarantine_is_one_that_kafka_takes() -> None:
-    """It repeats the beginning, and says how long the whole is; what travels together stays a few megabytes."""
+    """It has the beginning and the length of the whole; batches stay a few megabytes."""
     key, record = quarantine_record(
         Rejection(Reason.NOT_JSON, "why"), STREAM, partition=1, offset=9, arrival=0, raw=b"x" * 1_000_000
     )

@@ -17,7 +17,7 @@ BUCKETS = 64
 
 @pytest.mark.spark
 @pytest.mark.parametrize("partitions", [1, 2, 3, 8, 200])
-def test_spark_puts_each_bucket_where_its_number_says(spark: "SparkSession", partitions: int) -> None:
+def test_spark_sends_each_bucket_to_its_partition(spark: "SparkSession", partitions: int) -> None:
     """Spark's own hash partitioning of the keys deals the buckets out in turn."""
     keys = [shuffle_key(bucket, partitions) for bucket in range(BUCKETS)]
     rows = spark.createDataFrame([(key,) for key in keys], "bucket int")

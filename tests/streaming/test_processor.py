@@ -71,7 +71,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Bucket]:
-    """Every bucket that was made anew."""
+    """Every bucket that was created."""
     buckets: list[Bucket] = []
 
     def make(*arguments: Any) -> Bucket:
@@ -112,7 +112,7 @@ def clock(minute: int, run_id: str = "first") -> Row:
 
 
 def batch(store: Store, *rows: Row, of: BucketPlan | None = None) -> dict[str, list[dict[str, Any]]]:
-    """One micro-batch in a task of its own; what was said, by topic."""
+    """One micro-batch in a task of its own; its output by topic."""
     packed: dict[str, list[bytes]] = {}
     for row in rows:
         packed.setdefault(row.kind, []).append(row.payload)
@@ -121,20 +121,20 @@ def batch(store: Store, *rows: Row, of: BucketPlan | None = None) -> dict[str, l
         begin(store.folder, store.version, of.run_id)
         store.run = of.run_id
     store.version += 1
-    said: dict[str, list[dict[str, Any]]] = {}
+    output: dict[str, list[dict[str, Any]]] = {}
     for table in BucketProcessor(of).process(0, store.version, packed):
         for record in table.to_pylist():
-            said.setdefault(record["topic"], []).append(json.loads(record["value"]))
-    return said
+            output.setdefault(record["topic"], []).append(json.loads(record["value"]))
+    return output
 
 
-def counted(said: dict[str, list[dict[str, Any]]]) -> list[tuple[str, int, int]]:
+def counted(output: dict[str, list[dict[str, Any]]]) -> list[tuple[str, int, int]]:
     """The alerts: event, revision, payments."""
-    return [(a["event_id"], a["revision"], a["measures"]["payments"]) for a in said.get(TOPICS.alerts, [])]
+    return [(a["event_id"], a["revision"], a["measures"]["payments"]) for a in output.get(TOPICS.alerts, [])]
 
 
 def test_an_engine_in_memory_is_used_again(store: Store, made: list[Bucket]) -> None:
-    """It is made once, and goes on from batch to batch."""
+    """It is created once, and used batch after batch."""
     batch(store, rule(0))
     assert counted(batch(store, payment("t1", 1), payment("t2", 2))) == [("t2", 1, 2)]
     assert counted(batch(store, payment("t3", 3))) == [("t3", 1, 3)]
@@ -203,11 +203,11 @@ def test_executors_that_take_turns_read_what_the_others_took_in(
     """Each makes its engine once, and resumes from what it has; announcements and rules come with the log."""
     batch(store, rule(0))
     executors: list[dict[Any, Any]] = [resident_buckets._cache, {}, {}]
-    said = []
+    output = []
     for minute in range(1, 13):
         monkeypatch.setattr(resident_buckets, "_cache", executors[minute * minute % 7 % 3])
-        said += counted(batch(store, payment(f"t{minute}", minute)))
-    assert said == [(f"t{minute}", 1, minute) for minute in range(2, 13)]
+        output += counted(batch(store, payment(f"t{minute}", minute)))
+    assert output == [(f"t{minute}", 1, minute) for minute in range(2, 13)]
     assert len(made) == 3
 
 
@@ -232,14 +232,14 @@ def test_a_restart_rebuilds_all_of_it_from_the_state(store: Store, made: list[Bu
     batch(store, rule(1, {**BURST, "id": "second", "when": "payments >= 4"}))
     again = plan("second", EARLY)
     assert counted(batch(store, payment("t2", 2), payment("t3", 3), of=again)) == [("t2", 1, 2), ("t3", 2, 3)]
-    told = batch(store, payment("t4", 4), of=plan("third", EARLY))[TOPICS.job_progress]
-    assert told[0]["counts"] == {"events": 5, "late": 0, "duplicates": 1, "announced": 5, "skipped": 0}
-    assert told[0]["retained"] == {"customer_id": 4}
+    reports = batch(store, payment("t4", 4), of=plan("third", EARLY))[TOPICS.job_progress]
+    assert reports[0]["counts"] == {"events": 5, "late": 0, "duplicates": 1, "announced": 5, "skipped": 0}
+    assert reports[0]["retained"] == {"customer_id": 4}
     assert len(made) == 3
 
 
-def test_a_failure_is_told_once_whatever_is_lost_in_memory(store: Store) -> None:
-    """A worker that goes on from the state knows what was told; an attempt that is done again tells it again."""
+def test_a_failure_is_reported_once_whatever_is_lost_in_memory(store: Store) -> None:
+    """A worker that resumes from the state knows what was reported; a repeated attempt reports it again."""
     declared = {"event_id": "id", "event_time": "at", "entities": ["name"]}
     fields = {"id": "string", "at": "timestamp", "name": "string", "value": "int64"}
     streams = streams_from_mapping({"counters": {**declared, "fields": fields}}, "here")
@@ -249,22 +249,22 @@ def test_a_failure_is_told_once_whatever_is_lost_in_memory(store: Store) -> None
         "measures": {"total": {"sum": "value", "over": "1h"}}, "effective": "2024-01-01T00:00:00Z",
     }  # fmt: skip
 
-    def told(number: int) -> list[str]:
+    def answers_to(number: int) -> list[str]:
         event = {
             "id": f"c{number}", "at": NOON, "name": "ann", "value": 2**62, "arrival_time": NOON, "partition": 0,
             "offset": number, SENT_AT: None, PRIMARY: True,
         }  # fmt: skip
         payload = to_ipc(pa.Table.from_pylist([event], events_schema(streams["counters"])))
-        said = batch(store, Row(kind=Kind.EVENTS.value, payload=payload), of=of)
-        return [answer["status"] for answer in said.get(TOPICS.rule_status, [])]
+        output = batch(store, Row(kind=Kind.EVENTS.value, payload=payload), of=of)
+        return [answer["status"] for answer in output.get(TOPICS.rule_status, [])]
 
     batch(store, rule(0, total, streams), of=of)
-    assert told(1) == []
-    assert told(2) == ["FAILED"]
+    assert answers_to(1) == []
+    assert answers_to(2) == ["FAILED"]
     store.undo()
-    assert told(2) == ["FAILED"]
+    assert answers_to(2) == ["FAILED"]
     resident_buckets._cache.clear()
-    assert [told(3), told(4)] == [[], []]
+    assert [answers_to(3), answers_to(4)] == [[], []]
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_a_failure_is_told_once_whatever_is_lost_in_memory(store: Store) -> None
 def test_a_rule_that_does_not_fit_the_declaration_stops_no_other(store: Store, change: dict[str, Any]) -> None:
     """Its field may have been removed, or somebody else may have written the answer: it is FAILED, once."""
     (answer,) = answered(STREAMS, {**BURST, "id": "unfit"}, first=1, after=EARLY)
-    said = json.loads(answer.value)
-    value = json.dumps(said | {"rule": said["rule"] | change}).encode()
+    accepted = json.loads(answer.value)
+    value = json.dumps(accepted | {"rule": accepted["rule"] | change}).encode()
     payload = json.dumps({"offset": 1, "arrival": 0, "value": value.decode()}).encode()
     batch(store, rule(0), Row(kind=Kind.RULE.value, payload=payload))
     first = batch(store, payment("t1", 1), payment("t2", 2))
@@ -321,23 +321,24 @@ def test_a_clock_of_another_run_is_not_heeded(store: Store, run_id: str, held: i
     batch(store, rule(0), payment("t1", 1), payment("t2", 2))
     batch(store, clock(600, run_id))
     resident_buckets._cache.clear()
-    (told,) = batch(store, payment("t1", 1))[TOPICS.job_progress]
-    assert told["retained"]["customer_id"] == held
+    (report,) = batch(store, payment("t1", 1))[TOPICS.job_progress]
+    assert report["retained"]["customer_id"] == held
 
 
 def test_a_bucket_begins_with_the_state_it_is_given(made: list[Bucket], tmp_path: Path) -> None:
-    """Of a checkpoint that was made anew: events it had read, the last word on an alert, the clock, unread events."""
+    """Of a rebuilt checkpoint: events it had read, an alert's latest revision, the clock, unread events."""
     book = plan(rules=EARLY).rule_book()
     config = JobConfig(STREAMS, {}, {}, tmp_path, (), buckets=1, shuffle_partitions=1)
     arrival = int((NOON + timedelta(minutes=2)).timestamp() * 1_000_000)
     share = share_of(config, book, book.routes.index(Route("transactions", "customer_id")), arrival)
     one, two = (from_ipc(payment(f"t{minute}", minute).payload).drop_columns([PRIMARY]) for minute in (1, 2))
-    said = {
+    announcement = {
         "event_id": "t3", "event_time": NOON + timedelta(minutes=3), "rule_id": "burst", "rule_version": 1,
         "revision": 4, "retracted": False, "rule_state": "active", "group": '{"customer_id":"ann"}',
-        "measures": '{"payments":3}', "severity": "medium", "text": "", ROUTED_BY: "ann",
+        "measures": '{"payments":3}', "severity": "medium", "text": "", "muted": False, "mute": 0,
+        ROUTED_BY: "ann",
     }  # fmt: skip
-    announced = pa.Table.from_pylist([said], LEDGER_SCHEMA.append(pa.field(ROUTED_BY, pa.string())))
+    announced = pa.Table.from_pylist([announcement], LEDGER_SCHEMA.append(pa.field(ROUTED_BY, pa.string())))
     assert write_share(tmp_path, share, [one], announced, [two]) == 2
     store = Store(tmp_path)
     assert files_of(tmp_path, 0).before(1).clock == arrival

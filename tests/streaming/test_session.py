@@ -28,7 +28,7 @@ with open(sys.argv[1], "a+") as file:
 def test_a_job_waits_for_the_jvm_of_an_earlier_one(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is refused with a remedy while that one lives, and goes on once it has ended."""
+    """It is refused with a remedy while that one lives, and continues once it has ended."""
     monkeypatch.setattr(session, "_JVM_ENDS_SECONDS", 0.5)
     file = tmp_path / "made" / "lock"
     with held_by_jvm(spark, file):

@@ -58,7 +58,7 @@ def test_what_a_committed_head_has_no_more_goes(tmp_path: Path) -> None:
     files.keep(head(2, "2-a-0", stale=("1-a-0",)))
     assert "1-a-0" in names(tmp_path)
     for _ in range(2):
-        files.forget(files.before(3))
+        files.remove_before(files.before(3))
     assert names(tmp_path) == {"2-a-0", "head-2"}
 
 
@@ -89,7 +89,7 @@ def test_what_a_task_of_an_earlier_run_still_writes_is_nothing_to_a_run(tmp_path
     lost.keep(head(2, "2-lost-0"))
     assert files_of(tmp_path, 7, "second").before(9) == head(1)
     begin(tmp_path, 5, "third")
-    lost.forget(head(2))
+    lost.remove_before(head(2))
     assert files_of(tmp_path, 7, "third").before(9) == head(1)
     assert names(tmp_path) == {"head-1-third"}
 
@@ -119,7 +119,7 @@ def killed_at(name: str) -> Callable[[Path, Path], Path]:
     return stopped
 
 
-def test_a_checkpoint_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
+def test_a_job_resumes_from_a_checkpoint_of_an_earlier_release(tmp_path: Path) -> None:
     """Its heads bear no name of a run."""
     files_of(tmp_path, 7).keep(head(4))
     begin(tmp_path, 4, "run")

@@ -48,6 +48,7 @@ def announcement(event_id: str, revision: int) -> Delta:
     """One alert's announcement, without events."""
     entry = dict.fromkeys(LEDGER_SCHEMA.names, "") | {
         "event_id": event_id, "event_time": 0, "rule_version": 1, "revision": revision, "retracted": False,
+        "muted": False, "mute": 0,
     }  # fmt: skip
     return Delta(delta().events, pa.Table.from_pylist([entry], LEDGER_SCHEMA))
 
@@ -178,7 +179,7 @@ def test_an_engine_restored_from_the_log_goes_on_like_one_that_was_never_lost(
 
 
 def restored_like_whole(ruleset: RuleSet, events: Any, cuts: list[int]) -> None:
-    """Compare an engine made anew from the log at each cut with one that lives on."""
+    """Compare an engine restored from the log at each cut with one that is not restarted."""
     table = histories.table(events)
     edges = [0, *sorted(c % (table.num_rows + 1) for c in cuts), table.num_rows]
     whole = Engine(histories.STREAM, ruleset)

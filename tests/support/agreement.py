@@ -19,7 +19,7 @@ from nightjar.cases.simulate import simulate
 from rules.engine import Engine
 from rules.publishing import judge
 from rules.streams import Stream
-from rules.timestamps import parse_timestamp
+from rules.timestamps import microseconds, parse_timestamp
 from rules.truth import Truth
 from rules.types import Kind
 from rules.versions import RuleSet
@@ -27,7 +27,18 @@ from tests.support import rules_in_sql
 from tests.support.evicting import evicting_early
 from tests.support.histories import result_kind, setting, table
 from tests.support.random_cases import History
-from tests.support.reference import LONG_AGO, OVERFLOW, Measure, evaluations, in_order, lateness, retained, violations
+from tests.support.reference import (
+    LONG_AGO,
+    OVERFLOW,
+    Measure,
+    Version,
+    evaluations,
+    in_order,
+    lateness,
+    muted,
+    retained,
+    violations,
+)
 
 Key = tuple[str, int, str]
 Measured = dict[str, Any]
@@ -44,9 +55,9 @@ def final(records: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {key: record for key, record in last.items() if record["kind"] == "alert"}
 
 
-def plain(measures: Mapping[str, Measure], stream: Stream, said: dict[str, Any]) -> Measured:
+def plain(measures: Mapping[str, Measure], stream: Stream, found: dict[str, Any]) -> Measured:
     """A record's measures as the reference has them."""
-    return {name: _plain(result_kind(measures[name], stream), value) for name, value in said.items()}
+    return {name: _plain(result_kind(measures[name], stream), value) for name, value in found.items()}
 
 
 def _plain(kind: Kind, value: Any) -> Any:
@@ -63,6 +74,28 @@ def same(got: Any, expected: Any, slack: float = 0.0) -> bool:
         # a denormal has few digits of its own
         return math.isclose(got, expected, rel_tol=1e-12, abs_tol=max(slack, 1e-320))
     return bool(got == expected) and (got is None) == (expected is None)
+
+
+def announced(versions: Iterable[Version], found: Mapping[Key, Measured]) -> dict[Key, Measured]:
+    """What announcements may be held against: of versions that announce no change of values, that there is one."""
+    by_verdict = {(version.rule_id, version.version) for version in versions if version.by_verdict}
+    return {key: {} if key[:2] in by_verdict else measures for key, measures in found.items()}
+
+
+def wrongly_muted(what: str, versions: Iterable[Version], records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each of all alerts that stand which is muted where it should not be, or the other way round."""
+    unretracted = [*records]
+    mutes = {(version.rule_id, version.version): version.mute for version in versions if version.mute}
+    alerts = []
+    for record in unretracted:
+        version, group = (record["rule_id"], record["rule_version"]), record["group"]
+        time = record["event_time"]
+        instant = parse_timestamp(time, zone_required=True) if isinstance(time, str) else microseconds(time)
+        alerts.append((version, json.dumps(group), instant, record["event_id"]))
+    expected = muted(mutes, alerts)
+    for at, record in enumerate(unretracted):
+        if record["muted"] != (at in expected):
+            yield f"{what}: {record} is {'not ' if at in expected else ''}muted"
 
 
 def differing(
@@ -114,6 +147,7 @@ class Agreement:
         for key in rows.keys() & self._truth.keys():
             if rows[key]["violated"] != self._truth[key][0]:
                 yield f"batch: {key} is {'a' if rows[key]['violated'] else 'no'} violation"
+        yield from wrongly_muted("batch", self._history.versions, self._batched.violations().to_pylist())
         failed = {(f.rule_id, f.rule_version, f.event_id) for f in self._batched.failures}
         self.counts["overflows"] += len(failed)
         if failed != self._overflown(self._truth):
@@ -138,19 +172,19 @@ class Agreement:
                 continue
             rule_id, number = version.rule.id, version.version
             versions = [*self._ruleset.of_rule(rule_id)]
-            said = rules_in_sql.evaluated(connection, self._stream, versions, version, self._history.events)
+            found = rules_in_sql.evaluated(connection, self._stream, versions, version, self._history.events)
             mine = {key[2] for key in got if key[:2] == (rule_id, number)}
-            if said.keys() != mine:
-                yield f"SQL: judges {sorted(said.keys() ^ mine)} otherwise by version {number} of {rule_id}"
-            for event_id in said.keys() & mine:
+            if found.keys() != mine:
+                yield f"SQL: judges {sorted(found.keys() ^ mine)} otherwise by version {number} of {rule_id}"
+            for event_id in found.keys() & mine:
                 key = (rule_id, number, event_id)
-                holds, measures = said[event_id]
-                values = {n: v for n, v in measures.items() if v is not rules_in_sql.UNSAID}
+                holds, measures = found[event_id]
+                values = {n: v for n, v in measures.items() if v is not rules_in_sql.UNKNOWN}
                 yield from differing("SQL", {key: got[key]}, {key: values}, slack=1e-9)
                 self.counts["sql_rows"] += 1
                 self.counts["sql_values"] += len(values)
                 # a double that SQL has otherwise in its last digit may lie on the other side of a threshold
-                if holds is not rules_in_sql.UNSAID and values == got[key]:
+                if holds is not rules_in_sql.UNKNOWN and values == got[key]:
                     self.counts["sql_verdicts"] += 1
                     if holds != verdicts[key]:
                         yield f"SQL: {key} is {'a' if holds else 'no'} violation"
@@ -163,7 +197,8 @@ class Agreement:
         self.counts["alerts"] += len(records)
         self.counts["revisions"] += sum(record["revision"] > 1 for record in outcome.alerts)
         got = {self._key(r): plain(self._measures[self._key(r)[:2]], stream, r["measures"]) for r in records.values()}
-        yield from differing("stream", got, expected)
+        yield from differing("stream", got, announced(history.versions, expected))
+        yield from wrongly_muted("stream", history.versions, records.values())
         if outcome.quarantine:
             yield f"stream: {outcome.quarantine[0]} is refused"
         late = sorted(e[stream.event_id] for e in in_order(setting(stream), history.events) if self._late(e))
@@ -187,7 +222,9 @@ class Agreement:
         """With the night's corrections the alerts are the truth, and nothing but late events ever asked for one."""
         records = final([*outcome.alerts, *outcome.corrections]).values()
         got = {self._key(r): plain(self._measures[self._key(r)[:2]], self._stream, r["measures"]) for r in records}
-        yield from differing("night", got, {key: found for key, (holds, found) in self._truth.items() if holds})
+        truth = {key: found for key, (holds, found) in self._truth.items() if holds}
+        yield from differing("night", got, announced(self._history.versions, truth))
+        yield from wrongly_muted("night", self._history.versions, records)
         self.counts["corrections"] += len(outcome.corrections)
         for record in outcome.corrections:
             cold = record["cause"] == "cold_start" and any(v.since > LONG_AGO for v in self._history.versions)
@@ -198,24 +235,26 @@ class Agreement:
         return lateness(setting(self._stream), dict(event)) > self._stream.allowed_lateness
 
     def _word_by_word(self, records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-        """Where nothing is late, what the stream says in the end is what the batch says."""
-        said = {row["alert_id"]: row for row in self._batched.violations().to_pylist()}
-        for identifier in said.keys() & records.keys():
-            for name in ("rule_state", "stream", "severity", "text"):
-                if said[identifier][name] != records[identifier][name]:
-                    yield f"stream: {name} is {records[identifier]!r}, and in the batch {said[identifier]!r}"
-            for name in ("group", "measures"):
-                if json.loads(said[identifier][name]) != records[identifier][name]:
-                    yield f"stream: {name} is {records[identifier]!r}, and in the batch {said[identifier]!r}"
+        """Where nothing is late, the stream's final alerts are the batch's."""
+        found = {row["alert_id"]: row for row in self._batched.violations().to_pylist()}
+        by_verdict = {(version.rule_id, version.version) for version in self._history.versions if version.by_verdict}
+        for identifier in found.keys() & records.keys():
+            verdict_only = self._key(records[identifier])[:2] in by_verdict
+            for name in ("rule_state", "stream", "severity", "muted", *([] if verdict_only else ["text"])):
+                if found[identifier][name] != records[identifier][name]:
+                    yield f"stream: {name} is {records[identifier]!r}, and in the batch {found[identifier]!r}"
+            for name in ("group",) if verdict_only else ("group", "measures"):
+                if json.loads(found[identifier][name]) != records[identifier][name]:
+                    yield f"stream: {name} is {records[identifier]!r}, and in the batch {found[identifier]!r}"
 
     def _streamed(self) -> Iterator[str]:
-        """The stream's engine with other batches, other crashes, and letting go of events as soon as it may."""
+        """The stream's engine with other batches, other crashes, and eviction as early as it may be."""
         history, stream = self._history, self._stream
         arrived = table(history.events, stream)
         times: dict[str, set[int]] = {}
         for event in history.events:
             times.setdefault(event[stream.event_id], set()).add(event[stream.event_time])
-        # an id that was let go is not known again: another event under it would be a new one
+        # an evicted id is no longer known: another event under it would be a new one
         evicting = all(len(of_id) == 1 for of_id in times.values())
         edges = [0, *sorted(cut % (len(history.events) + 1) for cut in history.cuts), len(history.events)]
         running, deltas, alerts = Engine(stream, self._ruleset), [], []
@@ -232,11 +271,13 @@ class Agreement:
                 advance = running.advance(arrived.slice(begin, end - begin), clock)
                 deltas.append(advance.delta)
                 alerts += advance.alerts.to_pylist()
+        records = final(alerts)
         got = {
             self._key(record): plain(self._measures[self._key(record)[:2]], stream, json.loads(record["measures"]))
-            for record in final(alerts).values()
+            for record in records.values()
         }
+        yield from wrongly_muted("stream in other batches", history.versions, records.values())
         # here all rules are known from the start
         versions = [replace(version, since=LONG_AGO) for version in history.versions]
         expected = violations(setting(stream), versions, history.events)
-        yield from differing("stream in other batches", got, expected)
+        yield from differing("stream in other batches", got, announced(versions, expected))

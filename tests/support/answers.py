@@ -31,7 +31,7 @@ def answered(
     answers = []
     for offset, message in enumerate(messages, first):
         value = message if isinstance(message, bytes) else json.dumps(message).encode()
-        _, said = answer_to(Record(offset, at, value), f"rules-0-{offset}", book, running, delay)
-        answers.append(Record(offset, at, json.dumps(said).encode()))
+        _, answer = answer_to(Record(offset, at, value), f"rules-0-{offset}", book, running, delay)
+        answers.append(Record(offset, at, json.dumps(answer).encode()))
         fold(book, answers[-1])
     return answers

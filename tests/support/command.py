@@ -12,7 +12,7 @@ from nightjar.configuration.settings import Settings
 def run(
     *arguments: str, code: int = 0, environment: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run `nightjar …` and check its exit code; the finished process has what it said."""
+    """Run `nightjar …` and check its exit code; the finished process has its output."""
     command = [str(Path(sys.executable).with_name("nightjar")), *arguments]
     given = {
         "PATH": "/usr/bin:/bin",

@@ -66,14 +66,14 @@ def violations(changed: dict[int, dict[str, Any]] | None = None) -> pa.Table:
 
 def outcomes(changed: dict[int, dict[str, Any]] | None = None) -> pl.DataFrame:
     """Three matched, two missed, two retracted and a revised one: 6 violations, 6 alerts."""
-    said = ["matched"] * 3 + ["missed"] * 2 + ["retracted"] * 2 + ["revised"]
+    of_alerts = ["matched"] * 3 + ["missed"] * 2 + ["retracted"] * 2 + ["revised"]
     rows = [
         {
             "day": DAY, "alert_id": f"a{i}", "rule_id": "r", "rule_version": 1, "stream": "transactions",
             "group": "{}", "event_id": f"t{i}", "event_time": NOON, "outcome": outcome,
             "cause": None if outcome == "matched" else "late_event", **(changed or {}).get(i, {}),
         }
-        for i, outcome in enumerate(said)
+        for i, outcome in enumerate(of_alerts)
     ]  # fmt: skip
     return pl.DataFrame(pa.Table.from_pylist(rows, RECONCILIATION.arrow))
 

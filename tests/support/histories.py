@@ -1,8 +1,9 @@
-"""Random streams, events and rules, each rule said twice: for nightjar (a mapping, SQL text) and for the reference."""
+"""Random streams, events and rules, each rule both for nightjar (a mapping, SQL text) and for the reference."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -14,9 +15,9 @@ from rules.durations import MICROSECONDS, parse_duration
 from rules.model import parse_rule
 from rules.streams import Stream, streams_from_mapping
 from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text
-from rules.types import Kind
+from rules.types import FieldType, Kind
 from rules.versions import RuleSet
-from tests.support.random_predicates import ALWAYS, Said, predicates
+from tests.support.random_predicates import ALWAYS, NEVER, Predicate, predicates
 from tests.support.reference import Event, Measure, Setting, Version
 
 SECOND = MICROSECONDS["s"]
@@ -88,8 +89,9 @@ _FUNCTIONS = {
     "count_distinct": _ANY,
     "first": _ANY,
     "last": _ANY,
+    "values": _ANY - {"double"},
 }
-_RESULT = {"count": "int64", "count_distinct": "int64", "avg": "double", "stddev": "double"}
+_RESULT = {"count": "int64", "count_distinct": "int64", "avg": "double", "stddev": "double", "values": "string"}
 
 
 def kinds_of(stream: Stream) -> tuple[tuple[str, str], ...]:
@@ -115,14 +117,28 @@ def _some(names: tuple[str, ...], most: int) -> st.SearchStrategy[list[str]]:
     return st.one_of(lists)
 
 
+def shown_as(kind: FieldType) -> Callable[[Any], str]:
+    """How a list shows a field's values."""
+    match kind.kind:
+        case Kind.BOOLEAN:
+            return lambda value: "true" if value else "false"
+        case Kind.DECIMAL:
+            return lambda value: f"{value:.{kind.scale}f}"
+        case Kind.TIMESTAMP:
+            return iso_text
+    return str
+
+
 @dataclass(frozen=True)
 class _Window:
     """The options that say which events a measure sees."""
 
     over: str
-    since: Said | None
+    since: Predicate | None
     per: tuple[str, ...]
     excluding_current: bool
+    episode: bool
+    until: Predicate | None
 
 
 @st.composite
@@ -135,11 +151,15 @@ def _keys(draw: st.DrawFn, stream: Stream, most: int) -> tuple[str, ...]:
 @st.composite
 def _windows(draw: st.DrawFn, stream: Stream) -> _Window:
     kinds = kinds_of(stream)
+    episode = draw(st.integers(0, 3)) == 3
+    reset = draw(predicates(kinds)) if draw(st.integers(0, 2)) == 2 else None
     return _Window(
         draw(st.sampled_from(("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m"))),
-        draw(predicates(kinds)) if draw(st.integers(0, 2)) == 2 else None,
+        None if episode else reset,
         draw(_keys(stream, 2)) if draw(st.integers(0, 2)) == 2 else (),
         draw(st.booleans()),
+        episode,
+        reset if episode else None,
     )
 
 
@@ -152,11 +172,13 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
     fitting = [name for name, kind in fields.items() if kind in _FUNCTIONS[function]]
     name = draw(st.sampled_from([None, *fitting] if function == "count" else fitting))
     where = draw(predicates(kinds_of(stream))) if draw(st.booleans()) else None
-    written: dict[str, Any] = {function: name or "*", "over": window.over}
+    written: dict[str, Any] = {function: name or "*", "episode" if window.episode else "over": window.over}
     if where:
         written["where"] = where.sql
     if window.since:
         written["since"] = window.since.sql
+    if window.until:
+        written["until"] = window.until.sql
     if window.per:
         written["per"] = list(window.per)
     if window.excluding_current:
@@ -164,6 +186,8 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
     measure = Measure(
         function, name, parse_duration(window.over), where.test if where else ALWAYS, window.per,
         window.excluding_current, window.since.test if window.since else None,
+        shown_as(stream.fields[name]) if name else str, window.episode,
+        window.until.test if window.until else NEVER,
     )  # fmt: skip
     return written, measure, result_kind(measure, stream).value
 
@@ -172,7 +196,7 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
 def rules(
     draw: st.DrawFn, rule_id: str, stream: Stream = STREAM, *, effective: int | None = None
 ) -> tuple[dict[str, Any], Version]:
-    """One version of a rule, for nightjar and for the reference. effective: µs, said where it is given."""
+    """One version of a rule, for nightjar and for the reference. effective: µs, written where it is given."""
     drawn: dict[str, tuple[dict[str, Any], Measure, str]] = {}
     for number in range(draw(st.sampled_from((1, 0, 2, 3, 4)))):
         # measures of one window are found together
@@ -184,7 +208,8 @@ def rules(
     group_by = draw(_keys(stream, draw(st.sampled_from((1, 1, 1, 2, 3)))))
     where = draw(predicates(kinds)) if draw(st.integers(0, 3)) == 3 else None
     read = {(name, kind) for name, kind in kinds if name == "amount"} | {kinds[0]}
-    when = draw(predicates((*sorted(read), *((name, kind) for name, (_, _, kind) in drawn.items()))))
+    compared = ((name, kind) for name, (_, measure, kind) in drawn.items() if measure.function != "values")
+    when = draw(predicates((*sorted(read), *compared)))
     written: dict[str, Any] = {
         "id": rule_id,
         "stream": stream.name,
@@ -195,10 +220,18 @@ def rules(
         "severity": draw(st.sampled_from(("medium", "high"))),
         "description": f"m0 is {{m0}} at {{{names[-1]}}}",
     }
+    if resets := draw(st.integers(0, 3)) == 3:
+        written["reset_after_alert"] = True
     if where:
         written["where"] = where.sql
     if effective is not None:
         written["effective"] = iso_text(effective)
+    by_verdict = draw(st.integers(0, 3)) == 3
+    if by_verdict:
+        written["revisions"] = "verdict"
+    mute = draw(st.sampled_from(("1s", "3s", "8s", "30s", "2m"))) if draw(st.integers(0, 2)) == 2 else None
+    if mute:
+        written["mute"] = mute
     version = Version(
         rule_id,
         1,
@@ -209,6 +242,9 @@ def rules(
         where.test if where else ALWAYS,
         written["state"] in ("active", "shadow"),
         written["state"] == "retired",
+        by_verdict,
+        parse_duration(mute) if mute else 0,
+        resets,
     )
     return written, version
 

@@ -82,7 +82,7 @@ class CaseRun:
         rules = self._sent([[(topic, message) for message in step.rules] for step in steps], steps)
         messages = [message for step in steps for message in step.rules]
         offsets = [offset for of in rules for _, offset in of]
-        self._await(lambda: all(map(self._settled, offsets, messages)), f"answers to {messages!r:.2000}")
+        self.wait_for(lambda: all(map(self._settled, offsets, messages)), f"answers to {messages!r:.2000}")
         events = [[(self.streams[event.stream].topic, event.raw) for event in step.events] for step in steps]
         sent = self._sent(events, steps)
         self.await_consumed({(topic, 0): offset + 1 for of in sent for topic, offset in of})
@@ -94,37 +94,38 @@ class CaseRun:
 
     def await_consumed(self, ends: Mapping[tuple[str, int], int]) -> None:
         """Wait until the job has committed the records of each topic and partition up to these offsets."""
-        self._await(lambda: self._consumed(ends), f"{ends} to be consumed")
+        self.wait_for(lambda: self._consumed(ends), f"{ends} to be consumed")
 
     def await_answered(self, messages: int) -> None:
         """Wait until the job has answered so many messages of the rules topic, from its beginning."""
         about = "message"  # an answer that gives a version its effective time names none
-        self._await(
+        self.wait_for(
             lambda: len({answer[about] for answer in self.answers if about in answer}) >= messages,
             f"answers to {messages} messages",
         )
 
-    def await_told(self) -> None:
-        """Wait until the job has told on its progress topic that it has consumed what it has by now, or more."""
+    def await_reported(self) -> None:
+        """Wait until the job has reported on its progress topic the offsets that it has committed by now."""
         committed = committed_offsets(self.config)
-        told: dict[str, Any] = {}
+        report: dict[str, Any] = {}
 
-        def is_told() -> bool:
+        def is_reported() -> bool:
             with Reader(self.settings, self.settings.job_progress_topic) as reader:
-                words = [json.loads(record.value) for record in reader.last(50)]
-            told.update(next((word for word in reversed(words) if word["kind"] == "job"), {}))
-            consumed = told.get("consumed", {})
+                reports = [json.loads(record.value) for record in reader.last(50)]
+            report.update(next((each for each in reversed(reports) if each["kind"] == "job"), {}))
+            consumed = report.get("consumed", {})
             return all(
                 consumed.get(topic, {}).get(str(partition), 0) >= offset
                 for topic, of in committed.items()
                 for partition, offset in of.items()
             )
 
-        self._await(is_told, f"{committed} to be told", told)
+        self.wait_for(is_reported, f"{committed} to be reported", report)
 
     def outcome(self) -> Outcome:
         return Outcome(
             alerts=self._records(self.settings.alerts_topic),
+            restrictions=self._records(self.settings.restrictions_topic),
             late=self._records(self.settings.late_events_topic),
             quarantine=[
                 {**record, "raw": base64.b64decode(record["original"]).decode("utf-8", "backslashreplace")}
@@ -160,17 +161,18 @@ class CaseRun:
         committed = committed_offsets(self.config)
         return all(committed.get(topic, {}).get(partition, 0) >= end for (topic, partition), end in ends.items())
 
-    def _await(self, condition: Callable[[], bool], what: str, told: Mapping[str, Any] | None = None) -> None:
+    def wait_for(self, condition: Callable[[], bool], what: str, state: object = None) -> None:
+        """Wait until the condition holds; after PATIENCE seconds fail with what is missing and the state."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
             self._job.check()
             if time.monotonic() > deadline:
                 faulthandler.dump_traceback()  # what the job's own threads wait for
-                raise AssertionError(f"waited for {what}; answered so far: {self.answers}; told last: {told}")
+                raise AssertionError(f"waited for {what}; answered so far: {self.answers}; state: {state}")
             self.answers += [json.loads(record.value) for record in self._status.poll(10)]
 
     def _records(self, topic: str) -> list[dict[str, Any]]:
-        """What was said, in order. A record that Kafka has twice is the same but for the time it was emitted."""
+        """The topic's records in order. Copies of a record differ only in the time they were emitted."""
         with Reader(self.settings, topic) as reader:
             return [json.loads(record.value) for record in reader.all()]
 
@@ -188,11 +190,11 @@ def logins_job(session: "SparkSession", folder: Path) -> Iterator[tuple[LocalKaf
 
 
 def _once(answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without those that a crash, or planning anew, had the job say again."""
-    said: dict[str, dict[str, Any]] = {}
+    """Without the copies that the job published after a crash, or after its query was planned again."""
+    distinct: dict[str, dict[str, Any]] = {}
     for answer in answers:
-        said.setdefault(json.dumps(answer, sort_keys=True), answer)
-    return [*said.values()]
+        distinct.setdefault(json.dumps(answer, sort_keys=True), answer)
+    return [*distinct.values()]
 
 
 def streamed(run: CaseRun, together: Together) -> list[Outcome]:
@@ -213,6 +215,7 @@ def streamed(run: CaseRun, together: Together) -> list[Outcome]:
     return [
         Outcome(
             alerts=of_part(part, outcome.alerts, "rule_id"),
+            restrictions=of_part(part, outcome.restrictions, "rule_id"),
             late=of_part(part, outcome.late, "event_id"),
             quarantine=[part.own(row) for row in outcome.quarantine if sender[place(row)] is part],
             rule_status=[

@@ -59,10 +59,10 @@ class Night:
 
 @dataclass(frozen=True)
 class FirstNight:
-    """What the first run of the day counted, and the results it left; said: the alerts topic before it."""
+    """What the first run of the day counted, and the results it left; alerts_before: the alerts topic before it."""
 
     night: Night
-    said: pl.DataFrame
+    alerts_before: pl.DataFrame
     counts: dict[str, Any]
     results: dict[str, list[dict[str, Any]]]
 
@@ -76,8 +76,8 @@ def truth(night: Night) -> pl.DataFrame:
     )
 
 
-def standing(alerts: pl.DataFrame) -> set[tuple[str, str]]:
-    """What a consumer who keeps the highest revision is left with: id and measures."""
+def latest_alerts(alerts: pl.DataFrame) -> set[tuple[str, str]]:
+    """The alerts of a consumer who keeps the highest revision: id and measures."""
     last = alerts.sort("revision").unique("alert_id", keep="last")
     return {
         (row["alert_id"], json.dumps({k: v for k, v in row["measures"].items() if v is not None}, sort_keys=True))

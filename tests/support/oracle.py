@@ -13,14 +13,25 @@ from typing import Any
 
 from rules.streams import Stream
 from rules.timestamps import parse_timestamp
-from tests.support.agreement import Measured, plain, same
+from tests.support.agreement import Measured, plain, same, wrongly_muted
 from tests.support.random_runs import Batch, place
-from tests.support.reference import OVERFLOW, Event, Setting, Version, applicable, fnv64, judged, judges
+from tests.support.reference import (
+    OVERFLOW,
+    Event,
+    Setting,
+    Version,
+    applicable,
+    fnv64,
+    judged,
+    judges,
+    last_violation,
+    reach_of,
+)
 
 Subject = tuple[str, int]  # rule id and version
 _NEVER = -(1 << 62)
 _IDENTITY = ("rule_id", "rule_version", "stream", "event_id", "event_time")
-_CONTENT = (*_IDENTITY, "rule_state", "group", "measures", "severity", "text")
+_CONTENT = (*_IDENTITY, "rule_state", "group", "measures", "severity", "text", "muted")
 
 
 class Oracle:
@@ -59,7 +70,9 @@ class Oracle:
         for record in alerts:
             yield from self._wrong(record, concluded, versions)
             self._last[record["alert_id"]] = record
-        yield from self._not_standing(concluded, versions)
+        yield from self._wrong_in_force(concluded, versions)
+        unretracted = [record for record in self._last.values() if record["kind"] == "alert"]
+        yield from wrongly_muted("stands", versions, unretracted)
         if batch.clock is not None:
             self._clock = max(self._clock, batch.clock)
             self.settled = max(self.settled, self._clock - allowed_lateness)
@@ -78,7 +91,7 @@ class Oracle:
         times = [self.settled, *(v.effective for v in versions if v.effective > self.settled)]
         seen = [applicable(versions, rule_id, time) for rule_id in {v.rule_id for v in versions} for time in times]
         living = [v for v in seen if v is not None and not v.retired and self._serves(v)]
-        return max((measure.over for v in living for measure in v.measures.values()), default=0)
+        return max((reach_of(v) for v in living), default=0)
 
     def _take_in(self, events: list[Event], versions: list[Version], allowed_lateness: int) -> list[str]:
         """Insert the events that are new; returns the ids of the late ones."""
@@ -105,8 +118,9 @@ class Oracle:
     def _concluded(self, versions: list[Version]) -> dict[tuple[Subject, str, int], tuple[bool, Measured]]:
         """Whether what applies is violated, and the measures, at every event that is neither settled nor late."""
         found = {}
+        violated: dict[Subject, set[str]] = {}
         for index, row in enumerate(self._rows):
-            if row["late"] or self._time(row) < self.settled:
+            if row["late"]:
                 continue
             for rule_id in {v.rule_id for v in versions}:
                 version = applicable(versions, rule_id, self._time(row))
@@ -119,8 +133,14 @@ class Oracle:
                     and all(other[f] == row[f] for f in version.group_by)
                     and version.where(other)
                 ]
-                holds, measures = judged(self._setting, version, row, seen)
                 subject = (rule_id, version.version)
+                before = violated.setdefault(subject, set())
+                after = last_violation(self._setting, version, [e for e in seen if not e["late"]], before)
+                holds, measures = judged(self._setting, version, row, seen, after)
+                if holds:
+                    before.add(row[self._stream.event_id])
+                if self._time(row) < self.settled:
+                    continue
                 found[subject, row[self._stream.event_id], self._time(row)] = holds, measures
                 self.overflown |= {(*subject, name) for name, value in measures.items() if value is OVERFLOW}
         return found
@@ -130,37 +150,42 @@ class Oracle:
     ) -> Iterator[str]:
         """A record that may not be emitted now."""
         key = _key(record)
-        said = f"{record['kind']} {record['revision']} of {key}"
+        record_name = f"{record['kind']} {record['revision']} of {key}"
         last = self._last.get(record["alert_id"])
         if key[2] < self.settled:
-            yield f"{said}: the event is settled"
+            yield f"{record_name}: the event is settled"
         if record["revision"] != (1 if last is None else last["revision"] + 1):
-            yield f"{said} follows {last}"
+            yield f"{record_name} follows {last}"
         if last is not None and any(last[name] != record[name] for name in _IDENTITY):
-            yield f"{said}: the alert was about another event: {last}"
+            yield f"{record_name}: the alert was about another event: {last}"
         holds, measures = concluded.get(key, (False, {}))
         if record["kind"] == "retraction":
             if last is None or last["kind"] == "retraction":
-                yield f"{said} withdraws nothing"
+                yield f"{record_name} withdraws nothing"
             elif _content(last) != _content(record):
-                yield f"{said} withdraws what was not said: {last}"
+                yield f"{record_name} withdraws other content than was announced: {last}"
             if holds:
-                yield f"{said}: it holds, with {measures}"
+                yield f"{record_name}: it holds, with {measures}"
         elif not holds:
-            yield f"{said}: it does not hold"
-        elif wrong := self._differing(record, measures, versions):
-            yield f"{said}: {wrong}"
+            yield f"{record_name}: it does not hold"
+        elif (wrong := self._differing(record, measures, versions)) and not (
+            # that it is muted is announced with the values that were announced first
+            _of(record, versions).by_verdict and last is not None and last["measures"] == record["measures"]
+        ):
+            yield f"{record_name}: {wrong}"
         elif last is not None and last["kind"] == "alert" and _content(last) == _content(record):
-            yield f"{said} changes nothing"
+            yield f"{record_name} changes nothing"
+        elif last is not None and _is_values_alone(last, record) and _of(record, versions).by_verdict:
+            yield f"{record_name} changes values alone"
 
-    def _not_standing(self, concluded: Mapping[Any, tuple[bool, Measured]], versions: list[Version]) -> Iterator[str]:
-        """What stands of unsettled events and should not, or should and does not, or has other measures.
+    def _wrong_in_force(self, concluded: Mapping[Any, tuple[bool, Measured]], versions: list[Version]) -> Iterator[str]:
+        """Alerts on unsettled events that should be retracted, are missing, or have other measures.
 
-        Of a version that came to apply to an event after that was read, nothing has to be said (nobody looks again).
+        A version that came to apply to an event after it was read announces nothing: the event is not evaluated again.
         """
-        standing = {_key(r): r for r in self._last.values() if r["kind"] == "alert" and _key(r)[2] >= self.settled}
+        unretracted = {_key(r): r for r in self._last.values() if r["kind"] == "alert" and _key(r)[2] >= self.settled}
         picks = {(row[self._stream.event_id], self._time(row)): row["picks"] for row in self._rows}
-        for key in sorted({key for key, (holds, _) in concluded.items() if holds} | standing.keys()):
+        for key in sorted({key for key, (holds, _) in concluded.items() if holds} | unretracted.keys()):
             (rule_id, _), event_id, time = key
             then = picks.get((event_id, time), {}).get(rule_id)
             if then is not applicable(versions, rule_id, time):
@@ -168,17 +193,27 @@ class Oracle:
             holds, measures = concluded.get(key, (False, {}))
             if not holds:
                 yield f"{key} stands, and does not hold"
-            elif key not in standing:
+            elif key not in unretracted:
                 yield f"{key} holds with {measures}, and does not stand"
-            elif wrong := self._differing(standing[key], measures, versions):
+            elif not _of(unretracted[key], versions).by_verdict and (
+                wrong := self._differing(unretracted[key], measures, versions)
+            ):
                 yield f"{key} stands: {wrong}"
 
     def _differing(self, record: dict[str, Any], expected: Measured, versions: list[Version]) -> str:
         """How the record's measures differ; empty where they do not."""
-        version = next(v for v in versions if (v.rule_id, v.version) == (record["rule_id"], record["rule_version"]))
+        version = _of(record, versions)
         got = plain(version.measures, self._stream, record["measures"])
         wrong = [name for name, value in expected.items() if not same(got[name], value)]
         return ", ".join(f"{name} is {got[name]!r}, expected {expected[name]!r}" for name in wrong)
+
+
+def _is_values_alone(last: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    return last["kind"] == record["kind"] == "alert" and last["muted"] == record["muted"]
+
+
+def _of(record: Mapping[str, Any], versions: list[Version]) -> Version:
+    return next(v for v in versions if (v.rule_id, v.version) == (record["rule_id"], record["rule_version"]))
 
 
 def _key(record: Mapping[str, Any]) -> tuple[Subject, str, int]:

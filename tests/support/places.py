@@ -70,11 +70,11 @@ class Place:
         rule_topics.send(self.topics.settings, messages, NOON + at)
 
     def settled(self, *about: tuple[str, int], answer: str = "ACTIVE") -> bool:
-        """Whether this is said of these rules' versions."""
-        said = {
+        """Whether all these rule versions have such an answer."""
+        answers = {
             (r["status"], r["rule_id"], r["rule_version"]) for r in self.read(self.topics.settings.rule_status_topic)
         }
-        return all((answer, *version) in said for version in about)
+        return all((answer, *version) in answers for version in about)
 
     def send(self, events: Iterable[tuple[int, Row]]) -> None:
         """Put transactions on the topic: arrival (µs), event."""
@@ -101,7 +101,7 @@ class Place:
             return [json.loads(record.value) for record in reader.all()]
 
     def alerts(self) -> list[Row]:
-        """What was announced, without the time of emission, which alone may differ when something is said again."""
+        """What was announced, without the time of emission, which alone may differ between duplicates."""
         records = self.read(self.topics.settings.alerts_topic)
         return [{name: value for name, value in row.items() if name != "emitted_at"} for row in records]
 

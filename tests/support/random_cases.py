@@ -172,10 +172,10 @@ def _messages(
 
 def event_json(stream: Stream, made: Event) -> str:
     """The event as a producer sends it."""
-    return json_text({name: _said(kind.kind, made[name]) for name, kind in stream.fields.items()})
+    return json_text({name: _written(kind.kind, made[name]) for name, kind in stream.fields.items()})
 
 
-def _said(kind: Kind, value: Any) -> Any:
+def _written(kind: Kind, value: Any) -> Any:
     """A value of a field as JSON has it."""
     if value is None or kind in (Kind.STRING, Kind.BOOLEAN):
         return value
@@ -217,7 +217,7 @@ def case_file(history: History, differences: Iterable[str]) -> str:
     by_name = {(version.rule_id, version.version): version for version in history.versions}
     for (rule_id, version, event_id), values in expected.items():
         measures = by_name[rule_id, version].measures
-        said = {name: _said(result_kind(measures[name], stream), value) for name, value in values.items()}
-        row = {"rule_id": rule_id, "rule_version": Number(version), "event_id": event_id, "measures": said}
+        written = {name: _written(result_kind(measures[name], stream), value) for name, value in values.items()}
+        row = {"rule_id": rule_id, "rule_version": Number(version), "event_id": event_id, "measures": written}
         lines.append(f"    - {json_text(row)}")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Random predicates, each said twice: as SQL, and as a function with three truth values."""
+"""Random predicates, each in two forms: as SQL, and as a function with three truth values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Logic = Callable[[dict[str, Any]], bool | None]
 
 
 @dataclass(frozen=True)
-class Said:
+class Predicate:
     """One predicate, as SQL and as a function with three truth values."""
 
     sql: str
@@ -25,7 +25,8 @@ class Said:
         return self.truth(row) is True
 
 
-ALWAYS = Said("TRUE", lambda row: True).test
+ALWAYS = Predicate("TRUE", lambda row: True).test
+NEVER = Predicate("FALSE", lambda row: False).test
 
 
 def _and(a: bool | None, b: bool | None) -> bool | None:
@@ -48,14 +49,14 @@ OPERATORS = {
 }
 
 
-def _compare(name: str, symbol: str, sql: str, literal: Any) -> Said:
+def _compare(name: str, symbol: str, sql: str, literal: Any) -> Predicate:
     def truth(row: dict[str, Any]) -> bool | None:
         return None if row[name] is None else OPERATORS[symbol](row[name], literal)
 
-    return Said(f"{name} {symbol} {sql}", truth)
+    return Predicate(f"{name} {symbol} {sql}", truth)
 
 
-def _compare_columns(left: str, symbol: str, right: str) -> Said:
+def _compare_columns(left: str, symbol: str, right: str) -> Predicate:
     def truth(row: dict[str, Any]) -> bool | None:
         a, b = row[left], row[right]
         if a is None or b is None:
@@ -64,14 +65,14 @@ def _compare_columns(left: str, symbol: str, right: str) -> Said:
             a, b = float(a), float(b)
         return OPERATORS[symbol](a, b)
 
-    return Said(f"{left} {symbol} {right}", truth)
+    return Predicate(f"{left} {symbol} {right}", truth)
 
 
 _SYMBOLS = st.sampled_from(sorted(OPERATORS))
 
 
 @functools.cache  # a strategy takes far longer to make than to draw from
-def comparisons(name: str, kind: str) -> st.SearchStrategy[Said]:
+def comparisons(name: str, kind: str) -> st.SearchStrategy[Predicate]:
     """Comparisons of one field or measure with a literal that data is likely to meet."""
     if kind == "decimal":
         cents = st.integers(-300, 300) | st.sampled_from([0, 90 * 10**15, -90 * 10**15])
@@ -85,8 +86,8 @@ def comparisons(name: str, kind: str) -> st.SearchStrategy[Said]:
             lambda s, c: _compare(name, s, f"'{c}'", c), st.sampled_from(["=", "<>"]), st.sampled_from(["a", "b"])
         )
     if kind == "boolean":
-        return st.just(Said(name, lambda row: row[name]))
-    return st.just(Said(f"{name} IS NOT NULL", lambda row: row[name] is not None))
+        return st.just(Predicate(name, lambda row: row[name]))
+    return st.just(Predicate(f"{name} IS NOT NULL", lambda row: row[name] is not None))
 
 
 _COMPARABLE = [{"decimal"}, {"int64"}, {"decimal", "int64"}, {"double"}, {"string"}]
@@ -95,9 +96,9 @@ _TO_DOUBLE = ("amount", "double")
 
 
 @st.composite
-def predicates(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...]) -> Said:
+def predicates(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...]) -> Predicate:
     """Comparisons joined by AND, OR and NOT; kinds: (name, kind) of the columns."""
-    said: Said | None = None
+    predicate: Predicate | None = None
     for _ in range(draw(st.integers(1, 3))):
         name, kind = draw(st.sampled_from(kinds))
         others = [n for n, k in kinds if n != name and ({k, kind} in _COMPARABLE or (name, k) == _TO_DOUBLE)]
@@ -106,15 +107,18 @@ def predicates(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...]) -> Said:
         else:
             leaf = draw(comparisons(name, kind))
         if draw(st.integers(0, 3)) == 3:
-            leaf = Said(f"NOT ({leaf.sql})", lambda row, a=leaf: _not(a.truth(row)))
-        if said is None:
-            said = leaf
+            leaf = Predicate(f"NOT ({leaf.sql})", lambda row, a=leaf: _not(a.truth(row)))
+        if predicate is None:
+            predicate = leaf
         elif draw(st.booleans()):
-            said = Said(f"({said.sql}) AND ({leaf.sql})", lambda row, a=said, b=leaf: _and(a.truth(row), b.truth(row)))
-        else:
-            said = Said(
-                f"({said.sql}) OR ({leaf.sql})",
-                lambda row, a=said, b=leaf: _not(_and(_not(a.truth(row)), _not(b.truth(row)))),
+            predicate = Predicate(
+                f"({predicate.sql}) AND ({leaf.sql})",
+                lambda row, a=predicate, b=leaf: _and(a.truth(row), b.truth(row)),
             )
-    assert said is not None
-    return said
+        else:
+            predicate = Predicate(
+                f"({predicate.sql}) OR ({leaf.sql})",
+                lambda row, a=predicate, b=leaf: _not(_and(_not(a.truth(row)), _not(b.truth(row)))),
+            )
+    assert predicate is not None
+    return predicate

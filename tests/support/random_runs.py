@@ -194,8 +194,8 @@ class Answers:
             state = CONTROLS[written["control"]]
             if last_version is not None:
                 version = replace(last_version, active=state.is_evaluated, retired=written["control"] == "retire")
-            said = {key: written[key] for key in ("effective",) if key in written}
-            written = {key: value for key, value in last.items() if key != "effective"} | {"state": state.value} | said
+            given = {key: written[key] for key in ("effective",) if key in written}
+            written = {key: value for key, value in last.items() if key != "effective"} | {"state": state.value} | given
         elif (written["stream"] == ELSEWHERE and not restart.elsewhere) or (
             last is not None and last["stream"] != written["stream"]
         ):
@@ -282,8 +282,8 @@ class _World:
                 self._take(replace(self._known[rule_id], arrival=at))
                 return
             control = draw(st.sampled_from(("retire", "pause", "resume", "resume", "shadow")))
-            said = {} if effective is None else {"effective": iso_text(effective)}
-            self._take(Published(0, at, {"control": control, "rule": rule_id, **said}, effective))
+            given = {} if effective is None else {"effective": iso_text(effective)}
+            self._take(Published(0, at, {"control": control, "rule": rule_id, **given}, effective))
             return
         rule_id = draw(st.sampled_from(("one", "two")))
         if kind == "elsewhere":

@@ -28,6 +28,14 @@ class Measure:
     per: tuple[str, ...] = ()
     excluding_current: bool = False
     since: Test | None = None
+    shown: Callable[[Any], str] = str  # of a list of values
+    episode: bool = False  # of the length `over`
+    until: Test = lambda event: False
+
+    @property
+    def reach(self) -> int:
+        """How long before an event those may lie that the measure depends on."""
+        return 4 * self.over if self.episode else self.over
 
 
 @dataclass
@@ -41,6 +49,9 @@ class Version:
     where: Test = lambda event: True
     active: bool = True
     retired: bool = False
+    by_verdict: bool = False  # whether a change of values alone is not announced
+    mute: int = 0  # µs
+    resets: bool = False  # starts again after each violation
     since: int = LONG_AGO  # the stream's horizon when the version was published: earlier events it never sees
 
 
@@ -92,22 +103,82 @@ def evaluations(
                 and (not late(other) or other["arrived"] <= event["arrived"])
             ]
             seen = [other for other in seen if other[setting.event_time] >= since]
-            found[rule_id, version.version, event[setting.event_id]] = judged(setting, version, event, seen)
+            violated = {key[2] for key, (holds, _) in found.items() if holds and key[:2] == (rule_id, version.version)}
+            after = last_violation(setting, version, [e for e in seen if not late(e)], violated)
+            found[rule_id, version.version, event[setting.event_id]] = judged(setting, version, event, seen, after)
     return found
 
 
-def judged(setting: Setting, version: Version, event: Event, seen: list[Event]) -> tuple[bool, Event]:
+def last_violation(setting: Setting, version: Version, on_time: list[Event], violated: set[str]) -> Event | None:
+    """The last violation before the last of a group's events after which the version starts again, if it does (S13).
+
+    on_time: those that it evaluates, in the order of S1.1; violated: the ids of violations among them.
+    """
+    width = max((measure.reach for measure in version.measures.values()), default=0)
+    if not version.resets or not width:
+        return None
+    times = [event[setting.event_time] for event in on_time]
+    cell = 2 * width
+    begins = times[-1] // cell * cell
+    fresh = max(place for place, time in enumerate(times) if place == 0 or times[place - 1] < time - width)
+    if times[fresh] >= begins - cell:
+        begins = times[fresh]
+    found = [
+        e for e, time in zip(on_time[:-1], times, strict=False) if time >= begins and e[setting.event_id] in violated
+    ]
+    return found[-1] if found else None
+
+
+def judged(
+    setting: Setting, version: Version, event: Event, seen: list[Event], after: Event | None = None
+) -> tuple[bool, Event]:
     """Whether a version's condition holds at an event, and the measures.
 
-    seen: what its windows may count, in the order of S1.1; the event is the last of them.
+    seen: what its windows may count, in the order of S1.1; the event is the last of them. after: those up to this one
+    do not count.
     """
+    begin = 0 if after is None else next(place for place, e in enumerate(seen) if e is after) + 1
+    counted = {id(e) for e in seen[begin:]}
     measures = {
-        name: value(
-            measure, event, [e for e in seen if e[setting.event_time] >= event[setting.event_time] - measure.over]
-        )
+        name: value(measure, event, [e for e in window(setting, measure, event, seen) if id(e) in counted])
         for name, measure in version.measures.items()
     }
     return OVERFLOW not in measures.values() and version.when({**event, **measures}), measures
+
+
+def window(setting: Setting, measure: Measure, event: Event, seen: list[Event]) -> list[Event]:
+    """What the measure looks at, of the events that it may count."""
+    if measure.episode:
+        return episode(measure, [e[setting.event_time] for e in seen], seen)
+    return [e for e in seen if e[setting.event_time] >= event[setting.event_time] - measure.over]
+
+
+def episode(measure: Measure, times: list[int], seen: list[Event]) -> list[Event]:
+    """The episode of the last of the events, up to it (S12)."""
+    now, length = times[-1], measure.over
+
+    def is_fresh(place: int) -> bool:
+        for before in reversed(range(place)):
+            if measure.until(seen[before]) or times[before] < times[place] - length:
+                return True
+            if measure.where(seen[before]):
+                return False
+        return True
+
+    counted = [place for place, event in enumerate(seen) if measure.where(event)]
+    fresh = [place for place in counted if is_fresh(place) and times[place] >= now - 3 * length]
+    if not fresh:
+        closed = [place for place in range(len(seen) - 1) if measure.until(seen[place])]
+        return [e for place, e in enumerate(seen) if times[place] >= now - length and place > max(closed, default=-1)]
+    opened = None
+    for place in range(fresh[-1], len(seen)):
+        if opened is not None and times[place] > times[opened] + length:
+            opened = None
+        if opened is None and place in counted:
+            opened = place
+        if opened is not None and place < len(seen) - 1 and measure.until(seen[place]):
+            opened = None
+    return [] if opened is None else seen[opened:]
 
 
 def in_order(setting: Setting, events: list[Event]) -> list[Event]:
@@ -162,8 +233,9 @@ def living(versions: list[Version], settled: int) -> list[Version]:
 
 
 def reach_of(version: Version) -> int:
-    """The version's widest window."""
-    return max((measure.over for measure in version.measures.values()), default=0)
+    """How long before an event those may lie that the version depends on."""
+    widest = max((measure.reach for measure in version.measures.values()), default=0)
+    return 5 * widest if version.resets else widest
 
 
 def retained(setting: Setting, versions: list[Version], events: list[Event], at: Passed) -> dict[tuple[str, ...], int]:
@@ -220,7 +292,17 @@ def value(measure: Measure, event: Event, window: list[Event]) -> Any:
             return values[0] if values else None
         case "last":
             return values[-1] if values else None
+        case "values":
+            return listed(values, measure.shown)
     raise AssertionError(measure.function)
+
+
+def listed(values: list[Any], shown: Callable[[Any], str]) -> str | None:
+    """The first ten different values as text, with at most a hundred characters each, and how many more there are."""
+    different = [shown(value) for value in dict.fromkeys(values)]
+    text = ", ".join(value if len(value) <= 100 else value[:99] + "…" for value in different[:10])
+    more = f" and {len(different) - 10} more" if len(different) > 10 else ""
+    return text + more if values else None
 
 
 def root(square: Fraction) -> Any:
@@ -241,3 +323,21 @@ def rounded(exact: Fraction) -> Any:
         return float(exact)
     except OverflowError:
         return OVERFLOW
+
+
+def muted(mutes: dict[tuple[str, int], int], alerts: list[tuple[tuple[str, int], str, int, str]]) -> set[int]:
+    """Which alerts are muted (S10.4), as their places in the list.
+
+    mutes: of rule versions, in µs. alerts: rule version, group, event time and event id of all that stand.
+    """
+    found = set[int]()
+    last: dict[Any, int] = {}  # the time of the last unmuted alert of a chain
+    order = sorted(range(len(alerts)), key=lambda at: (alerts[at][2], fnv64(alerts[at][3]), alerts[at][3].encode()))
+    for at in order:
+        version, group, time, _ = alerts[at]
+        chain = version, group, time // (24 * 3600 * 1_000_000)
+        if version in mutes and chain in last and time - last[chain] <= mutes[version]:
+            found.add(at)
+        else:
+            last[chain] = time
+    return found

@@ -3,8 +3,9 @@
 How it works: events are numbered in the order of S1.1, and each is joined with its group's events up to it; a measure
 is an aggregate of those that its options let through. Predicates are the rule's own text.
 
-What it does not do: sums of doubles and spreads of large numbers, which SQL has not exactly. They come as UNSAID, and
-so does a verdict that hangs on them.
+What it does not do: sums of doubles and spreads of large numbers, which SQL has not exactly; episodes, each of which
+depends on those before it; and rules that start again after alerts. They come as UNKNOWN, and so does a verdict that
+hangs on them.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from rules.measures import Function, Measure
 from rules.streams import Stream
 from rules.types import Kind
 from rules.versions import RuleVersion
-from tests.support.reference import Event, fnv64
+from tests.support.histories import shown_as
+from tests.support.reference import Event, fnv64, listed
 
 # ruff: noqa: S608  the queries are made of rules that have been checked
 
-UNSAID = object()
+UNKNOWN = object()
 # Squares of as many as a history has, and their sum, fit 127 bits.
 _SQUARABLE = 10**15
 _EARLIER = "ORDER BY the_nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
@@ -55,7 +57,9 @@ def evaluated(
         measures = {
             name: _read(version.rule.measures[name], stream, value) for name, value in zip(names, values, strict=True)
         }
-        found[event_id] = (UNSAID if UNSAID in measures.values() else holds, measures)
+        if version.rule.reset_after_alert:
+            measures = dict.fromkeys(names, UNKNOWN)
+        found[event_id] = (UNKNOWN if UNKNOWN in measures.values() else holds, measures)
     return found
 
 
@@ -113,7 +117,7 @@ def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) ->
 def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
     """The measure over o, seen from e."""
     time = f'"{stream.event_time}"'
-    conditions = [f"o.{time} >= e.{time} - {measure.over}"]
+    conditions = [f"o.{time} >= e.{time} - {measure.length}"]
     conditions += [f'o."{field}" = e."{field}"' for field in measure.per]
     if measure.where is not None:
         conditions.append(f'o."{name} counts"')
@@ -151,14 +155,20 @@ def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
             return f"arg_min({x}, o.the_nth) {counted}"
         case Function.LAST:
             return f"arg_max({x}, o.the_nth) {counted}"
+        case Function.VALUES:
+            return f"list({x} ORDER BY o.the_nth) {counted}"
     return f"{measure.function}({x}) {counted}"
 
 
 def _read(measure: Measure, stream: Stream, value: Any) -> Any:
+    if measure.episode is not None:
+        return UNKNOWN
     if isinstance(value, float) and value != value:  # noqa: PLR0124  NaN, which no event has
-        return UNSAID
+        return UNKNOWN
+    if measure.function is Function.VALUES:
+        return listed(value or [], shown_as(stream.fields[str(measure.field)]))
     if measure.function is Function.SUM:
         if value is None:
-            return UNSAID
+            return UNKNOWN
         return value if stream.fields[str(measure.field)].kind is Kind.DECIMAL else int(value)
     return value

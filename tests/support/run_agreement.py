@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from nightjar.cases.corrections import corrections_of
 from rules.engine.store import LATE
-from tests.support.agreement import Key, Measured, differing, final, plain
+from tests.support.agreement import Key, Measured, announced, differing, final, plain, wrongly_muted
 from tests.support.evicting import evicting_early
 from tests.support.histories import setting
 from tests.support.oracle import Oracle
@@ -88,6 +88,7 @@ class RunAgreement:
         except AssertionError as wrong:
             yield f"night: {wrong}"
             return
+        yield from wrongly_muted("night", self._answers.versions, records)
         got: dict[Key, Measured] = {}
         for record in records:
             subject = record["rule_id"], record["rule_version"]
@@ -95,7 +96,7 @@ class RunAgreement:
                 yield f"night: {record} is of no version"
                 continue
             got[*subject, record["event_id"]] = plain(measures[subject], stream, record["measures"])
-        yield from differing("night", got, truth)
+        yield from differing("night", got, announced(self._answers.versions, truth))
 
 
 def _failure(record: dict[str, Any]) -> tuple[str, int, str]:

@@ -37,7 +37,7 @@ from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from rules.timestamps import from_microseconds
 from rules.types import STRING
-from tests.support.agreement import Key, Measured, differing, final, plain
+from tests.support.agreement import Key, Measured, announced, differing, final, plain, wrongly_muted
 from tests.support.histories import SECOND, declared, setting
 from tests.support.job_host import CaseRun
 from tests.support.random_cases import event_json
@@ -138,7 +138,7 @@ class RunsOnJob:
                 if number + 1 == self.phases or rng.random() < 0.5:
                     job.await_consumed(self._ends)
                 self.log(f"phase {number + 1} of {self.phases}, {restart}{', after it was down' if down else ''}")
-            job.await_told()
+            job.await_reported()
         self._last = replace(self._stream, allowed_lateness=restart.allowed_lateness)
 
     def _job(self, restart: Restart) -> CaseRun:
@@ -172,29 +172,29 @@ class RunsOnJob:
 
     def _judged(self) -> Iterator[str]:
         with Reader(self.settings, self.settings.rule_status_topic) as reader:
-            told = [json.loads(record.value) for record in reader.all()]
-        answers = [Answer.read(record) for record in told if "message" in record]
+            reports = [json.loads(record.value) for record in reader.all()]
+        answers = [Answer.read(record) for record in reports if "message" in record]
         for answer, expected in zip(answers, self._expected, strict=True):
             if answer != expected:
                 yield f"answer {answer}, expected {expected}"
-        said: dict[tuple[str, int], dict[str, Any]] = {}
+        by_revision: dict[tuple[str, int], dict[str, Any]] = {}
         with Reader(self.settings, self.settings.alerts_topic) as reader:
             for record in reader.all():
                 alert = json.loads(record.value)
                 del alert["emitted_at"]
-                known = said.setdefault((alert["alert_id"], alert["revision"]), alert)
+                known = by_revision.setdefault((alert["alert_id"], alert["revision"]), alert)
                 if known != alert:
                     yield f"two contents under one revision: {known} and {alert}"
         corrections = self._corrections()
         self.counts.update(
             runs=len(self._marked), events=sum(len(of.events) for of in self._marked), answers=len(answers),
-            alerts=len(said), corrections=len(corrections),
+            alerts=len(by_revision), corrections=len(corrections),
         )  # fmt: skip
         for correction in corrections:
             self.counts[f"cause_{correction['cause']}"] += 1
             if correction["cause"] == "unexplained":
                 yield f"unexplained: {correction}"
-        every = [*sorted(said.values(), key=lambda alert: alert["revision"]), *corrections]
+        every = [*sorted(by_revision.values(), key=lambda alert: alert["revision"]), *corrections]
         for of in self._marked:
             yield from self._true(of, [record for record in every if record["rule_id"].startswith(of.mark)])
 
@@ -215,16 +215,17 @@ class RunsOnJob:
         truth = violations(setting(self._stream, truth=True), versions, of.events)
         measures = {(version.rule_id, version.version): version.measures for version in versions}
         try:
-            standing = final(records).values()
+            latest = final(records).values()
         except AssertionError as wrong:
             yield f"{of.mark}: {wrong}: {records}"
             return
+        yield from wrongly_muted(of.mark, versions, latest)
         got: dict[Key, Measured] = {}
-        for record in standing:
+        for record in latest:
             subject = record["rule_id"], record["rule_version"]
             got[*subject, record["event_id"]] = plain(measures[subject], self._stream, record["measures"])
         self.counts["violations"] += len(truth)
-        yield from differing(of.mark, got, truth)
+        yield from differing(of.mark, got, announced(versions, truth))
 
 
 def drawn(number: int, count: int) -> list[Run]:

@@ -48,11 +48,11 @@ class SparkCluster:
         with ExitStack() as cleanup:  # also where the start fails half-way
             cleanup.callback(self._kill_all)
             self._start("master", "org.apache.spark.deploy.master.Master", "--port", "0")
-            self.url = self._said("master", _MASTER_AT)
+            self.url = self._logged("master", _MASTER_AT)
             for number in range(self.workers):
                 self.start_worker(number)
             for number in range(self.workers):
-                self._said(f"worker-{number}", re.compile(f"({_REGISTERED})"))
+                self._logged(f"worker-{number}", re.compile(f"({_REGISTERED})"))
             self._cleanup = cleanup.pop_all()
         return self
 
@@ -102,7 +102,7 @@ class SparkCluster:
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 
-    def _said(self, name: str, line: re.Pattern[str]) -> str:
+    def _logged(self, name: str, line: re.Pattern[str]) -> str:
         """What the process's log says in this line, once it does."""
         until = time.monotonic() + _START_SECONDS
         log = self.folder / f"{name}.log"

@@ -5,7 +5,7 @@ messages. An attempt that fails leaves its files behind, and the worker's memory
 worker or by another. A restart keeps what was committed. In every other run there are two executors, each with a memory
 of its own that restarts leave to it: which of them has a bucket for a batch is as good as chance.
 
-What it does not do: parse, plan routes anew (all rules group by an entity field), or publish clocks of its own.
+What it does not do: parse, plan routes again (all rules group by an entity field), or publish clocks of its own.
 """
 
 from __future__ import annotations
@@ -177,12 +177,12 @@ def _table(events: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     )
 
 
-def _read(said: Iterable[pa.Table]) -> Emitted:
+def _read(tables: Iterable[pa.Table]) -> Emitted:
     emitted = Emitted()
     wanted = {
         _TOPICS.alerts: emitted.alerts, _TOPICS.late_events: emitted.late, _TOPICS.rule_status: emitted.rule_status,
     }  # fmt: skip
-    for row in (row for table in said for row in table.to_pylist()):
+    for row in (row for table in tables for row in table.to_pylist()):
         if row["topic"] in wanted:
             record = json.loads(row["value"])
             record.pop("emitted_at", None)

@@ -115,10 +115,10 @@ class Together:
         for number, case in enumerate(cases):
             mark, names = _mark(number, case), {}
             used = {event.stream for step in case.steps for event in step.events}
-            said = b"".join(message for step in case.steps for message in step.rules)
+            messages = b"".join(message for step in case.steps for message in step.rules)
             for name, stream in case.streams.items():
                 # a stream without a rule would cost every batch its share; a Flink rule names none
-                if name.encode() not in said and name not in used:
+                if name.encode() not in messages and name not in used:
                     continue
                 shared = next((shared for declared, shared in known if declared == stream), None)
                 if shared is None:

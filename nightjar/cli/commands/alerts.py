@@ -1,5 +1,6 @@
 """`nightjar alerts tail`: shows alerts as they arrive."""
 
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -24,24 +25,48 @@ def tail(
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="Stop after this many alerts.", show_default=False)
     ] = None,
+    unmuted: Annotated[
+        bool, typer.Option("--unmuted", help="Leave out muted alerts; their number is printed at the end.")
+    ] = False,
+    per_hour: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Show at most this many alerts of a rule in an hour of event time, with their revisions; how many "
+            "records were left out is printed at the end.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the records as they are, one per line, with latency_ms.")
     ] = False,
 ) -> None:
     """Show alerts as they arrive: event time, severity, rule, group, text, and the latency since the event was sent.
 
-    Revisions and retractions are marked. Stop with Ctrl-C.
+    Revisions, retractions and muted alerts are marked. Stop with Ctrl-C.
     """
+    from nightjar.cli.alert_cap import AlertCap
     from nightjar.cli.alert_lines import alert_line, alert_of
-    from nightjar.cli.console import result_console, show_json
+    from nightjar.cli.console import counted, progress_console, result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka.readers import Reader, Skipped
+    from rules.errors import printable
 
     settings = load_settings()
     console = result_console()
-    shown = 0
-    skipped = Skipped()
-    with Reader(settings, settings.alerts_topic) as reader:
+    shown = muted = 0
+    skipped, cap = Skipped(), None if per_hour is None else AlertCap(per_hour)
+
+    def summarise() -> None:
+        if unmuted:
+            progress_console().print(f"{counted(muted, 'muted alert')} left out")
+        for name, left_out in sorted(cap.left_out.items()) if cap else ():
+            words = f"{printable(name)}: {counted(left_out, 'record')} left out, beyond {per_hour} alerts an hour"
+            progress_console().print(words, soft_wrap=True)
+
+    with ExitStack() as at_end:
+        at_end.callback(summarise)
+        reader = at_end.enter_context(Reader(settings, settings.alerts_topic))
         if not from_beginning:
             reader.to_end()
         for record in reader.follow():
@@ -50,6 +75,11 @@ def tail(
                 skipped.add(record, "not an alert")
                 continue
             if rule not in (None, alert.record["rule_id"]):
+                continue
+            if unmuted and alert.record["muted"]:
+                muted += 1
+                continue
+            if cap is not None and not cap.admits(alert.record):
                 continue
             if as_json:
                 latency = None if alert.latency is None else alert.latency / 1000

@@ -90,7 +90,7 @@ def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int
     title = f"the group's {counted(found.window.height, 'event')} in the widest window"
     shown = window.select(*fields, _late(found.stream))
     console.print(_table(shown, title + (f", the last {most} of them" if left_out else "")))
-    columns = ["revision", "kind", "source", "cause", "emitted_at", "measures", "text"]
+    columns = ["revision", "kind", "muted", "source", "cause", "emitted_at", "measures", "text"]
     console.print(_table(found.revisions.select(columns), "revisions"))
     if found.outcomes.height:
         judged = ["day", "outcome", "cause", "stream_revision", "stream_measures", "measures"]

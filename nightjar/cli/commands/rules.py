@@ -1,7 +1,7 @@
 """`nightjar rules`: checks, publishes, lists, pauses and retires rules."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,19 +10,9 @@ from nightjar.cli.commands.rules_cases import run_cases
 from nightjar.cli.commands.rules_check import check_rules
 from nightjar.cli.commands.rules_import import import_rules
 from nightjar.cli.commands.rules_list import list_rules
-from rules.errors import NightjarError, SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rich.text import Text
-
-    from contracts.rule_status import ShownStatus
-    from nightjar.cli.console import SafeConsole
-    from nightjar.configuration.settings import Settings
-    from rules.model import Rule, State
-    from rules.streams import Stream
-    from rules.versions import RuleVersion
+from nightjar.cli.rule_files import configured, read_rules, show_changes
+from nightjar.cli.rule_publishing import provenance, publish_rules, send_messages
+from rules.errors import NightjarError
 
 Files = Annotated[list[Path], typer.Argument(help="Files of rules, YAML or JSON.", show_default=False)]
 RuleId = Annotated[str, typer.Argument(help="The rule's id.", show_default=False)]
@@ -70,37 +60,6 @@ def publish(
     publish_rules(
         settings, streams, read_rules(files, streams), author=author, reason=reason, wait=wait, timeout=timeout
     )
-
-
-def publish_rules(
-    settings: "Settings",
-    streams: "Mapping[str, Stream]",
-    found: "list[Rule]",
-    *,
-    author: str | None,
-    reason: str | None,
-    wait: bool = False,
-    timeout: float = 60.0,
-) -> None:
-    """Publish the rules that are new or changed, and report each."""
-    from contracts.rule_messages import rule_message
-    from nightjar.cli.console import result_console
-    from nightjar.kafka import rule_topics
-    from rules.model import parse_rule
-
-    book, _ = rule_topics.expected_book(settings, streams)
-    console = result_console()
-    changed = []
-    for rule in found:
-        if rule_topics.unchanged(book, rule):
-            newest = book.of_rule(rule.id)[-1]
-            waits = ", which waits for approval" if newest.is_proposed else ""
-            console.print(f"{rule.id}  unchanged: it is version {newest.version}{waits}", soft_wrap=True)
-        else:
-            message = rule_message(rule)
-            message |= provenance(author or rule.author, reason or rule.reason)
-            changed.append(rule_message(parse_rule(message, streams)))
-    send_messages(settings, changed, console, wait=wait, timeout=timeout)
 
 
 @app.command()
@@ -155,44 +114,6 @@ _register_control("shadow", "Keep evaluating a rule, but mark its alerts as shad
 _register_control("retire", "End a rule permanently and drop its history.")
 
 
-def configured() -> "tuple[Settings, Mapping[str, Stream]]":
-    """The settings, and the declared streams."""
-    from nightjar.configuration.settings import load_settings
-    from rules.streams import load_streams
-
-    settings = load_settings()
-    return settings, load_streams(settings.streams)
-
-
-def read_rules(files: list[Path], streams: "Mapping[str, Stream]") -> "list[Rule]":
-    """The rules of some files. Raises SettingsError if two have a rule of the same id."""
-    from rules.model import load_rules
-
-    found: dict[str, tuple[Path, Rule]] = {}
-    for file in files:
-        for rule in load_rules(file, streams):
-            if rule.id in found:
-                raise SettingsError(
-                    f"rule {rule.id} is also in {found[rule.id][0]}",
-                    where=str(file),
-                    remedy="Give each rule a unique id",
-                )
-            found[rule.id] = file, rule
-    return [rule for _, rule in found.values()]
-
-
-def provenance(author: str | None, reason: str | None) -> dict[str, str]:
-    """Author and reason as keys of a message; the author defaults to the login name."""
-    import getpass
-
-    if author is None:
-        try:
-            author = getpass.getuser()
-        except (KeyError, OSError):  # the user has no name, as in some containers
-            author = None
-    return {key: text for key, text in (("author", author), ("reason", reason)) if text}
-
-
 def _control(
     control: str, rule_id: str, effective: str | None, provenance: dict[str, str], *, wait: bool, timeout: float
 ) -> None:
@@ -213,85 +134,3 @@ def _control(
         console.print(f"{rule_id}  unchanged: version {status.rule_version} is {state.value}", soft_wrap=True)
         return
     send_messages(settings, [message], console, wait=wait, timeout=timeout)
-
-
-def send_messages(
-    settings: "Settings",
-    messages: list[dict[str, Any]],
-    console: "SafeConsole",
-    *,
-    wait: bool,
-    timeout: float,
-    approved: "State | None" = None,
-) -> None:
-    """Send rule messages; with `wait` show the job's answers until each is settled. Exits with 1 if one is rejected.
-
-    approved: the state of the version that they approve.
-    """
-    from contracts.rule_messages import rule_of
-    from nightjar.kafka import rule_topics
-    from rules.publishing import Answer
-
-    if not messages:
-        return
-    if not wait:
-        rule_topics.send(settings, messages)
-        for message in messages:
-            text = f"{rule_of(message)}  published on {settings.rules_topic}"
-            console.print(text, soft_wrap=True)
-        return
-    rejected = False
-    with rule_topics.Answers(settings) as answers:
-        rule_topics.send(settings, messages)
-        for status in answers.until_settled(messages, timeout, approved):
-            console.print(_answer(status), soft_wrap=True)
-            rejected |= status.answer is Answer.REJECTED
-    if rejected:
-        raise typer.Exit(1)
-
-
-def _answer(status: "ShownStatus") -> "Text":
-    from rich.text import Text
-
-    from nightjar.cli.console import line
-
-    version = "" if status.version is None else f" version {status.version}"
-    since = "" if status.effective is None else f", applies from {status.effective}"
-    reasons = [line(f"    {each}") for reason in status.reasons for each in reason.split("\n")]
-    return Text("\n").join([line(f"{status.rule_id}{version}  {status.answer}{since}"), *reasons])
-
-
-def show_changes(console: "SafeConsole", before: "RuleVersion | None", after: "Rule", title: str) -> None:
-    """Print the lines in which a rule differs from a version of it. title: of the rule."""
-    from nightjar.cli.console import line
-
-    for each in changed_lines(before, after, title):
-        style = "green" if each.startswith("+") else "red" if each.startswith("-") else ""
-        console.print(line((each, style)), soft_wrap=True)
-
-
-def changed_lines(before: "RuleVersion | None", after: "Rule", title: str) -> list[str]:
-    """The lines of a unified diff between a version of a rule (None: there is none) and the rule."""
-    import difflib
-
-    lines = _lines(before.rule) if before is not None else []
-    of_before = f"{after.id} version {before.version}" if before is not None else "(not published)"
-    return list(difflib.unified_diff(lines, _lines(after), of_before, title, lineterm="", n=99))
-
-
-def _lines(rule: "Rule") -> list[str]:
-    return yaml_text(rule, provenance=False).splitlines()
-
-
-def yaml_text(rule: "Rule", *, provenance: bool = True) -> str:
-    """A rule as people write it; characters that would not be shown are escaped."""
-    import yaml
-
-    from rules.model import PROVENANCE, rule_to_mapping
-
-    written = {key: value for key, value in rule_to_mapping(rule).items() if provenance or key not in PROVENANCE}
-    for readable in (True, False):
-        text: str = yaml.safe_dump(written, sort_keys=False, default_flow_style=None, allow_unicode=readable, width=110)
-        if all(line.isprintable() for line in text.splitlines()):
-            break
-    return text

@@ -25,8 +25,9 @@ def approve_rule(
     With `approvals = 1` every published version, also a pause, is only proposed until it is approved.
     """
     from contracts.rule_messages import approval_message
-    from nightjar.cli.commands import rules as commands
     from nightjar.cli.console import result_console
+    from nightjar.cli.rule_files import show_changes
+    from nightjar.cli.rule_publishing import provenance, send_messages
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import rule_topics
     from rules.publishing import judge
@@ -35,7 +36,7 @@ def approve_rule(
     settings = load_settings()
     streams = load_streams(settings.streams)
     book, _ = rule_topics.expected_book(settings, streams)
-    who = commands.provenance(author, None).get("author", "")
+    who = provenance(author, None).get("author", "")
     message = approval_message(rule_id, version, who, reason or "to be given")
     made, status = judge(book, message, 0, streams, approvals=settings.approvals)
     if made is None:
@@ -43,8 +44,8 @@ def approve_rule(
     console = result_console()
     in_force = [known for known in book.of_rule(rule_id) if not known.is_proposed]
     title = f"{rule_id} version {version} by {made.rule.author}: {made.rule.reason}"
-    commands.show_changes(console, in_force[-1] if in_force else None, made.rule, title)
+    show_changes(console, in_force[-1] if in_force else None, made.rule, title)
     if reason is None:
         console.print(f"{rule_id}  not approved: give a --reason to approve version {version}", soft_wrap=True)
         return
-    commands.send_messages(settings, [message], console, wait=wait, timeout=timeout, approved=made.rule.state)
+    send_messages(settings, [message], console, wait=wait, timeout=timeout, approved=made.rule.state)

@@ -20,9 +20,9 @@ def run_cases(
     from nightjar.cases import check, find_cases, load_case
     from nightjar.cases.simulate import simulate
     from nightjar.cases.substitution import with_rules
-    from nightjar.cli.commands.rules import configured, read_rules
     from nightjar.cli.commands.simulate import show_case
     from nightjar.cli.console import counted, result_console
+    from nightjar.cli.rule_files import configured, read_rules
 
     _, streams = configured()
     rules = read_rules(files, streams)

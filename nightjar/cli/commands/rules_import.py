@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Imported:
-    """What files of messages come to: each rule's last version with its place and what has to be said about it."""
+    """The rules that files of messages lead to: each rule's last version with its place and notes."""
 
     rules: dict[str, "Rule"] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
@@ -26,11 +26,11 @@ class Imported:
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """(id, YAML text) of each rule, with where it comes from in a comment."""
-        from nightjar.cli.commands.rules import yaml_text
+        from nightjar.cli.rule_files import yaml_text
 
         for rule_id, rule in self.rules.items():
-            said = [f"from {self.places[rule_id]}", *self.notes[rule_id]]
-            yield rule_id, "".join(f"# {each}\n" for each in said) + yaml_text(rule)
+            comments = [f"from {self.places[rule_id]}", *self.notes[rule_id]]
+            yield rule_id, "".join(f"# {each}\n" for each in comments) + yaml_text(rule)
 
 
 def read_files(files: list[Path], streams: "Mapping[str, Stream]", forms: "Forms") -> Imported:
@@ -79,8 +79,8 @@ def import_rules(
     last decides. Without --to and --publish the rules are printed. What cannot be converted is reported with its line,
     and the exit code is 2; then nothing is written or published.
     """
-    from nightjar.cli.commands.rules import publish_rules
     from nightjar.cli.console import lines, result_console, show_error
+    from nightjar.cli.rule_publishing import publish_rules
     from nightjar.configuration.settings import load_settings
     from rules.states import State
     from rules.streams import load_streams

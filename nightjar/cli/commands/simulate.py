@@ -88,6 +88,9 @@ def _show_outcome(console: "SafeConsole", case: "Case", outcome: "Outcome") -> N
         _show_alert(console, alert, alert["emitted_at"].replace(".000000", ""))
     for alert in outcome.corrections:
         _show_alert(console, alert, f"backfill, {alert['cause']}:")
+    for record in outcome.restrictions:
+        until = record["ends_at"].replace(".000000", "")
+        _print(console, f"  {record['kind']}: {record['restrict']} {_json(record['group'])} until {until}")
     for record in outcome.rule_status:
         version = "" if record["rule_version"] is None else f" v{record['rule_version']}"
         since = "" if record["effective"] is None else f", applies from {record['effective'].replace('.000000', '')}"

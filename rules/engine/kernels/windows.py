@@ -14,7 +14,7 @@ from numba import njit
 
 
 @njit(cache=True)
-def _earliest(times, a, b, bound):  # type: ignore[no-untyped-def]
+def earliest(times, a, b, bound):  # type: ignore[no-untyped-def]
     """The first index from a to b whose time is not before bound, looked for from b: most windows are short."""
     step = 8
     while b - step > a and times[b - step] >= bound:
@@ -40,7 +40,7 @@ def lower_bounds(run_first, run_start, times, at, over, horizon):  # type: ignor
     low = np.empty(len(at), np.int64)
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
-        a = _earliest(times, run_start[r], at[first], max(times[at[first]] - over, horizon))
+        a = earliest(times, run_start[r], at[first], max(times[at[first]] - over, horizon))
         for k in range(first, last):
             bound = max(times[at[k]] - over, horizon)
             while times[a] < bound:

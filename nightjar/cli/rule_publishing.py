@@ -1,0 +1,106 @@
+"""Sends rule messages for the commands, and shows the job's answers."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.text import Text
+
+    from contracts.rule_status import ShownStatus
+    from nightjar.cli.console import SafeConsole
+    from nightjar.configuration.settings import Settings
+    from rules.model import Rule
+    from rules.states import State
+    from rules.streams import Stream
+
+
+def publish_rules(
+    settings: "Settings",
+    streams: "Mapping[str, Stream]",
+    found: "list[Rule]",
+    *,
+    author: str | None,
+    reason: str | None,
+    wait: bool = False,
+    timeout: float = 60.0,
+) -> None:
+    """Publish the rules that are new or changed, and report each."""
+    from contracts.rule_messages import rule_message
+    from nightjar.cli.console import result_console
+    from nightjar.kafka import rule_topics
+    from rules.model import parse_rule
+
+    book, _ = rule_topics.expected_book(settings, streams)
+    console = result_console()
+    changed = []
+    for rule in found:
+        if rule_topics.unchanged(book, rule):
+            newest = book.of_rule(rule.id)[-1]
+            waits = ", which waits for approval" if newest.is_proposed else ""
+            console.print(f"{rule.id}  unchanged: it is version {newest.version}{waits}", soft_wrap=True)
+        else:
+            message = rule_message(rule)
+            message |= provenance(author or rule.author, reason or rule.reason)
+            changed.append(rule_message(parse_rule(message, streams)))
+    send_messages(settings, changed, console, wait=wait, timeout=timeout)
+
+
+def provenance(author: str | None, reason: str | None) -> dict[str, str]:
+    """Author and reason as keys of a message; the author defaults to the login name."""
+    import getpass
+
+    if author is None:
+        try:
+            author = getpass.getuser()
+        except (KeyError, OSError):  # the user has no name, as in some containers
+            author = None
+    return {key: text for key, text in (("author", author), ("reason", reason)) if text}
+
+
+def send_messages(
+    settings: "Settings",
+    messages: list[dict[str, Any]],
+    console: "SafeConsole",
+    *,
+    wait: bool,
+    timeout: float,
+    approved: "State | None" = None,
+) -> None:
+    """Send rule messages; with `wait` show the job's answers until each is settled. Exits with 1 if one is rejected.
+
+    approved: the state of the version that they approve.
+    """
+    from contracts.rule_messages import rule_of
+    from nightjar.kafka import rule_topics
+    from rules.publishing import Answer
+
+    if not messages:
+        return
+    if not wait:
+        rule_topics.send(settings, messages)
+        for message in messages:
+            text = f"{rule_of(message)}  published on {settings.rules_topic}"
+            console.print(text, soft_wrap=True)
+        return
+    rejected = False
+    with rule_topics.Answers(settings) as answers:
+        rule_topics.send(settings, messages)
+        for status in answers.until_settled(messages, timeout, approved):
+            console.print(_answer(status), soft_wrap=True)
+            rejected |= status.answer is Answer.REJECTED
+    if rejected:
+        raise typer.Exit(1)
+
+
+def _answer(status: "ShownStatus") -> "Text":
+    from rich.text import Text
+
+    from nightjar.cli.console import line
+
+    version = "" if status.version is None else f" version {status.version}"
+    since = "" if status.effective is None else f", applies from {status.effective}"
+    reasons = [line(f"    {each}") for reason in status.reasons for each in reason.split("\n")]
+    return Text("\n").join([line(f"{status.rule_id}{version}  {status.answer}{since}"), *reasons])
