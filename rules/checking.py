@@ -43,6 +43,7 @@ _EXAMPLES = {
     "per": "List the fields, as in [ip]",
     "since": "Write a condition, as in \"status = 'SUCCESS'\"",
     "excluding_current": "Write true or false",
+    "reset_after_alert": "Write true or false",
     "description": "Write text, at most 4096 characters",
     "action": "Write action: {restrict: block_customer, for: 24h}",
     "mute": "Write a length of time, as in mute: 30m",

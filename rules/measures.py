@@ -16,6 +16,10 @@ from rules.types import DOUBLE, INT64, STRING, FieldType, Kind
 MAX_OVER = 400 * MICROSECONDS["d"]
 # An episode depends on the events of so many of its lengths (S12.3).
 EPISODE_REACH = 4
+# Violations before such multiples of a rule's widest window are ignored (S13.3), so that its measures depend on the
+# events of that many.
+RESET_CELL = 2
+RESET_REACH = 2 * RESET_CELL + 1
 # Fields that form a group, or that narrow a window to one value of each.
 MAX_FIELDS = 8
 

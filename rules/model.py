@@ -120,6 +120,14 @@ class Rule(BaseModel):
         StrictStr,
         Field(description="The condition, over fields and measures. An event for which it holds is a violation."),
     ]
+    reset_after_alert: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="`true`: after each violation in a group the measures start again. Only events after the "
+            "group's latest violation of this version count.",
+        ),
+    ] = False
     severity: Annotated[Severity, Field(description="`low`, `medium`, `high` or `critical`; part of the alert.")] = (
         Severity.MEDIUM
     )

@@ -6,12 +6,19 @@ import math
 
 from rules.durations import MICROSECONDS, format_duration
 from rules.errors import Problem
+from rules.measures import RESET_REACH
 from rules.model import Rule
 
 
 def widest(rule: Rule) -> int:
-    """How long before an event those may lie that the rule's measures at it depend on, in µs: the longest window, or
-    a multiple of an episode (S12.4). 0 without measures."""
+    """How long before an event those may lie that the rule's measures at it depend on, in µs: the longest window, a
+    multiple of an episode (S12.4), or a multiple of these where the rule starts again after alerts (S13.4). 0 without
+    measures."""
+    return window(rule) * (RESET_REACH if rule.reset_after_alert else 1)
+
+
+def window(rule: Rule) -> int:
+    """The same without what violations before the event have to do with it."""
     return max((measure.reach for measure in rule.measures.values()), default=0)
 
 

@@ -55,8 +55,13 @@ def threshold_of(rule: Rule, stream: Stream, name: str) -> Threshold:
     """The rule's comparison of this measure or field with a constant.
 
     Raises:
-        RuleError: the condition has none that it always depends on, or more than one.
+        RuleError: the condition has none that it always depends on, or more than one; or the rule starts again after
+            its alerts, so that what a measure is depends on the constant.
     """
+    if rule.reset_after_alert:
+        problem = "makes the measures depend on the threshold, so that others cannot be told from them"
+        remedy = "Compare drafts with other constants instead"
+        raise RuleError([Problem("reset_after_alert", "true", problem, remedy)], where=f"rule {rule.id}")
     found = [each for each in thresholds_of(rule, stream) if each.name == name]
     if len(found) == 1:
         return found[0]

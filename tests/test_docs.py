@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import typer
 
+from nightjar.cases import read_case
 from nightjar.cli.app import app
 from rules.documents import read_documents
 from rules.model import parse_rule
@@ -115,12 +116,15 @@ def test_commands_in_the_docs_exist_with_their_options(page: Path) -> None:
 
 
 def test_rules_of_the_tutorial_can_be_published() -> None:
-    """A block of YAML there is a rule file."""
+    """A block of YAML there is a rule file, or a case."""
     found = 0
     for page in sorted((DOCS / "tutorial").glob("*.md")):
         for text in re.findall(r"^```yaml.*?\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
             for written in read_documents(text):
-                parse_rule(written, load_streams())
+                if "steps" in written:
+                    read_case(text, str(page))
+                else:
+                    parse_rule(written, load_streams())
                 found += 1
     assert found
 

@@ -42,16 +42,21 @@ def read_rules(files: list[Path], streams: "Mapping[str, Stream]") -> "list[Rule
 
 
 def show_changes(console: "SafeConsole", before: "RuleVersion | None", after: "Rule", title: str) -> None:
-    """The lines in which a rule differs from a version of it. title: of the rule."""
-    import difflib
-
+    """Print the lines in which a rule differs from a version of it. title: of the rule."""
     from nightjar.cli.console import line
+
+    for each in changed_lines(before, after, title):
+        style = "green" if each.startswith("+") else "red" if each.startswith("-") else ""
+        console.print(line((each, style)), soft_wrap=True)
+
+
+def changed_lines(before: "RuleVersion | None", after: "Rule", title: str) -> list[str]:
+    """The lines of a unified diff between a version of a rule (None: there is none) and the rule."""
+    import difflib
 
     lines = _lines(before.rule) if before is not None else []
     of_before = f"{after.id} version {before.version}" if before is not None else "(not published)"
-    for each in difflib.unified_diff(lines, _lines(after), of_before, title, lineterm="", n=99):
-        style = "green" if each.startswith("+") else "red" if each.startswith("-") else ""
-        console.print(line((each, style)), soft_wrap=True)
+    return list(difflib.unified_diff(lines, _lines(after), of_before, title, lineterm="", n=99))
 
 
 def _lines(rule: "Rule") -> list[str]:

@@ -152,6 +152,20 @@ class AirflowClient:
                 )
             time.sleep(POLL_SECONDS)
 
+    def required_action(self, dag_id: str, run_id: str, task: str) -> dict[str, Any]:
+        """What a task asks a person: `subject`, `body`, `options`, and the answer if there is one."""
+        found: dict[str, Any] = self._ask("GET", _action_path(dag_id, run_id, task))
+        return found
+
+    def answer(self, dag_id: str, run_id: str, task: str, option: str, values: Mapping[str, Any]) -> None:
+        """Answer what a task asks. values: of its form.
+
+        Raises:
+            AirflowApiError: for example, somebody has answered already.
+        """
+        body = {"chosen_options": [option], "params_input": dict(values)}
+        self._ask("PATCH", _action_path(dag_id, run_id, task), body)
+
     def log(self, dag_id: str, run_id: str, task: str, tries: int) -> list[str]:
         """The lines of a task's log, without timestamps."""
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task)}/logs/{tries}?full_content=true"
@@ -200,6 +214,10 @@ class AirflowClient:
 
 def _run_path(dag_id: str, run_id: str) -> str:
     return f"dags/{quote(dag_id)}/dagRuns/{quote(run_id, safe='')}"
+
+
+def _action_path(dag_id: str, run_id: str, task: str) -> str:
+    return f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task)}/-1/hitlDetails"
 
 
 def _task_result(task: Mapping[str, Any]) -> TaskResult:

@@ -110,7 +110,7 @@ class Engine:
             self._timelines[group_by] = timeline
 
     def _needed(self, plan: GroupPlan) -> Needed:
-        return Needed(self.horizon, self.settled, plan.reach)
+        return Needed(self.horizon, self.settled, plan.reach, plan.has_resets)
 
     @property
     def unfit(self) -> dict[tuple[str, int], str]:
@@ -255,8 +255,9 @@ class Engine:
                 continue
             found = evaluation.evaluate(timeline, self._masks, plan, runs)
             if not self._batch:
-                said += announce(self.store, self._ledger, plan, found.violated, found.rows, unannounced)
-            results.append(found)
+                violated = [result for program in found for result in program.violated]
+                said += announce(self.store, self._ledger, plan, violated, found[0].rows, unannounced)
+            results += found
         if self._muting or (said and self._plan.mutes):
             said = with_muted(self.store, self._ledger, self._muting, said, self.settled)
         return results, remember(self._ledger, said)

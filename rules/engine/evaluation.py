@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import overload
 
 import numpy as np
 import pyarrow as pa
 
-from rules.engine import measures
+from rules.engine import measures, resets
 from rules.engine.columns import Mask
 from rules.engine.measures import Answers, Values
 from rules.engine.plan import CompiledRule, GroupPlan, Program
@@ -107,19 +108,54 @@ class Evaluations(Sequence[Evaluated]):
         return [result for result in self if result.overflows] if self._values.overflown else []
 
 
-def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> Evaluations:
-    """Every version that applies to some row of the runs, evaluated where it applies."""
-    rows = timeline.rows[runs.at].astype(np.int64)
-    times = timeline.store.times[rows]
-    where: dict[int, Mask] = {}
+def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> list[Evaluations]:
+    """Every version that applies to some row of the runs, evaluated where it applies; at least one Evaluations."""
+    times = timeline.times[runs.at]
     if int(times.min()) >= plan.newest_since:
-        program = plan.newest
+        applicable: dict[tuple[str, int], Mask | None] = {}
+        programs = plan.newest
     else:
         applicable = {key: seen for key, seen in _applicable(plan, times).items() if key in plan.compiled}
-        program = plan.program(tuple(applicable))
-        where = {at: seen for at, seen in enumerate(applicable.values()) if seen is not None}
-    values = measures.evaluate(timeline, masks, runs, program.aggregates)
+        programs = plan.programs(tuple(applicable))
+    found = [at_rows(timeline, masks, programs[0], runs, applicable)]
+    for program in programs[1:]:
+        violated = partial(_violated, timeline, masks, plan, program)
+        after = resets.after_violations(timeline, masks, program.rules[0], runs, violated)
+        found.append(at_rows(timeline, masks, program, runs, applicable, after))
+    return found
+
+
+def at_rows(
+    timeline: Timeline,
+    masks: Masks,
+    program: Program,
+    runs: Runs,
+    applicable: Mapping[tuple[str, int], Mask | None],
+    after: Int64Array | None = None,
+) -> Evaluations:
+    """A program at the rows of the runs. applicable: where some of its versions apply; the others apply everywhere.
+
+    after: of each row the place from which others count.
+    """
+    rows = timeline.rows[runs.at].astype(np.int64)
+    versions = (rule.version for rule in program.rules)
+    masks_of = [applicable.get((version.rule.id, version.version)) for version in versions]
+    where = {at: seen for at, seen in enumerate(masks_of) if seen is not None}
+    values = measures.evaluate(timeline, masks, runs, program.aggregates, after)
     return Evaluations(program, rows, where, values, _conditions(timeline, program, values, rows), masks.of(rows))
+
+
+def _violated(
+    timeline: Timeline, masks: Masks, plan: GroupPlan, program: Program, runs: Runs, after: Int64Array
+) -> Mask:
+    """Where the one version of a program is violated: uint8 a row of the runs."""
+    version = program.rules[0].version
+    key = version.rule.id, version.version
+    violated = np.zeros(runs.rows, np.uint8)
+    applies = _applicable(plan, timeline.times[runs.at])
+    if key in applies:
+        violated[at_rows(timeline, masks, program, runs, applies, after)[0].violated] = 1
+    return violated
 
 
 def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], Mask | None]:

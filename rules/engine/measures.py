@@ -15,6 +15,7 @@ from rules.engine.plan import Aggregate, MaskKey, Window
 from rules.engine.predicate_bitmaps import Masks
 from rules.engine.strings import Int32Array, Int64Array
 from rules.engine.timeline import Runs, Timeline
+from rules.measures import EPISODE_REACH
 from rules.model import Function
 from rules.types import Kind
 
@@ -60,10 +61,12 @@ class Values(NamedTuple):
 class _Question(NamedTuple):
     """What kernels.answers is asked about one window, and which of the aggregates its answers are, row by row.
 
-    listed: the aggregates that list values, which no kernel answers ahead.
+    whole: the window with every row between its ends; listed: the aggregates that list values, which no kernel answers
+    ahead.
     """
 
     window: Window
+    whole: Window
     aggregates: list[int]
     specification: Int64Array
     scales: npt.NDArray[np.float64]
@@ -138,29 +141,32 @@ class _Walk:
 class _Walks:
     """The windows of the rows of some runs, with everything shared that can be."""
 
-    def __init__(self, timeline: Timeline, masks: Masks, runs: Runs) -> None:
-        self._timeline, self._masks, self._runs = timeline, masks, runs
+    def __init__(self, timeline: Timeline, masks: Masks, runs: Runs, after: Int64Array | None) -> None:
+        self._timeline, self._masks, self._runs, self._after = timeline, masks, runs, after
         facts = timeline.marks.all, timeline.narrow.all, timeline.wide.all
         self._walk = _Walk(runs.first, timeline.rows, facts, runs.at, None)
         self._lows: dict[Window, Int64Array] = {}
         self._splits: dict[tuple[Window, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
 
     def _low(self, window: Window) -> Int64Array:
-        over, since = window.over, window.since
         if window not in self._lows:
-            walk, timeline, store = self._walk, self._timeline, self._timeline.store
-            if window.opens is not None:
-                self._lows[window] = self._opened(window, window.opens)
-                return self._lows[window]
-            low = windows.lower_bounds(walk.first, self._runs.start, timeline.times, walk.at, over, self._runs.horizon)
-            if since is not None:
-                word, bit = self._masks[since]
-                windows.after_reset(
-                    walk.first, walk.rows, walk.at, timeline.marks.all, timeline.marks[word], bit,
-                    store.late, store.order, low,
-                )  # fmt: skip
-            self._lows[window] = low
+            low = self._slid(window) if window.opens is None else self._opened(window, window.opens)
+            self._lows[window] = low if self._after is None else np.maximum(low, self._after)
         return self._lows[window]
+
+    def _slid(self, window: Window) -> Int64Array:
+        """Where the sliding window of each row begins."""
+        walk, timeline, store = self._walk, self._timeline, self._timeline.store
+        low: Int64Array = windows.lower_bounds(
+            walk.first, self._runs.start, timeline.times, walk.at, window.over, self._runs.horizon
+        )
+        if window.since is not None:
+            word, bit = self._masks[window.since]
+            windows.after_reset(
+                walk.first, walk.rows, walk.at, timeline.marks.all, timeline.marks[word], bit,
+                store.late, store.order, low,
+            )  # fmt: skip
+        return low
 
     def _opened(self, window: Window, opens: MaskKey) -> Int64Array:
         """Where the episode of each row begins."""
@@ -170,15 +176,18 @@ class _Walks:
             word, bit = (0, -1) if key is None else self._masks[key]
             marks += [0 if key is None else timeline.marks[word], bit]
         low: Int64Array = episodes.begins(
-            walk.first, self._runs.start, walk.rows, timeline.times, walk.at, window.over, self._runs.horizon,
-            timeline.marks.all, *marks, store.late, store.last_late, store.order,
+            walk.first, self._runs.start, walk.rows, timeline.times, walk.at, window.over,
+            EPISODE_REACH * window.over, self._runs.horizon, timeline.marks.all, *marks, store.late, store.last_late,
+            store.order,
         )  # fmt: skip
         return low
 
-    def of(self, window: Window) -> tuple[_Walk, Int64Array]:
-        """A walk for the window, and where in it the window of each row to evaluate begins."""
-        per, whole = window.per, window._replace(per=(), excluding_current=False)
-        walk, low = self._walk, self._low(whole)
+    def of(self, window: Window, whole: Window) -> tuple[_Walk, Int64Array]:
+        """A walk for the window, and where in it the window of each row to evaluate begins.
+
+        whole: the same window with every row between its ends.
+        """
+        walk, low, per = self._walk, self._low(whole), window.per
         if not per:
             return walk, low
         key = (whole, per)
@@ -225,22 +234,29 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
             specification[key][0] = max(specification[key][0], what)
             specification[key][5 + place] = row
         asked = np.array([*specification.values()], np.int64).reshape(-1, 8)
-        questions.append(_Question(window, wanted, asked, np.array(scales), listed))
+        whole = window._replace(per=(), excluding_current=False)
+        questions.append(_Question(window, whole, wanted, asked, np.array(scales), listed))
     doubles = frozenset(name for name, kind in fields.items() if kind.kind is Kind.DOUBLE)
     return Asked(aggregates, questions, doubles)
 
 
-def evaluate(timeline: Timeline, masks: Masks, runs: Runs, aggregates: tuple[Aggregate, ...]) -> Answers:
-    """Every one of the aggregates at every row of the runs."""
-    asked: Asked | None = timeline.asked
+def evaluate(
+    timeline: Timeline,
+    masks: Masks,
+    runs: Runs,
+    aggregates: tuple[Aggregate, ...],
+    after: Int64Array | None = None,
+) -> Answers:
+    """Every one of the aggregates at every row of the runs. after: of each row the place from which others count."""
+    asked: Asked | None = timeline.asked.get(id(aggregates))
     if asked is None or asked.aggregates is not aggregates:
-        asked = timeline.asked = _asked(timeline, masks, aggregates)
-    walks, store = _Walks(timeline, masks, runs), timeline.store
+        asked = timeline.asked[id(aggregates)] = _asked(timeline, masks, aggregates)
+    walks, store = _Walks(timeline, masks, runs, after), timeline.store
     tables: dict[int, tuple[Int64Array, Mask]] = {}
     listings: dict[int, Listing] = {}
     overflown = 0
-    for window, wanted, specification, scales, listed in asked.questions:
-        walk, low = walks.of(window)
+    for window, whole, wanted, specification, scales, listed in asked.questions:
+        walk, low = walks.of(window, whole)
         for at in listed:
             listings[at] = _listing(timeline, masks, aggregates[at], walk, low)
         if not wanted:

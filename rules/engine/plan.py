@@ -83,6 +83,11 @@ class CompiledRule:
         return self.version.rule
 
     @property
+    def resets(self) -> bool:
+        """Whether its measures start again after its violations."""
+        return self.rule.reset_after_alert and bool(self.measures)
+
+    @property
     def marks(self) -> set[MaskKey]:
         """The marks that it looks at."""
         windows = {key for aggregate in self.measures.values() for key in aggregate.window.marks} - {None}
@@ -120,7 +125,9 @@ class GroupPlan:
     compiled: dict[tuple[str, int], CompiledRule]
     measured: dict[str, tuple[Aggregate, FieldType]]
     reach: int
-    _programs: dict[tuple[tuple[str, int], ...], Program] = field(default_factory=dict, compare=False, repr=False)
+    _programs: dict[tuple[tuple[str, int], ...], tuple[Program, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def marks(self) -> set[MaskKey]:
@@ -133,15 +140,23 @@ class GroupPlan:
         return max(versions[-1].effective for versions in self.versions.values())
 
     @cached_property
-    def newest(self) -> Program:
-        """The newest versions."""
+    def newest(self) -> tuple[Program, ...]:
+        """The newest versions, as `programs`."""
         newest = ((rule_id, versions[-1].version) for rule_id, versions in self.versions.items())
-        return self.program(tuple(key for key in newest if key in self.compiled))
+        return self.programs(tuple(key for key in newest if key in self.compiled))
 
-    def program(self, keys: tuple[tuple[str, int], ...]) -> Program:
-        """These of the compiled versions."""
+    @cached_property
+    def has_resets(self) -> bool:
+        """Whether a version starts again after its violations."""
+        return any(compiled.resets for compiled in self.compiled.values())
+
+    def programs(self, keys: tuple[tuple[str, int], ...]) -> tuple[Program, ...]:
+        """These of the compiled versions: those that can be evaluated together, then each that starts again after its
+        violations, by itself."""
         if keys not in self._programs:
-            self._programs[keys] = Program(self.compiled[key] for key in keys)
+            alone = [key for key in keys if self.compiled[key].resets]
+            together = [self.compiled[key] for key in keys if key not in alone]
+            self._programs[keys] = Program(together), *(Program((self.compiled[key],)) for key in alone)
         return self._programs[keys]
 
     @property

@@ -22,11 +22,13 @@ class Needed:
     """The rows that a group-by still needs, as event times in µs.
 
     horizon: rows before it are in no window; settled: rows before it are no longer evaluated; reach: the widest window.
+    has_resets: whether a row may depend on the result of another that has seen more late rows.
     """
 
     horizon: int
     settled: int
     reach: int
+    has_resets: bool = False
 
     @property
     def since(self) -> int:
@@ -65,8 +67,8 @@ class Timeline:
         self.times: Int64Array = np.zeros(0, np.int64)
         self.marks, self.narrow, self.wide = Facts(np.uint8), Facts(np.int32), Facts(np.int64)
         self._masks = masks
-        # the last aggregates and what `measures` has computed for them, valid until the facts change
-        self.asked: Any = None
+        # by the identity of aggregates what `measures` has computed for them, valid until the facts change
+        self.asked: dict[int, Any] = {}
         # event time (µs) from which no row of the store has been evicted
         self.complete_since = LONG_AGO
         self._fields: tuple[str, ...] = ()
@@ -83,7 +85,7 @@ class Timeline:
 
         changed: the words whose bits have changed since they were last used.
         """
-        self.asked = None
+        self.asked = {}
         self._words, self._fields, self._casts = tuple(words), tuple(fields), self.store.casts
         long = [name for name in fields if self.store.source(name).itemsize > self.narrow.all.itemsize]
         for facts, names, other in (
@@ -128,7 +130,7 @@ class Timeline:
         self._used = used
         first_of, start, at = segments.affected(
             touched, first, places, base, self._spans, self.rows, self.times,
-            store.late, store.order, store.newest, needed.reach, needed.settled,
+            store.late, store.order, store.newest, needed.reach, needed.settled, needed.has_resets,
         )  # fmt: skip
         return Runs(first_of, start, at, needed.horizon)
 

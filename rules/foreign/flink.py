@@ -222,11 +222,10 @@ class _Message:
                 "unique is not used, as in the Flink demo: UNIQUE_COUNT counts distinct values of a field"
             )
         if field == COUNT_WITH_RESET:
-            # Rules have no reset_after_alert option that could express it.
             self.problem(
-                place, f"{field} restarts its count after each alert (and in the demo that of every rule with the "
-                "same grouping keys, which is a defect): rules have no reset_after_alert yet",
-                f"Write {COUNT}, which counts every event of the window",
+                place, f"in the demo an alert of {field} also empties the windows of every other rule with the same "
+                "grouping keys, which is a defect",
+                f"Write {COUNT}; or a rule of ours with reset_after_alert, whose own count starts again",
             )  # fmt: skip
         elif field == COUNT and function not in ("sum", "count", None):
             asked = self.written["aggregatorFunctionType"]

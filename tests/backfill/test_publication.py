@@ -117,7 +117,7 @@ def test_a_correction_restricts_or_lifts_with_it(
             publish(config, wanted, {}, lambda: None, {("busy", 1): action})
     for _ in range(2):
         publish(config, wanted, {}, lambda: None, {("busy", 1): action})
-    publish(config, corrections(1, rule_version=2), {}, lambda: None, {("busy", 1): action})
+    publish(config, corrections(4).tail(1), {}, lambda: None, {("busy", 2): action, ("other", 1): action})
     with Reader(settings, settings.restrictions_topic) as reader:
         records = [(record.key, json.loads(record.value)) for record in reader.all()]
     assert {key for key, _ in records} == {b'{"customer_id":"ann"}'}

@@ -1,18 +1,12 @@
 """`nightjar rules`: publishing, steering and comparing rules on a real Kafka."""
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 
-from nightjar.configuration.job import job_config
-from nightjar.configuration.settings import Settings
 from nightjar.kafka.readers import Reader
-from streaming import kafka_clients
-from streaming.answering import Answering
+from tests.support.answering import answering
 from tests.support.command import environment, run
 from tests.support.topics import TestTopics
 
@@ -40,33 +34,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "burst.yaml"
     path.write_text(RULE)
     return path
-
-
-@contextmanager
-def answering(own: TestTopics, settings: Settings | None = None) -> Iterator[None]:
-    """Answers rule messages, as the job's driver does. settings: other than those of the topics."""
-    done, ready = Event(), Event()
-    config = job_config(settings or own.settings, own.streams)
-
-    def answer() -> None:
-        with ExitStack() as cleanup:
-            consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(2)]
-            client = cleanup.enter_context(kafka_clients.producer(config))
-            driver = Answering(config, consumers, client, lambda: None)
-            driver.catch_up()
-            ready.set()
-            while not done.wait(0.05):
-                driver.poll()
-                driver.activate(driver.end)
-
-    thread = Thread(target=answer)
-    thread.start()
-    try:
-        assert ready.wait(60)
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def messages(own: TestTopics) -> list[tuple[bytes | None, dict[str, object]]]:

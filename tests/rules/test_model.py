@@ -119,7 +119,11 @@ def rules(draw: Callable[[Any], Any]) -> dict[str, Any]:
     group_by = draw(st.lists(st.sampled_from(FIELDS), unique=True, max_size=3))
     rule = {"id": "r.1", "stream": "transactions", "group_by": group_by, "measures": measures, "when": "amount > 1"}
     if draw(st.booleans()):
-        rule |= {"state": draw(st.sampled_from(["active", "shadow", "paused", "retired"])), "severity": "low"}
+        rule |= {
+            "reset_after_alert": draw(st.booleans()),
+            "state": draw(st.sampled_from(["active", "shadow", "paused", "retired"])),
+            "severity": "low",
+        }
         rule |= {"effective": draw(st.datetimes().map(lambda at: at.replace(tzinfo=UTC).isoformat())), "where": "TRUE"}
     return rule
 
@@ -183,7 +187,7 @@ def test_an_effective_time_without_a_zone_is_utc(given_as: str, expected: dateti
         ({"action": "block"}, "action", "is 'block'", "block_customer"),
         ({"action": {"restrict": "block", "for": "1h"}, "group_by": []}, "group_by", "has no group", "Name the fields"),
         ({"revisions": "none"}, "revisions", "is 'none'", "'values' or 'verdict'"),
-        ({"reset_after_alert": True}, "reset_after_alert", "is not a key of a rule", "Keys are"),
+        ({"reset_after_alert": "yes"}, "reset_after_alert", "is 'yes'", "true or false"),
         ({"measures": []}, "measures", "is not a mapping", "{sum: amount, over: 1h}"),
         (
             {"measures": {f"m{at}": {"count": "*", "over": "1h"} for at in range(MAX_MEASURES + 1)}, "when": "TRUE"},

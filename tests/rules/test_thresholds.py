@@ -94,3 +94,9 @@ def test_curve_counts_what_other_constants_lead_to(amounts: list[int], operator:
     assert alerts == sorted(alerts)
     for target, point in found.targets.items():
         assert point is None or point.alerts <= target
+
+
+def test_a_rule_that_starts_again_after_alerts_has_no_threshold_to_vary() -> None:
+    """With another constant its measures would be others."""
+    with pytest.raises(RuleError, match="depend on the threshold"):
+        threshold_of(rule("spent > 5").model_copy(update={"reset_after_alert": True}), STREAM, "spent")

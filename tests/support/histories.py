@@ -220,6 +220,8 @@ def rules(
         "severity": draw(st.sampled_from(("medium", "high"))),
         "description": f"m0 is {{m0}} at {{{names[-1]}}}",
     }
+    if resets := draw(st.integers(0, 3)) == 3:
+        written["reset_after_alert"] = True
     if where:
         written["where"] = where.sql
     if effective is not None:
@@ -242,6 +244,7 @@ def rules(
         written["state"] == "retired",
         by_verdict,
         parse_duration(mute) if mute else 0,
+        resets,
     )
     return written, version
 

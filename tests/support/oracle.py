@@ -15,7 +15,18 @@ from rules.streams import Stream
 from rules.timestamps import parse_timestamp
 from tests.support.agreement import Measured, plain, same, wrongly_muted
 from tests.support.random_runs import Batch, place
-from tests.support.reference import OVERFLOW, Event, Setting, Version, applicable, fnv64, judged, judges
+from tests.support.reference import (
+    OVERFLOW,
+    Event,
+    Setting,
+    Version,
+    applicable,
+    fnv64,
+    judged,
+    judges,
+    last_violation,
+    reach_of,
+)
 
 Subject = tuple[str, int]  # rule id and version
 _NEVER = -(1 << 62)
@@ -80,7 +91,7 @@ class Oracle:
         times = [self.settled, *(v.effective for v in versions if v.effective > self.settled)]
         seen = [applicable(versions, rule_id, time) for rule_id in {v.rule_id for v in versions} for time in times]
         living = [v for v in seen if v is not None and not v.retired and self._serves(v)]
-        return max((measure.reach for v in living for measure in v.measures.values()), default=0)
+        return max((reach_of(v) for v in living), default=0)
 
     def _take_in(self, events: list[Event], versions: list[Version], allowed_lateness: int) -> list[str]:
         """Insert the events that are new; returns the ids of the late ones."""
@@ -107,8 +118,9 @@ class Oracle:
     def _concluded(self, versions: list[Version]) -> dict[tuple[Subject, str, int], tuple[bool, Measured]]:
         """Whether what applies is violated, and the measures, at every event that is neither settled nor late."""
         found = {}
+        violated: dict[Subject, set[str]] = {}
         for index, row in enumerate(self._rows):
-            if row["late"] or self._time(row) < self.settled:
+            if row["late"]:
                 continue
             for rule_id in {v.rule_id for v in versions}:
                 version = applicable(versions, rule_id, self._time(row))
@@ -121,8 +133,14 @@ class Oracle:
                     and all(other[f] == row[f] for f in version.group_by)
                     and version.where(other)
                 ]
-                holds, measures = judged(self._setting, version, row, seen)
                 subject = (rule_id, version.version)
+                before = violated.setdefault(subject, set())
+                after = last_violation(self._setting, version, [e for e in seen if not e["late"]], before)
+                holds, measures = judged(self._setting, version, row, seen, after)
+                if holds:
+                    before.add(row[self._stream.event_id])
+                if self._time(row) < self.settled:
+                    continue
                 found[subject, row[self._stream.event_id], self._time(row)] = holds, measures
                 self.overflown |= {(*subject, name) for name, value in measures.items() if value is OVERFLOW}
         return found

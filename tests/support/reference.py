@@ -51,6 +51,7 @@ class Version:
     retired: bool = False
     by_verdict: bool = False  # whether a change of values alone is not announced
     mute: int = 0  # µs
+    resets: bool = False  # starts again after each violation
     since: int = LONG_AGO  # the stream's horizon when the version was published: earlier events it never sees
 
 
@@ -102,17 +103,45 @@ def evaluations(
                 and (not late(other) or other["arrived"] <= event["arrived"])
             ]
             seen = [other for other in seen if other[setting.event_time] >= since]
-            found[rule_id, version.version, event[setting.event_id]] = judged(setting, version, event, seen)
+            violated = {key[2] for key, (holds, _) in found.items() if holds and key[:2] == (rule_id, version.version)}
+            after = last_violation(setting, version, [e for e in seen if not late(e)], violated)
+            found[rule_id, version.version, event[setting.event_id]] = judged(setting, version, event, seen, after)
     return found
 
 
-def judged(setting: Setting, version: Version, event: Event, seen: list[Event]) -> tuple[bool, Event]:
+def last_violation(setting: Setting, version: Version, on_time: list[Event], violated: set[str]) -> Event | None:
+    """The last violation before the last of a group's events after which the version starts again, if it does (S13).
+
+    on_time: those that it evaluates, in the order of S1.1; violated: the ids of violations among them.
+    """
+    width = max((measure.reach for measure in version.measures.values()), default=0)
+    if not version.resets or not width:
+        return None
+    times = [event[setting.event_time] for event in on_time]
+    cell = 2 * width
+    begins = times[-1] // cell * cell
+    fresh = max(place for place, time in enumerate(times) if place == 0 or times[place - 1] < time - width)
+    if times[fresh] >= begins - cell:
+        begins = times[fresh]
+    found = [
+        e for e, time in zip(on_time[:-1], times, strict=False) if time >= begins and e[setting.event_id] in violated
+    ]
+    return found[-1] if found else None
+
+
+def judged(
+    setting: Setting, version: Version, event: Event, seen: list[Event], after: Event | None = None
+) -> tuple[bool, Event]:
     """Whether a version's condition holds at an event, and the measures.
 
-    seen: what its windows may count, in the order of S1.1; the event is the last of them.
+    seen: what its windows may count, in the order of S1.1; the event is the last of them. after: those up to this one
+    do not count.
     """
+    begin = 0 if after is None else next(place for place, e in enumerate(seen) if e is after) + 1
+    counted = {id(e) for e in seen[begin:]}
     measures = {
-        name: value(measure, event, window(setting, measure, event, seen)) for name, measure in version.measures.items()
+        name: value(measure, event, [e for e in window(setting, measure, event, seen) if id(e) in counted])
+        for name, measure in version.measures.items()
     }
     return OVERFLOW not in measures.values() and version.when({**event, **measures}), measures
 
@@ -205,7 +234,8 @@ def living(versions: list[Version], settled: int) -> list[Version]:
 
 def reach_of(version: Version) -> int:
     """How long before an event those may lie that the version depends on."""
-    return max((measure.reach for measure in version.measures.values()), default=0)
+    widest = max((measure.reach for measure in version.measures.values()), default=0)
+    return 5 * widest if version.resets else widest
 
 
 def retained(setting: Setting, versions: list[Version], events: list[Event], at: Passed) -> dict[tuple[str, ...], int]:

@@ -3,8 +3,9 @@
 How it works: events are numbered in the order of S1.1, and each is joined with its group's events up to it; a measure
 is an aggregate of those that its options let through. Predicates are the rule's own text.
 
-What it does not do: sums of doubles and spreads of large numbers, which SQL has not exactly, and episodes, each of
-which depends on those before it. They come as UNKNOWN, and so does a verdict that hangs on them.
+What it does not do: sums of doubles and spreads of large numbers, which SQL has not exactly; episodes, each of which
+depends on those before it; and rules that start again after alerts. They come as UNKNOWN, and so does a verdict that
+hangs on them.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ def evaluated(
         measures = {
             name: _read(version.rule.measures[name], stream, value) for name, value in zip(names, values, strict=True)
         }
+        if version.rule.reset_after_alert:
+            measures = dict.fromkeys(names, UNKNOWN)
         found[event_id] = (UNKNOWN if UNKNOWN in measures.values() else holds, measures)
     return found
 

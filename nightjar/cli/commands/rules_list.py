@@ -36,24 +36,30 @@ def list_rules(
         return
     from rich.table import Column, Table
 
-    table = Table("rule", "version", "state", "stream", "group by", "severity", Column("applies from", no_wrap=True))
-    for title in ("published", "author", "reason"):
+    fixed = [Column(title, no_wrap=True) for title in ("rule", "version", "state")]
+    table = Table(*fixed, "stream", "group by", "severity", Column("applies from", no_wrap=True))
+    for title in ("published", "approved"):
         table.add_column(title, overflow="fold")
-    with_approvals = any(row["approver"] for row in rows)
-    if with_approvals:
-        table.add_column("approved by", overflow="fold")
-        table.add_column("reason of approval", overflow="fold")
     for row in rows:
         rule = row["rule"]
-        cells = [
-            row["rule_id"], str(row["rule_version"]), row["state"], rule["stream"],
-            ", ".join(rule["group_by"]) or "(all)", rule.get("severity", "medium"), row["applies_from"],
-            (row["published"] or "")[:16].replace("T", " "), row["author"] or "", row["reason"] or "",
-        ]  # fmt: skip
-        if with_approvals:
-            cells += [row["approver"] or "", row["approval_reason"] or ""]
-        table.add_row(*cells)
+        table.add_row(
+            row["rule_id"],
+            str(row["rule_version"]),
+            row["state"],
+            rule["stream"],
+            ", ".join(rule["group_by"]) or "(all)",
+            rule.get("severity", "medium"),
+            row["applies_from"],
+            _said(row["author"], row["published"], row["reason"]),
+            _said(row["approver"], row["approved"], row["approval_reason"]),
+        )
     console.print(table)
+
+
+def _said(who: str | None, when: str | None, why: str | None) -> str:
+    """Who did something, when and why, as far as each is known."""
+    at = "" if when is None else f"{when[:10]} {when[11:16]}"
+    return ": ".join(filter(None, [", ".join(filter(None, [who, at])), why]))
 
 
 def _current(book: "RuleBook") -> "Iterable[RuleVersion]":
@@ -77,7 +83,7 @@ def _row(book: "RuleBook", version: "RuleVersion", unanswered: set[tuple[str, in
     elif name in unanswered:
         applies_from = "waiting for the job to answer"
     else:
-        applies_from = effective or "waiting for the job to add a shuffle key"
+        applies_from = f"{effective[:19]}Z" if effective else "waiting for the job to add a shuffle key"
     return {
         "rule_id": version.rule.id,
         "rule_version": version.version,

@@ -10,20 +10,18 @@ import numpy as np
 from numba import njit
 
 from rules.engine.kernels.windows import earliest
-from rules.measures import EPISODE_REACH
 
 _LONG_AGO = -(1 << 62)
-# How many lengths before a row the latest fresh row may lie: that it is fresh takes one more.
-_FOLLOWED = EPISODE_REACH - 1
 
 
 @njit(cache=True)
 def _follow(  # type: ignore[no-untyped-def]
-    first, last, p, newest, rows, times, at, over, marks, word, bit, until_word, until_bit, late, order, low
+    first, last, p, newest, rows, times, at, over, reach, marks, word, bit, until_word, until_bit, late, order, low
 ):
     """low of the rows at at[first:last], for which late rows count that arrived no later than `newest`.
 
-    p: the first place of their run that one of them depends on.
+    reach: µs, how long before a row those may lie that it depends on: the latest fresh row one length less, as that it
+    is fresh takes one more. p: the first place of their run that one of them depends on.
     """
     begin = np.int64(-1)  # of the open episode, or the last
     latest = fresh = _LONG_AGO  # times of the latest row that may open an episode, and of the latest fresh one
@@ -39,7 +37,7 @@ def _follow(  # type: ignore[no-untyped-def]
                 begin = p
             latest = time
         if p == at[k]:
-            if fresh < time - _FOLLOWED * over:
+            if fresh < time + over - reach:
                 while times[bound] < time - over:
                     bound += 1
                 low[k] = max(bound, after)
@@ -55,20 +53,20 @@ def _follow(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def begins(  # type: ignore[no-untyped-def]
-    run_first, run_start, rows, times, at, over, horizon, marks, word, bit, until_word, until_bit, late, last_late,
-    order,
+    run_first, run_start, rows, times, at, over, reach, horizon, marks, word, bit, until_word, until_bit, late,
+    last_late, order,
 ):  # fmt: skip
     """low[k]: the place where the episode of the row at at[k] begins, or at[k] where the row is in none.
 
     Arrays are by place in the arena, but for late and order (by store row) and those of runs (see kernels.windows).
-    over: µs; word, bit: the mark of the rows that may open an episode; until_word, until_bit: of those that close it,
-    -1 for none. Rows before `horizon` (µs) are in no episode. As a late row counts only for rows that arrived after it,
-    each row of a run that has seen fewer than the others is followed to by itself.
+    over, reach: µs, see _follow; word, bit: the mark of the rows that may open an episode; until_word, until_bit: of
+    those that close it, -1 for none. Rows before `horizon` (µs) are in no episode. As a late row counts only for rows
+    that arrived after it, each row of a run that has seen fewer than the others is followed to by itself.
     """
     low = np.empty(len(at), np.int64)
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
-        p = earliest(times, run_start[r], at[first], max(times[at[first]] - EPISODE_REACH * over, horizon))
+        p = earliest(times, run_start[r], at[first], max(times[at[first]] - reach, horizon))
         oldest = last_late
         for k in range(first, last):
             oldest = min(oldest, order[rows[at[k]]])
@@ -78,10 +76,10 @@ def begins(  # type: ignore[no-untyped-def]
                 contended = contended or (late[rows[q]] and order[rows[q]] > oldest)
         step = 1 if contended else last - first
         for k in range(first, last, step):
-            begin = earliest(times, p, at[k], max(times[at[k]] - EPISODE_REACH * over, horizon))
+            begin = earliest(times, p, at[k], max(times[at[k]] - reach, horizon))
             newest = np.int64(order[rows[at[k]]] if contended else last_late)
             _follow(
-                k, k + step, begin, newest, rows, times, at, over, marks, word, bit, until_word, until_bit, late,
+                k, k + step, begin, newest, rows, times, at, over, reach, marks, word, bit, until_word, until_bit, late,
                 order, low,
             )  # fmt: skip
     return low

@@ -277,13 +277,13 @@ def _past(arena_times, a, b, bound):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def affected(  # type: ignore[no-untyped-def]
-    touched, first, places, base, spans, rows, arena_times, late, order, newest, reach, settled
+    touched, first, places, base, spans, rows, arena_times, late, order, newest, reach, settled, has_resets
 ):
     """Runs of rows to evaluate: the new rows on time and all within `reach` after them, in their group (S7).
 
     New are the rows from `base` on. Within `reach` after a late one those that arrived after it are evaluated again,
-    where it had arrived before what was held: before the row whose order is `newest`. Rows before `settled` (µs) and
-    late rows are in no run (S8.3).
+    where it had arrived before what was held: before the row whose order is `newest`; with `has_resets` the others too,
+    as they depend on what holds at those. Rows before `settled` (µs) and late rows are in no run (S8.3).
     Returns (run_first, run_start, at): run r evaluates the arena places at[run_first[r]:run_first[r + 1]] of the
     segment that starts at run_start[r].
     """
@@ -300,7 +300,9 @@ def affected(  # type: ignore[no-untyped-def]
             if late[rows[p]]:
                 if order[rows[p]] > newest:
                     continue
-                least = order[rows[p]]
+                least = np.int64(-1)
+                if not has_resets:
+                    least = order[rows[p]]
             begin = max(p, stop)
             if arena_times[begin if begin < end else p] < settled:
                 begin = _past(arena_times, begin, end, settled - 1)

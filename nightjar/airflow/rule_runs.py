@@ -1,0 +1,236 @@
+"""What the tasks of the DAG `rule_backtest` do: try drafts of rules on past days, and publish them once approved.
+
+How it works: the form's values become a RuleRequest, checked again here. The backtest is the command `nightjar
+backtest` in a process of its own, with a list of arguments; its figures become the text that the approving person is
+shown, in which nothing that somebody wrote is markup. Publishing sends the drafts by the name of whoever started the
+run, and the approval by the name of whoever answered.
+
+What it does not do: authenticate anybody. Both names are those that Airflow has authenticated.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from contracts.rule_messages import approval_message, rule_message
+from contracts.rule_status import ShownStatus
+from nightjar.airflow.submission import DAY, SubmissionError
+from nightjar.configuration.settings import Settings, load_settings
+from nightjar.kafka import rule_topics
+from rules.approval import same_person
+from rules.documents import MAX_BYTES
+from rules.errors import printable
+from rules.model import MAX_REASON, Rule, load_rules, parse_rule
+from rules.publishing import Answer
+from rules.streams import Stream, load_streams
+from rules.versions import RuleVersion
+
+# The job answers within a second, and adds a shuffle key within a minute or two.
+ANSWER_SECONDS = 300.0
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+_FIGURES = ("alerts", "a day", "live alerts", "gained", "lost", "changed")
+
+
+@dataclass(frozen=True)
+class RuleRequest:
+    """A form. text: the drafts as YAML or JSON; first, last: days (UTC); threshold: of `nightjar backtest`."""
+
+    text: str
+    first: date
+    last: date
+    threshold: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class People:
+    """Who started the run and who approved it, and both reasons."""
+
+    author: str
+    reason: str
+    approver: str
+    approval_reason: str
+
+
+def request_of(params: Mapping[str, Any]) -> RuleRequest:
+    """The request of a form: `rules`, `first`, `last`, `threshold` (text or None), `reason`.
+
+    Raises:
+        SubmissionError: a value is not what it must be.
+    """
+    text, reason, threshold = params.get("rules"), params.get("reason"), params.get("threshold") or None
+    if not isinstance(text, str) or not text.strip() or len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise SubmissionError("is not a text of rules", where="rules", remedy="Paste the rules as YAML or JSON")
+    if not isinstance(reason, str) or not reason.strip() or not reason.isprintable() or len(reason) > MAX_REASON:
+        remedy = f"Write one line, at most {MAX_REASON} characters"
+        raise SubmissionError("is not a line of text", where="reason", remedy=remedy)
+    if threshold is not None and not (isinstance(threshold, str) and _NAME.fullmatch(threshold)):
+        raise SubmissionError("is not a name", where="threshold", remedy="Name a measure or a field")
+    first, last = (_day(name, params.get(name)) for name in ("first", "last"))
+    if first > last:
+        raise SubmissionError("is after the last day", where=f"first {first}", remedy="Exchange the two")
+    return RuleRequest(text, first, last, threshold, reason)
+
+
+def _day(name: str, written: object) -> date:
+    try:
+        if isinstance(written, str) and re.fullmatch(DAY, written, re.ASCII):
+            return date.fromisoformat(written)
+    except ValueError:
+        pass
+    raise SubmissionError("is not a valid date", where=f"{name} {written!r:.40}", remedy="Write YYYY-MM-DD")
+
+
+def backtest(request: RuleRequest, folder: Path, log: Callable[[str], object], cleanup: ExitStack) -> str:
+    """Run the backtest; return what the approving person is shown, as Markdown.
+
+    folder: where the drafts and the report are left. cleanup: ends the command when it is closed.
+
+    Raises:
+        SubmissionError: the command failed; its log has the reason.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    drafts, report, figures = folder / "rules.yaml", folder / "report.html", folder / "figures.jsonl"
+    drafts.write_text(request.text, encoding="utf-8")
+    settings = load_settings()
+    streams = load_streams(settings.streams)
+    rules = load_rules(drafts, streams)
+    command = [
+        sys.executable, "-m", "nightjar", "backtest", "--rules", str(drafts), "--from", request.first.isoformat(),
+        "--to", request.last.isoformat(), "--html", str(report), "--json",
+    ]  # fmt: skip
+    if request.threshold is not None:
+        command += ["--threshold", request.threshold]
+    last = ""
+    with figures.open("wb") as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE)
+        cleanup.callback(_end, process)
+        assert process.stderr is not None  # noqa: S101  it is a pipe
+        for line in process.stderr:
+            last = printable(line.decode(errors="replace").rstrip("\n"))
+            log(last)
+    if process.wait() != 0:
+        raise SubmissionError(f"the backtest failed: {last}", where=str(drafts), remedy="The log has the reason")
+    found = [json.loads(line) for line in figures.read_text(encoding="utf-8").splitlines()]
+    said = [f"Reason: {_code(request.reason)}", f"Report: {_code(str(report))}"]
+    return "\n\n".join([_table(found), *_changes(settings, streams, rules), *said])
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        process.terminate()
+        process.wait()
+
+
+def _table(found: list[dict[str, Any]]) -> str:
+    days = len(found[0]["days"])
+    lines = [f"| rule | {' | '.join(_FIGURES)} |", f"| --- |{' ---: |' * len(_FIGURES)}"]
+    for each in found:
+        change = each["change"]
+        compared = ["", "", "", ""]
+        if change is not None:
+            compared = [f"{change[name]:,}" for name in ("live_alerts", "gained", "lost", "changed")]
+        cells = [f"{each['alerts']:,}", f"{each['alerts'] / days:,.1f}", *compared]
+        lines.append(f"| {each['rule_id']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _changes(settings: Settings, streams: Mapping[str, Stream], rules: list[Rule]) -> list[str]:
+    """How each draft differs from what is published, as a block of code."""
+    from nightjar.cli.rule_files import changed_lines
+
+    book, _ = rule_topics.expected_book(settings, streams)
+    blocks = []
+    for rule in rules:
+        in_force = [version for version in book.of_rule(rule.id) if not version.is_proposed]
+        text = "\n".join(map(printable, changed_lines(in_force[-1] if in_force else None, rule, "this draft")))
+        fence = _fence(text, 3)
+        blocks.append(f"{fence}diff\n{text or f' {rule.id} is published like this'}\n{fence}")
+    return blocks
+
+
+def _code(text: str) -> str:
+    """A line of text that Markdown shows as it is."""
+    fence = _fence(text, 1)
+    return f"{fence} {printable(text)} {fence}"
+
+
+def _fence(text: str, least: int) -> str:
+    """More backticks than stand side by side in a text."""
+    return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
+
+
+def people_of(author: str | None, reason: str, answer: Mapping[str, Any]) -> People:
+    """author: who started the run; answer: what the approval step returned.
+
+    Raises:
+        SubmissionError: Airflow does not know one of the two, or they are one person where approvals are required.
+    """
+    responder = answer.get("responded_by_user") or {}
+    approver, given = responder.get("name") or responder.get("id"), answer.get("params_input") or {}
+    if not author:
+        raise SubmissionError("nobody started the run", remedy="Trigger it from the form, logged in")
+    if not approver:
+        raise SubmissionError("nobody approved it", remedy="Answer the approval step, logged in")
+    if load_settings().approvals and same_person(author, str(approver)):
+        raise SubmissionError(
+            f"{author} started the run and approved it, and nobody approves a version of their own",
+            remedy="Clear the approval step, and ask somebody else to answer it",
+        )
+    return People(author, reason, str(approver), str(given.get("reason") or "approved in Airflow"))
+
+
+def publish(request: RuleRequest, people: People, log: Callable[[str], object]) -> None:
+    """Publish the drafts that are new or changed, approve those that wait for it, and wait until all are in force.
+
+    May be repeated: what is published or approved already is not sent again.
+
+    Raises:
+        SubmissionError: the job rejected a message. KafkaError: it did not answer.
+    """
+    settings = load_settings()
+    streams = load_streams(settings.streams)
+    drafts = [rule_message(rule) for rule in _rules(request.text, streams)]
+    book, _ = rule_topics.expected_book(settings, streams)
+    messages, waiting = [], []
+    for draft in drafts:
+        rule = parse_rule(draft | {"author": people.author, "reason": people.reason}, streams)
+        versions: tuple[RuleVersion, ...] = book.of_rule(rule.id)
+        if not rule_topics.unchanged(book, rule):
+            messages.append(rule_message(rule))
+        elif versions[-1].is_proposed:
+            waiting.append((rule.id, versions[-1].version))
+        else:
+            log(f"{rule.id} is published already: it is version {versions[-1].version}")
+    states = {draft["id"]: parse_rule(draft, streams).state for draft in drafts}
+    with rule_topics.Answers(settings) as answers:
+        rule_topics.send(settings, messages)
+        for status in answers.until_settled(messages, ANSWER_SECONDS):
+            _take(status, log)
+            if status.answer is Answer.PROPOSED:
+                waiting.append((str(status.rule_id), int(status.version or 0)))
+        for rule_id, version in waiting:
+            approval = approval_message(rule_id, version, people.approver, people.approval_reason)
+            rule_topics.send(settings, [approval])
+            for status in answers.until_settled([approval], ANSWER_SECONDS, states[rule_id]):
+                _take(status, log)
+
+
+def _rules(text: str, streams: Mapping[str, Stream]) -> list[Rule]:
+    from rules.documents import read_documents, unwrapped
+
+    return [parse_rule(written, streams) for written in unwrapped(read_documents(text, where="the form"))]
+
+
+def _take(status: ShownStatus, log: Callable[[str], object]) -> None:
+    reasons = "; ".join(printable(reason) for reason in status.reasons)
+    log(f"{status.rule_id} version {status.version}: {status.answer} {reasons}".strip())
+    if status.answer is Answer.REJECTED:
+        raise SubmissionError(reasons, where=str(status.rule_id), remedy="Nothing of it takes effect")

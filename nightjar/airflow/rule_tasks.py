@@ -1,0 +1,64 @@
+"""The operators of the DAG `rule_backtest`. Imports nothing heavy: what they do is in rule_runs.py."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from airflow.sdk import BaseOperator
+
+from nightjar.airflow.submission import run_folder
+from rules.errors import NightjarError
+
+
+class BacktestRules(BaseOperator):
+    """Tries the form's rules on past days; returns what the approving person is shown, as Markdown."""
+
+    ui_color = "#e8f0f8"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._cleanup = ExitStack()
+
+    def execute(self, context: Any) -> str:
+        """Run `nightjar backtest`, and stop it if the task is killed."""
+        from nightjar.airflow.rule_runs import backtest, request_of
+        from nightjar.configuration.settings import load_settings
+
+        with _reported(self.log.error), self._cleanup:
+            folder = load_settings().data_dir.resolve() / "backtests" / run_folder(context["dag_run"].run_id)
+            return backtest(request_of(context["params"]), folder, self.log.info, self._cleanup)
+
+    def on_kill(self) -> None:
+        """Stop the command."""
+        self._cleanup.close()
+
+
+class PublishRules(BaseOperator):
+    """Publishes the form's rules by the name of who started the run, approved by who answered the step `approval`."""
+
+    ui_color = "#e8f8ec"
+
+    def __init__(self, *, approval: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.approval = approval
+
+    def execute(self, context: Any) -> None:
+        """Send the messages, and wait until the rules are in force."""
+        from nightjar.airflow.rule_runs import people_of, publish, request_of
+
+        with _reported(self.log.error):
+            request = request_of(context["params"])
+            answer = context["ti"].xcom_pull(task_ids=self.approval) or {}
+            people = people_of(context["dag_run"].triggering_user_name, request.reason, answer)
+            self.log.info("author: %s; approved by: %s", people.author, people.approver)
+            publish(request, people, self.log.info)
+
+
+@contextmanager
+def _reported(log: Callable[[str], object]) -> Iterator[None]:
+    """An error that has a remedy is a line of the log, too, before Airflow's own account of it."""
+    try:
+        yield
+    except NightjarError as error:
+        log(str(error))
+        raise

@@ -1,0 +1,169 @@
+"""The DAG `rule_backtest`, as Airflow reads it, and answered by a person on a real Airflow."""
+
+import json
+import time
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lake.archive import make_tables
+from lake.tables import events_table
+from nightjar.airflow.submission import LAKE_POOL
+from nightjar.configuration.backfill import backfill_config
+from nightjar.kafka import rule_topics
+from nightjar.local.airflow import HOST, LocalAirflow
+from nightjar.local.airflow_client import AirflowClient
+from rules.streams import SHIPPED
+from tests.support.airflow import Airflow
+from tests.support.answering import answering
+from tests.support.lakes import add, at
+from tests.support.topics import TestTopics
+
+pytestmark = pytest.mark.slow
+
+DAG = "rule_backtest"
+HEAVY = {"pyspark", "pandas", "numpy", "polars", "pyarrow", "numba", "great_expectations", "kafka", "deltalake"}
+LOOK = """
+import rule_backtest
+imported = sorted({name.partition(".")[0] for name in sys.modules})
+from airflow.exceptions import ParamValidationError
+from airflow.serialization.serialized_objects import DagSerialization
+dag = rule_backtest.dag
+DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+
+def accepts(name, value):
+    try:
+        dag.params.get_param(name).__copy__().resolve(value)
+    except ParamValidationError:
+        return False
+    return True
+
+tried = {
+    "rules": ["id: a", "", None, 5],
+    "first": ["2026-01-05", "2026-01-35", "--x", None],
+    "last": ["2026-01-05", "tomorrow"],
+    "threshold": [None, "spent", "--all", "a b"],
+    "reason": ["stolen cards", "", None, "r" * 501],
+}
+report({
+    "imported": imported,
+    "tasks": {t.task_id: [t.task_type, sorted(t.upstream_task_ids), t.pool, t.doc_md] for t in dag.tasks},
+    "accepted": {name: [accepts(name, value) for value in values] for name, values in tried.items()},
+    "scheduled": dag.timetable.can_be_scheduled,
+    "doc": dag.doc_md,
+})
+"""
+RULE = """
+id: large
+stream: transactions
+group_by: [customer_id]
+when: "amount >= 15"
+"""
+
+
+def test_what_there_is_to_see_of_it(airflow: Airflow) -> None:
+    """Backtest, a person, publishing; a form that refuses what cannot be; and nothing heavy to read it."""
+    seen: Any = airflow.run(LOOK)
+    assert HEAVY.isdisjoint(seen["imported"])
+    assert {"lake", "backfill", "streaming", "expectations"}.isdisjoint(seen["imported"])
+    assert {name: task[:2] for name, task in seen["tasks"].items()} == {
+        "backtest": ["BacktestRules", []],
+        "approve": ["ApprovalOperator", ["backtest"]],
+        "publish": ["PublishRules", ["approve"]],
+    }
+    assert seen["tasks"]["backtest"][2] == LAKE_POOL
+    for name, task in seen["tasks"].items():
+        assert "**Fails**" in task[3]
+        assert f"| {name} |" in seen["doc"]
+    assert seen["accepted"] == {
+        "rules": [True, False, False, False], "first": [True, False, False, False], "last": [True, False],
+        "threshold": [True, True, False, False], "reason": [True, False, False, False],
+    }  # fmt: skip
+    assert not seen["scheduled"]
+
+
+def settings_file(own: TestTopics, folder: Path) -> Path:
+    """A file of the test's settings: its topics and streams, and approvals."""
+    streams = SHIPPED.read_text()
+    for name, stream in own.streams.items():
+        streams = streams.replace(f'topic = "{name}"', f'topic = "{stream.topic}"')
+    (folder / "streams.toml").write_text(streams)
+    names = {name for name in type(own.settings).model_fields if name.endswith("_topic")}
+    told = own.settings.model_dump(include=names)
+    told |= {"bootstrap_servers": own.settings.bootstrap, "data_dir": str(folder / "data"), "approvals": 1}
+    told |= {"streams": str(folder / "streams.toml"), "spark_master": "local[2]", "driver_memory": "1g"}
+    path = folder / "nightjar.toml"
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in told.items()))
+    return path
+
+
+def fill_lake(own: TestTopics, folder: Path) -> None:
+    """Twenty payments of a day."""
+    config = backfill_config(own.settings.model_copy(update={"data_dir": folder / "data"}), own.streams)
+    make_tables(config.lake)
+    names = [field for field in own.streams["transactions"].fields if field != "amount"]
+    rows = [
+        dict.fromkeys(names, f"c{number % 2}")
+        | {"transaction_id": f"t{number}", "amount": Decimal(number), "event_time": at(5, 10, number)}
+        | {"arrival_time": at(5, 10, number), "arrival_date": at(5).date(), "partition": 0, "offset": number}
+        for number in range(20)
+    ]
+    add(config, events_table(own.streams["transactions"]), rows)
+
+
+def awaited(airflow: LocalAirflow, client: AirflowClient, run: str, task: str, states: set[str]) -> str:
+    """The state of a task, once it is one of these."""
+    deadline = time.monotonic() + 240
+    while True:
+        airflow.check()
+        found = {each.name: each.state or "" for each in client.run(DAG, run).tasks}
+        if found.get(task) in states:
+            return found[task]
+        assert found.get("backtest") != "failed", "\n".join(client.log(DAG, run, "backtest", 1))
+        assert time.monotonic() < deadline, f"{found}"
+        time.sleep(1)
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path: Path) -> None:
+    """Who started the run is shown the figures too, and cannot approve; whoever else does is named with the version."""
+    own = kafka_topics.ensure()
+    path = settings_file(own, tmp_path)
+    fill_lake(own, tmp_path)
+    settings = own.settings.model_copy(update={"approvals": 1, "data_dir": tmp_path / "data", "airflow_port": 0})
+    environment = {
+        "NIGHTJAR_SETTINGS": str(path),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,bob:admin",
+        "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1",
+    }
+    with answering(own, settings), LocalAirflow(settings, environment=environment, schedule=False) as airflow:
+        airflow.await_dag(DAG, 120)
+        ann = airflow.client
+        ann.unpause(DAG)
+        bob = AirflowClient(HOST, airflow.port, "bob", json.loads(airflow.password_file.read_text())["bob"])
+        form = {"rules": RULE, "first": "2026-01-05", "last": "2026-01-05", "reason": "stolen cards"}
+        run = ann.trigger(DAG, form)
+        assert awaited(airflow, ann, run, "approve", {"awaiting_input", "failed"}) == "awaiting_input"
+        asked = bob.required_action(DAG, run, "approve")
+        assert "| large | 5 | 5.0 |" in asked["body"]
+        assert "+when: amount >= 15" in asked["body"]
+        assert rule_topics.rule_book(own.settings, own.streams).every == []
+
+        ann.answer(DAG, run, "approve", "Approve", {"reason": "looks right"})
+        assert awaited(airflow, ann, run, "publish", {"success", "failed"}) == "failed"
+        assert "nobody approves a version of their own" in "\n".join(ann.log(DAG, run, "publish", 1))
+        assert rule_topics.rule_book(own.settings, own.streams).every == []
+
+        second = ann.trigger(DAG, form)
+        assert awaited(airflow, ann, second, "approve", {"awaiting_input", "failed"}) == "awaiting_input"
+        bob.answer(DAG, second, "approve", "Approve", {"reason": "five a day"})
+        assert awaited(airflow, ann, second, "publish", {"success", "failed"}) == "success"
+        (version,) = rule_topics.rule_book(own.settings, own.streams).ruleset.versions
+        assert (version.rule.author, version.rule.reason) == ("admin", "stolen cards")
+        assert version.approval is not None
+        assert (version.approval.author, version.approval.reason) == ("bob", "five a day")
+        assert timedelta(0) < timedelta(microseconds=version.effective)
