@@ -247,7 +247,7 @@ class Engine:
     def _evaluate(self, base: int, unannounced: int) -> tuple[list[Evaluations], Announcements]:
         """Evaluate what the rows from `base` on affect. Nothing has been announced about rows from `unannounced` on."""
         results: list[Evaluations] = []
-        said: list[Announcements] = []
+        announcements: list[Announcements] = []
         for plan in self._plan.groups:
             timeline = self._timelines[plan.group_by]
             runs = timeline.insert(base, self._needed(plan))
@@ -256,11 +256,11 @@ class Engine:
             found = evaluation.evaluate(timeline, self._masks, plan, runs)
             if not self._batch:
                 violated = [result for program in found for result in program.violated]
-                said += announce(self.store, self._ledger, plan, violated, found[0].rows, unannounced)
+                announcements += announce(self.store, self._ledger, plan, violated, found[0].rows, unannounced)
             results += found
-        if self._muting or (said and self._plan.mutes):
-            said = with_muted(self.store, self._ledger, self._muting, said, self.settled)
-        return results, remember(self._ledger, said)
+        if self._muting or (announcements and self._plan.mutes):
+            announcements = with_muted(self.store, self._ledger, self._muting, announcements, self.settled)
+        return results, remember(self._ledger, announcements)
 
     def _failures(self, result: Evaluated, base: int, admitted: Int64Array) -> list[Failure]:
         version = result.compiled.version
