@@ -131,6 +131,7 @@ class HostileRules:
             ("id", lambda rule: rule.update(id=self._one(_IDS))),
             ("description", lambda rule: rule.update(description=self._one(_TEXTS))),
             ("effective", lambda rule: rule.update(effective=self._one(_INSTANTS))),
+            ("reset", lambda rule: rule.update(reset_after_alert=True)),
             ("stream", lambda rule: rule.update(stream=self._one(("Transactions", "", "../x", "payments", *_NAMES)))),
             ("a wrong value", lambda rule: rule.update({self._one((*_KEYS, *_NAMES)): self._one(_VALUES)})),
             ("a key less", lambda rule: rule.pop(self._one(tuple(rule)))),
@@ -188,14 +189,16 @@ class HostileRules:
             function, of = Function.COUNT, ["*"]
         measure: dict[str, Any] = {function.value: rng.choice(of), "over": rng.choice(("1h", "1d", "400d"))}
         if rng.random() < 0.2:
+            del measure["over"]
+            measure["episode"] = rng.choice(("1h", "100d"))
+        if rng.random() < 0.2:
             measure |= {"per": [rng.choice(list(fields))], "excluding_current": rng.random() < 0.5}
         if not good and rng.random() < 0.6:
-            key = rng.choice(
-                ("over", "per", "where", "since", "excluding_current", "function", "field", "median", function)
-            )
+            options = ("over", "episode", "per", "where", "since", "until", "excluding_current")
+            key = rng.choice((*options, "function", "field", "median", function))
             measure[key] = (
                 rng.choice(_DURATIONS)
-                if key == "over" and rng.random() < 0.7
+                if key in ("over", "episode") and rng.random() < 0.7
                 else self._one((*_VALUES, *_NAMES, self._fields()))
             )
         return measure
@@ -212,7 +215,8 @@ class HostileRules:
         rule["measures"] |= {f"m{number}": self._measure(good=True) for number in range(count)}
 
     def _condition(self, rule: dict[str, Any]) -> None:
-        measure = {**self._measure(good=True), self._one(("where", "since")): self._predicate({})}
+        measure = self._measure(good=True)
+        measure[self._one(("where", "until" if "episode" in measure else "since"))] = self._predicate({})
         rule["measures"] = {**rule["measures"], "m": measure}
 
     def _fields(self) -> Any:
@@ -404,7 +408,10 @@ _NO_RULES = (
     b"", b" ", b"null", b"[]", b"{}", b"5", b'"x"', b"NaN", b"1" * 5000, b'{"x": 1e999}', b"\xff", b"- a\n- b",
 )  # fmt: skip
 _PARTS = ("YEAR", "MONTH", "WEEK", "DAY", "HOUR", "DAYOFWEEK", "DAYOFYEAR", "QUARTER", "MINUTE", "SECOND")
-_KEYS = ("id", "stream", "state", "group_by", "where", "measures", "when", "severity", "description", "effective")
+_KEYS = (
+    "id", "stream", "state", "group_by", "where", "measures", "when", "severity", "description", "effective",
+    "reset_after_alert",
+)  # fmt: skip
 _SOUP = (
     "AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS", "NULL", "CASE", "WHEN", "THEN", "ELSE", "END", "TRUE", "FALSE",
     "FROM", "AS", "(", ")", ",", "=", "<>", "<", ">", "+", "-", "*", "/", "%", "::", "1", "0.5", "'x'", "TIMESTAMP",

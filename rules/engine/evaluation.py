@@ -138,9 +138,11 @@ def at_rows(
     after: of each row the place from which others count.
     """
     rows = timeline.rows[runs.at].astype(np.int64)
-    versions = (rule.version for rule in program.rules)
-    masks_of = [applicable.get((version.rule.id, version.version)) for version in versions]
-    where = {at: seen for at, seen in enumerate(masks_of) if seen is not None}
+    where: dict[int, Mask] = {}
+    if applicable:
+        versions = (rule.version for rule in program.rules)
+        masks_of = [applicable.get((version.rule.id, version.version)) for version in versions]
+        where = {at: seen for at, seen in enumerate(masks_of) if seen is not None}
     values = measures.evaluate(timeline, masks, runs, program.aggregates, after)
     return Evaluations(program, rows, where, values, _conditions(timeline, program, values, rows), masks.of(rows))
 
