@@ -15,7 +15,8 @@ def doubts(rule: Rule, stream: Stream) -> list[Problem]:
     """Conditions of a rule that never hold, each with its place; the rule fits its stream."""
     conditions = {"where": rule.where}
     for name, measure in rule.measures.items():
-        conditions |= {f"measures.{name}.where": measure.where, f"measures.{name}.since": measure.since}
+        of_measure = {"where": measure.where, "since": measure.since, "until": measure.until}
+        conditions |= {f"measures.{name}.{key}": text for key, text in of_measure.items()}
     found = [
         Problem(place, text, reason, _REMEDY)
         for place, text in conditions.items()

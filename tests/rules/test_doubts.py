@@ -93,6 +93,13 @@ def test_what_may_hold_is_left_alone(when: str) -> None:
     assert reasons(when) == []
 
 
+def test_what_ends_an_episode_is_looked_at_too() -> None:
+    """An episode that nothing ends early is hardly meant."""
+    measures = {"n": {"count": "*", "episode": "1h", "until": "HOUR(event_time) = 25"}}
+    (reason,) = reasons("n > 3", measures=measures)
+    assert reason.startswith("measures.n.until: HOUR(event_time) = 25 never holds")
+
+
 def test_conditions_of_measures_and_events_are_looked_at_too() -> None:
     """Each at its place; `where` and `when` hold for the same event."""
     assert reasons("n > 3", where="amount < 0 AND amount > 5") == [
