@@ -33,7 +33,7 @@ from fuzz.parsing import Findings, agreement, streams
 from fuzz.rules import Examiner
 from fuzz.topics import on_the_topics
 
-# Resident memory (MB) that reading and evaluating any number of rules may take, on top of what it takes to begin.
+# Resident memory (MB) that reading and evaluating any number of rules may take, beyond the memory at the start.
 _RULES_MEMORY = 500
 
 

@@ -1,4 +1,4 @@
-"""What an alert leads to beside a person's attention: a restriction of its group for a time."""
+"""The action of a rule: an alert restricts its group for a time."""
 
 from __future__ import annotations
 
@@ -37,5 +37,7 @@ class Action(BaseModel):
     def _bounded(cls, duration: int) -> int:
         if not 0 < duration <= MAX_RESTRICTION:
             found, most = format_duration(duration), format_duration(MAX_RESTRICTION)
-            raise ValueError(f"{found} is no time to restrict for. It is longer than 0 and at most {most}")
+            raise ValueError(
+                f"{found} is not a valid time to restrict for. It must be longer than 0 and at most {most}"
+            )
         return duration

@@ -31,7 +31,7 @@ def proposed(version: RuleVersion) -> RuleVersion:
     rule = version.rule
     missing = [key for key in PROVENANCE if not (getattr(rule, key) or "").strip()]
     if missing:
-        remedy = "Somebody else has to approve it, and must know whose it is and what for"
+        remedy = "Somebody else has to approve it, and must know its author and reason"
         raise RuleError(
             [Problem(key, "", "is missing, and approvals are required", remedy) for key in missing],
             where=f"rule {rule.id}",
@@ -52,7 +52,7 @@ def approved(
     streams: Mapping[str, Stream],
     activation_delay: int = 0,
 ) -> RuleVersion:
-    """The version that a message approves, as it is from then on.
+    """The version that a message approves, with its effective time and approval.
 
     It applies from `activation_delay` (µs) after the approval's arrival (µs), or from the rule's own effective time if
     that is later.
@@ -81,7 +81,7 @@ def approved(
 
 
 def same_person(one: str, other: str) -> bool:
-    """Whether two names are one person's, as far as names show it."""
+    """Whether two names are one person's, as far as names show."""
     return _folded(one) == _folded(other)
 
 
@@ -114,7 +114,7 @@ def _version(number: object, versions: tuple[RuleVersion, ...]) -> tuple[RuleVer
 
 
 def _line(text: object, key: str, problems: list[Problem]) -> str:
-    """A line of text that says who, or why; a problem more where it is none."""
+    """The line of text under `key`; adds a problem if it is missing or invalid."""
     most = _LONGEST[key]
     if text is None or (isinstance(text, str) and not text.strip()):
         problems.append(Problem(key, "", "is missing", "An approval names who approves, and why"))

@@ -1,4 +1,4 @@
-"""What is valid in a rule and yet hardly meant: conditions that no event can meet."""
+"""Warnings about valid rules: conditions that no event can meet."""
 
 from __future__ import annotations
 

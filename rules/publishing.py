@@ -28,7 +28,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """What `rule-status` is to hold of it. effective: event time in µs from which the version applies.
+    """An answer to publish on `rule-status`. effective: event time in µs from which the version applies.
 
     approval: of a version that a second person approved.
     """
@@ -41,7 +41,7 @@ class Status:
     approval: Approval | None = None
 
 
-# Characters of what a refused message calls its rule.
+# The most characters of a rule id in the answer to a refused message.
 _MAX_ID = 100
 
 # What a control message may do to a rule, and the state its new version gets.
@@ -63,12 +63,12 @@ def judge(
 
     message: a rule, or a control message such as {"control": "pause", "rule": "card-velocity"}, which publishes the
     rule's last version in force again in another state; or either in a form of another system (see `rules.foreign`), of
-    which `forms` says what they leave open. What does not mean quite the same there is among the answer's reasons. A
+    which `forms` says what they leave open. What they do not express exactly is noted in the answer's reasons. A
     message that repeats the last version makes none: a producer may send it twice. Nothing is raised for a bad message:
     it is REJECTED with the reasons.
 
     approvals: with 1 a version is only PROPOSED. An approval (see `rules.approval`) makes it the ACCEPTED version, also
-    where none is asked for any more.
+    when approvals are no longer required.
     """
     rule_id: str | None = None
     reading = Reading({})
@@ -115,12 +115,12 @@ def _controlled(known: Published, written: Mapping[str, Any]) -> dict[str, Any]:
     if not earlier:
         remedy = did_you_mean(str(rule_id), list(known.rule_ids), "Rules are")
         raise _refusal("rule", repr(rule_id), "is not a published rule", remedy)
-    # A proposal must not take effect under the name of a control, whose approval says nothing of what it has changed.
+    # A proposal must not take effect through a control message, whose approval does not show what the proposal changes.
     in_force = [version for version in earlier if not version.is_proposed]
     if not in_force:
         raise _refusal("rule", repr(rule_id), "has no approved version", "Publish it in the state that it is to have")
     again = rule_to_mapping(in_force[-1].rule) | {"state": CONTROLS[control].value}
-    # what a version of its own says of itself, and not of the one it repeats
+    # these are of the control message, not of the version it repeats
     for key in ("effective", *PROVENANCE):
         again.pop(key, None)
         if written.get(key) is not None:

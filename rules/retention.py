@@ -1,4 +1,4 @@
-"""What a rule costs to keep: the events its widest window holds, estimated before it runs."""
+"""An estimate of the events that the job retains for a rule, before the rule runs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def window(rule: Rule) -> int:
 
 
 def retained(rule: Rule, events_per_day: float) -> int:
-    """Events the job keeps for the rule, at that rate of its stream: all that its widest window holds.
+    """Events that the job retains for the rule at this rate of its stream: those of its widest window.
 
-    An upper bound: `where` does not count, since the job keeps all events of a stream for any of its rules.
+    An upper bound: `where` does not count, since the job retains all events of a stream for any of its rules.
     """
     return math.ceil(events_per_day * widest(rule) / MICROSECONDS["d"])
 
 
 def too_much(rule: Rule, events_per_day: float, most: int) -> Problem | None:
-    """What is wrong with a rule that would retain more than `most` events; None where it does not."""
+    """The problem of a rule that would retain more than `most` events; None if it retains fewer."""
     found = retained(rule, events_per_day)
     if found <= most:
         return None

@@ -1,8 +1,8 @@
 """The rules a job knows, from the answers on `rule-status`: which versions there are, and which route serves each.
 
 How it works: the driver answers each message of the `rules` topic once (see answering.py). An ACCEPTED answer carries
-the rule itself, its version, effective time and route, so that whoever folds the answers in the order of offsets comes
-to the same rules: every bucket, the backfill, the command line, after any restart, under any declaration, setting or
+the rule itself, its version, effective time and route, so that whoever folds the answers in the order of offsets gets
+the same rules: every bucket, the backfill, the command line, after any restart, under any declaration, setting or
 release. An event is sent to one bucket per route; a rule is evaluated where its group-by's route sends its events.
 Entity fields are routes from the start. A rule whose group-by holds no route is accepted without an effective time;
 once the job runs with a new route, an ACTIVE answer gives that time. A PROPOSED answer has a version that waits for
@@ -45,7 +45,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a record of `rule-status` says about a message of `rules`.
+    """The answer on `rule-status` to a message of `rules`.
 
     message: offset of the message, -1 of an ACTIVE answer, which is about a version. rule, route: of an ACCEPTED answer
     that made a version, or approved it; a PROPOSED one has no route. effective: µs, None where the version waits for
@@ -69,7 +69,7 @@ class RuleBook:
     answered: (rule id, version) to the arrival (µs) of the answer that made the version take effect, or made its route;
     published: to that of the first answer about it.
     next_offset: of the answers; next_message: of the messages, after the last one that has an answer. skipped: records
-    that were no answer or did not fit.
+    that were not answers or did not fit.
     """
 
     streams: Mapping[str, Stream]
@@ -115,7 +115,7 @@ class RuleBook:
         return [version for version in self.ruleset.versions if version.effective == NOT_YET]
 
     def take(self, answer: Answered, arrival: int) -> bool:
-        """Take the next answer, which arrived then (µs); whether it changed anything.
+        """Take the next answer, which arrived at `arrival` (µs); returns whether it changed anything.
 
         Of several answers to one message the first counts: a driver that lost an acknowledgement may send one again.
         """

@@ -1,9 +1,9 @@
-"""Purpose: answer each message of the `rules` topic, once and for good.
+"""Purpose: answer each message of the `rules` topic once; an answer is final.
 
 How it works: one driver reads `rules` and `rule-status` from their beginnings. What `rule-status` holds is folded into
 `book`; the messages behind the last one that has an answer are judged in their order, and each answer is read back from
 the topic before the next message is looked at. So an answer follows from the message, from the answers before it, and
-from the declarations and settings of the moment it was given, and nothing changes it later.
+from the declarations and settings at that time, and nothing changes it later.
 
 What it does not do: evaluate rules, or add routes; it reports which are needed.
 
@@ -69,7 +69,7 @@ def answer_to(
 
     about: names the message (`topic-partition-offset`). routes: those that the query has; a rule that needs another one
     is accepted without an effective time. activation_delay: µs. forms: what messages in other forms leave open.
-    approvals: that a version needs before it takes effect. too_much: what is wrong with what a rule would retain.
+    approvals: that a version needs before it takes effect. too_much: the problem of a rule that retains too much.
     """
     made, status = judge(
         book, message.value, message.arrival, book.streams, activation_delay, forms=forms, approvals=approvals
@@ -111,7 +111,7 @@ class _Follower:
         return found
 
     def poll(self, timeout_ms: int = 0) -> list[Record]:
-        """What there is to read now."""
+        """The records that can be read now."""
         return [
             Record(found.offset, found.timestamp * 1000, found.value or b"")
             for records in self._consumer.poll(timeout_ms=timeout_ms).values()
@@ -166,7 +166,7 @@ class Answering:
         self._routes: frozenset[Route] = frozenset(self.book.routes)
 
     def catch_up(self) -> None:
-        """Answer every message that is there now. Raises JobError where a topic has lost what must be kept."""
+        """Answer all current messages. Raises JobError where a topic has lost what must be kept."""
         if self._answers.begin:
             raise JobError(
                 f"its records before offset {self._answers.begin} are missing: the rules are in them",
@@ -193,7 +193,7 @@ class Answering:
         self._answer()
 
     def poll(self) -> None:
-        """Read what is there, and answer it."""
+        """Read new messages, and answer them."""
         for record in self._answers.poll():
             self._fold(record)
         self._unanswered.extend(self._messages.poll())
@@ -234,9 +234,9 @@ class Answering:
         return bool(self._inactive)
 
     def _give_effect(self, version: RuleVersion) -> None:
-        """Answer from when on a version applies that waited for its route.
+        """Answer with the effective time of a version that waited for its route.
 
-        Where producers give arrivals there is no present to begin in: such a version begins where it was published.
+        Where producers set arrivals there is no present time: the version takes effect from its publication.
         """
         rule = version.rule
         if self.book.serving[rule.stream, rule.group_by] not in self._routes:
@@ -251,7 +251,7 @@ class Answering:
         self._send(*answer_record(Status(Answer.ACTIVE, rule.id, version.version, effective)), now)
 
     def _answer(self) -> None:
-        """Answer what waits, several messages at once where none depends on the answer to another."""
+        """Answer waiting messages, several at once where none depends on the answer to another."""
         while self._unanswered:
             first, about = self._unanswered[0], set[str | None]()
             sent: list[FutureRecordMetadata] = []

@@ -119,8 +119,8 @@ def backtest(request: RuleRequest, folder: Path, log: Callable[[str], object], c
     if process.wait() != 0:
         raise SubmissionError(f"the backtest failed: {last}", where=str(drafts), remedy="The log has the reason")
     found = [json.loads(line) for line in figures.read_text(encoding="utf-8").splitlines()]
-    said = [f"Reason: {_code(request.reason)}", f"Report: {_code(str(report))}"]
-    return "\n\n".join([_table(found), *_changes(settings, streams, rules), *said])
+    details = [f"Reason: {_code(request.reason)}", f"Report: {_code(str(report))}"]
+    return "\n\n".join([_table(found), *_changes(settings, streams, rules), *details])
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

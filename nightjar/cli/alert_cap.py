@@ -3,7 +3,7 @@
 from collections import Counter, OrderedDict
 from typing import Any
 
-# Rules and hours whose shown alerts are remembered; of those forgotten alerts are shown again up to the limit.
+# Rules and hours whose shown alerts are counted; alerts of dropped ones are shown again up to the limit.
 _REMEMBERED = 10_000
 
 

@@ -91,7 +91,7 @@ class Answers:
     def until_settled(
         self, messages: Iterable[Mapping[str, Any]], seconds: float, approved: State | None = None
     ) -> Iterator[ShownStatus]:
-        """What is said about the messages sent since, until each is settled: REJECTED, PROPOSED, or ACTIVE.
+        """The answers to the messages sent since, until each is settled: REJECTED, PROPOSED, or ACTIVE.
 
         For a paused or retired rule, which never becomes ACTIVE, ACCEPTED is final. approved: the state of the version
         that the messages approve. Raises KafkaError if an answer is missing after `seconds`.

@@ -1,9 +1,9 @@
 """What a rule would have announced on the newest events of the lake, in seconds and without a service.
 
 How it works: the newest events, at most MOST_EVENTS, are evaluated by `Truth` with the rule and the live rules of its
-stream, all of them as if they had always been there, and compared as a backtest compares them.
+stream, all of them as if they had always been in force, and compared as a backtest compares them.
 
-Known limitation: a window that reaches beyond these events counts less than it would; `nightjar backtest` has it whole.
+Known limitation: a window that reaches back beyond these events is incomplete; `nightjar backtest` evaluates it whole.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rules.truth import Truth
 from rules.versions import RuleSet, RuleVersion
 
 MOST_EVENTS = 50_000
-# What the rules to check are called beside the live ones; no rule's own id has a space.
+# The ids of the rules to check, beside the live ones; no published id has a space.
 _DRAFT = "{} (draft)"
 
 

@@ -3,9 +3,9 @@
 How it works: the archive brings Kafka to the lake first, so that it has every event that the job has read and every
 alert that it has announced. Up to the offsets that the job last reported it had read, events become the buckets' state;
 from there on the job reads Kafka again. It may have read, and announced, a little more than it had reported: all alerts
-that are in the lake are in the state, also of events yet to be read again, so nothing is announced twice in other
-words. What it had yet to read and Kafka has let go of is given to it from the lake. The new checkpoint takes the old
-one's place at the very end, at once.
+that are in the lake are in the state, also of events yet to be read again, so no alert is announced twice with other
+content. Events that it had yet to read and Kafka has deleted come from the lake. At the very end the new checkpoint
+replaces the old one atomically.
 
 What it does not do: evaluate rules. The backfill finds alerts that the job should have published but did not.
 

@@ -30,7 +30,7 @@ class Pace:
 
 
 def pace(reports: Sequence[JobReport], stream: str) -> Pace | None:
-    """The pace of a stream; None if the reports are too few to tell, or there is no lag.
+    """The pace of a stream; None if there are too few reports, or there is no lag.
 
     reports: of one run of the driver, oldest first. Reading is timed from the first report after a batch's end to the
     last such report, and only while the job was behind: an idle job does not show how fast it could read.

@@ -1,4 +1,4 @@
-"""From what holds to what is announced: new alerts, revisions with new values, and retractions (S7)."""
+"""From violations to announcements: new alerts, revisions with new values, and retractions (S7)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rules.alert_ids import alert_id
 from rules.alert_schema import ALERT_SCHEMA
 from rules.engine.alert_columns import Described
 from rules.engine.evaluation import Evaluated
-from rules.engine.ledger import LEDGER_SCHEMA, NOTHING_SAID, Ledger, Subject
+from rules.engine.ledger import LEDGER_SCHEMA, NO_ANNOUNCEMENTS, Ledger, Subject
 from rules.engine.muting import Muting
 from rules.engine.plan import GroupPlan
 from rules.engine.store import EventStore
@@ -25,8 +25,8 @@ _NO_ROWS: Int64Array = np.empty(0, np.int64)
 _NO_ALERTS = ALERT_SCHEMA.empty_table()
 
 
-class Said(NamedTuple):
-    """Announcements. rows: the store row of each; table: LEDGER_SCHEMA."""
+class Announcements(NamedTuple):
+    """What is announced. rows: the store row of each announcement; table: LEDGER_SCHEMA."""
 
     rows: Int64Array
     table: pa.Table
@@ -34,33 +34,35 @@ class Said(NamedTuple):
 
 def announce(
     store: EventStore, ledger: Ledger, plan: GroupPlan, results: list[Evaluated], rows: Int64Array, base: int
-) -> list[Said]:
+) -> list[Announcements]:
     """What to announce after evaluating the store rows `rows`; results: the rule versions that are violated at some.
 
-    base: of the rows from there on nothing has been announced. Nothing is announced about what stands announced in the
-    same words. Order: retractions, then rule by rule.
+    base: nothing has been announced about the rows from there on. An alert whose content has not changed is not
+    announced again. Order: retractions, then rule by rule.
     """
     old = rows[rows < base]
     old = old[ledger.announced(old)] if len(old) else old
-    said = [_withdrawn(ledger, plan, results, old)] if len(old) else []
-    return said + [_alerts(store, ledger, result, base) for result in results]
+    announcements = [_withdrawn(ledger, plan, results, old)] if len(old) else []
+    return announcements + [_alerts(store, ledger, result, base) for result in results]
 
 
-def with_muted(store: EventStore, ledger: Ledger, muting: Muting, said: list[Said], settled: int) -> list[Said]:
-    """The announcements with their column `muted`, and after them what they change of it elsewhere.
+def with_muted(
+    store: EventStore, ledger: Ledger, muting: Muting, announcements: list[Announcements], settled: int
+) -> list[Announcements]:
+    """The announcements with their column `muted`, then those of other alerts whose `muted` they change.
 
     settled: event time (µs) before which nothing is announced any more.
     """
-    whole = _together(said)
+    whole = _together(announcements)
     muted, flips = muting.take(whole.table, settled)
     at = whole.table.column_names.index("muted")
-    found = [Said(whole.rows, whole.table.set_column(at, "muted", muted))]
+    found = [Announcements(whole.rows, whole.table.set_column(at, "muted", muted))]
     rows = store.ids.find(pa.array([flip.place.event_id.decode() for flip in flips], pa.string()))
     turned = []
     for flip, row in zip(flips, rows.tolist(), strict=True):
         if row < 0 or store.times[row] != flip.place.time or not ledger.announced(np.array([row]))[0]:
-            continue  # after a rebuild the event is yet to come
-        last = ledger.standing(row)[Subject(flip.chain.rule_id, flip.chain.rule_version)]
+            continue  # after a rebuild the event has not been read yet
+        last = ledger.unretracted(row)[Subject(flip.chain.rule_id, flip.chain.rule_version)]
         muting.announced(flip, last.revision + 1)
         turned.append((row, last, flip.muted))
     if turned:
@@ -68,25 +70,27 @@ def with_muted(store: EventStore, ledger: Ledger, muting: Muting, said: list[Sai
         table = ledger.read(np.array([last.entry for last in lasts]))
         changed = {"revision": pa.array([last.revision + 1 for last in lasts]), "muted": pa.array(flags)}
         columns = dict(zip(table.column_names, table.columns, strict=True))
-        found.append(Said(np.array(at_rows), _table({**columns, **changed})))
+        found.append(Announcements(np.array(at_rows), _table({**columns, **changed})))
     return found
 
 
-def remember(ledger: Ledger, said: list[Said]) -> Said:
-    """All of these announcements as one, once the ledger knows them."""
-    together = _together(said)
+def remember(ledger: Ledger, announcements: list[Announcements]) -> Announcements:
+    """Append the announcements to the ledger; returns all of them as one."""
+    together = _together(announcements)
     ledger.append(*together)
     return together
 
 
-def _together(said: list[Said]) -> Said:
-    if not said:
-        return Said(_NO_ROWS, NOTHING_SAID)
-    return Said(np.concatenate([part.rows for part in said]), pa.concat_tables([part.table for part in said]))
+def _together(announcements: list[Announcements]) -> Announcements:
+    if not announcements:
+        return Announcements(_NO_ROWS, NO_ANNOUNCEMENTS)
+    return Announcements(
+        np.concatenate([part.rows for part in announcements]), pa.concat_tables([part.table for part in announcements])
+    )
 
 
-def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[Evaluated], old: Int64Array) -> Said:
-    """Retractions of what stands announced at these rows, and holds no more."""
+def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[Evaluated], old: Int64Array) -> Announcements:
+    """Retractions of the alerts at these rows whose condition no longer holds."""
     holding: dict[int, set[Subject]] = defaultdict(set)
     for result in results:
         for row in np.intersect1d(result.rows[result.violated], old).tolist():
@@ -100,17 +104,17 @@ def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[Evaluated], old: I
     withdrawn = [
         (row, last)
         for row in old.tolist()
-        for subject, last in ledger.standing(row).items()
+        for subject, last in ledger.unretracted(row).items()
         if subject in own and subject not in holding[row]
     ]
     if not withdrawn:
-        return Said(_NO_ROWS, NOTHING_SAID)
+        return Announcements(_NO_ROWS, NO_ANNOUNCEMENTS)
     table = ledger.read(np.array([last.entry for _, last in withdrawn]))
     changed = {
         "revision": pc.add(table.column("revision"), 1),
         "retracted": pa.repeat(pa.scalar(value=True), len(withdrawn)),
     }
-    return Said(
+    return Announcements(
         np.array([row for row, _ in withdrawn]),
         _table({**dict(zip(table.column_names, table.columns, strict=True)), **changed}),
     )
@@ -121,7 +125,7 @@ def _subject(result: Evaluated) -> Subject:
     return Subject(version.rule.id, version.version)
 
 
-def _alerts(store: EventStore, ledger: Ledger, result: Evaluated, base: int) -> Said:
+def _alerts(store: EventStore, ledger: Ledger, result: Evaluated, base: int) -> Announcements:
     """The new alerts and revisions of one rule version."""
     subject, rule = _subject(result), result.compiled.rule
     rows = result.rows[result.violated]
@@ -136,9 +140,9 @@ def _alerts(store: EventStore, ledger: Ledger, result: Evaluated, base: int) -> 
         for at, last in zip(old.tolist(), ledger.get(rows[old], subject), strict=True):
             if last is not None:
                 revisions[at] = last.revision + 1
-                words = {name: series[at] for name, series in texts.items()} | constant
+                content = {name: series[at] for name, series in texts.items()} | constant
                 by_values = rule.revisions is Revisions.VALUES
-                changed[at] = last.retracted or (by_values and ledger.content(last.entry) != words)
+                changed[at] = last.retracted or (by_values and ledger.content(last.entry) != content)
         rows, revisions = rows[changed], revisions[changed]
         texts = {name: series.filter(pl.Series(changed)) for name, series in texts.items()}
     columns = {
@@ -154,25 +158,25 @@ def _alerts(store: EventStore, ledger: Ledger, result: Evaluated, base: int) -> 
         "mute": pa.repeat(rule.mute or 0, len(rows)),
         **{name: series.to_arrow(compat_level=pl.CompatLevel.oldest()) for name, series in texts.items()},
     }
-    return Said(rows, _table(columns))
+    return Announcements(rows, _table(columns))
 
 
 def _table(columns: dict[str, pa.Array]) -> pa.Table:
     return pa.table({name: columns[name] for name in LEDGER_SCHEMA.names}).cast(LEDGER_SCHEMA)
 
 
-def alerts_table(store: EventStore, said: Said) -> pa.Table:
+def alerts_table(store: EventStore, announcements: Announcements) -> pa.Table:
     """The announcements as alert records (ALERT_SCHEMA)."""
-    if not len(said.rows):
+    if not len(announcements.rows):
         return _NO_ALERTS
     rules, versions, events, groups = (
-        said.table.column(name).to_pylist() for name in ("rule_id", "rule_version", "event_id", "group")
+        announcements.table.column(name).to_pylist() for name in ("rule_id", "rule_version", "event_id", "group")
     )
-    named = zip(rules, versions, events, store.times[said.rows].tolist(), groups, strict=True)
+    named = zip(rules, versions, events, store.times[announcements.rows].tolist(), groups, strict=True)
     columns = {
-        **dict(zip(said.table.column_names, said.table.columns, strict=True)),
+        **dict(zip(announcements.table.column_names, announcements.table.columns, strict=True)),
         "alert_id": pa.array([alert_id(*alert) for alert in named], pa.string()),
-        "kind": pc.if_else(said.table.column("retracted"), "retraction", "alert"),
-        "stream": pa.repeat(store.stream.name, len(said.rows)),
+        "kind": pc.if_else(announcements.table.column("retracted"), "retraction", "alert"),
+        "stream": pa.repeat(store.stream.name, len(announcements.rows)),
     }
     return pa.table({name: columns[name] for name in ALERT_SCHEMA.names}).cast(ALERT_SCHEMA)

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from rules.engine import evaluation
 from rules.engine.advance import Advance, Delta, Failure, InputRows, brought
-from rules.engine.announce import Said, alerts_table, announce, remember, with_muted
+from rules.engine.announce import Announcements, alerts_table, announce, remember, with_muted
 from rules.engine.columns import Mask, as_declared, columns_of, one_batch, physical
 from rules.engine.evaluation import Evaluated, Evaluations
 from rules.engine.ledger import LEDGER_SCHEMA, Ledger
@@ -39,9 +39,9 @@ from rules.streams import Stream
 from rules.types import Kind
 from rules.versions import RuleSet
 
-# Below this many rows it is not worth looking whether half of them could go.
+# With fewer rows than this it is not worth checking whether half of them can be evicted.
 _EVICTION_FLOOR = 4096
-# Rows whose memory has been given back still have numbers: once there are so many times those above, all go anew.
+# Released rows keep their numbers: all rows are renumbered once the numbers are this many times `_look_again_at`.
 _MOST_GONE = 2
 _NEVER = 1 << 62
 _NO_ROWS = np.empty(0, np.int64)
@@ -151,16 +151,16 @@ class Engine:
         self._next_seq += rows
         self.store.append(columns, arrival, seq, late)
         self._masks.extend()
-        evaluated, said = self._evaluate(base, self.store.rows if self._ledger.meet(base, self.settled) else base)
+        evaluated, announced = self._evaluate(base, self.store.rows if self._ledger.meet(base, self.settled) else base)
         kept = {name: columns[name] for name in self._event_columns}
         kept |= {SEQ: pa.array(seq), LATE: pa.array(late.view(np.bool_))}
-        delta = Delta(as_declared(pa.RecordBatch.from_arrays([*kept.values()], [*kept])), said.table)
+        delta = Delta(as_declared(pa.RecordBatch.from_arrays([*kept.values()], [*kept])), announced.table)
         known = _NO_ROWS if rows == batch.num_rows else np.delete(np.arange(batch.num_rows), np.append(fresh, dead))
         fresh, late_rows, known = (at if places is None else places[at] for at in (fresh, reported, known))
         advance = Advance(
-            alerts_table(self.store, said),
+            alerts_table(self.store, announced),
             as_declared(batch.take(pa.array(reported)) if len(reported) else batch.slice(0, 0)),
-            InputRows(fresh, late_rows, known, brought(said.rows, base, fresh)),
+            InputRows(fresh, late_rows, known, brought(announced.rows, base, fresh)),
             [f for each in evaluated for result in each.overflown for f in self._failures(result, base, fresh)],
             delta,
             evaluated,
@@ -184,8 +184,8 @@ class Engine:
         if self.settled >= self._plan_again_at:
             self.set_rules(self._ruleset, self._group_bys)
         self.horizon = max(self.horizon, self.settled - self._plan.reach)
-        self._ledger.forget(self.settled)
-        self._muting.forget(self.settled)
+        self._ledger.drop_settled(self.settled)
+        self._muting.drop_settled(self.settled)
         self._evict()
 
     def restore(self, delta: Delta) -> None:
@@ -217,7 +217,7 @@ class Engine:
         self.horizon = max(self.horizon, horizon)
         if self.settled >= self._plan_again_at:
             self.set_rules(self._ruleset, self._group_bys)
-        self._ledger.forget(self.settled)
+        self._ledger.drop_settled(self.settled)
         self._evict()
 
     def snapshot(self) -> Delta:
@@ -244,10 +244,10 @@ class Engine:
         came[came < 0] = np.where(self.store.times[known] >= self.horizon, -1, len(ids))
         return dead[came > dead]
 
-    def _evaluate(self, base: int, unannounced: int) -> tuple[list[Evaluations], Said]:
+    def _evaluate(self, base: int, unannounced: int) -> tuple[list[Evaluations], Announcements]:
         """Evaluate what the rows from `base` on affect. Nothing has been announced about rows from `unannounced` on."""
         results: list[Evaluations] = []
-        said: list[Said] = []
+        announcements: list[Announcements] = []
         for plan in self._plan.groups:
             timeline = self._timelines[plan.group_by]
             runs = timeline.insert(base, self._needed(plan))
@@ -256,11 +256,11 @@ class Engine:
             found = evaluation.evaluate(timeline, self._masks, plan, runs)
             if not self._batch:
                 violated = [result for program in found for result in program.violated]
-                said += announce(self.store, self._ledger, plan, violated, found[0].rows, unannounced)
+                announcements += announce(self.store, self._ledger, plan, violated, found[0].rows, unannounced)
             results += found
-        if self._muting or (said and self._plan.mutes):
-            said = with_muted(self.store, self._ledger, self._muting, said, self.settled)
-        return results, remember(self._ledger, said)
+        if self._muting or (announcements and self._plan.mutes):
+            announcements = with_muted(self.store, self._ledger, self._muting, announcements, self.settled)
+        return results, remember(self._ledger, announcements)
 
     def _failures(self, result: Evaluated, base: int, admitted: Int64Array) -> list[Failure]:
         version = result.compiled.version

@@ -36,18 +36,18 @@ LEDGER_SCHEMA = pa.schema(
         ("severity", pa.string()),
         ("text", pa.string()),
         ("muted", pa.bool_()),
-        ("mute", pa.int64()),  # of the rule, µs; 0 for none: so long the alert counts for others after its event
+        ("mute", pa.int64()),  # of the rule, µs; 0 for none: for that long after its event the alert can mute others
     ]
 )
-# What an alert says: two records that agree in these are not announced twice; see muting.py for whether it is muted.
+# An alert's content: one that agrees with the last in these is not announced again; for `muted` see muting.py.
 CONTENT = ("rule_state", "group", "measures", "severity", "text")
 
-NOTHING_SAID = LEDGER_SCHEMA.empty_table()
+NO_ANNOUNCEMENTS = LEDGER_SCHEMA.empty_table()
 
-# Below this many entries it is not worth looking which of them could go.
+# With fewer entries than this it is not worth searching for entries to drop.
 _FLOOR = 4096
 
-# A batch brings a table, often of one entry: so many become one.
+# Each batch adds a table, often of one entry: beyond this many they are combined.
 _MOST_TABLES = 64
 
 
@@ -70,7 +70,7 @@ class Subject(NamedTuple):
 
 
 class Last(NamedTuple):
-    """The last announcement about a subject at an event: its number in the ledger, and what it says."""
+    """The last announcement about a subject at an event: its number in the ledger, revision and kind."""
 
     entry: int
     revision: int
@@ -98,7 +98,7 @@ def _known(rows, subjects, newest, previous, subject_of):  # type: ignore[no-unt
 
 
 def grown(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
-    """The array itself, or a copy with at least `needed` and at least twice the places (amortised O(1) an append)."""
+    """The array itself, or a copy with at least `needed` and at least twice the places (amortised O(1) per append)."""
     if needed <= len(array):
         return array
     bigger = np.zeros(max(needed, 2 * len(array)), array.dtype)
@@ -111,7 +111,7 @@ class Ledger:
 
     def __init__(self, store: EventStore) -> None:
         self._store = store
-        self._awaited: dict[tuple[str, int], list[dict[str, Any]]] = {}  # by id and time (µs) of an event yet to come
+        self._awaited: dict[tuple[str, int], list[dict[str, Any]]] = {}  # by id and time (µs) of an event not yet read
         self._clear()
 
     def _clear(self) -> None:
@@ -138,7 +138,7 @@ class Ledger:
         self._newest.release(rows)
 
     def announced(self, rows: Int64Array) -> np.ndarray:
-        """Which of the store rows have an entry: bool, one place a row."""
+        """Which of the store rows have an entry: bool, one per row."""
         self._reach()
         announced: np.ndarray = self._newest.all[rows] != 0
         return announced
@@ -149,7 +149,7 @@ class Ledger:
         found = _known(rows, np.full(len(rows), code), self._newest.all, self._previous, self._subject)
         return [None if entry < 0 else self._last(entry) for entry in found.tolist()]
 
-    def standing(self, row: int) -> dict[Subject, Last]:
+    def unretracted(self, row: int) -> dict[Subject, Last]:
         """The alerts at this row's event that are not retracted, by rule id and version."""
         subjects = list(self._subjects)
         found: dict[Subject, Last] = {}
@@ -163,7 +163,7 @@ class Ledger:
         return Last(entry, int(self._revision[entry]), bool(self._retracted[entry]))
 
     def content(self, entry: int) -> dict[str, str]:
-        """What an entry says, by the names of CONTENT."""
+        """An entry's content, by the names of CONTENT."""
         table = bisect_right(self._starts, entry) - 1
         at = entry - self._starts[table]
         return {name: self._tables[table].column(name)[at].as_py() for name in CONTENT}
@@ -171,7 +171,7 @@ class Ledger:
     def read(self, entries: Int64Array) -> pa.Table:
         """Entries as LEDGER_SCHEMA."""
         if not len(entries):
-            return NOTHING_SAID
+            return NO_ANNOUNCEMENTS
         self._combine()
         return self._tables[0].take(pa.array(entries, pa.int64()))
 
@@ -180,7 +180,7 @@ class Ledger:
         self._starts = [0]
 
     def append(self, rows: Int64Array, table: pa.Table) -> None:
-        """Remember announcements (LEDGER_SCHEMA) at store rows as the last of their subjects."""
+        """Append announcements (LEDGER_SCHEMA) at store rows as the last of their subjects."""
         if not len(rows):
             return
         old, new = self.count, self.count + len(rows)
@@ -212,15 +212,15 @@ class Ledger:
         coded: Int64Array = np.array(codes)[inverse.reshape(-1)]
         return coded
 
-    def forget(self, settled: int) -> None:
-        """Forget what was announced about events before `settled` (µs), once that may be most of what is held."""
+    def drop_settled(self, settled: int) -> None:
+        """Drop announcements about events before `settled` (µs), once those may be most of the entries."""
         if self.count >= self._look_again_at:
             self._keep(self._needed(settled), self._row)
 
     def renumber(self, new_row: Int64Array, settled: int) -> None:
-        """Follow the store in forgetting rows (new_row is -1 for them), and forget events before `settled` (µs).
+        """Drop entries of rows that the store drops (new_row is -1 for them) and of events before `settled` (µs).
 
-        Called before the store forgets.
+        Called before the store drops them.
         """
         self._keep(self._needed(settled), np.append(new_row, -1)[self._row])
 
@@ -234,7 +234,7 @@ class Ledger:
         return needed
 
     def _keep(self, entries: Int64Array, rows: Int64Array) -> None:
-        """Forget all but these entries; rows: of every entry its store row from now on, -1 for none."""
+        """Drop all but these entries; rows: every entry's new store row, -1 for none."""
         entries = entries[rows[entries] >= 0]
         table, rows = self.read(entries).combine_chunks(), rows[entries]
         self._clear()
@@ -242,12 +242,12 @@ class Ledger:
         self._look_again_at = max(_FLOOR, 2 * len(entries))
 
     def entries(self, settled: int) -> pa.Table:
-        """All that is remembered of events at or after `settled` (µs), as LEDGER_SCHEMA."""
+        """The last announcements about events at or after `settled` (µs), as LEDGER_SCHEMA."""
         awaited = [entry for event, known in self._awaited.items() if event[1] >= settled for entry in known]
         return pa.concat_tables([self.read(self._needed(settled)), pa.Table.from_pylist(awaited, LEDGER_SCHEMA)])
 
     def restore(self, table: pa.Table) -> None:
-        """Remember what the entries (LEDGER_SCHEMA) say, also of events that the store does not hold yet.
+        """Add entries (LEDGER_SCHEMA), also about events that the store does not hold yet.
 
         They may come in any order: of each alert the highest revision counts.
         """
@@ -261,9 +261,9 @@ class Ledger:
             self._awaited.setdefault((entry["event_id"], microseconds(entry["event_time"])), []).append(entry)
 
     def meet(self, base: int, settled: int) -> bool:
-        """Whether something was announced already of the store's rows from `base` on, which are new to it.
+        """Add awaited entries about the store's new rows, from `base` on; returns whether there were any.
 
-        What was announced of an event before `settled` (µs) is awaited no more: nobody will evaluate it.
+        Entries about events before `settled` (µs) are no longer awaited: those events will not be evaluated.
         """
         if not self._awaited:
             return False
@@ -282,7 +282,7 @@ class Ledger:
         return bool(met)
 
     def _take(self, rows: Int64Array, table: pa.Table) -> None:
-        """Remember those of the entries at store rows that are newer than what is known."""
+        """Append those of the entries at store rows that are newer than the known ones."""
         order = pc.sort_indices(table, sort_keys=[("revision", "ascending")])
         rows, table = rows[order.to_numpy()], table.take(order)
         self._reach()

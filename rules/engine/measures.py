@@ -119,7 +119,7 @@ class Answers(Sequence[Values]):
 
 
 class _Walk:
-    """Rows in which windows are stretches (see kernels.windows), and their facts: an arena, or some of it anew.
+    """Rows in which windows are stretches (see kernels.windows), and their facts: an arena, or a copy of part of it.
 
     order: which row of the evaluation each row to evaluate is, None where they are in the same order.
     """
@@ -261,7 +261,7 @@ def evaluate(
             listings[at] = _listing(timeline, masks, aggregates[at], walk, low)
         if not wanted:
             continue
-        shape = len(wanted) + 1, len(walk.at)  # the last row is for what nobody wants to know
+        shape = len(wanted) + 1, len(walk.at)  # the last row takes the answers that no aggregate needs
         found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
         overflown += answers.answers(
             walk.first, walk.rows, walk.at, low, window.excluding_current, store.late, store.last_late, store.order,

@@ -1,11 +1,11 @@
 """Purpose: which alerts of a rule with `mute` are muted (S10.4), in the stream and in the truth alike.
 
 How it works: the alerts of one rule version, group and UTC date are a chain in the order of S1.1. Its first is unmuted;
-it mutes those within `mute` after it, the next one is unmuted again, and so on. What comes into a chain or leaves it
-changes what follows, up to the next alert that is unmuted before and after; nothing else is looked at.
+it mutes those within `mute` after it, the next one is unmuted again, and so on. Adding or removing an alert changes
+those that follow, up to the next one that is unmuted before and after; only these are examined.
 
-What it does not do: look at events. A chain knows the alerts that stand, so it outlives their events, and is restored
-from announcements alone.
+What it does not do: look at events. A chain holds the alerts that are not retracted, so it outlives their events, and
+is restored from announcements alone.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rules.timestamps import from_microseconds, microseconds
 
 _DAY = MICROSECONDS["d"]
 _READ = ["rule_id", "rule_version", "group", "event_id", "event_time", "mute", "revision", "retracted", "muted"]
-# Above this many it takes less to sort a chain than to insert one by one.
+# Above this many, sorting a chain is faster than inserting one by one.
 _MANY = 16
-# Below this many alerts it is not worth looking which of them could go.
+# With fewer alerts than this it is not worth searching for alerts to drop.
 _FLOOR = 4096
 
 
@@ -47,7 +47,7 @@ class Name(NamedTuple):
 
 
 class Flip(NamedTuple):
-    """An alert that stands, and is muted now or is not any more."""
+    """An alert, not retracted, that has become muted or unmuted."""
 
     chain: Name
     place: Place
@@ -61,49 +61,49 @@ def place_of(time: int, event_id: str) -> Place:
 
 
 class Chain:
-    """The alerts of one chain that stand. mute: µs."""
+    """The alerts of one chain that are not retracted. mute: µs."""
 
-    def __init__(self, mute: int, standing: Iterable[Place] = (), unmuted: Iterable[Place] = ()) -> None:
+    def __init__(self, mute: int, places: Iterable[Place] = (), unmuted: Iterable[Place] = ()) -> None:
         self.mute = mute
-        self._standing = sorted(standing)
+        self._places = sorted(places)
         self._unmuted = sorted(unmuted)
 
     def holds(self, place: Place) -> bool:
-        """Whether an alert stands there."""
-        return _holds(self._standing, place)
+        """Whether the chain has an alert there."""
+        return _holds(self._places, place)
 
     def muted(self, place: Place) -> bool:
         """Whether the alert there is muted."""
         return not _holds(self._unmuted, place)
 
     def change(self, coming: Iterable[Place], going: Iterable[Place]) -> set[Place]:
-        """Add and remove alerts; returns the places where an alert is muted now or not, and was otherwise before.
+        """Add and remove alerts; returns the places where an alert has become muted or unmuted.
 
-        What goes from the unmuted ones, or comes to them, is among these.
+        Unmuted alerts that are added or removed are among these.
         """
         coming = [*coming]
         changed = sorted([*coming, *going])
         if len(coming) > _MANY:
-            self._standing = sorted([*self._standing, *coming])
+            self._places = sorted([*self._places, *coming])
         else:
             for place in coming:
-                insort(self._standing, place)
+                insort(self._places, place)
         for place in going:
-            del self._standing[bisect_left(self._standing, place)]
+            del self._places[bisect_left(self._places, place)]
         if not changed:
             return set()
         begin = bisect_left(self._unmuted, changed[0])
-        at = bisect_left(self._standing, changed[0])
+        at = bisect_left(self._places, changed[0])
         unmuted: list[Place] = []
         last = self._unmuted[begin - 1] if begin else None
         end = len(self._unmuted)
         while True:
             if last is not None:
-                at = max(at, bisect_right(self._standing, last.time + self.mute, key=lambda place: place.time))
-            if at == len(self._standing):
+                at = max(at, bisect_right(self._places, last.time + self.mute, key=lambda place: place.time))
+            if at == len(self._places):
                 break
-            last = self._standing[at]
-            if last > changed[-1] and _holds(self._unmuted, last):  # from here on nothing has changed
+            last = self._places[at]
+            if last > changed[-1] and _holds(self._unmuted, last):  # from here on nothing changes
                 end = bisect_left(self._unmuted, last)
                 break
             unmuted.append(last)
@@ -120,7 +120,7 @@ def _holds(places: list[Place], place: Place) -> bool:
 class Muting:
     """The chains of the stream's alerts that can still mute others.
 
-    Alerts whose event is settled keep their flags: nothing comes before them any more.
+    Alerts whose event is settled keep their flags: no alert can be added before them.
     """
 
     def __init__(self) -> None:
@@ -132,14 +132,14 @@ class Muting:
         self._look_again_at = _FLOOR
 
     def __bool__(self) -> bool:
-        """Whether there is any alert that counts."""
+        """Whether there is any alert that can mute others."""
         return bool(self._announced)
 
     def take(self, table: pa.Table, settled: int) -> tuple[pa.Array, list[Flip]]:
-        """Take announcements (LEDGER_SCHEMA) that are made now.
+        """Take new announcements (LEDGER_SCHEMA).
 
-        Returns which of them are muted (what a retraction has in its column `muted` stays), and which other alerts at
-        events from `settled` (µs) on have to be announced again, because they are muted now or are not any more.
+        Returns which of them are muted (the `muted` of retractions is kept), and which other alerts at events from
+        `settled` (µs) on have to be announced again, because they have become muted or unmuted.
         """
         flags: list[bool] = table.column("muted").to_pylist()
         made = _alerts(table)
@@ -167,7 +167,7 @@ class Muting:
         return pa.array(flags, pa.bool_()), flips
 
     def announced(self, flip: Flip, revision: int) -> None:
-        """The flip is announced, as this revision. Those that are not are returned by `take` again."""
+        """Record that the flip is announced as this revision. `take` returns those that are not announced again."""
         self._announce(flip.chain, flip.place, revision, retracted=False, muted=flip.muted)
 
     def restore(self, table: pa.Table) -> None:
@@ -179,28 +179,28 @@ class Muting:
                 self._announce(each.chain, each.place, each.revision, retracted=each.retracted, muted=each.muted)
                 mutes[each.chain] = each.mute
         for name, mute in mutes.items():
-            standing = {place: muted for place, (_, gone, muted) in self._announced[name].items() if not gone}
-            self._chains[name] = Chain(mute, standing, (place for place, muted in standing.items() if not muted))
+            unretracted = {place: muted for place, (_, gone, muted) in self._announced[name].items() if not gone}
+            self._chains[name] = Chain(mute, unretracted, (place for place, muted in unretracted.items() if not muted))
 
-    def forget(self, settled: int) -> None:
-        """Drop what cannot mute an event from `settled` (µs) on, once that may be most of what is held."""
+    def drop_settled(self, settled: int) -> None:
+        """Drop alerts that cannot mute others from `settled` (µs) on, once those may be most of the alerts."""
         if self._count < self._look_again_at:
             return
         self._owed = {(name, place) for name, place in self._owed if self._counts(name, place, settled)}
         for name, alerts in [*self._announced.items()]:
             needed = {place: alert for place, alert in alerts.items() if self._counts(name, place, settled)}
             if len(needed) < len(alerts):
-                standing = {place: muted for place, (_, gone, muted) in needed.items() if not gone}
-                unmuted = (place for place in standing if not self._chains[name].muted(place))
+                unretracted = {place: muted for place, (_, gone, muted) in needed.items() if not gone}
+                unmuted = (place for place in unretracted if not self._chains[name].muted(place))
                 self._announced[name] = needed
-                self._chains[name] = Chain(self._chains[name].mute, standing, unmuted)
+                self._chains[name] = Chain(self._chains[name].mute, unretracted, unmuted)
             if not needed:
                 del self._announced[name], self._chains[name]
         self._count = sum(map(len, self._announced.values()))
         self._look_again_at = max(_FLOOR, 2 * self._count)
 
     def entries(self, settled: int, schema: pa.Schema) -> pa.Table:
-        """The alerts before `settled` (µs) that can mute others yet, as announcements without their words."""
+        """The alerts before `settled` (µs) that can still mute others, as announcements without their content."""
         rows = [
             dict.fromkeys(("rule_state", "measures", "severity", "text"), "")
             | {
@@ -248,7 +248,7 @@ def _alerts(table: pa.Table) -> list[_Made]:
 
 
 def muted_among(alerts: pa.Table, mutes: Mapping[tuple[str, int], int]) -> pa.Array:
-    """Which of all alerts of whole dates are muted: bool, one a row.
+    """Which of all alerts of whole dates are muted: bool, one per row.
 
     alerts: rule_id, rule_version, group, event_id and event_time (timestamp[us, UTC]), each alert once. mutes: `mute`
     (µs) by rule id and version; others are not muted.

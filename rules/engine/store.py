@@ -107,7 +107,7 @@ class EventStore:
         codes = self.ids.intern(ids)
         held = (codes < before).nonzero()[0]
         if len(held) and len(again := held[self.times[codes[held]] < np.broadcast_to(since, len(codes))[held]]):
-            self.ids.forget(np.unique(codes[again]))
+            self.ids.unindex(np.unique(codes[again]))
             self.ids.cut(before)
             codes = self.ids.intern(ids)
         fresh = np.arange(len(codes)) if not len(held) else (codes >= before).nonzero()[0]

@@ -249,8 +249,8 @@ class StringTable:
         )
         return codes
 
-    def forget(self, codes: Int64Array) -> None:
-        """Stop finding these codes' strings: one that occurs again gets a new code. Give each code once."""
+    def unindex(self, codes: Int64Array) -> None:
+        """Remove the codes from the table: their strings get new codes if they occur again. Pass each code once."""
         self._leave(codes)
         self._forgotten = np.append(self._forgotten, codes)
 

@@ -143,7 +143,7 @@ def test_killed_and_run_again_it_publishes_everything_once(first_night: FirstNig
     with uncommitted(night) as come:
         first = min(count, publication._RECORDS_PER_TRANSACTION)
         killed_when(night, lambda: come() == first, "-c", HELD, *stage("publish", "killed"))
-    assert night.alerts().height == reports.height, "what is not committed was not said"
+    assert night.alerts().height == reports.height, "records that are not committed were not published"
 
     with Reader(night.settings, night.settings.alerts_topic).to_end() as reader:
         killed_when(

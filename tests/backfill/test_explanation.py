@@ -20,7 +20,7 @@ RULE = {"id": "limit", "stream": "transactions", "group_by": ["customer_id"], "w
 
 
 def lake(root: Path, *alerts: dict[str, Any], rules: tuple[dict[str, Any], ...] = (RULE,)) -> Path:
-    """A lake of one event and what was said of it."""
+    """A lake of one event and the records about it."""
     add(root, payment("t1", NOON))
     fill(root, ALERTS, *alerts)
     fill(root, VIOLATIONS)
@@ -30,7 +30,7 @@ def lake(root: Path, *alerts: dict[str, Any], rules: tuple[dict[str, Any], ...] 
 
 
 def refusal(root: Path) -> str:
-    """What is said where the alert cannot be explained."""
+    """The message where the alert cannot be explained."""
     with pytest.raises(BackfillError) as refused:
         explain(config_of(root).lake, "a1")
     return str(refused.value)

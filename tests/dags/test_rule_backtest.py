@@ -91,11 +91,11 @@ def settings_file(own: TestTopics, folder: Path) -> Path:
         streams = streams.replace(f'topic = "{name}"', f'topic = "{stream.topic}"')
     (folder / "streams.toml").write_text(streams)
     names = {name for name in type(own.settings).model_fields if name.endswith("_topic")}
-    told = own.settings.model_dump(include=names)
-    told |= {"bootstrap_servers": own.settings.bootstrap, "data_dir": str(folder / "data"), "approvals": 1}
-    told |= {"streams": str(folder / "streams.toml"), "spark_master": "local[2]", "driver_memory": "1g"}
+    written = own.settings.model_dump(include=names)
+    written |= {"bootstrap_servers": own.settings.bootstrap, "data_dir": str(folder / "data"), "approvals": 1}
+    written |= {"streams": str(folder / "streams.toml"), "spark_master": "local[2]", "driver_memory": "1g"}
     path = folder / "nightjar.toml"
-    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in told.items()))
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in written.items()))
     return path
 
 

@@ -32,13 +32,13 @@ def shell(commands: str, folder: Path, environment: dict[str, str]) -> str:
 
 def started(folder: Path, environment: dict[str, str]) -> "subprocess.Popen[str]":
     """`nightjar up`, once it is up."""
-    said = folder / "said"
-    with said.open("w") as output:
+    log = folder / "up.log"
+    with log.open("w") as output:
         up = subprocess.Popen(["nightjar", "up"], cwd=folder, env=environment, stderr=output, text=True)
     deadline = time.monotonic() + 240
-    while "nightjar is up" not in said.read_text():
-        assert up.poll() is None, said.read_text()
-        assert time.monotonic() < deadline, said.read_text()
+    while "nightjar is up" not in log.read_text():
+        assert up.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
         with pytest.raises(subprocess.TimeoutExpired):
             up.wait(0.2)
     return up

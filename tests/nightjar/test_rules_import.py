@@ -46,7 +46,7 @@ def imported(text: str, folder: Path, name: str = "rules.txt") -> list[str]:
     ids=["object", "tabs", "list", "rules", "lines", "envelope", "documents"],
 )
 def test_a_file_has_one_message_or_many(text: str, tmp_path: Path) -> None:
-    """JSON, JSON lines, YAML; a message for which there is no rule is refused."""
+    """JSON, JSON lines, YAML; a message without an equivalent rule is refused."""
     if "delete" in text:
         (tmp_path / "rules.txt").write_text(text)
         done = run("rules", "import", "rules.txt", code=2, folder=tmp_path)

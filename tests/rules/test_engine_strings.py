@@ -50,15 +50,15 @@ def test_the_order_of_ids_is_that_of_their_hashes(pair: list[str]) -> None:
 
 @given(STRINGS, st.data())
 def test_kept_strings_keep_their_codes_and_dropped_ones_get_new_codes(strings: list[str], data: st.DataObject) -> None:
-    """After any of them are forgotten, and any dropped."""
+    """After any of them are removed from the table, and any dropped."""
     table, known = StringTable(), list(dict.fromkeys(strings))
     table.intern(pa.array(known, pa.string()))
-    forgotten = sorted(data.draw(st.sets(st.sampled_from(range(len(known))))) if known else [])
-    table.forget(np.array(forgotten, np.int64))
+    unindexed = sorted(data.draw(st.sets(st.sampled_from(range(len(known))))) if known else [])
+    table.unindex(np.array(unindexed, np.int64))
     kept = sorted(data.draw(st.sets(st.sampled_from(range(len(known))))) if known else [])
     table.keep(np.array(kept, np.int64))
     assert table.strings(np.arange(len(kept))).to_pylist() == [known[at] for at in kept]
-    expected = [-1 if at in forgotten or at not in kept else kept.index(at) for at in range(len(known))]
+    expected = [-1 if at in unindexed or at not in kept else kept.index(at) for at in range(len(known))]
     assert table.find(pa.array(known, pa.string())).tolist() == expected
 
 

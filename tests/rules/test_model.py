@@ -177,7 +177,12 @@ def test_an_effective_time_without_a_zone_is_utc(given_as: str, expected: dateti
         ({"mute": "0s"}, "mute", "0s cannot mute", "longer than 0 and at most 1d"),
         ({"action": {"restrict": "block"}}, "action.for", "is missing", "for: 24h"),
         ({"action": {"restrict": "Block it", "for": "1h"}}, "action.restrict", "is 'Block it'", "block_customer"),
-        ({"action": {"restrict": "block", "for": "0s"}}, "action.for", "0s is no time to restrict for", "at most 400d"),
+        (
+            {"action": {"restrict": "block", "for": "0s"}},
+            "action.for",
+            "0s is not a valid time to restrict for",
+            "at most 400d",
+        ),
         ({"action": {"restrict": "block", "for": "1h", "if": 1}}, "action.if", "not a key of an action", "for: 24h"),
         ({"action": "block"}, "action", "is 'block'", "block_customer"),
         ({"action": {"restrict": "block", "for": "1h"}, "group_by": []}, "group_by", "has no group", "Name the fields"),

@@ -1,4 +1,4 @@
-"""All that aggregates ask of the same windows, in one call: for a small batch calling takes as long as adding up."""
+"""All aggregates of the same windows in one call: for a small batch a call takes as long as the sums."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from numba import njit
 
 from rules.engine.kernels import floats, order, totals, windows
 
-# What is asked. TOTALS: of integers sum and mean, with SPREAD the standard deviation too; the others one answer each.
+# The answers. TOTALS: sum and mean of integers; SPREAD: also the standard deviation; the others have one answer each.
 COUNT, TOTALS, SPREAD, LEAST, GREATEST, FIRST, LAST, DISTINCT, SUM, MEAN, DEVIATION = range(11)
-# Of what: facts that are narrow, wide, or wide and the bits of doubles.
+# The facts: narrow, wide, or wide with the bits of doubles.
 NARROW, WIDE, DOUBLE = range(3)
 
 
@@ -61,9 +61,9 @@ def answers(  # type: ignore[no-untyped-def]
 
     asked: int64 (questions, 8): what, word and bit of the marks, kind and column of the facts, then the rows of found
     (int64, doubles as their bits) and flags (uint8) to write to: the answer's, or for TOTALS and SPREAD those of sum,
-    mean and deviation. flags: whether the answer is not NULL, of a sum of integers whether 64 bits do not hold it; of
-    counts and sums of doubles they mean nothing. scales[j]: what the mean and the deviation are divided by.
-    Returns how many answers their types do not hold.
+    mean and deviation. flags: whether the answer is not NULL; of a sum of integers whether it exceeds 64 bits; of
+    counts and sums of doubles they are unused. scales[j]: the divisor of the mean and the deviation.
+    Returns how many answers exceed their types.
     """
     changes = (run_first, *windows.changes(run_first, rows, at, low, excluding, late, last_late, arrivals))
     doubles = found.view(np.float64)

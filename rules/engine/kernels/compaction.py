@@ -1,4 +1,4 @@
-"""Bringing an arena's segments together (see segments), in the arena itself: to its front, then apart again."""
+"""Compaction of an arena's segments (see segments) in place: to its front, then apart with their room."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rules.engine.kernels.segments import END, ROOM, SCRATCH, START, first_from,
 
 @njit(cache=True)
 def plan(spans, touched, first, horizon, arena_times):  # type: ignore[no-untyped-def]
-    """Give every segment the room it is to have, and its new rows if it is touched; returns the sum of all.
+    """Calculate every segment's room, with its new rows if it is touched; returns the total.
 
-    Rows before `horizon` go. The segments stay where they are until `gather` and `spread` move them.
+    Rows before `horizon` are evicted. The segments stay where they are until `gather` and `spread` move them.
     """
     for t in range(len(touched)):
         spans[touched[t], SCRATCH] = first[t + 1] - first[t]

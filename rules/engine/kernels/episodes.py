@@ -1,7 +1,7 @@
 """Where the episodes of rows begin (S12), found by following them from one to the next.
 
 Whatever came before, an episode opens at a *fresh* row: one that may open it, with no other such row within an
-episode's length before it that no closing row separates from it. So nothing before a fresh row needs to be known.
+episode's length before it that no closing row separates from it. So nothing before a fresh row matters.
 """
 
 from __future__ import annotations

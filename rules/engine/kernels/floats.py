@@ -1,9 +1,9 @@
-"""sum, avg and stddev of doubles, exact to the last bit: a sum must not depend on the order rows came and went in.
+"""sum, avg and stddev of doubles, exact to the last bit: a sum must not depend on the order in which rows were added.
 
 A superaccumulator: a fixed-point number wide enough for every double, in limbs of 32 bits with deferred carries
 (Kulisch; the small superaccumulator of R. Neal, "Fast exact summation using small and large superaccumulators", 2015).
-Adding and removing are exact, so a sliding window ends where a fresh one would. A sum and a mean are rounded once, so
-that the mean of equal values is that value.
+Adding and removing are exact, so a sliding window has the same sum as one calculated from its rows. A sum and a mean
+are rounded once, so that the mean of equal values is that value.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _add_square(limbs, x, sign):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _magnitude(limbs, out):  # type: ignore[no-untyped-def]
-    """The carried limbs of the absolute value; returns (least, beyond, sign): the limbs that may be other than 0."""
+    """The carried limbs of the absolute value; returns (least, beyond, sign): the limbs that may be nonzero."""
     for j in range(len(limbs)):
         out[j] = limbs[j]
     carry(out)
@@ -113,7 +113,7 @@ def _mean(limbs, n, scratch, words):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def sums(run_first, fill, begin, ops, marks, word, bit, values, column, mean, out, some):  # type: ignore[no-untyped-def]
-    """out[k]: the sum of the window, correctly rounded, or its mean; infinite where that is beyond the doubles.
+    """out[k]: the sum of the window, correctly rounded, or its mean; infinite where it exceeds the doubles.
 
     some[k]: whether any row counts. Returns how many windows have an infinite answer.
     """

@@ -13,8 +13,8 @@ def listed(  # type: ignore[no-untyped-def]
     """(found, kept, others) of the windows of the rows at at[wanted[i]], from low[wanted[i]] on (see windows.changes).
 
     found: int64 (wanted, most), of which the first kept[i] are the values that appear first in window i; others[i]: how
-    many different values there are beside them. A row counts where the bit of the word of its marks is set; values:
-    int32 or int64. wanted[i] < 0 is a window of nothing.
+    many other different values there are. A row counts where the bit of the word of its marks is set; values:
+    int32 or int64. wanted[i] < 0 is an empty window.
     """
     found = np.zeros((len(wanted), most), np.int64)
     kept = np.zeros(len(wanted), np.int64)

@@ -1,11 +1,11 @@
-"""min, max, first, last and count_distinct: aggregates that look at rows one by one, not at their sum."""
+"""min, max, first, last and count_distinct: aggregates of single rows, not of sums."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-# Of the table of distinct values: room for most windows.
+# Slots of the table of distinct values: enough for most windows.
 _SLOTS = 256
 
 
@@ -50,8 +50,8 @@ def _extreme(marks, word, bit, values, column, largest, first, stop, begin, ops,
 def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, largest, out, found):  # type: ignore[no-untyped-def]
     """out[k]: the least (or largest) value of window k where found[k].
 
-    A run of one row, the most frequent in small batches, is looked through. Else a monotonic deque; where a row comes
-    or goes in the middle of a window, which only late rows cause, the deque is made anew from the rows that are in.
+    A run of one row, the most frequent in small batches, is scanned. Else a monotonic deque; where a row is added
+    or removed in the middle of a window, which only late rows cause, the deque is rebuilt from the window's rows.
     """
     deque = np.empty(64, np.int64)
     live = np.zeros(64, np.uint8)
@@ -73,7 +73,7 @@ def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, larg
         newest = base - 1
         oldest = base
         best = values[base, column]
-        for p in range(fill[r, 1] - 1, fill[r, 0] - 1, -1):  # from the last, as then nothing put in has to go again
+        for p in range(fill[r, 1] - 1, fill[r, 0] - 1, -1):  # from the last, so that nothing added is removed again
             counted = (marks[p, word] >> bit) & 1
             live[p - base] = counted
             x = values[p, column]
@@ -181,7 +181,7 @@ def ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, ou
 
 @njit(cache=True)
 def _slot(keys, owners, run, key):  # type: ignore[no-untyped-def]
-    """Where the key stands, or may be put."""
+    """The slot of the key, or the free one for it."""
     last = np.uint64(len(keys) - 1)
     h = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     at = (h ^ (h >> np.uint64(32))) & last
@@ -197,7 +197,7 @@ def _table(slots):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _regrown(keys, counts, owners, run, n):  # type: ignore[no-untyped-def]
-    """The n values that the run has in the table, in one with room for more."""
+    """A table with the run's n values and room for more."""
     new_keys, new_counts, new_owners = _table(max(_SLOTS, 1 << int(np.ceil(np.log2(4 * n + 1)))))
     for j in range(len(keys)):
         if owners[j] == run and counts[j] > 0:
@@ -231,9 +231,9 @@ def _distincts(  # type: ignore[no-untyped-def]
     k,
     step,
 ):
-    """Walk one run from `step` on until it ends or the table is full: (used, n, k, step) to go on from.
+    """Walk one run from `step` on until it ends or the table is full: (used, n, k, step) to continue from.
 
-    A function of its own that makes no table: where Numba sees one made, it counts references at every step.
+    It allocates nothing: in a function that allocates an array Numba counts references at every step.
     """
     filled = stop - start
     steps = filled

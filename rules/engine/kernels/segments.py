@@ -1,16 +1,16 @@
 """Keeping every group's rows in (time, id) order: gapped segments in one arena.
 
-A group's segment is a stretch of the arena with room to grow behind it: spans[group] = (start, end, room, scratch), the
-last being -1 between calls. Appending costs O(1); a row out of order moves the tail of its own group only; a full
-segment evicts what is old, or moves to where there is more room: to a hole that another has left, or to the arena's
-end. Once that is too far away a pass over the arena brings the segments together. Nothing else costs O(all groups).
+A group's segment is a stretch of the arena with room to grow: spans[group] = (start, end, room, scratch), where scratch
+is -1 between calls. Appending costs O(1); a row out of order moves the tail of its own group only; a full
+segment evicts old rows, or moves to where there is more room: to a hole that another has left, or to the arena's end.
+Once the end is at its limit, a pass over the arena compacts the segments. Nothing else costs O(all groups).
 
-Holes are kept in lists by their classes: holes[class] is a hole's first place, -1 for none; there `rows` has the next
-hole of the class, and `times` how much room it has.
+Holes are in linked lists by size class: holes[class] is a hole's first place, -1 for none; at that place `rows` has the
+next hole of the class, and `times` the hole's size.
 
 The arena is five arrays: store rows (int32), their times, and their *facts*, what aggregates read of a row side by
-side: marks (uint8), values of columns that fit int32, and others (int64). So a window is few stretches of memory: a
-small batch's time goes into fetching those more than into sums.
+side: marks (uint8), values of columns that fit int32, and others (int64). So a window is a few stretches of memory: a
+small batch spends more time on fetching memory than on sums.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rules.engine import texts
 _NONE_LATE = np.int64(1 << 62)
 START, END, ROOM, SCRATCH = range(4)
 CLASSES = 256  # of holes
-# A segment of so many rows is not moved within its room as lightly as one that the cache holds.
+# Moving a segment of at least this many rows within its room is expensive: it exceeds the cache.
 _LONG = 4096
 
 
@@ -39,13 +39,13 @@ def _before(x, y, times, ends, heap):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def spare(length):  # type: ignore[no-untyped-def]
-    """The room that a segment of so many rows gets beside them when the arena is brought together."""
+    """The spare room that a segment of this many rows gets at compaction."""
     return length // 4 if length >= _LONG else length // 8 + 1
 
 
 @njit(cache=True)
 def _suffices(length, room):  # type: ignore[no-untyped-def]
-    """Whether so much room does for some time."""
+    """Whether the room suffices for some time."""
     return (room - length) * (8 if room >= _LONG else 16) >= room
 
 
@@ -98,7 +98,7 @@ def _move(rows, arena_times, marks, narrow, wide, p, q):  # type: ignore[no-unty
 
 @njit(cache=True)
 def _shift(array, p, q, n):  # type: ignore[no-untyped-def]
-    """Move n places from p on to q, one value after the other, whatever a place consists of."""
+    """Move n places from p on to q, one value after the other, for places of any shape."""
     flat = array.reshape(-1)
     width = flat.size // max(len(array), 1)
     p, q, n = p * width, q * width, n * width
@@ -130,7 +130,7 @@ def first_from(arena_times, a, b, time):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _class(room):  # type: ignore[no-untyped-def]
-    """The class of the holes that have so much room, and less than an eighth more: below 16 each has its own."""
+    """The class of holes of this size up to an eighth more; each size below 16 has a class of its own."""
     shift = 0
     while room >> shift >= 16:
         shift += 1
@@ -139,7 +139,7 @@ def _class(room):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _take_hole(room, holes, rows):  # type: ignore[no-untyped-def]
-    """A hole with at least so much room and less than half as much again; -1 where there is none."""
+    """A hole of at least this size and less than half as much again; -1 where there is none."""
     least = _class(room - 1) + 1
     for c in range(least, least + 4):
         hole = np.int64(holes[c])
@@ -151,9 +151,9 @@ def _take_hole(room, holes, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _widen(g, more, horizon, spans, rows, arena_times, marks, narrow, wide, used, limit, holes):  # type: ignore[no-untyped-def]
-    """Give a full segment room for so many more rows; returns the arena's use, -1 where that would be above `limit`.
+    """Give a full segment room for `more` rows; returns the arena's use, -1 where that would be above `limit`.
 
-    Rows before `horizon` go. The segment stays where it is if that makes room, else it moves and leaves a hole.
+    Rows before `horizon` are evicted. If that makes room the segment stays, else it moves and leaves a hole.
     """
     start, end, room = np.int64(spans[g, START]), np.int64(spans[g, END]), np.int64(spans[g, ROOM])
     kept = first_from(arena_times, start, end, horizon)
@@ -355,7 +355,7 @@ def fill(spans, rows, source, facts, fact):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def renumber(spans, rows, new_row):  # type: ignore[no-untyped-def]
-    """Give the rows in all segments their new numbers; those that have none (-1) stand first and go."""
+    """Give the rows in all segments their new numbers; those that have none (-1) are first and are removed."""
     for g in range(len(spans)):
         start, end = np.int64(spans[g, START]), np.int64(spans[g, END])
         first = start

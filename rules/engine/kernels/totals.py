@@ -1,4 +1,4 @@
-"""count, sum, avg and stddev of integers: exact, whatever order rows came in.
+"""count, sum, avg and stddev of integers: exact, in whatever order rows were added.
 
 Every kernel here and beside takes the same description of windows (see windows.py): `run_first, fill, begin, ops`, then
 `marks` and, but for count, `values`, both in the order of the walk. A row counts where `bit` of its marks is set: it
@@ -22,8 +22,7 @@ _FRACTION = 6  # limbs behind the point that a mean needs: what it is divided by
 def counts(run_first, fill, begin, ops, marks, word, bit, out):  # type: ignore[no-untyped-def]
     """out[k]: rows that count in window k.
 
-    Here and below rows that do not count are taken times 0 instead of being skipped: whether one counts is hard to
-    guess for a processor.
+    Here and below rows that do not count are multiplied by 0 instead of skipped: the branch would be hard to predict.
     """
     for r in range(len(run_first) - 1):
         n = 0
@@ -41,7 +40,7 @@ def sums(  # type: ignore[no-untyped-def]
     run_first, fill, begin, ops, marks, word, bit, values, column, scale, exact, means, beyond, some
 ):
     """exact[k]: the sum of window k, its low 64 bits where beyond[k] says that 64 do not hold it; means[k]: the mean of
-    values / scale, where some[k] says that any row counts. Returns for how many windows 64 bits do not do.
+    values / scale, where some[k] says that any row counts. Returns how many sums exceed 64 bits.
 
     The sum is held in two words of 32 bits with room for carries, so that no window can overflow it.
     """
@@ -105,7 +104,7 @@ def _mean(n, high, low, scale):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def divided(limbs, divisor):  # type: ignore[no-untyped-def]
-    """Divide carried limbs, 0 or more, by a number of at most 31 bits; 1 where something is left over, else 0."""
+    """Divide carried limbs, 0 or more, by a number of at most 31 bits; 1 where there is a remainder, else 0."""
     left = np.int64(0)
     for j in range(len(limbs) - 1, -1, -1):
         whole = (left << 32) | limbs[j]
@@ -116,7 +115,7 @@ def divided(limbs, divisor):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def used(limbs):  # type: ignore[no-untyped-def]
-    """How many of the limbs there are up to the highest that is not 0."""
+    """The number of limbs up to the highest that is not 0."""
     beyond = len(limbs)
     while beyond > 0 and limbs[beyond - 1] == 0:
         beyond -= 1
@@ -127,7 +126,7 @@ def used(limbs):  # type: ignore[no-untyped-def]
 def rounded(limbs, least, beyond, lowest_place):  # type: ignore[no-untyped-def]
     """(m, place): of m * 2**place with m of a double's 53 bits the nearest to the carried limbs, half to even.
 
-    least, beyond: the limbs that may be other than 0; lowest_place: no place below it is kept.
+    least, beyond: the range of limbs that may be nonzero; lowest_place: no place below it is kept.
     """
     if beyond == 0:
         return np.int64(0), lowest_place

@@ -191,7 +191,7 @@ def changes(run_first, rows, at, low, excluding, late, last_late, order):  # typ
     (rows + 1), where each row's changes start in ops (int32). A late row counts only for rows that arrived after it
     (S7, S8.4), so where some late row arrived after some row to evaluate the window is not just a stretch: such
     *contended* rows are added and removed as the rows to evaluate come before or after them in arrival (order).
-    last_late is the arrival of the latest late row of all: before it, there is nothing to look for.
+    last_late: the arrival of the latest late row of all; if it precedes every row to evaluate, no row is contended.
     """
     fill = np.empty((len(run_first) - 1, 2), np.int64)
     begin = np.zeros(len(at) + 1, np.int64)
