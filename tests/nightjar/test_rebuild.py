@@ -75,7 +75,7 @@ def test_a_crashed_job_resumes_from_the_lake_with_other_buckets(place: Place, sp
         job.take(Step(NOON - MINUTE, crash=False, rules=rules, events=()))
         place.send(first)
         half = len(events) // 2
-        job._await(lambda: total(committed_offsets(job.config).get(topic, {})) >= half, "half of the events")
+        job.wait_for(lambda: total(committed_offsets(job.config).get(topic, {})) >= half, "half of the events")
         job.crash()
     archive(spark, lake_config(settings, streams))
     reports = max(
@@ -98,7 +98,7 @@ def test_a_crashed_job_resumes_from_the_lake_with_other_buckets(place: Place, sp
         refuse_unfit(job_config(settings, streams))
     config = job_config(wider, streams)
     with CaseRun(spark, wider, streams) as job:
-        job._await(lambda: total(committed_offsets(config)[topic]) == len(events), "the rest of the events")
+        job.wait_for(lambda: total(committed_offsets(config)[topic]) == len(events), "the rest of the events")
     read = ends_of_batches(config)[0][topic]
     assert total(begins) < total(read) <= total(begins) + _BATCH, "it did not begin from nothing"
 
