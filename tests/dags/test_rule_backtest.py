@@ -126,6 +126,22 @@ def awaited(airflow: LocalAirflow, client: AirflowClient, run: str, task: str, s
         time.sleep(1)
 
 
+def await_answerable(scheduler_log: Path, run: str) -> None:
+    """Wait until the scheduler knows that the worker of `approve` has ended.
+
+    Airflow takes an answer that comes before that, as no person's does, for a task that was killed, and fails it.
+    """
+    deadline = time.monotonic() + 60
+    while True:
+        lines = scheduler_log.read_text().splitlines()
+        started = sum("Trying to enqueue tasks" in line and f"{DAG}.approve {run}" in line for line in lines)
+        ended = f"task_id='approve', run_id='{run}'"
+        if started == sum("Received executor event with state success" in line and ended in line for line in lines):
+            return
+        assert time.monotonic() < deadline, "\n".join(lines[-20:])
+        time.sleep(0.2)
+
+
 @pytest.mark.kafka
 @pytest.mark.timeout(600)
 def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path: Path) -> None:
@@ -141,6 +157,7 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1",
     }
     with answering(own, settings), LocalAirflow(settings, environment=environment, schedule=False) as airflow:
+        scheduler_log = tmp_path / "data" / "airflow" / "scheduler.log"
         airflow.await_dag(DAG, 120)
         ann = airflow.client
         ann.unpause(DAG)
@@ -153,6 +170,7 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         assert "+when: amount >= 15" in asked["body"]
         assert rule_topics.rule_book(own.settings, own.streams).every == []
 
+        await_answerable(scheduler_log, run)
         ann.answer(DAG, run, "approve", "Approve", {"reason": "looks right"})
         assert awaited(airflow, ann, run, "publish", {"success", "failed"}) == "failed"
         assert "nobody approves a version of their own" in "\n".join(ann.log(DAG, run, "publish", 1))
@@ -161,6 +179,7 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         ann.clear(DAG, run, "approve")
         awaited(airflow, ann, run, "publish", {"", "queued", "scheduled"})
         assert awaited(airflow, ann, run, "approve", {"awaiting_input", "failed"}) == "awaiting_input"
+        await_answerable(scheduler_log, run)
         bob.answer(DAG, run, "approve", "Approve", {"reason": "five a day"})
         assert awaited(airflow, ann, run, "publish", {"success", "failed"}) == "success"
         (version,) = rule_topics.rule_book(own.settings, own.streams).ruleset.versions
@@ -173,6 +192,7 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         asked = bob.required_action(DAG, second, "approve")
         assert "| large | 4 | 4.0 |" in asked["body"]
         assert "-when: amount >= 15\n" in asked["body"]
+        await_answerable(scheduler_log, second)
         bob.answer(DAG, second, "approve", "Reject", {"reason": "no"})
         assert awaited(airflow, ann, second, "publish", {"success", "failed", "skipped"}) == "skipped"
         assert ann.wait(DAG, second, 60).state == "success"
