@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.engine import Engine
 from rules.model import parse_rule
 from rules.truth import Truth
 from rules.versions import RuleSet
 from tests.support.agreement import differing, final
-from tests.support.evicting import evicting_early
+from tests.support.crashing_engine import alerts_of
 from tests.support.histories import SECOND, SETTING, STREAM, STREAMS, TRUTH, table
 from tests.support.random_predicates import NEVER
 from tests.support.reference import Event, Measure, Version, evaluations, in_order, violations
@@ -82,20 +80,7 @@ def test_the_streams_final_alerts_follow_from_the_arrivals(
     events: list[Event], cuts: list[int], lost: set[int]
 ) -> None:
     """Out of order, late, evicted and lost in crashes; what is late opens and closes nothing for what came before."""
-    engine, deltas, alerts = Engine(STREAM, RULES), [], []
-    batches = table(events)
-    edges = [0, *sorted(cut % (len(events) + 1) for cut in cuts), len(events)]
-    with evicting_early():
-        for number, (begin, end) in enumerate(itertools.pairwise(edges)):
-            if number in lost:
-                before, engine = engine, Engine(STREAM, RULES)
-                for delta in deltas:
-                    engine.restore(delta)
-                engine.resume(before.clock, before.settled, before.horizon)
-            clock = events[end - 1]["arrival"] if end else None
-            advance = engine.advance(batches.slice(begin, end - begin), clock)
-            deltas = [engine.snapshot()] if number in lost else [*deltas, advance.delta]
-            alerts += advance.alerts.to_pylist()
+    alerts = alerts_of(RULES, events, cuts, lost)
     got = {("r", 1, r["event_id"]): json.loads(r["measures"]) for r in final(alerts).values()}
     assert [*differing("stream", got, violations(SETTING, [VERSION], events))] == []
 

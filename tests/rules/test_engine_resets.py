@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from dataclasses import replace
 from typing import Any
@@ -11,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.engine import Engine
 from rules.model import parse_rule
 from rules.truth import Truth
 from rules.versions import RuleSet
 from tests.support.agreement import differing, final
-from tests.support.evicting import evicting_early
+from tests.support.crashing_engine import alerts_of
 from tests.support.histories import SECOND, SETTING, STREAM, STREAMS, TRUTH, table
 from tests.support.reference import Event, Measure, Version, evaluations, in_order, violations
 
@@ -107,20 +105,7 @@ def test_the_streams_final_alerts_follow_from_the_arrivals(
 ) -> None:
     """Out of order, late, evicted and lost in crashes: an alert that goes lets the next ones count again."""
     ruleset, versions = rules(bar, second)
-    engine, deltas, alerts = Engine(STREAM, ruleset), [], []
-    batches = table(events)
-    edges = [0, *sorted(cut % (len(events) + 1) for cut in cuts), len(events)]
-    with evicting_early():
-        for number, (begin, end) in enumerate(itertools.pairwise(edges)):
-            if number in lost:
-                before, engine = engine, Engine(STREAM, ruleset)
-                for delta in deltas:
-                    engine.restore(delta)
-                engine.resume(before.clock, before.settled, before.horizon)
-            clock = events[end - 1]["arrival"] if end else None
-            advance = engine.advance(batches.slice(begin, end - begin), clock)
-            deltas = [engine.snapshot()] if number in lost else [*deltas, advance.delta]
-            alerts += advance.alerts.to_pylist()
+    alerts = alerts_of(ruleset, events, cuts, lost)
     got = {("r", r["rule_version"], r["event_id"]): json.loads(r["measures"]) for r in final(alerts).values()}
     assert [*differing("stream", got, violations(SETTING, versions, events))] == []
 
