@@ -1,7 +1,7 @@
 # make setup    everything Python, from the lock, into .venv        make check      lint, format, types, import arrows
 # make jars     Spark's extra jars and a Kafka broker, into .jars   make test       all of the above and every test
 # make demo     the whole system on this machine, checked           make test-fast  the tests that need no service
-# make bench    the figures quoted in docs/                         make docs       generated pages, and the site in build/site
+# make bench    the figures of docs/ (hours); BENCH=--quick: minutes make docs       generated pages, and the site in build/site
 # make clean    remove caches and local data
 #
 # Every target runs the set-up it needs; after that no target uses the network.
@@ -78,8 +78,7 @@ demo: need-java setup jars
 	@$(BIN)/nightjar demo
 
 bench: need-java setup jars
-	@for file in $$(grep -l __main__ bench/*.py | grep -v -e plot -e baseline); do printf '\033[1m==> %s\033[0m\n' "$$file" >&2; \
-	  name=$${file#bench/}; $(BIN)/python -m "bench.$${name%.py}"; done
+	@$(BIN)/python -m bench $(BENCH)
 
 docs: setup
 	@$(BIN)/python -m tools.by_example
