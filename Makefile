@@ -24,7 +24,7 @@ UV_VERSION := $(shell sed -n 's/^uv==//p' requirements.lock)
 STAMP := $(VENV)/.set-up-$(shell { cat requirements.lock; sed '/^\[tool\./,$$d' pyproject.toml; } | cksum | cut -d ' ' -f 1)
 announce = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help setup jars check format test test-fast demo bench docs clean need-java
+.PHONY: help setup jars test-jars check format test test-fast demo bench docs clean need-java
 
 help:
 	@sed -n '/^# make/s/^# //p' Makefile
@@ -53,6 +53,9 @@ jars: need-java setup
 	@$(BIN)/python -m nightjar.jvm.jars
 	@$(BIN)/python -m nightjar.jvm.prepare_classes
 
+test-jars: need-java setup
+	@$(BIN)/python -m nightjar.jvm.jars tests/connect/ivy.xml
+
 check: setup
 	$(call announce,ruff)
 	@$(BIN)/ruff check .
@@ -66,7 +69,7 @@ format: setup
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-test: need-java setup jars check
+test: need-java setup jars test-jars check
 	$(call announce,pytest: every test; Kafka and Spark start for real)
 	@$(BIN)/python -m pytest $(IN_TWO) --cov
 
