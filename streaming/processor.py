@@ -155,7 +155,14 @@ def _appended(bucket: Bucket, delta: Delta, version: int, before: Head, files: B
     """The head of the log once it has the bucket's delta of the batch of this version."""
     engine, counts = bucket.engine, asdict(bucket.counts)
     return StateLog(files, bucket.stream.event_time).append(
-        before, delta, engine.horizon, engine.clock, counts, settled=engine.settled, version=version
+        before,
+        delta,
+        engine.horizon,
+        engine.clock,
+        counts,
+        settled=engine.settled,
+        held=engine.position.held,
+        version=version,
     )
 
 
