@@ -73,10 +73,17 @@ def measure(groups: int, hours: int, resolution: str | None) -> None:
     def advance(first: int, count: int) -> None:
         engine.advance(batch(first, count, groups), START + (first + count) * SECOND // groups)
 
-    for first in range(0, events, BATCH):
+    def held() -> tuple[int, int]:
+        steps = sum(table.num_rows for table in engine.snapshot().folds.values())
+        return resident() - before, steps
+
+    third = events // 3 // BATCH * BATCH
+    for first in range(0, third, BATCH):
         advance(first, BATCH)
-    used = resident() - before
-    steps = sum(table.num_rows for table in engine.snapshot().folds.values())
+    earlier = held()  # by then the rows that are not folded yet are as many as ever
+    for first in range(third, events, BATCH):
+        advance(first, BATCH)
+    used, steps = held()
     made = [batch(events + BATCH + at * SMALL, SMALL, groups) for at in range(SMALL_BATCHES)]
     clocks = [START + (events + BATCH + (at + 1) * SMALL) * SECOND // groups for at in range(SMALL_BATCHES)]
     seconds = timed(lambda: [engine.advance(*each) for each in zip(made, clocks, strict=True)])
@@ -84,7 +91,9 @@ def measure(groups: int, hours: int, resolution: str | None) -> None:
     log_progress(f"{name}: {used / 1e6:.0f} MB for {events:,} events, {steps:,} steps")
     common = {"name": name, "groups": groups, "hours": hours, "events in windows": events}
     memory = {"MB": round(used / 1e6, 1), "bytes an event": round(used / events, 2)}
-    rows = {"rows": engine.rows, "steps": steps} | ({"bytes a step": round(used / steps, 1)} if steps else {})
+    rows = {"rows": engine.rows, "steps": steps} | (
+        {"bytes a step": round((used - earlier[0]) / (steps - earlier[1]), 1)} if steps else {}
+    )
     print(json.dumps({**common, **memory, **rows, "ms a batch of 200": round(1000 * seconds / SMALL_BATCHES, 2)}))
 
 
