@@ -27,6 +27,8 @@ _LAKE_SECONDS = 60.0
 # The loop polls several times per second; one that has not for so long hangs (seconds).
 _STALLED = 60.0
 _RETRY_SECONDS = 5.0
+# A poll finds nothing both where there is nothing new and where no broker answers, so the brokers are asked this often.
+_ASK_SECONDS = 10.0
 # Reports of a driver and some dozens of buckets over a few minutes.
 _LATEST_REPORTS = 5000
 
@@ -88,6 +90,7 @@ class Exporter:
             for record in reports.last(_LATEST_REPORTS):
                 self._job.begin(record)
             self._began = True
+            asked = 0.0
             while not stop.is_set():
                 for record in published.poll():
                     self._published.take(record)
@@ -95,8 +98,11 @@ class Exporter:
                     self._job.answer(record)
                 for record in reports.poll(timeout_ms=0):
                     self._job.take(record)
-                self._kafka.set(1)
                 self._beat = time.monotonic()
+                if self._beat >= asked + _ASK_SECONDS:
+                    reports.ends()
+                    asked = self._beat
+                self._kafka.set(1)
 
     def _look(self, stop: threading.Event) -> None:
         while True:

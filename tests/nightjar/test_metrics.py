@@ -26,11 +26,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from contracts.restrictions import restriction_records
 from lake.tables import ARCHIVES
 from nightjar.configuration.settings import load_settings
+from nightjar.kafka import topics
 from nightjar.kafka.clients import producer
+from nightjar.local.kafka import LocalKafka
 from nightjar.metrics.server import Endpoint
 from rules.actions import Action
 from rules.alert_ids import alert_id
 from rules.errors import SettingsError
+from rules.streams import load_streams
 from tests.support.answers import answered
 from tests.support.lakes import add, add_run, config_of
 from tests.support.reports import ALERT, word
@@ -69,7 +72,7 @@ class Running:
 
     def await_value(self, name: str, value: float) -> dict[str, float]:
         """All metrics, once one has this value."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150  # a client waits half a minute for a broker
         while (found := self.metrics()).get(name) != value:
             assert time.monotonic() < deadline, f"{name} is {found.get(name)}, and not {value}, in {found}"
             time.sleep(0.1)
@@ -213,6 +216,24 @@ def test_a_job_that_does_not_run_is_not_ready(kafka_topics: TestTopics, tmp_path
         assert metrics.metrics()["nightjar_job_up"] == 0
         assert "s old, its state was running: see its log" in metrics.get("/readyz").text
         assert metrics.get("/").status_code == 404
+
+
+@pytest.mark.kafka
+def test_a_broker_that_goes_away_is_reported(tmp_path: Path) -> None:
+    """A client that only polls does not notice; once the broker is back, so are the metrics."""
+    with LocalKafka(load_settings(data_dir=tmp_path / "data", kafka_port=0)) as kafka:
+        topics.ensure(kafka.settings, load_streams().values())
+        with running(tmp_path, bootstrap_servers=kafka.bootstrap, lake_dir=tmp_path / "none") as metrics:
+            metrics.await_value("nightjar_kafka_up", 1)
+            kafka.stop()
+            metrics.await_value("nightjar_kafka_up", 0)
+            with LocalKafka(kafka.settings.model_copy(update={"bootstrap_servers": "", "kafka_port": port_of(kafka)})):
+                metrics.await_value("nightjar_kafka_up", 1)
+
+
+def port_of(kafka: LocalKafka) -> int:
+    """The port that the broker listens on."""
+    return int(kafka.bootstrap.rpartition(":")[2])
 
 
 def test_a_broker_that_is_away_is_reported(tmp_path: Path) -> None:
