@@ -237,6 +237,17 @@ class Settings(BaseSettings):
         description="How many days back to look for pending days: days without a finished backfill, or with newer "
         "rules.",
     )
+    metrics_host: str = Field(
+        "127.0.0.1",
+        description="Address on which `nightjar metrics` listens. One that other machines reach needs the three files "
+        "below.",
+    )
+    metrics_port: Port = Field(9464, description="Port of `nightjar metrics`. 0: any free one.")
+    metrics_certificate: LocalPath | None = Field(None, description="Certificate of `nightjar metrics` (PEM), for TLS.")
+    metrics_key: LocalPath | None = Field(None, description="Key of that certificate (PEM).")
+    metrics_client_ca: LocalPath | None = Field(
+        None, description="Certificates of the authority (PEM) that must have signed a client's certificate."
+    )
     airflow_port: Port = Field(8080, description="Port of the local Airflow. 0: any free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Lowest level of messages to log."
