@@ -125,7 +125,7 @@ def test_a_fold_is_durable_with_the_delta_of_its_batch() -> None:
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_late_event_folds_once_all_that_may_not_count_it_are_settled(*, lost: bool) -> None:
-    """S14.3, S8.4: l is late and arrived after e2, whose count is revised when l is far behind, and does not have it."""
+    """S14.3, S8.4: l arrived late and after e2, whose count is revised when l is long past, and does not have it."""
     kept = Kept(RuleSet.of([rule(COUNTED)], 0))
     kept.advance([event("e1", 99), event("e2", 120)], 120)
     kept.advance([event("l", 101, 121)], 129)
