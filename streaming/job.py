@@ -26,6 +26,7 @@ import structlog
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
+from contracts.clock import Clock
 from contracts.job_progress import DRIVER_KEY, JobReport
 from contracts.json_text import ascii_json
 from ingestion.offsets import end_offsets
@@ -37,6 +38,7 @@ from streaming.checkpoint import Offsets, committed_offsets, committed_state, qu
 from streaming.clock import Arrivals, BrokerClock, ClockPublisher, Position, host_clock
 from streaming.config import JobConfig
 from streaming.failures import raise_failure, refuse_missing_topics, reporting_lost_jvm, reporting_lost_kafka
+from streaming.overflow import CapWatch
 from streaming.places import Places
 from streaming.plan import BucketPlan
 from streaming.progress import RecentBatches, batches_report, lag_report
@@ -78,7 +80,7 @@ def run(
     with reporting_lost_jvm(str(config.checkpoint)), reporting_lost_kafka(config), contextlib.ExitStack() as cleanup:
         refuse_unfit(config)
         prepare()
-        consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(3)]
+        consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(4)]
         refuse_missing_topics(config, consumers[0])
         producer = cleanup.enter_context(kafka_clients.producer(config))
         if isinstance(session, Future):
@@ -115,7 +117,9 @@ class Driver:
         self._host = host
         self._brokers = BrokerClock(host)
         self._clocks = ClockPublisher(config, self._brokers, self._send)
-        self._answering = Answering(config, consumers[1:], producer, self._brokers.now, self._arrivals.events_per_day)
+        self._answering = Answering(config, consumers[1:3], producer, self._brokers.now, self._arrivals.events_per_day)
+        most, watched = config.alerts_per_rule_and_hour, config.topics.job_progress
+        self._cap = None if most is None else CapWatch(most, consumers[3], watched)
         self._routes: tuple[Route, ...] = ()
         self._began: Mapping[str, Mapping[int, int]] = {}
         self._run_id = ""
@@ -157,7 +161,7 @@ class Driver:
         known = answering.before(begins.get(config.topics.rule_status, {}).get(0, 0))
         plan = BucketPlan(
             identity.name, self._run_id, committed_state(config, self._run_id).resolve(), config.streams,
-            identity.routes, config.buckets, config.topics, known,
+            identity.routes, config.buckets, config.topics, known, config.alerts_per_rule_and_hour,
         )  # fmt: skip
         starting, packer = starting_offsets(config, self._consumer, begins), packer_of(config, identity.routes)
         return lambda: evaluated(
@@ -218,6 +222,8 @@ class Driver:
             if self._answering.owes and not self._lacks_routes:
                 committed = committed_offsets(self._config)
                 self._answering.activate(committed.get(self._config.topics.rule_status, {}).get(0, 0))
+            if self._cap is not None and (reached := self._cap.reached()):
+                self._send(self._config.topics.clock, Clock(self._run_id, {}, reached).encoded())
             if time.monotonic() >= self._next_report:
                 self._next_report = time.monotonic() + REPORT_SECONDS
                 self._report(query, "running")

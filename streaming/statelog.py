@@ -75,7 +75,7 @@ class Head:
     stream's clock; settled, horizon: event times (µs), the engine's; counts: since the checkpoint began; unread: names
     of entries that hold no delta but events (events_schema) for the next batch to process with its own; rules: name of
     the entry that holds the answers received since a start of the job; failed: rule id, version and measure of each
-    reported failure.
+    reported failure; capped: HourlyCap.entries.
     Every attempt at a batch has a new random token, which distinguishes an engine that took part in a failed attempt
     from one that is up to date with the log.
     """
@@ -91,6 +91,7 @@ class Head:
     unread: tuple[str, ...] = ()
     rules: str = ""
     failed: tuple[tuple[str, int, str], ...] = ()
+    capped: tuple[tuple[str, int, int, int, int | None], ...] = ()
 
     def to_bytes(self) -> bytes:
         """The head as bytes."""

@@ -209,6 +209,11 @@ class Settings(BaseSettings):
         None,
         description="Most records that one micro-batch reads. Empty: as many as the job can process in two seconds.",
     )
+    alerts_per_rule_and_hour: PositiveInt | None = Field(
+        None,
+        description="Alerts of a rule in an hour of event time after which further ones are marked `overflow`. Empty: "
+        "none is.",
+    )
     slow_batch_warning: Duration = Field(
         _as_written("5s"), description="A micro-batch that takes longer is logged as a warning."
     )

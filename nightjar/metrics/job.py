@@ -22,6 +22,7 @@ from rules.versions import NOT_YET
 _COUNTS = {
     "events": ("nightjar_events", "Events that the job has read, since its checkpoint was created."),
     "duplicates": ("nightjar_duplicate_events", "Events whose id was known, since the checkpoint was created."),
+    "overflow": ("nightjar_overflow_alerts", "Alert records beyond the cap, since the checkpoint was created."),
 }
 
 

@@ -26,6 +26,7 @@ _COUNTS = {
     "published": "Corrections that the last finished night published.",
     "held_back": "Unexplained differences of the last finished night, whose alerts were held back.",
     "left_to_the_stream": "Differences that the last finished night left to the stream.",
+    "overflow": "Alerts of the stream that the last finished night found marked overflow.",
 }
 
 
