@@ -18,7 +18,7 @@ from rules.publishing import Answer, Status
 from rules.rulebook import Answered, Record, Route, RuleBook
 from rules.timestamps import iso_text, parse_timestamp
 from rules.types import Kind
-from rules.versions import Approval
+from rules.versions import Approval, Superseded
 
 
 def _is_answer(written: Mapping[str, Any], row: Row) -> bool:
@@ -38,7 +38,8 @@ RULE_STATUS = RecordType(
     {
         "status": Member(
             "ACCEPTED or REJECTED: of a message; PROPOSED: of one whose version waits for approval; ACTIVE: the rule "
-            "is evaluated; FAILED: a measure of it, at an event",
+            "is evaluated; SUPERSEDED: a later version has taken its place; RETIRED: the rule has ended with this "
+            "version; FAILED: a measure of it, at an event",
             schema={"enum": [answer.value for answer in Answer]},
         ),
         "rule_id": Member("the rule; null where the message names none", nullable=True),
@@ -56,6 +57,10 @@ RULE_STATUS = RecordType(
         "route": Member("the field by whose value the rule's events are assigned to buckets", optional=True),
         "approver": Member("who approved the version; its author and reason are in the rule", optional=True),
         "approval_reason": Member("the reason for the approval", optional=True),
+        "superseded_by": Member("of SUPERSEDED: the version that has taken its place", Kind.INT64, {"minimum": 1},
+                                optional=True),
+        "superseded_from": Member("of SUPERSEDED: event time from which that version applies", Kind.TIMESTAMP,
+                                  optional=True),
     },
     _is_answer,
 )  # fmt: skip
@@ -77,6 +82,8 @@ def status_record(status: Status) -> Row:
     }
     if status.approval is not None:
         found |= {"approver": status.approval.author, "approval_reason": status.approval.reason}
+    if status.superseded is not None:
+        found |= {"superseded_by": status.superseded.by, "superseded_from": iso_text(status.superseded.since)}
     return found
 
 
@@ -104,8 +111,13 @@ def read_answer(value: bytes) -> Answered | None:
         effective = None if written["effective"] is None else parse_timestamp(written["effective"], zone_required=True)
         if answer is Answer.FAILED or (effective is None) != (written["effective"] is None):
             return None
-        if answer is Answer.ACTIVE:
+        if answer in (Answer.ACTIVE, Answer.RETIRED):
             return Answered(answer, -1, rule_id, version, effective) if _is_version(rule_id, version) else None
+        if answer is Answer.SUPERSEDED:
+            by, since = written["superseded_by"], parse_timestamp(written["superseded_from"], zone_required=True)
+            if since is None or not (_is_version(rule_id, version) and _is_version(rule_id, by)):
+                return None
+            return Answered(answer, -1, rule_id, version, effective, superseded=Superseded(by, since))
         message = int(written["message"].rpartition("-")[2])
         if answer is Answer.REJECTED:
             return Answered(answer, message, None, None, None)

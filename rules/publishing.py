@@ -13,7 +13,7 @@ from rules.foreign import DEFAULT_FORMS, Forms, MessageError, Reading, read_mess
 from rules.model import PROVENANCE, State, parse_rule, rule_to_mapping
 from rules.names import did_you_mean
 from rules.streams import Stream
-from rules.versions import Approval, Published, RuleVersion, next_version
+from rules.versions import Approval, Published, RuleVersion, Superseded, next_version
 
 
 class Answer(StrEnum):
@@ -23,6 +23,8 @@ class Answer(StrEnum):
     PROPOSED = "PROPOSED"
     REJECTED = "REJECTED"
     ACTIVE = "ACTIVE"
+    SUPERSEDED = "SUPERSEDED"
+    RETIRED = "RETIRED"
     FAILED = "FAILED"
 
 
@@ -30,7 +32,7 @@ class Answer(StrEnum):
 class Status:
     """An answer to publish on `rule-status`. effective: event time in µs from which the version applies.
 
-    approval: of a version that a second person approved.
+    approval: of a version that a second person approved. superseded: which version took over, and when (SUPERSEDED).
     """
 
     answer: Answer
@@ -39,6 +41,7 @@ class Status:
     effective: int | None = None
     reasons: tuple[str, ...] = ()
     approval: Approval | None = None
+    superseded: Superseded | None = None
 
 
 # The most characters of a rule id in the answer to a refused message.

@@ -21,7 +21,7 @@ from rules.model import Rule
 from rules.publishing import Answer
 from rules.streams import Stream
 from rules.timestamps import iso_text
-from rules.versions import NOT_YET, Approval, RuleSet, RuleVersion
+from rules.versions import NOT_YET, Approval, RuleSet, RuleVersion, Superseded
 
 WHOLE_STREAM = ""
 
@@ -47,9 +47,9 @@ class Record:
 class Answered:
     """The answer on `rule-status` to a message of `rules`.
 
-    message: offset of the message, -1 of an ACTIVE answer, which is about a version. rule, route: of an ACCEPTED answer
-    that made a version, or approved it; a PROPOSED one has no route. effective: µs, None where the version waits for
-    its route, or for approval.
+    message: offset of the message; -1 of an ACTIVE, SUPERSEDED or RETIRED answer, which is about a version. rule,
+    route: of an ACCEPTED answer that made a version, or approved it; a PROPOSED one has no route. effective: µs, None
+    where the version waits for its route, or for approval.
     """
 
     answer: Answer
@@ -60,6 +60,7 @@ class Answered:
     rule: Rule | None = None
     route: Route | None = None
     approval: Approval | None = None
+    superseded: Superseded | None = None
 
 
 @dataclass
@@ -68,6 +69,7 @@ class RuleBook:
 
     answered: (rule id, version) to the arrival (µs) of the answer that made the version take effect, or made its route;
     published: to that of the first answer about it.
+    active, superseded, retired: the versions with that answer.
     next_offset: of the answers; next_message: of the messages, after the last one that has an answer. skipped: records
     that were not answers or did not fit.
     """
@@ -78,6 +80,8 @@ class RuleBook:
     answered: dict[tuple[str, int], int] = field(default_factory=dict)
     published: dict[tuple[str, int], int] = field(default_factory=dict)
     active: set[tuple[str, int]] = field(default_factory=set)
+    superseded: dict[tuple[str, int], Superseded] = field(default_factory=dict)
+    retired: set[tuple[str, int]] = field(default_factory=set)
     next_offset: int = 0
     next_message: int = 0
     skipped: int = 0
@@ -121,6 +125,9 @@ class RuleBook:
         """
         if answer.answer is Answer.ACTIVE:
             return self._activate(answer, arrival)
+        if answer.answer in (Answer.SUPERSEDED, Answer.RETIRED):
+            self._note(answer)
+            return False
         if answer.message < self.next_message:
             return False
         if answer.rule is not None and not self._fits(answer, answer.rule):
@@ -197,16 +204,30 @@ class RuleBook:
             self.routes.append(route)
         self.serving.setdefault((rule.stream, rule.group_by), route)
 
+    def _in_force(self, answer: Answered) -> RuleVersion | None:
+        """The version that an answer is about; None, and counted, if there is none or it is only proposed."""
+        versions, number = self._by_rule.get(str(answer.rule_id), []), int(answer.rule_version or 0)
+        if not 0 < number <= len(versions) or versions[number - 1].is_proposed:
+            self.skipped += 1
+            return None
+        return versions[number - 1]
+
+    def _note(self, answer: Answered) -> None:
+        """Note that a version was superseded or retired, which decides nothing: its effective time already has."""
+        if (version := self._in_force(answer)) is None:
+            return
+        name = version.rule.id, version.version
+        if answer.superseded is None:
+            self.retired.add(name)
+        else:
+            self.superseded.setdefault(name, answer.superseded)
+
     def _activate(self, answer: Answered, arrival: int) -> bool:
         """Whether the answer gives a version that waits its effective time."""
-        rule_id, number = str(answer.rule_id), int(answer.rule_version or 0)
-        versions = self._by_rule.get(rule_id, [])
-        if not 0 < number <= len(versions):
-            self.skipped += 1
+        if (version := self._in_force(answer)) is None:
             return False
-        if versions[number - 1].is_proposed:
-            self.skipped += 1
-            return False
+        rule_id, number = version.rule.id, version.version
+        versions = self._by_rule[rule_id]
         self.active.add((rule_id, number))
         if versions[number - 1].effective != NOT_YET or answer.effective is None:
             return False

@@ -43,6 +43,14 @@ class RuleVersion:
     approval: Approval | None = None
 
 
+@dataclass(frozen=True)
+class Superseded:
+    """Which version took the place of another, and from which event time on (µs)."""
+
+    by: int
+    since: int
+
+
 class Published(Protocol):
     """What has been published so far: a RuleSet, or a RuleBook, which has the proposed versions too."""
 
@@ -76,6 +84,19 @@ def next_version(
         )
     effective = arrival_us + activation_delay_us if rule.effective is None else microseconds(rule.effective)
     return RuleVersion(rule, 1 + len(earlier), effective)
+
+
+def superseded(version: RuleVersion, versions: Iterable[RuleVersion], at_us: int) -> Superseded | None:
+    """Which of the rule's later `versions` had taken the place of `version` by that event time, the first one that did.
+
+    None if an event of that time may still see `version`. It is the other side of `RuleSet.applicable`: of the later
+    versions the one that takes effect first, and of several at one time the last published.
+    """
+    later = [other for other in versions if other.version > version.version and other.effective <= at_us]
+    if not later:
+        return None
+    first = min(later, key=lambda other: (other.effective, -other.version))
+    return Superseded(first.version, first.effective)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ Known limitation: a message that `rules` has deleted before a job answered it is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from rules.rulebook import Record, Route, RuleBook
 from rules.timestamps import microseconds
 from rules.versions import NOT_YET, RuleVersion
 from streaming.config import JobConfig, JobError
+from streaming.endings import Endings
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, KafkaProducer
@@ -163,6 +164,7 @@ class Answering:
         self._changes: list[Record] = []  # the records that changed the book
         # Versions that may have to be answered ACTIVE, and the offset of the answer that made each.
         self._inactive: dict[tuple[str, int], int] = {}
+        self._endings = Endings(self.book)
         self._routes: frozenset[Route] = frozenset(self.book.routes)
 
     def catch_up(self) -> None:
@@ -218,6 +220,19 @@ class Answering:
                 self._send(*answer_record(Status(Answer.ACTIVE, rule_id, number, version.effective)), published)
             if not owed or (rule_id, number) in self.book.active:
                 del self._inactive[rule_id, number]
+
+    def conclude(self, clocks: Mapping[str, int], consumed: int) -> None:
+        """Answer SUPERSEDED and RETIRED for versions that have ended.
+
+        clocks: µs, by stream. consumed: the offset of `rule-status` up to which the query has committed.
+        """
+        due = self._endings.due(clocks, consumed)
+        for begin in range(0, len(due), _AT_ONCE):
+            sent = [
+                self._sent(*answer_record(each), self.book.answered[str(each.rule_id), int(each.rule_version or 0)])
+                for each in due[begin : begin + _AT_ONCE]
+            ]
+            self._fold_until([each.get(_PATIENCE).offset for each in sent])
 
     def before(self, end: int) -> tuple[Record, ...]:
         """The answers before that offset that made a version, or gave one its effective time."""
@@ -317,5 +332,9 @@ class Answering:
         if answer is None:
             return
         self._changes.append(record)
+        if answer.answer is Answer.PROPOSED:
+            return
+        rule_id, number = str(answer.rule_id), int(answer.rule_version or 0)
+        self._endings.take(rule_id, number, record.offset)
         if answer.answer is Answer.ACCEPTED:
-            self._inactive[str(answer.rule_id), int(answer.rule_version or 0)] = record.offset
+            self._inactive[rule_id, number] = record.offset

@@ -217,15 +217,18 @@ class ClockPublisher:
         self._config, self._brokers, self._send = config, brokers, send
         self._next = 0.0
 
-    def publish_if_due(self, run_id: str, positions: Mapping[str, list[Position]], stamped: int | None) -> None:
-        """Publish the clocks of these positions (see clocks_of_positions), if due.
+    def publish_if_due(
+        self, run_id: str, positions: Mapping[str, list[Position]], stamped: int | None
+    ) -> Mapping[str, int]:
+        """Publish the clocks of these positions (see clocks_of_positions), if due; returns what it published.
 
         run_id: the run of the query. The first record is sent for the time stamp that the brokers give it.
         """
         if time.monotonic() < self._next:
-            return
+            return {}
         self._next = time.monotonic() + self._config.clock_interval / 1_000_000
         clocks = {} if stamped is None else clocks_of_positions(self._config, positions, stamped)
         sent_at = time.monotonic()
         sent = self._send(self._config.topics.clock, Clock(run_id, clocks).encoded())
         sent.add_callback(lambda written: self._brokers.take(written.timestamp * 1000, sent_at))
+        return clocks

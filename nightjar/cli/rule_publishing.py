@@ -99,8 +99,10 @@ def _answer(status: "ShownStatus") -> "Text":
     from rich.text import Text
 
     from nightjar.cli.console import line
+    from rules.publishing import Answer
 
     version = "" if status.version is None else f" version {status.version}"
-    since = "" if status.effective is None else f", applies from {status.effective}"
+    applies = status.effective is not None and status.answer is not Answer.SUPERSEDED
+    since = f", applies from {status.effective}" if applies else ""
     reasons = [line(f"    {each}") for reason in status.reasons for each in reason.split("\n")]
     return Text("\n").join([line(f"{status.rule_id}{version}  {status.answer}{since}"), *reasons])

@@ -16,16 +16,17 @@ from contracts.late_events import LATE_EVENT
 from contracts.quarantine import QUARANTINED, quarantine_record
 from contracts.record_type import RecordType
 from contracts.restrictions import RESTRICTION, restriction_records
-from contracts.rule_status import RULE_STATUS, encoded, failure_record, read_answer, shown
+from contracts.rule_status import RULE_STATUS, answer_record, encoded, failure_record, read_answer, shown
 from ingestion.event_schema import events_schema
 from rules.actions import Action
 from rules.engine import Engine
 from rules.events import Reason, Rejection
 from rules.model import parse_rule
+from rules.publishing import Answer, Status
 from rules.rulebook import Record, RuleBook
 from rules.streams import load_streams
 from rules.timestamps import microseconds
-from rules.versions import RuleSet
+from rules.versions import RuleSet, Superseded
 from streaming.answering import answer_to
 from streaming.clock import Position
 from streaming.output_records import alert_records, late_records, sent_at_of
@@ -144,6 +145,29 @@ def test_answers(change: dict[str, Any]) -> None:
     assert RULE_STATUS.record(row) == json.loads(value)
     assert read_answer(value) is not None
     assert shown(value) is not None
+
+
+def test_endings() -> None:
+    """Answers to no message; the lake's columns are the record again."""
+    by = Superseded(2, microseconds(NOON))
+    for status in (
+        Status(Answer.SUPERSEDED, "any", 1, 0, ("why",), superseded=by),
+        Status(Answer.RETIRED, "any", 2, 0),
+    ):
+        _, record = answer_record(status)
+        value = encoded(record)
+        valid("rule_status", value)
+        row = RULE_STATUS.row(value)
+        assert row is not None
+        assert RULE_STATUS.record(row) == record
+        read = read_answer(value)
+        assert read is not None
+        assert (read.answer, read.rule_version, read.superseded) == (
+            status.answer, status.rule_version, status.superseded,
+        )  # fmt: skip
+        assert shown(value) is not None
+    assert read_answer(encoded(record | {"status": "SUPERSEDED"})) is None
+    assert read_answer(encoded(record | {"status": "RETIRED", "rule_version": 0})) is None
 
 
 def test_failures() -> None:

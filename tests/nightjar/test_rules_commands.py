@@ -101,6 +101,26 @@ def test_controls_publish_another_state(own: TestTopics, file: Path) -> None:
     assert "shadow" in run("rules", "list", environment=given).stdout
 
 
+def test_the_list_shows_what_became_of_each_version(own: TestTopics, file: Path) -> None:
+    """With --all: superseded by which and from when, retired, or not answered yet."""
+    given = environment(own.settings)
+    with answering(own, clocks={"transactions": 1 << 61}):
+        run("rules", "publish", str(file), "--wait", environment=given)
+        run("rules", "retire", "burst", "--wait", environment=given)
+        with Reader(own.settings, own.settings.rule_status_topic) as topic:
+            seen: list[str] = []
+            while len(seen) < 5:
+                seen += [json.loads(record.value)["status"] for record in topic.poll()]
+    assert seen == ["ACCEPTED", "ACTIVE", "ACCEPTED", "SUPERSEDED", "RETIRED"]
+    run("rules", "resume", "burst", environment=given)
+    first, second, third = json.loads(run("rules", "list", "--all", "--json", environment=given).stdout)
+    assert (first["status"], first["superseded_by"], first["superseded_from"]) == ("SUPERSEDED", 2, second["effective"])
+    assert (second["status"], second["superseded_by"], third["status"]) == ("RETIRED", None, None)
+    table = run("rules", "list", "--all", environment=given).stdout
+    assert "SUPERSEDED" in table
+    assert f"until {second['effective'][:19]}Z" in table
+
+
 def test_control_of_an_unknown_rule_names_the_nearest(own: TestTopics, file: Path) -> None:
     """A slip of the pen is answered before anything is sent."""
     run("rules", "publish", str(file), environment=environment(own.settings))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rules.errors import RuleError
 from rules.model import Rule
-from rules.versions import RuleSet
+from rules.versions import RuleSet, superseded
 
 
 def rule(rule_id: str = "r", stream: str = "transactions", effective: int | None = None, state: str = "active") -> Rule:
@@ -50,6 +50,24 @@ def test_the_last_published_of_the_versions_in_effect_applies(effective: list[in
     expected = [number for number, time in enumerate(effective, 1) if time <= at]
     found = rules.applicable("r", at)
     assert (None if found is None else found.version) == (expected[-1] if expected else None)
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=8), st.data())
+def test_a_superseded_version_applies_to_nothing_from_that_time_on(effective: list[int], data: st.DataObject) -> None:
+    """S5.6: and to everything between its own time and that; the version named is the one that applies there."""
+    rules = RuleSet()
+    for time in effective:
+        rules = rules.publish(rule(), time)
+    version = data.draw(st.sampled_from(rules.versions))
+    end = superseded(version, rules.versions, 1000)
+    for at in range(22):
+        seen = rules.applicable("r", at) == version
+        assert seen == (version.effective <= at and (end is None or at < end.since))
+        assert superseded(version, rules.versions, at) == (end if end is not None and end.since <= at else None)
+    if end is not None:
+        next_one = rules.applicable("r", end.since)
+        assert next_one is not None
+        assert next_one.version == end.by
 
 
 def test_a_paused_version_is_a_version() -> None:

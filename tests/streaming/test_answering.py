@@ -95,6 +95,49 @@ def test_a_version_is_active_once_the_query_has_taken_it_in(own: TestTopics) -> 
     assert len(statuses(own)) == 5
 
 
+def test_versions_that_end_are_answered_once(own: TestTopics) -> None:
+    """S5.6: when their stream's clock is there and the query has the newer version; not again after a restart."""
+    config = job_config(own.settings, own.streams)
+    in_2100 = "2100-01-01T00:00:00Z"
+    publish(own, RULE, {**RULE, "when": "amount > 200"}, {"control": "retire", "rule": "large", "effective": in_2100})
+    due = 4_102_444_800 * SECOND
+    with driver(config) as answering:
+        answering.activate(answering.end)
+        first = answering.end
+        answering.conclude({"logins": due}, first)
+        answering.conclude({"transactions": due - 1}, 1)
+        answering.conclude({}, first)
+        assert len(statuses(own)) == first == 5
+        answering.conclude({"transactions": due - 1}, first)
+        answering.conclude({"transactions": due - 1}, first)
+        times = [effective for _, _, effective in statuses(own)[:3]]
+        assert statuses(own)[5:] == [("SUPERSEDED", 1, times[0])]
+    with driver(config) as again:
+        assert again.book.superseded == answering.book.superseded
+        again.conclude({"transactions": due}, again.end)
+        assert statuses(own)[6:] == [("SUPERSEDED", 2, times[1]), ("RETIRED", 3, times[2])]
+        again.conclude({"transactions": due}, again.end)
+    publish(own, RULE)
+    with driver(config) as third:
+        third.conclude({"transactions": due}, third.end)
+        assert statuses(own)[8:] == [("ACCEPTED", 4, statuses(own)[8][2]), ("SUPERSEDED", 3, times[2])]
+        assert third.book.superseded["large", 3].by == 4
+        assert third.book.superseded["large", 2].by == 3
+        assert (third.book.retired, third.book.skipped) == ({("large", 3)}, 0)
+
+
+def test_a_version_that_never_applies_is_superseded_and_never_retired(own: TestTopics) -> None:
+    """S5.6: its effective time is after that of a later version."""
+    config = job_config(own.settings, own.streams)
+    publish(own, RULE, {"control": "retire", "rule": "large", "effective": "2100-01-01T00:00:00Z"}, RULE)
+    with driver(config) as answering:
+        answering.conclude({"transactions": 9_999_999_999 * SECOND}, answering.end)
+    assert [status[:2] for status in statuses(own)[3:]] == [("SUPERSEDED", 1), ("SUPERSEDED", 2)]
+    with Reader(own.settings, own.settings.rule_status_topic) as reader:
+        last = [json.loads(record.value) for record in reader.all()][-2:]
+    assert [each["superseded_by"] for each in last] == [3, 3]
+
+
 def test_a_rule_that_would_retain_too_much_is_rejected_with_the_figures(own: TestTopics) -> None:
     """By what arrives a day and its widest window; one that looks for nothing retains nothing more."""
     config = replace(job_config(own.settings, own.streams), max_retained_events=9_999)

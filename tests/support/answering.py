@@ -1,8 +1,9 @@
 """The job's answers to rule messages, without the job's query."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from threading import Event, Thread
+from types import MappingProxyType
 
 from nightjar.configuration.job import job_config
 from nightjar.configuration.settings import Settings
@@ -12,8 +13,13 @@ from tests.support.topics import TestTopics
 
 
 @contextmanager
-def answering(own: TestTopics, settings: Settings | None = None) -> Iterator[None]:
-    """Answers rule messages, as the job's driver does. settings: other than those of the topics."""
+def answering(
+    own: TestTopics, settings: Settings | None = None, clocks: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[None]:
+    """Answers rule messages, as the job's driver does.
+
+    settings: other than those of the topics. clocks: of streams, µs.
+    """
     done, ready = Event(), Event()
     config = job_config(settings or own.settings, own.streams)
 
@@ -27,6 +33,7 @@ def answering(own: TestTopics, settings: Settings | None = None) -> Iterator[Non
             while not done.wait(0.05):
                 driver.poll()
                 driver.activate(driver.end)
+                driver.conclude(clocks, driver.end)
 
     thread = Thread(target=answer)
     thread.start()

@@ -7,6 +7,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rules.publishing import Answer
     from rules.rulebook import RuleBook
     from rules.versions import RuleVersion
 
@@ -15,7 +16,8 @@ def list_rules(
     every: Annotated[bool, typer.Option("--all", help="Show every version, not only the last of each rule.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array of versions.")] = False,
 ) -> None:
-    """Show the published rules: versions, states, the event time from which they apply; who published them, when, why.
+    """Show the published rules: versions, states, the event time from which they apply and what the job answered; who
+    published them, when, why.
 
     Of each rule the last version that is in force, and the one that waits for approval if there is one.
     """
@@ -36,7 +38,7 @@ def list_rules(
         return
     from rich.table import Column, Table
 
-    fixed = [Column(title, no_wrap=True) for title in ("rule", "version", "state")]
+    fixed = [Column(title, no_wrap=True) for title in ("rule", "version", "state", "answer")]
     table = Table(*fixed, "stream", "group by", "severity", Column("applies from", no_wrap=True))
     for title in ("published", "approved"):
         table.add_column(title, overflow="fold")
@@ -46,6 +48,7 @@ def list_rules(
             row["rule_id"],
             str(row["rule_version"]),
             row["state"],
+            row["status"] or "",
             rule["stream"],
             ", ".join(rule["group_by"]) or "(all)",
             rule.get("severity", "medium"),
@@ -70,6 +73,20 @@ def _current(book: "RuleBook") -> "Iterable[RuleVersion]":
         yield from [version for version in versions[-1:] if version.is_proposed]
 
 
+def _status(book: "RuleBook", version: "RuleVersion") -> "Answer":
+    """The job's last answer about a version."""
+    from rules.publishing import Answer
+
+    name = version.rule.id, version.version
+    if version.is_proposed:
+        return Answer.PROPOSED
+    if name in book.superseded:
+        return Answer.SUPERSEDED
+    if name in book.retired:
+        return Answer.RETIRED
+    return Answer.ACTIVE if name in book.active else Answer.ACCEPTED
+
+
 def _row(book: "RuleBook", version: "RuleVersion", unanswered: set[tuple[str, int]]) -> dict[str, Any]:
     from rules.model import rule_to_mapping
     from rules.rulebook import effective_text
@@ -77,6 +94,7 @@ def _row(book: "RuleBook", version: "RuleVersion", unanswered: set[tuple[str, in
 
     name = version.rule.id, version.version
     approval, effective = version.approval, effective_text(version)
+    superseded = book.superseded.get(name)
     if version.is_proposed:
         waits = book.of_rule(version.rule.id)[-1] is version
         applies_from = "waiting for approval" if waits else "never: not approved in time"
@@ -84,12 +102,17 @@ def _row(book: "RuleBook", version: "RuleVersion", unanswered: set[tuple[str, in
         applies_from = "waiting for the job to answer"
     else:
         applies_from = f"{effective[:19]}Z" if effective else "waiting for the job to add a shuffle key"
+        if superseded is not None:
+            applies_from += f"\nuntil {iso_text(superseded.since)[:19]}Z"
     return {
         "rule_id": version.rule.id,
         "rule_version": version.version,
         "state": version.rule.state.value,
         "effective": effective,
         "answered": name not in unanswered,
+        "status": None if name in unanswered else _status(book, version).value,
+        "superseded_by": None if superseded is None else superseded.by,
+        "superseded_from": None if superseded is None else iso_text(superseded.since),
         "published": iso_text(book.published[name]),
         "author": version.rule.author,
         "reason": version.rule.reason,
