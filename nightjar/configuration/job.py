@@ -39,6 +39,8 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         max_retained_events=settings.max_retained_events,
         slow_batch_warning=settings.slow_batch_warning,
         warm_up_batches=settings.warm_up_batches,
+        lake=settings.lake.resolve(),
+        priming_rate=settings.priming_rate,
     )
 
 

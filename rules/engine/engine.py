@@ -225,8 +225,8 @@ class Engine:
         """Take in events from before the horizon, which moves back to `horizon` (µs): from now on the engine is one
         whose rules had needed them all along (S8.6). Evaluates nothing.
 
-        history: all events between both horizons that arrived before a moment, the first of each id. missed: the stream's
-        fields and arrival_time of those that came after it, in any order; returned as a delta to store.
+        history: all events between both horizons that arrived before a moment, the first of each id. missed: those that
+        came after it (the stream's fields and arrival_time, in any order); returned as a delta to store.
         """
         self.horizon = min(self.horizon, max(horizon, self.settled - self._plan.reach))
         self._timelines = {}  # they may have evicted what is needed again
