@@ -1,7 +1,7 @@
 # make setup    everything Python, from the lock, into .venv        make check      lint, format, types, import arrows
 # make jars     Spark's extra jars and a Kafka broker, into .jars   make test       all of the above and every test
 # make demo     the whole system on this machine, checked           make test-fast  the tests that need no service
-# make bench    the figures quoted in docs/                         make docs       generated pages, and the site in build/site
+# make bench    the figures of docs/ (hours); BENCH=--quick: minutes make docs       generated pages, and the site in build/site
 # make clean    remove caches and local data
 #
 # Every target runs the set-up it needs; after that no target uses the network.
@@ -24,7 +24,7 @@ UV_VERSION := $(shell sed -n 's/^uv==//p' requirements.lock)
 STAMP := $(VENV)/.set-up-$(shell { cat requirements.lock; sed '/^\[tool\./,$$d' pyproject.toml; } | cksum | cut -d ' ' -f 1)
 announce = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help setup jars check format test test-fast demo bench docs clean need-java
+.PHONY: help setup jars test-jars check format test test-fast demo bench docs clean need-java
 
 help:
 	@sed -n '/^# make/s/^# //p' Makefile
@@ -53,6 +53,9 @@ jars: need-java setup
 	@$(BIN)/python -m nightjar.jvm.jars
 	@$(BIN)/python -m nightjar.jvm.prepare_classes
 
+test-jars: need-java setup
+	@$(BIN)/python -m nightjar.jvm.jars tests/connect/ivy.xml
+
 check: setup
 	$(call announce,ruff)
 	@$(BIN)/ruff check .
@@ -66,7 +69,7 @@ format: setup
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-test: need-java setup jars check
+test: need-java setup jars test-jars check
 	$(call announce,pytest: every test; Kafka and Spark start for real)
 	@$(BIN)/python -m pytest $(IN_TWO) --cov
 
@@ -78,8 +81,7 @@ demo: need-java setup jars
 	@$(BIN)/nightjar demo
 
 bench: need-java setup jars
-	@for file in $$(grep -l __main__ bench/*.py | grep -v -e plot -e baseline); do printf '\033[1m==> %s\033[0m\n' "$$file" >&2; \
-	  name=$${file#bench/}; $(BIN)/python -m "bench.$${name%.py}"; done
+	@$(BIN)/python -m bench $(BENCH)
 
 docs: setup
 	@$(BIN)/python -m tools.by_example

@@ -194,7 +194,7 @@ class HostileRules:
         if rng.random() < 0.2:
             measure |= {"per": [rng.choice(list(fields))], "excluding_current": rng.random() < 0.5}
         if not good and rng.random() < 0.6:
-            options = ("over", "episode", "per", "where", "since", "until", "excluding_current")
+            options = ("over", "episode", "per", "where", "since", "until", "excluding_current", "resolution")
             key = rng.choice((*options, "function", "field", "median", function))
             measure[key] = (
                 rng.choice(_DURATIONS)

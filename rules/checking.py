@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from rules.durations import format_duration
 from rules.errors import PredicateError, Problem
-from rules.measures import MAX_FIELDS, Function, Measure, accepted_kinds, result_type
+from rules.measures import MAX_FIELDS, SUMMING, Function, Measure, accepted_kinds, result_type
 from rules.names import did_you_mean, is_usable_name, unknown_name
 from rules.predicates import check_predicate
-from rules.types import FieldType
+from rules.types import FieldType, Kind
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -28,7 +29,7 @@ MAX_MEASURES = 64
 # As many as a person fixes at once. All problems of a rule must fit in one Kafka record.
 MAX_PROBLEMS = 50
 
-_MEASURE_OPTIONS = ("over", "episode", "until", "where", "per", "excluding_current", "since")
+_MEASURE_OPTIONS = ("over", "episode", "until", "where", "per", "excluding_current", "since", "resolution")
 _EXAMPLES = {
     "id": "Lower-case letters, digits, '.', '_' and '-', at most 100, as in card-velocity",
     "stream": "Name a declared stream",
@@ -43,6 +44,7 @@ _EXAMPLES = {
     "per": "List the fields, as in [ip]",
     "since": "Write a condition, as in \"status = 'SUCCESS'\"",
     "excluding_current": "Write true or false",
+    "resolution": "Write a length of time, as in resolution: 1m",
     "reset_after_alert": "Write true or false",
     "description": "Write text, at most 4096 characters",
     "action": "Write action: {restrict: block_customer, for: 24h}",
@@ -198,9 +200,26 @@ class _Check:
         self.predicate(f"{place}.where", measure.where, stream.fields)
         self.predicate(f"{place}.since", measure.since, stream.fields)
         self.predicate(f"{place}.until", measure.until, stream.fields)
+        if measure.resolution is not None:
+            self.resolution(f"{place}.resolution", measure, stream)
         if measure.field is None:
             return result_type(measure.function, None)
         return self.result(f"{place}.{measure.function}", measure.function, measure.field, stream)
+
+    def resolution(self, place: str, measure: Measure, stream: Stream) -> None:
+        """Check what a measure with resolution takes to fold (S14.2)."""
+        text = format_duration(measure.resolution or 0)
+        kind = None if measure.field is None else stream.fields.get(measure.field)
+        if measure.function in SUMMING and kind is not None and kind.kind is Kind.DOUBLE:
+            what = f"does not go with {measure.function} of a double, whose exact sums are too large to keep"
+            self.add(place, text, what, "Declare the field as a decimal, or leave resolution out")
+        if self.written.get("reset_after_alert") is True:
+            what = "does not go with reset_after_alert, which starts a measure again within a step"
+            self.add(place, text, what, "Leave one of them out")
+        group_by = self.written.get("group_by")
+        if isinstance(group_by, list | tuple) and stream.event_id in group_by:
+            what = f"does not go with a group by {stream.event_id}, which has one event"
+            self.add(place, text, what, "Leave resolution out")
 
     def parts(self, place: str, body: Mapping[str, Any], stream: Stream) -> None:
         """Check the parts of a measure that cannot be read as a whole."""

@@ -20,6 +20,8 @@ EPISODE_REACH = 4
 # events of that many.
 RESET_CELL = 2
 RESET_REACH = 2 * RESET_CELL + 1
+# The finest step of windows, µs: with finer ones hardly two events of a group fold into one row.
+MIN_RESOLUTION = MICROSECONDS["s"]
 # Fields that form a group, or that narrow a window to one value of each.
 MAX_FIELDS = 8
 
@@ -51,6 +53,10 @@ _ARGUMENTS = {
     # a double has several spellings, and two that look alike may differ
     Function.VALUES: frozenset(Kind) - {Kind.DOUBLE},
 }
+# What follows from a few numbers of each step, in whatever order its events came (S14.2).
+FOLDING = frozenset({Function.COUNT, Function.SUM, Function.AVG, Function.STDDEV, Function.MIN, Function.MAX})
+# Those whose sums of doubles would take hundreds of bytes a step (S3.3).
+SUMMING = frozenset({Function.SUM, Function.AVG, Function.STDDEV})
 # What `values` lists: so many, with so many characters each. The longest list is shorter than the longest string.
 MOST_LISTED = 10
 MAX_LISTED = 100
@@ -117,6 +123,14 @@ class Measure(BaseModel):
     since: Annotated[
         str | None, Field(description="Only events after the latest earlier event that meets it count.")
     ] = None
+    resolution: Annotated[
+        Duration | None,
+        Field(
+            description="Of a long window: its start is rounded down to a multiple of this, as in `1m`, and the stream "
+            f"keeps one row per group and step instead of the events; from {format_duration(MIN_RESOLUTION)} to the "
+            "length of the window. For count, sum, avg, stddev, min and max; not with `per`, `since` or `episode`."
+        ),
+    ] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -174,6 +188,26 @@ class Measure(BaseModel):
             raise ValueError("does not go with an episode. Write until: what ends the episode")
         return condition
 
+    @field_validator("resolution")
+    @classmethod
+    def _foldable(cls, resolution: int | None, info: ValidationInfo) -> int | None:
+        if resolution is None:
+            return None
+        if info.data.get("episode") is not None:
+            raise ValueError("does not go with an episode, whose begin is not rounded. Leave one of them out")
+        for option in ("since", "per"):
+            if info.data.get(option):
+                raise ValueError(f"does not go with {option}, which looks at single events. Leave one of them out")
+        function = info.data.get("function")
+        if function is not None and function not in FOLDING:
+            folding = ", ".join(name for name in Function if name in FOLDING)
+            raise ValueError(f"does not go with {function}, which needs every event. It is for {folding}")
+        over = info.data.get("over")
+        if not MIN_RESOLUTION <= resolution <= (resolution if over is None else over):
+            found, least = format_duration(resolution), format_duration(MIN_RESOLUTION)
+            raise ValueError(f"{found} is not a valid resolution. Write at least {least}, at most the window's length")
+        return resolution
+
     @property
     def length(self) -> int:
         """The length of its window or episode, µs."""
@@ -182,7 +216,9 @@ class Measure(BaseModel):
     @property
     def reach(self) -> int:
         """How long before an event those may lie that its value at the event depends on, µs."""
-        return self.length * (1 if self.episode is None else EPISODE_REACH)
+        if self.episode is not None:
+            return self.length * EPISODE_REACH
+        return self.length + (self.resolution or 0)
 
     @model_serializer
     def _written_form(self) -> dict[str, Any]:
@@ -198,4 +234,6 @@ class Measure(BaseModel):
             written["excluding_current"] = True
         if self.since is not None:
             written["since"] = self.since
+        if self.resolution is not None:
+            written["resolution"] = format_duration(self.resolution)
         return written

@@ -30,7 +30,7 @@ def _worker(sock: socket.socket, authenticated: bool) -> int:
 def _call_numba() -> None:
     """The first call of a kernel in a process imports half of Numba, which takes half a second."""
     nothing = np.zeros(1, np.int64)
-    lower_bounds(nothing, nothing, nothing, nothing, 0, 0)
+    lower_bounds(nothing, nothing, nothing, nothing, 0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 `ivy.xml` lists them in two sets: `spark` (added to Spark's class path) and `kafka` (a whole broker). The Ivy inside
 pyspark resolves them once into `.jars/<hash of ivy.xml>/<set>/`, so a changed `ivy.xml` never uses an old folder.
+Other Ivy files, such as the one of tests, have folders of their own.
 """
 
 import hashlib
@@ -12,34 +13,36 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 from rules.errors import NightjarError
 
 PROJECT = Path(__file__).resolve().parents[2]
-SETS = ("spark", "kafka")
+IVY_XML = PROJECT / "ivy.xml"
 
 
 class JarsError(NightjarError):
     """Jars are missing, or could not be resolved."""
 
 
-def jar_folder() -> Path:
-    """The folder with one subfolder per set; it exists only once `resolve` has finished."""
-    ivy_xml = PROJECT / "ivy.xml"
+def jar_folder(ivy_xml: Path = IVY_XML) -> Path:
+    """The folder with one subfolder per set of an Ivy file; it exists only once `resolve` has finished."""
     if not ivy_xml.is_file():
         raise JarsError(
-            "ivy.xml is missing", where=str(PROJECT), remedy="Run nightjar from a checkout of its repository"
+            f"{ivy_xml.name} is missing",
+            where=str(ivy_xml.parent),
+            remedy="Run nightjar from a checkout of its repository",
         )
     return PROJECT / ".jars" / hashlib.sha256(ivy_xml.read_bytes()).hexdigest()[:12]
 
 
-def jars(jar_set: str) -> list[Path]:
-    """The jar files of one set, sorted by name.
+def jars(jar_set: str, ivy_xml: Path = IVY_XML) -> list[Path]:
+    """The jar files of one set of an Ivy file, sorted by name.
 
     Raises:
         JarsError: they have not been resolved yet.
     """
-    folder = jar_folder() / jar_set
+    folder = jar_folder(ivy_xml) / jar_set
     if not folder.is_dir():
         raise JarsError(f"the {jar_set} jars are missing", where=str(folder), remedy="Run `make jars`")
     return sorted(folder.glob("*.jar"))
@@ -59,35 +62,36 @@ def java() -> str:
     return found
 
 
-def resolve() -> Path:
-    """Download every set unless present, printing what is being downloaded.
+def resolve(ivy_xml: Path = IVY_XML) -> Path:
+    """Download every set of an Ivy file unless present, printing what is being downloaded.
 
     The sets appear all together or not at all: they are collected in a temporary folder that is renamed at the end.
 
     Raises:
         JarsError: Ivy failed; the message includes its errors.
     """
-    folder = jar_folder()
+    folder = jar_folder(ivy_xml)
     if folder.is_dir():
         return folder
     folder.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".resolving-", dir=folder.parent) as temporary:
         staged = Path(temporary) / folder.name
-        for jar_set in SETS:
-            _log(f"==> resolving the {jar_set} jars of ivy.xml")
-            _run_ivy(jar_set, staged)
+        sets = ET.parse(ivy_xml).findall("configurations/conf")  # noqa: S314  a file of the repository
+        for jar_set in (each.attrib["name"] for each in sets):
+            _log(f"==> resolving the {jar_set} jars of {ivy_xml.name}")
+            _run_ivy(ivy_xml, jar_set, staged)
         if not folder.is_dir():  # another process may have been faster
             staged.rename(folder)
     return folder
 
 
-def _run_ivy(jar_set: str, into: Path) -> None:
+def _run_ivy(ivy_xml: Path, jar_set: str, into: Path) -> None:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise JarsError("pyspark is not installed", remedy="Run `make setup`")
     ivy = next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     pattern = f"{into}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
-    options = ["-ivy", str(PROJECT / "ivy.xml"), "-confs", jar_set, "-retrieve", pattern, "-types", "jar", "bundle"]
+    options = ["-ivy", str(ivy_xml), "-confs", jar_set, "-retrieve", pattern, "-types", "jar", "bundle"]
     problems: list[str] = []
     with subprocess.Popen(
         [java(), "-jar", str(ivy), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -102,7 +106,7 @@ def _run_ivy(jar_set: str, into: Path) -> None:
     if process.returncode != 0 or not found:
         raise JarsError(
             f"Ivy could not resolve the {jar_set} jars:\n" + "\n".join(problems[-20:]),
-            where="ivy.xml",
+            where=ivy_xml.name,
             remedy="Check that this machine reaches Maven Central (or your Ivy mirror), then run `make jars` again",
         )
     _log(f"    {len(found)} jars")
@@ -115,6 +119,7 @@ def _log(text: str) -> None:
 
 if __name__ == "__main__":
     try:
-        resolve()
+        for given in map(Path, sys.argv[1:] or [str(IVY_XML)]):
+            resolve(given)
     except JarsError as error:
         sys.exit(f"error: {error}")

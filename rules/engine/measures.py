@@ -158,7 +158,7 @@ class _Walks:
         """Where the sliding window of each row begins."""
         walk, timeline, store = self._walk, self._timeline, self._timeline.store
         low: Int64Array = windows.lower_bounds(
-            walk.first, self._runs.start, timeline.times, walk.at, window.over, self._runs.horizon
+            walk.first, self._runs.start, timeline.times, walk.at, window.over, window.resolution, self._runs.horizon
         )
         if window.since is not None:
             word, bit = self._masks[window.since]

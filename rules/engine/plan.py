@@ -27,6 +27,7 @@ class MaskKey(NamedTuple):
 class Window(NamedTuple):
     """The rows in a measure's window: `over` in µs; `since` as the rows that restart it.
 
+    resolution: µs, its start is rounded down to a multiple of it; 0 where it is not.
     An episode has the length `over`, and opens as the rows that may open it (None: no episode); `until` as the rows
     that close it.
     """
@@ -37,6 +38,7 @@ class Window(NamedTuple):
     excluding_current: bool
     opens: MaskKey | None = None
     until: MaskKey | None = None
+    resolution: int = 0
 
     @property
     def marks(self) -> tuple[MaskKey | None, ...]:
@@ -289,7 +291,8 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         since = None if measure.since is None else key(rule.where, measure.since)
         opens = None if measure.episode is None else key(rule.where, measure.where)
         until = None if measure.until is None else key(rule.where, measure.until)
-        window = Window(measure.length, since, measure.per, measure.excluding_current, opens, until)
+        step = measure.resolution or 0
+        window = Window(measure.length, since, measure.per, measure.excluding_current, opens, until, step)
         return Aggregate(measure.function, measure.field, key(rule.where, measure.where, field=measure.field), window)
 
     measures = {name: aggregate(measure) for name, measure in rule.measures.items()}

@@ -30,6 +30,8 @@ _PUBLISHES = ("c", "u", "r")
 _DELETES = "d"
 _FALSE = ("", "0", "f", "false", "n", "no")
 _FLINK_COLUMNS = {name.lower(): name for name in flink.PROPERTIES}
+# What Debezium writes for a large value that an update did not change.
+_UNAVAILABLE = "__debezium_unavailable_value"
 _COLUMNS = "A row has id and rule, or rule_id and the Flink demo's properties"
 
 
@@ -120,6 +122,9 @@ class _Row:
 
     def content(self, rule: Any, place: str) -> Mapping[str, Any]:
         """The rule that a column holds: JSON or YAML text, or a value that the connector converted."""
+        if rule == _UNAVAILABLE:
+            remedy = "ALTER TABLE ... REPLICA IDENTITY FULL, then update the row again"
+            raise refused(place, "", "is not in the message: it is large, and did not change", remedy, self.rule_id)
         if isinstance(rule, str):
             try:
                 documents = read_documents(rule)

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules.checking import check_rule
 from rules.documents import MAX_BYTES
 from rules.errors import Problem, RuleError
 from rules.model import (
@@ -23,7 +24,7 @@ from rules.model import (
     result_type,
     rule_to_mapping,
 )
-from rules.streams import load_streams
+from rules.streams import load_streams, streams_from_mapping
 from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
 
 STREAMS = load_streams()
@@ -242,7 +243,29 @@ def test_a_mistake_names_its_place_and_the_remedy(changes: dict[str, Any], place
         ({"count": "*", "over": "1h", "until": "amount > 1"}, "measures.m.until", "to an episode", "episode: 10m"),
         ({"count": "*", "episode": "1h", "since": "amount > 1"}, "measures.m.since", "not go with", "Write until"),
         ({"count": "*", "episode": "1h", "until": "amonut > 1"}, "measures.m.until", "amonut", "amount"),
-        ({"count": "*", "over": "1h", "resolution": "1m"}, "measures.m.resolution", "not an option", "over, episode"),
+        ({"count": "*", "over": "1h", "resolutoin": "1m"}, "measures.m.resolutoin", "not an option", "resolution?"),
+        ({"count": "*", "over": "1h", "resolution": "2h"}, "measures.m.resolution", "2h is not a valid", "at least 1s"),
+        ({"count": "*", "over": "1h", "resolution": "9ms"}, "measures.m.resolution", "9ms is not a", "at least 1s"),
+        ({"count": "*", "over": "1h", "resolution": 5}, "measures.m.resolution", "5 is not a duration", "units ms, s"),
+        ({"count": "*", "episode": "1h", "resolution": "1m"}, "measures.m.resolution", "an episode", "Leave one of"),
+        (
+            {"count": "*", "over": "1h", "per": ["terminal_id"], "resolution": "1m"},
+            "measures.m.resolution",
+            "does not go with per",
+            "Leave one of them out",
+        ),
+        (
+            {"count": "*", "over": "1h", "since": "amount > 1", "resolution": "1m"},
+            "measures.m.resolution",
+            "does not go with since",
+            "Leave one of them out",
+        ),
+        (
+            {"count_distinct": "terminal_id", "over": "1h", "resolution": "1m"},
+            "measures.m.resolution",
+            "does not go with count_distinct, which needs every event",
+            "It is for count, sum, avg, min, max, stddev",
+        ),
     ],
 )
 def test_a_mistake_in_a_measure_names_the_measure(measure: Any, place: str, what: str, remedy: str) -> None:
@@ -251,6 +274,33 @@ def test_a_mistake_in_a_measure_names_the_measure(measure: Any, place: str, what
     assert problem.place == place
     assert what in problem.message
     assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "remedy"),
+    [
+        ({"group_by": ["transaction_id"]}, "which has one event", "Leave resolution out"),
+        ({"reset_after_alert": True}, "does not go with reset_after_alert", "Leave one of them out"),
+    ],
+)
+def test_a_resolution_is_of_what_folds(changes: dict[str, Any], what: str, remedy: str) -> None:
+    """S14.2: groups of single events, and rules that start again within a step, have none."""
+    measure = {"sum": "amount", "over": "90d", "resolution": "1m"}
+    (problem,) = problems_of(written(measures={"m": measure}, when="TRUE", **changes))
+    assert problem.place == "measures.m.resolution"
+    assert what in problem.message
+    assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize(("function", "problems"), [("sum", 1), ("avg", 1), ("stddev", 1), ("max", 0), ("count", 0)])
+def test_sums_of_doubles_have_no_resolution(function: str, problems: int) -> None:
+    """S14.2: their exact sums are large; their least and greatest are not."""
+    fields = {"id": "string", "at": "timestamp", "place": "string", "heat": "double"}
+    declared = {"event_id": "id", "event_time": "at", "entities": ["place"], "fields": fields}
+    rule = written(stream="readings", group_by=["place"], when="TRUE")
+    rule["measures"] = {"m": {function: "heat", "over": "1d", "resolution": "1h"}}
+    found = check_rule(Rule, rule, streams_from_mapping({"readings": declared}, "tests"))[1]
+    assert ["of a double" in problem.message for problem in found] == [True] * problems
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,12 @@ def test_a_rule_with_an_episode_retains_four_times_its_length() -> None:
     assert retained(parse_rule(rule_to_mapping(rule()) | {"measures": measures}, STREAMS), 1000) == 8000
 
 
+def test_a_resolution_widens_the_window_by_a_step() -> None:
+    """S14.1: the window begins with a whole step."""
+    measures = {"n": {"count": "*", "over": "7d", "resolution": "1d"}}
+    assert retained(parse_rule(rule_to_mapping(rule()) | {"measures": measures}, STREAMS), 1000) == 8000
+
+
 def test_too_much_is_refused_with_the_figures() -> None:
     """Events, rate, window and limit, and what to do."""
     assert too_much(rule(a="30d"), 1000, 30_000) is None

@@ -91,6 +91,10 @@ _FUNCTIONS = {
     "last": _ANY,
     "values": _ANY - {"double"},
 }
+# With a resolution.
+_FOLDING = ("count", "sum", "avg", "stddev", "min", "max")
+_SUMMING = ("sum", "avg", "stddev")
+_RESOLUTIONS = ("1s", "2s", "7s", "30s", "1m")
 _RESULT = {"count": "int64", "count_distinct": "int64", "avg": "double", "stddev": "double", "values": "string"}
 
 
@@ -139,6 +143,7 @@ class _Window:
     excluding_current: bool
     episode: bool
     until: Predicate | None
+    resolution: str | None
 
 
 @st.composite
@@ -149,17 +154,23 @@ def _keys(draw: st.DrawFn, stream: Stream, most: int) -> tuple[str, ...]:
 
 
 @st.composite
-def _windows(draw: st.DrawFn, stream: Stream) -> _Window:
+def _windows(draw: st.DrawFn, stream: Stream, *, foldable: bool) -> _Window:
+    """foldable: whether measures of the rule may have a resolution."""
     kinds = kinds_of(stream)
     episode = draw(st.integers(0, 3)) == 3
     reset = draw(predicates(kinds)) if draw(st.integers(0, 2)) == 2 else None
+    over = draw(st.sampled_from(("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m")))
+    per = draw(_keys(stream, 2)) if draw(st.integers(0, 2)) == 2 else ()
+    fine = [step for step in _RESOLUTIONS if parse_duration(step) <= parse_duration(over)]
+    stepped = foldable and fine and not (episode or reset or per)
     return _Window(
-        draw(st.sampled_from(("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m"))),
+        over,
         None if episode else reset,
-        draw(_keys(stream, 2)) if draw(st.integers(0, 2)) == 2 else (),
+        per,
         draw(st.booleans()),
         episode,
         reset if episode else None,
+        draw(st.sampled_from(fine)) if stepped and draw(st.booleans()) else None,
     )
 
 
@@ -168,8 +179,13 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
     """A measure as a rule writes it, as the reference takes it, and the kind of its result."""
     fields = {name: kind.kind.value for name, kind in stream.fields.items()}
     possible = [f for f, accepted in _FUNCTIONS.items() if accepted & set(fields.values())]
+    if window.resolution:
+        possible = [f for f in possible if f in _FOLDING]
     function = draw(st.sampled_from(possible))
-    fitting = [name for name, kind in fields.items() if kind in _FUNCTIONS[function]]
+    accepted = _FUNCTIONS[function] - ({"double"} if window.resolution and function in _SUMMING else set())
+    fitting = [name for name, kind in fields.items() if kind in accepted]
+    if not fitting:
+        function, fitting = "count", [*fields]
     name = draw(st.sampled_from([None, *fitting] if function == "count" else fitting))
     where = draw(predicates(kinds_of(stream))) if draw(st.booleans()) else None
     written: dict[str, Any] = {function: name or "*", "episode" if window.episode else "over": window.over}
@@ -183,11 +199,14 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
         written["per"] = list(window.per)
     if window.excluding_current:
         written["excluding_current"] = True
+    if window.resolution:
+        written["resolution"] = window.resolution
     measure = Measure(
         function, name, parse_duration(window.over), where.test if where else ALWAYS, window.per,
         window.excluding_current, window.since.test if window.since else None,
         shown_as(stream.fields[name]) if name else str, window.episode,
         window.until.test if window.until else NEVER,
+        parse_duration(window.resolution) if window.resolution else 0,
     )  # fmt: skip
     return written, measure, result_kind(measure, stream).value
 
@@ -198,14 +217,16 @@ def rules(
 ) -> tuple[dict[str, Any], Version]:
     """One version of a rule, for nightjar and for the reference. effective: µs, written where it is given."""
     drawn: dict[str, tuple[dict[str, Any], Measure, str]] = {}
+    resets = draw(st.integers(0, 3)) == 3
+    group_by = draw(_keys(stream, draw(st.sampled_from((1, 1, 1, 2, 3)))))
+    foldable = not resets and stream.event_id not in group_by
     for number in range(draw(st.sampled_from((1, 0, 2, 3, 4)))):
         # measures of one window are found together
         if not drawn or draw(st.booleans()):
-            window = draw(_windows(stream))
+            window = draw(_windows(stream, foldable=foldable))
         drawn[f"m{number}"] = draw(measures(stream, window))
     kinds = kinds_of(stream)
     names = tuple(name for name, _ in kinds)
-    group_by = draw(_keys(stream, draw(st.sampled_from((1, 1, 1, 2, 3)))))
     where = draw(predicates(kinds)) if draw(st.integers(0, 3)) == 3 else None
     read = {(name, kind) for name, kind in kinds if name == "amount"} | {kinds[0]}
     compared = ((name, kind) for name, (_, measure, kind) in drawn.items() if measure.function != "values")
@@ -220,7 +241,7 @@ def rules(
         "severity": draw(st.sampled_from(("medium", "high"))),
         "description": f"m0 is {{m0}} at {{{names[-1]}}}",
     }
-    if resets := draw(st.integers(0, 3)) == 3:
+    if resets:
         written["reset_after_alert"] = True
     if where:
         written["where"] = where.sql

@@ -31,11 +31,12 @@ class Measure:
     shown: Callable[[Any], str] = str  # of a list of values
     episode: bool = False  # of the length `over`
     until: Test = lambda event: False
+    resolution: int = 0  # µs
 
     @property
     def reach(self) -> int:
         """How long before an event those may lie that the measure depends on."""
-        return 4 * self.over if self.episode else self.over
+        return 4 * self.over if self.episode else self.over + self.resolution
 
 
 @dataclass
@@ -150,7 +151,10 @@ def window(setting: Setting, measure: Measure, event: Event, seen: list[Event]) 
     """What the measure looks at, of the events that it may count."""
     if measure.episode:
         return episode(measure, [e[setting.event_time] for e in seen], seen)
-    return [e for e in seen if e[setting.event_time] >= event[setting.event_time] - measure.over]
+    begins = event[setting.event_time] - measure.over
+    if measure.resolution:
+        begins -= begins % measure.resolution
+    return [e for e in seen if e[setting.event_time] >= begins]
 
 
 def episode(measure: Measure, times: list[int], seen: list[Event]) -> list[Event]:

@@ -117,7 +117,11 @@ def _query(stream: Stream, versions: list[RuleVersion], version: RuleVersion) ->
 def _aggregate(name: str, measure: Measure, stream: Stream) -> str:
     """The measure over o, seen from e."""
     time = f'"{stream.event_time}"'
-    conditions = [f"o.{time} >= e.{time} - {measure.length}"]
+    begins = f"e.{time} - {measure.length}"
+    if measure.resolution is not None:  # rounded down, also before 1970
+        r = measure.resolution
+        begins += f" - ((e.{time} - {measure.length}) % {r} + {r}) % {r}"
+    conditions = [f"o.{time} >= {begins}"]
     conditions += [f'o."{field}" = e."{field}"' for field in measure.per]
     if measure.where is not None:
         conditions.append(f'o."{name} counts"')

@@ -21,7 +21,7 @@ def list_rules(
 
     Of each rule the last version that is in force, and the one that waits for approval if there is one.
     """
-    from nightjar.cli.console import result_console, show_json
+    from nightjar.cli.console import lines, result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import rule_topics
     from rules.streams import load_streams
@@ -38,7 +38,7 @@ def list_rules(
         return
     from rich.table import Column, Table
 
-    fixed = [Column(title, no_wrap=True) for title in ("rule", "version", "state", "answer")]
+    fixed = [Column(title, no_wrap=True) for title in ("rule", "version", "state")]
     table = Table(*fixed, "stream", "group by", "severity", Column("applies from", no_wrap=True))
     for title in ("published", "approved"):
         table.add_column(title, overflow="fold")
@@ -47,12 +47,11 @@ def list_rules(
         table.add_row(
             row["rule_id"],
             str(row["rule_version"]),
-            row["state"],
-            row["status"] or "",
+            lines("\n".join(filter(None, (row["state"], row["status"])))),
             rule["stream"],
             ", ".join(rule["group_by"]) or "(all)",
             rule.get("severity", "medium"),
-            row["applies_from"],
+            lines(row["applies_from"]),
             _said(row["author"], row["published"], row["reason"]),
             _said(row["approver"], row["approved"], row["approval_reason"]),
         )

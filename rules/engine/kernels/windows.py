@@ -32,17 +32,25 @@ def earliest(times, a, b, bound):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def lower_bounds(run_first, run_start, times, at, over, horizon):  # type: ignore[no-untyped-def]
+def opening(time, over, resolution):  # type: ignore[no-untyped-def]
+    """Where the window of a row of this time begins (S1.2, S14.1); all in µs."""
+    start = time - over
+    return start // resolution * resolution if resolution else start
+
+
+@njit(cache=True)
+def lower_bounds(run_first, run_start, times, at, over, resolution, horizon):  # type: ignore[no-untyped-def]
     """low[k]: the first index of the walk whose time is within `over` of the row at at[k] (both ends included).
 
-    Rows before `horizon` (µs) are in no window. The rows at at[k] are not before it.
+    resolution: µs, where the window's start is rounded down to a multiple of it; 0 where it is not. Rows before
+    `horizon` (µs) are in no window. The rows at at[k] are not before it.
     """
     low = np.empty(len(at), np.int64)
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
-        a = earliest(times, run_start[r], at[first], max(times[at[first]] - over, horizon))
+        a = earliest(times, run_start[r], at[first], max(opening(times[at[first]], over, resolution), horizon))
         for k in range(first, last):
-            bound = max(times[at[k]] - over, horizon)
+            bound = max(opening(times[at[k]], over, resolution), horizon)
             while times[a] < bound:
                 a += 1
             low[k] = a
