@@ -133,7 +133,8 @@ def settle(config: JobConfig, routes: list[Route], begins: Callable[[], Offsets]
     added = _added(found)
     if not is_new:
         read = committed_offsets(config)
-        fresh = {n: read.get(config.streams[r.stream].topic) for n, r in enumerate(numbered) if r not in kept}
+        topics = {name: stream.topic for name, stream in config.streams.items()}
+        fresh = {n: read.get(topics.get(r.stream, "")) for n, r in enumerate(numbered) if r not in kept}
         added |= {number: offsets for number, offsets in fresh.items() if offsets}
     _write(config, found, numbered, added)
     return Identity(found["name"], tuple(numbered), _numbered(found["began"]), added)

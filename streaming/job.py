@@ -256,6 +256,7 @@ class Driver:
         report = self._job_report(state, batches, positions, committed)
         self._send(self._config.topics.job_progress, ascii_json(report), key=DRIVER_KEY)
         if state == "running" and (clocks := self._clocks.publish_if_due(self._run_id, positions, stamped)):
+            self._priming.note_clocks(clocks)
             self._answering.conclude(clocks, committed.get(self._config.topics.rule_status, {}).get(0, 0))
 
     def _try_report(self, query: StreamingQuery, state: str) -> None:

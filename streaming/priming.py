@@ -48,8 +48,6 @@ _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 60.0
 # An export that no version wants any more by then (seconds) is removed.
 _UNCLAIMED_SECONDS = 60.0
-# µs. The horizon moves on between the moment at which a version is judged and the one at which the buckets know it.
-_SLACK = 60_000_000
 
 
 @dataclass(frozen=True)
@@ -70,11 +68,13 @@ class Coverage:
         """Event time (µs) before which no bucket evaluates an event."""
         return min(head.settled for head in self.heads)
 
-    def lacks_for(self, version: RuleVersion, slack: int = 0) -> bool:
-        """Whether a version's windows reach back before it. slack: µs by which the state must reach back further."""
-        width = widest(version.rule)
-        from_then_on = self.settled if slack == 0 else max(self.settled, version.effective)
-        return bool(width) and (bool(self.lacks) or self.horizon > max(from_then_on - width - slack, FIRST_INSTANT))
+    def lacks_since(self, time: int) -> bool:
+        """Whether it lacks events from this event time (µs) on."""
+        return bool(self.lacks) or self.horizon > time
+
+    def needed_since(self, width: int) -> int:
+        """Event time (µs) from which on rules of this width (µs) need events; FIRST_INSTANT if the clock is unknown."""
+        return max(self.settled - width, FIRST_INSTANT)
 
 
 class Priming:
@@ -85,6 +85,7 @@ class Priming:
         self._identity: Identity | None = None
         self._run_id = ""
         self._coverages: dict[Route, tuple[float, Coverage | None]] = {}
+        self._clocks: dict[str, int] = {}  # the latest that were published (µs), by stream
         self._wanted: dict[Route, int] = {}  # the width (µs) that versions need
         self._running: _Export | None = None
         self._done: tuple[Request, float] | None = None
@@ -95,6 +96,10 @@ class Priming:
         self._identity, self._run_id = identity, run_id
         self._coverages.clear()
 
+    def note_clocks(self, clocks: Mapping[str, int]) -> None:
+        """Clocks (µs, by stream) that were published."""
+        self._clocks |= clocks
+
     @property
     def exports(self) -> list[str]:
         """The exports that run, or that no answer names yet."""
@@ -103,12 +108,17 @@ class Priming:
 
     def lacking(self, version: RuleVersion, route: Route) -> str | None:
         """See History."""
-        coverage = self._coverage(route)
-        if coverage is None or not coverage.lacks_for(version, _SLACK):
+        width, coverage = widest(version.rule), self._coverage(route)
+        if not width or coverage is None:
+            return None
+        # the buckets may be given the clocks that are under way before they know the version
+        settled = max(coverage.settled, self._clocks.get(route.stream, FIRST_INSTANT) - self._lateness(route))
+        evicted = settled if coverage.settled == FIRST_INSTANT else coverage.horizon + settled - coverage.settled
+        if not coverage.lacks and evicted <= max(version.effective, settled) - width:
             return None
         return (
-            f"its windows reach back {format_duration(widest(version.rule))}, before the events that the job has: it "
-            "takes effect once it is primed with those before"
+            f"its windows reach back {format_duration(width)}, before the events that the job has: it takes effect "
+            "once it is primed with those before"
         )
 
     def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:
@@ -119,11 +129,12 @@ class Priming:
         coverage = self._coverage(route)
         if coverage is None or not is_known:
             return None
-        if not coverage.lacks_for(version):
+        if not coverage.lacks_since(coverage.needed_since(width)):
             return Ready(Primed(max(coverage.horizon, MIN_TIMESTAMP)))
-        if self._done is not None and self._done[0].route == route and self._done[0].since <= coverage.settled - width:
-            request, self._done = self._done[0], None
-            return Ready(Primed(max(request.since, MIN_TIMESTAMP), request.name))
+        done = None if self._done is None else self._done[0]
+        if done is not None and done.route == route and done.since <= coverage.needed_since(width):
+            self._done = None
+            return Ready(Primed(max(done.since, MIN_TIMESTAMP), done.name))
         self._wanted[route] = max(width, self._wanted.get(route, 0))
         return None
 
@@ -154,6 +165,9 @@ class Priming:
         """End the export that runs."""
         if self._running is not None:
             self._running.end()
+
+    def _lateness(self, route: Route) -> int:
+        return self._config.streams[route.stream].allowed_lateness
 
     def _coverage(self, route: Route) -> Coverage | None:
         """That of the route by the last committed batch; None where it is not known, or does not matter."""
@@ -187,7 +201,7 @@ class Priming:
             return
         request = Request(
             config, uuid.uuid4().hex[:12], identity.routes.index(route), route, state_folder(config),
-            max(coverage.settled - width, FIRST_INSTANT), until, tuple(head.horizon for head in coverage.heads),
+            coverage.needed_since(width), until, tuple(head.horizon for head in coverage.heads),
             coverage.lacks, tuple(head.first for head in coverage.heads),
         )  # fmt: skip
         self._running = _Export(request)

@@ -85,8 +85,8 @@ def _show(console: "SafeConsole", found: "Status") -> None:
         console.print(line(f"retained events of {stream}: {shown or 'none needed'}"), soft_wrap=True)
     if priming := last.get("priming"):
         key = priming["route"] or "(all)"
-        text = f"priming {priming['stream']} by {key}: {counted(priming['read'], 'event')} read, from {priming['since']} on"
-        console.print(line(text), soft_wrap=True)
+        read, since = counted(priming["read"], "event"), priming["since"]
+        console.print(line(f"priming {priming['stream']} by {key}: {read} read, from {since} on"), soft_wrap=True)
     skew = (last.get("skew") or 0) / 1_000_000
     if abs(skew) > _SKEW_SHOWN:
         where = "ahead of" if skew > 0 else "behind"
