@@ -96,6 +96,7 @@ class Buckets:
         stream = latest_revisions(alerts.filter(pl.col("source") == "stream"))
         counts = [
             ("stream_alerts", "", stream.filter(pl.col("kind") == "alert").height),
+            ("overflow", "", stream.filter(pl.col("kind") == "alert", pl.col("overflow")).height),
             ("unusable", "", records.num_rows - alerts.height),
         ]
         truth = self._truth(bucket)

@@ -47,12 +47,14 @@ _COUNTED = pa.schema([("what", pa.string()), ("name", pa.string()), ("found", pa
 @dataclass(frozen=True)
 class Compared:
     """outcomes and causes: how many alerts; stream_alerts: alerts of the stream in scope that are not retracted;
+    overflow: those of them that are marked so;
     corrections: how many are staged; waiting: differences left to the stream, which has not read their events yet;
     held_back: unexplained differences; unusable: records of the alerts topic that are not alerts."""
 
     outcomes: Counter[str]
     causes: Counter[str]
     stream_alerts: int
+    overflow: int
     corrections: int
     waiting: int
     held_back: int
@@ -64,6 +66,7 @@ class Compared:
             "outcomes": dict(self.outcomes),
             "causes": dict(self.causes),
             "stream_alerts": self.stream_alerts,
+            "overflow": self.overflow,
             "corrections": self.corrections,
             "left_to_the_stream": self.waiting,
             "held_back": self.held_back,
@@ -114,7 +117,7 @@ def _compared(counted: Mapping[tuple[str, str], int]) -> Compared:
     def of(what: str) -> Counter[str]:
         return Counter({name: found for (kind, name), found in counted.items() if kind == what})
 
-    rest = ("stream_alerts", "corrections", "waiting", "held_back", "unusable")
+    rest = ("stream_alerts", "overflow", "corrections", "waiting", "held_back", "unusable")
     return Compared(of("outcome"), of("cause"), **{what: of(what).total() for what in rest})
 
 

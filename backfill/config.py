@@ -26,6 +26,7 @@ class BackfillConfig:
 
     arrival: who stamps arrivals; only if the broker does, the end of a day is known. staging_retention: how long the
     staged folder of a finished run is kept, µs. pending_days: how many days back to search for pending ones.
+    alerts_per_rule_and_hour: new alerts after which further ones are marked; None: none is.
     """
 
     lake: LakeConfig
@@ -33,6 +34,7 @@ class BackfillConfig:
     arrival: Literal["broker", "producer"]
     staging_retention: int = 7 * DAY
     pending_days: int = 31
+    alerts_per_rule_and_hour: int | None = None
 
     @property
     def streams(self) -> Mapping[str, Stream]:

@@ -123,7 +123,8 @@ def _publish_together(producer: KafkaProducer, messages: Iterable[tuple[str, byt
 def _is_published(record: Mapping[str, Any], known: Mapping[tuple[str, int], Mapping[str, Any]]) -> bool:
     """Whether this correction is on the topic already. Raises BackfillError if another one has its revision."""
     there = known.get((record["alert_id"], record["revision"]))
-    if there is not None and any(there.get(name) != value for name, value in record.items() if name != "emitted_at"):
+    content = {name: value for name, value in record.items() if name not in ("emitted_at", "overflow")}
+    if there is not None and any(there.get(name) != value for name, value in content.items()):
         raise BackfillError(
             f"another run has corrected it meanwhile (revision {record['revision']})",
             where=f"alert {record['alert_id']}",

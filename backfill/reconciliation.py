@@ -18,6 +18,7 @@ from enum import StrEnum
 import polars as pl
 
 from rules.canonical import rewritten
+from rules.hourly_cap import HourlyCap
 from rules.states import Revisions
 from rules.versions import RuleVersion
 
@@ -79,7 +80,7 @@ def _differs(suffix: str, verdict_only: Versions) -> pl.Expr:
 
 def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame, verdict_only: Versions = ()) -> pl.DataFrame:
     """One row an alert: its identity and group, `outcome`, `stream_revision`, `stream_measures`, `measures`,
-    `stream_muted`, `muted`.
+    `stream_muted`, `muted`, `stream_overflow`.
 
     truth: violations (VIOLATION_SCHEMA); alerts: the records of the same scope (kind, revision, source and the like);
     verdict_only: see by_verdict.
@@ -108,6 +109,7 @@ def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame, verdict_only: Versions 
             "measures",
             pl.col("muted_latest").alias("stream_muted"),
             "muted",
+            pl.col("overflow").alias("stream_overflow"),
         )
         .sort("event_time", "alert_id")
     )
@@ -150,7 +152,20 @@ def corrections(
         pl.when(true).then(pl.lit("alert")).otherwise(pl.lit("retraction")).alias("kind"),
         pl.coalesce("cause", "cause_last", pl.lit("unexplained")).alias("cause"),
         *chosen,
+        "overflow",
     ).sort("event_time", "alert_id")
+
+
+def with_overflow(corrections: pl.DataFrame, most: int | None) -> pl.DataFrame:
+    """The corrections with the mark of those that announce an alert for the first time, beyond the cap (S10.6).
+
+    Others have the mark that the alert had. most: new alerts of a rule in an hour before further ones are marked.
+    """
+    if most is None:
+        return corrections
+    marks = HourlyCap(most).mark(corrections.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    new = pl.Series(marks) & (pl.col("revision") == 1)
+    return corrections.with_columns(overflow=pl.when(new).then(pl.lit(value=True)).otherwise("overflow"))
 
 
 def canonical(rows: pl.DataFrame) -> pl.DataFrame:

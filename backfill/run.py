@@ -28,6 +28,7 @@ from backfill.evaluation import evaluate
 from backfill.gating import gate_evaluation, gate_reconciliation
 from backfill.publication import publish
 from backfill.published_rules import PublishedRules
+from backfill.reconciliation import with_overflow
 from backfill.scope import settled
 from backfill.shadow import compared_shadows
 from backfill.stages import STAGES
@@ -126,15 +127,17 @@ class Run:
             return {"published": 0}
         notes = self._notes
         refuse_outdated(config, request, notes)
-        published = 0
+        published = overflow = 0
         ruleset = PublishedRules.of(config, request, notes).asked_for
         if request.publish:
             staged = pl.read_parquet(request.staged(config.lake) / CORRECTED / "*.parquet")
+            staged = with_overflow(staged.sort("event_time", "alert_id"), config.alerts_per_rule_and_hour)
+            overflow = int(staged.get_column("overflow").sum())
             note = partial(results.note_corrections, config, request, staged)
             published = publish(config, staged, self._archived_alerts(notes), note, actions_of(ruleset.versions))
         changed = results.publish_violations(self.session, config, request, ruleset)
         results.publish_reconciliation(self.session, config, request, ruleset)
-        return {"published": published, "violations_changed": changed}
+        return {"published": published, "overflow_corrections": overflow, "violations_changed": changed}
 
     def _archived_alerts(self, notes: Notes) -> dict[int, int]:
         alerts = scan(self.config.lake.root, ALERTS, notes.versions[ALERTS.name])

@@ -23,7 +23,7 @@ QUICK = {
     "windows": "--held 1000 10000 --repeats 1",
     "memory": "--events 100000",
     "latency": "--rates 200 --turns 1 --seconds 20 --after 10 --against stateful",
-    "drain": "--events 50000 --turns 1 --backlogs uniform",
+    "drain": "--events 300000 --turns 1 --backlogs uniform",
     "start": "--rows 20000 --turns 1",
     "many_rules_job": "--count 50 --rate 200 --seconds 15 --turns 1",
     "backfill": "--generated 20000 --repeats 1 --only all-days",

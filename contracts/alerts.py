@@ -51,10 +51,11 @@ _OF_THE_RECORD = {
     "source": Member("who emitted it", schema={"enum": [STREAM, BACKFILL]}),
     "cause": Member("of a correction: why the stream's result differed", optional=True),
     "emitted_at": Member("when it was emitted, by the emitter's clock", Kind.TIMESTAMP),
+    "overflow": Member("true if the rule's alerts of the hour had reached the cap", Kind.BOOLEAN, optional=True),
 }
 
 # The columns that records are compared by.
-RECORD_SCHEMA = pa.schema([*ALERT_SCHEMA, ("source", pa.string()), ("cause", pa.string())])
+RECORD_SCHEMA = pa.schema([*ALERT_SCHEMA, ("source", pa.string()), ("cause", pa.string()), ("overflow", pa.bool_())])
 
 
 def _is_alert(written: Mapping[str, Any], row: Row) -> bool:

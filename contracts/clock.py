@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from contracts.json_text import ascii_json
 from contracts.record_type import INT64, Member, RecordType
@@ -18,20 +18,31 @@ CLOCK = RecordType(
         "clocks": Member(
             "stream to µs since 1970", schema={"type": "object", "additionalProperties": INT64}, is_json=True
         ),
+        "overflow": Member(
+            "rule to hours (their begin, µs since 1970) whose further alerts are marked `overflow`",
+            schema={"type": "object", "additionalProperties": {"type": "array", "items": INT64}},
+            is_json=True,
+            optional=True,
+        ),
     },
 )
 
 
 @dataclass(frozen=True)
 class Clock:
-    """One record. run_id: the run of the query that it is meant for; clocks: µs, by stream."""
+    """One record. run_id: the run of the query that it is meant for; clocks: µs, by stream.
+
+    overflow: by rule, hours (their begin, µs) in which its alerts have reached the cap; of any run.
+    """
 
     run_id: str
     clocks: Mapping[str, int]
+    overflow: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
         """The record's value."""
-        return ascii_json({"run_id": self.run_id, "clocks": self.clocks})
+        overflow = {"overflow": self.overflow} if self.overflow else {}
+        return ascii_json({"run_id": self.run_id, "clocks": self.clocks} | overflow)
 
 
 def read_clock(value: bytes, latest: int = MAX_TIMESTAMP) -> Clock | None:
@@ -42,9 +53,11 @@ def read_clock(value: bytes, latest: int = MAX_TIMESTAMP) -> Clock | None:
     try:
         written = json.loads(value)
         run_id, clocks = written["run_id"], written["clocks"].items()
-        known = [type(clock) is int and MIN_TIMESTAMP <= clock <= MAX_TIMESTAMP for _, clock in clocks]
+        overflow = {rule: tuple(hours) for rule, hours in written.get("overflow", {}).items()}
+        times = [*(clock for _, clock in clocks), *(hour for hours in overflow.values() for hour in hours)]
+        known = [type(time) is int and MIN_TIMESTAMP <= time <= MAX_TIMESTAMP for time in times]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     if not isinstance(run_id, str) or not all(known):
         return None
-    return Clock(run_id, {stream: min(clock, latest) for stream, clock in clocks})
+    return Clock(run_id, {stream: min(clock, latest) for stream, clock in clocks}, overflow)

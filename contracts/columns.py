@@ -7,6 +7,7 @@ from itertools import groupby
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from contracts.alerts import ALERT, STREAM
 from contracts.record_type import RecordType
@@ -28,6 +29,11 @@ def alert_columns(alerts: pa.Table, emitted_at: int) -> Columns:
         "source": pa.repeat(STREAM, rows),
         "emitted_at": pa.repeat(iso_text(emitted_at), rows),
     }
+
+
+def overflowing(values: pa.Array) -> pa.Array:
+    """The JSON of alerts with their last member, `overflow`, which only those have that are marked."""
+    return pc.binary_join_element_wise(pc.utf8_slice_codeunits(values, 0, -1), ',"overflow":true}', "")
 
 
 def late_columns(late: pa.Table, stream: Stream) -> Columns:

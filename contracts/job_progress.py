@@ -91,7 +91,8 @@ class JobReport(Batches):
 class BucketReport(TypedDict):
     """A report of a bucket. at: wall clock, µs; held: events in memory; entries, stored: entries and bytes of its state
     in the checkpoint; counts: since the checkpoint began; retained: events that are needed, per group-by (fields joined
-    by commas); engine: host and process; restored: entries read since the last report."""
+    by commas); engine: host and process; restored: entries read since the last report;
+    capped: with a cap, rule to hour (its begin, µs) to the alerts counted."""
 
     kind: Literal["bucket"]
     bucket: Count
@@ -108,6 +109,7 @@ class BucketReport(TypedDict):
     ]
     engine: NotRequired[Annotated[Any, WithJsonSchema({"type": "string"})]]
     restored: NotRequired[_Unread]
+    capped: NotRequired[dict[str, dict[str, Count]]]
 
 
 _REPORT: TypeAdapter[JobReport | BucketReport] = TypeAdapter(

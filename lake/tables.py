@@ -123,13 +123,21 @@ RECONCILIATION = Table(
         "day": "date", "alert_id": "string", "rule_id": "string", "rule_version": "bigint", "stream": "string",
         "group": "string", "event_id": "string", "event_time": "timestamp", "outcome": "string", "cause": "string",
         "stream_revision": "bigint", "stream_measures": "string", "measures": "string", "stream_muted": "boolean",
-        "muted": "boolean",
+        "muted": "boolean", "stream_overflow": "boolean",
     },
     ("day",),
 )  # fmt: skip
 CORRECTIONS = Table(
     "corrections",
-    {"day": "date", "run_id": "string", "revision": "bigint", "kind": "string", "cause": "string", **_CONTENT},
+    {
+        "day": "date",
+        "run_id": "string",
+        "revision": "bigint",
+        "kind": "string",
+        "cause": "string",
+        **_CONTENT,
+        "overflow": "boolean",
+    },
     ("day",),
 )
 # A completed run of the archive. until: every record that arrived before it, by the brokers' timestamps, is in the

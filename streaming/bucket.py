@@ -6,14 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from contracts import rule_status
 from contracts.rule_status import fold
 from ingestion.event_schema import PRIMARY
 from rules.engine import Advance, Delta, Engine, Failure
 from rules.engine.strings import Int64Array
+from rules.hourly_cap import HourlyCap
 from rules.rulebook import Answered, Record, Route, RuleBook
 from rules.streams import Stream
 from rules.versions import RuleVersion, actions_of
@@ -23,7 +26,7 @@ from rules.versions import RuleVersion, actions_of
 class Counts:
     """Counts of a bucket since the checkpoint began. Events are counted once, in buckets of the primary route.
 
-    skipped: invalid records on nightjar's own topics.
+    skipped: invalid records on nightjar's own topics; overflow: those of the announced that are marked so.
     """
 
     events: int = 0
@@ -31,6 +34,7 @@ class Counts:
     duplicates: int = 0
     announced: int = 0
     skipped: int = 0
+    overflow: int = 0
 
     def add(self, other: Counts) -> None:
         """Add the other's counts."""
@@ -39,12 +43,14 @@ class Counts:
         self.duplicates += other.duplicates
         self.announced += other.announced
         self.skipped += other.skipped
+        self.overflow += other.overflow
 
 
 @dataclass(frozen=True)
 class BatchResult:
     """The results of a batch. rows: the row of each alert's event in the batch, as in InputRows; late: the late events
-    that this bucket reports; dead: those, reported or not, from before the horizon; delta: what to store."""
+    that this bucket reports; dead: those, reported or not, from before the horizon; delta: what to store; overflow:
+    whether each alert is beyond the cap, None without one."""
 
     alerts: pa.Table
     rows: Int64Array
@@ -53,16 +59,18 @@ class BatchResult:
     failures: list[Failure]
     delta: Delta
     counts: Counts
+    overflow: NDArray[np.bool_] | None = None
 
 
 class Bucket:
     """A bucket in memory, after the rule messages and events it has processed.
 
     failed: rule id, version and measure of each reported failure; actions: by rule id and version. awaits_history:
-    whether it serves a version that waits for its effective time.
+    whether it serves a version that waits for its effective time. most_alerts: of a rule in an hour, after which
+    further ones are marked (S10.6); None: none is.
     """
 
-    def __init__(self, stream: Stream, route: Route, book: RuleBook) -> None:
+    def __init__(self, stream: Stream, route: Route, book: RuleBook, most_alerts: int | None = None) -> None:
         self.stream = stream
         self.route = route
         self.book = book
@@ -70,6 +78,7 @@ class Bucket:
         self.failed: set[tuple[str, int, str]] = set()
         self.engine = Engine(stream, book.ruleset, group_bys=book.served_by(route))
         self.actions = actions_of(book.ruleset.versions)
+        self.cap = None if most_alerts is None else HourlyCap(most_alerts)
         self.awaits_history = any(map(self._serves, book.waiting))
 
     def _serves(self, version: RuleVersion) -> bool:
@@ -106,9 +115,21 @@ class Bucket:
         late = advance.late.filter(advance.late.column(PRIMARY))
         primary = pc.sum(events.column(PRIMARY)).as_py() or 0
         counts = Counts(primary, late.num_rows, advance.duplicates if primary else 0, advance.alerts.num_rows)
+        overflow = None
+        if self.cap is not None:
+            overflow = self.cap.mark(advance.alerts)
+            self.cap.evict(self.engine.settled)
+            counts.overflow = int(overflow.sum())
         self.counts.add(counts)
         return BatchResult(
-            advance.alerts, advance.rows.alerts, late, dead, self._new_failures(advance), advance.delta, counts
+            advance.alerts,
+            advance.rows.alerts,
+            late,
+            dead,
+            self._new_failures(advance),
+            advance.delta,
+            counts,
+            overflow,
         )
 
     def _new_failures(self, advance: Advance) -> list[Failure]:

@@ -24,8 +24,9 @@ class JobConfig:
     streams: by name. spark_kafka, python_kafka: settings of every Kafka client, under Spark's (`kafka.…`) and
     kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's JVM. spark_conf:
     Spark settings, which override the job's. checkpoint: a folder that every Spark process sees.
-    max_offsets_per_trigger: None to let the job adapt it (batch_size.py). lake: its folder, None if there is none.
-    priming_rate: events per second that priming reads; 0: versions start with the history that the state has.
+    max_offsets_per_trigger: None to let the job adapt it (batch_size.py). alerts_per_rule_and_hour: those after which
+    further ones are marked; None: none is. lake: its folder, None if there is none. priming_rate: events per
+    second that priming reads; 0: versions start with the history that the state has.
     """
 
     streams: Mapping[str, Stream]
@@ -46,6 +47,7 @@ class JobConfig:
     buckets: int = 4
     max_offsets_per_trigger: int | None = None
     max_retained_events: int = 50_000_000
+    alerts_per_rule_and_hour: int | None = None
     slow_batch_warning: int = 5_000_000
     clock_interval: int = 5_000_000
     clock_margin: int = 2_000_000

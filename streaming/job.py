@@ -27,6 +27,7 @@ import structlog
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
+from contracts.clock import Clock
 from contracts.job_progress import DRIVER_KEY, JobReport
 from contracts.json_text import ascii_json
 from ingestion.offsets import end_offsets
@@ -46,6 +47,7 @@ from streaming.checkpoint import (
 from streaming.clock import Arrivals, BrokerClock, ClockPublisher, Position, host_clock
 from streaming.config import JobConfig
 from streaming.failures import raise_failure, refuse_missing_topics, reporting_lost_jvm, reporting_lost_kafka
+from streaming.overflow import CapWatch
 from streaming.places import Places
 from streaming.plan import BucketPlan
 from streaming.priming import Priming
@@ -88,7 +90,7 @@ def run(
     with reporting_lost_jvm(str(config.checkpoint)), reporting_lost_kafka(config), contextlib.ExitStack() as cleanup:
         refuse_unfit(config)
         prepare()
-        consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(3)]
+        consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(4)]
         refuse_missing_topics(config, consumers[0])
         producer = cleanup.enter_context(kafka_clients.producer(config))
         if isinstance(session, Future):
@@ -127,8 +129,10 @@ class Driver:
         self._clocks = ClockPublisher(config, self._brokers, self._send)
         self._priming = Priming(config)
         self._answering = Answering(
-            config, consumers[1:], producer, self._brokers.now, self._arrivals.events_per_day, history=self._priming
+            config, consumers[1:3], producer, self._brokers.now, self._arrivals.events_per_day, history=self._priming
         )
+        most, watched = config.alerts_per_rule_and_hour, config.topics.job_progress
+        self._cap = None if most is None else CapWatch(most, consumers[3], watched)
         self._routes: tuple[Route, ...] = ()
         self._began: Mapping[str, Mapping[int, int]] = {}
         self._run_id = ""
@@ -177,7 +181,7 @@ class Driver:
         exports = [*answering.exports(answered), *self._priming.exports]
         plan = BucketPlan(
             identity.name, self._run_id, committed_state(config, self._run_id, exports), config.streams,
-            identity.routes, config.buckets, config.topics, answering.before(answered),
+            identity.routes, config.buckets, config.topics, answering.before(answered), config.alerts_per_rule_and_hour,
         )  # fmt: skip
         self._priming.resume(identity, self._run_id)
         starting, packer = starting_offsets(config, self._consumer, begins), packer_of(config, identity.routes)
@@ -240,6 +244,8 @@ class Driver:
             if self._answering.owes and not self._lacks_routes:
                 committed = committed_offsets(self._config)
                 self._answering.activate(committed.get(self._config.topics.rule_status, {}).get(0, 0))
+            if self._cap is not None and (reached := self._cap.reached()):
+                self._send(self._config.topics.clock, Clock(self._run_id, {}, reached).encoded())
             if time.monotonic() >= self._next_report:
                 self._next_report = time.monotonic() + REPORT_SECONDS
                 self._report(query, "running")

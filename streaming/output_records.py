@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from contracts.alerts import ALERT
-from contracts.columns import alert_columns, late_columns, texts
+from contracts.columns import alert_columns, late_columns, overflowing, texts
 from contracts.headers import SENT_AT
 from contracts.json_text import json_text
 from contracts.late_events import LATE_EVENT
@@ -38,12 +40,20 @@ def json_records(topic: str, records: Iterable[tuple[str, Mapping[str, Any]]]) -
     return _records(topic, *(pa.array([pair[at] for pair in pairs], pa.string()) for at in (0, 1)))
 
 
-def alert_records(topic: str, alerts: pa.Table, sent_at: pa.Array, emitted_at: int) -> pa.Table:
-    """Alerts (the engine's) as RECORDS. sent_at: of their events, as `sent_at_of`; emitted_at: µs since 1970."""
+def alert_records(
+    topic: str, alerts: pa.Table, sent_at: pa.Array, emitted_at: int, overflow: NDArray[np.bool_] | None = None
+) -> pa.Table:
+    """Alerts (the engine's) as RECORDS.
+
+    sent_at: of their events, as `sent_at_of`; emitted_at: µs since 1970; overflow: which are marked so.
+    """
     if not alerts.num_rows:
         return RECORDS.empty_table()
     columns = alert_columns(alerts, emitted_at)
-    return _records(topic, columns["alert_id"], texts(ALERT, columns, alerts.num_rows), sent_at)
+    values = texts(ALERT, columns, alerts.num_rows)
+    if overflow is not None and overflow.any():
+        values = pc.if_else(pa.array(overflow), overflowing(values), values)
+    return _records(topic, columns["alert_id"], values, sent_at)
 
 
 def late_records(topic: str, late: pa.Table, stream: Stream) -> pa.Table:

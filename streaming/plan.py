@@ -16,7 +16,7 @@ from rules.streams import Stream
 class BucketPlan:
     """checkpoint: its name, so that two jobs in one worker never share an engine; run_id: this run; state: the folder
     of the buckets' files, which every Spark process sees; rules: the answers on `rule-status` before the first one that
-    this run reads.
+    this run reads; alerts_per_rule_and_hour: those after which a bucket marks further ones; None: never.
     """
 
     checkpoint: str
@@ -27,6 +27,7 @@ class BucketPlan:
     buckets: int
     topics: Topics
     rules: tuple[Record, ...]
+    alerts_per_rule_and_hour: int | None = None
 
     def route_of(self, bucket: int) -> Route:
         """The route whose bucket this is: route r has the buckets from r * buckets on."""

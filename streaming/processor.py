@@ -10,7 +10,7 @@ What it does not do: commit. Spark does, once all tasks of a batch are done and 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Self
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
 from contracts.alerts import alert_record
-from contracts.clock import read_clock
+from contracts.clock import Clock, read_clock
 from contracts.job_progress import bucket_key
 from contracts.restrictions import restriction_records
 from ingestion.event_schema import events_schema
@@ -103,7 +103,9 @@ class BucketProcessor:
             extra.append(delta)
         bucket.counts.skipped += sum(int(payload) for payload in packed.get(Kind.SKIPPED, []))
         events = _events(bucket.stream, packed, before, files)
-        result = bucket.advance(events, self._clock(bucket.stream, packed))
+        clocks = [clock for clock in map(read_clock, packed.get(Kind.CLOCK, [])) if clock is not None]
+        _close(bucket, clocks)
+        result = bucket.advance(events, self._clock(bucket.stream, clocks))
         parts.end("evaluate")
         head = _appended(bucket, _joined([*extra, result.delta]), version, primed, files)
         head = replace(head, held=held(bucket, result.dead, head, files))
@@ -118,9 +120,8 @@ class BucketProcessor:
             resident.reported_at, resident.restored = time.monotonic(), 0
             yield json_records(plan.topics.job_progress, [(bucket_key(number), report)])
 
-    def _clock(self, stream: Stream, packed: Packed) -> int | None:
+    def _clock(self, stream: Stream, read: Iterable[Clock]) -> int | None:
         """The latest clock of this run; one of an earlier run may be ahead of records that will be read again."""
-        read = [clock for clock in map(read_clock, packed.get(Kind.CLOCK, [])) if clock is not None]
         of_run = [clock.clocks.get(stream.name) for clock in read if clock.run_id == self._plan.run_id]
         return max((clock for clock in of_run if clock is not None), default=None)
 
@@ -131,7 +132,8 @@ class BucketProcessor:
             yield json_records(topics.rule_status, map(failure_record, result.failures))
         sent_at = sent_at_of(events, result.rows)
         for rows in _slices(result.alerts):
-            yield alert_records(topics.alerts, result.alerts[rows], sent_at[rows], now)
+            marks = None if result.overflow is None else result.overflow[rows]
+            yield alert_records(topics.alerts, result.alerts[rows], sent_at[rows], now, marks)
             if bucket.actions:
                 alerts = (alert_record(row, now) for row in result.alerts[rows].to_pylist())
                 yield json_records(topics.restrictions, restriction_records(alerts, bucket.actions))
@@ -150,6 +152,16 @@ class _Parts:
         """End this part, and begin the next one."""
         now = time.perf_counter()
         self.seconds[part], self._since = now - self._since, now
+
+
+def _close(bucket: Bucket, clocks: Iterable[Clock]) -> None:
+    """Close the hours in which the alerts of all buckets have reached the cap."""
+    if bucket.cap is None:
+        return
+    for clock in clocks:
+        for rule_id, hours in clock.overflow.items():
+            for hour in hours:
+                bucket.cap.close(rule_id, hour)
 
 
 def _events(stream: Stream, packed: Packed, head: Head, files: BucketFiles) -> pa.Table:
@@ -181,7 +193,9 @@ def _with_rest(head: Head, bucket: Bucket, rules: str, before: Head, exports: li
     lists of those that were taken in."""
     gone = [*head.stale, *before.unread, *exports, *(name for name in before.held if name not in head.held)]
     gone += [before.rules] if before.rules not in ("", rules) else []
-    return replace(head, unread=(), rules=rules, stale=tuple(gone), failed=tuple(sorted(bucket.failed)))
+    capped = () if bucket.cap is None else bucket.cap.entries
+    failed = tuple(sorted(bucket.failed))
+    return replace(head, unread=(), rules=rules, stale=tuple(gone), failed=failed, capped=capped)
 
 
 def _slices(rows: pa.Table) -> Iterator[slice]:

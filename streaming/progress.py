@@ -100,7 +100,10 @@ def lag_report(positions: Mapping[str, list[Position]], now: int | None) -> dict
 def bucket_report(number: int, resident: Resident, head: Head, parts: Mapping[str, float]) -> BucketReport:
     """The report of the bucket of this number after a batch. head: of its state; parts: seconds, by name."""
     bucket = resident.bucket
-    return {
+    capped: dict[str, dict[str, int]] = {}
+    for rule_id, hour, counted in () if bucket.cap is None else bucket.cap.counted:
+        capped.setdefault(rule_id, {})[str(hour)] = counted
+    report: BucketReport = {
         "kind": "bucket", "bucket": number, "stream": bucket.stream.name, "route": bucket.route.field,
         "at": time.time_ns() // 1000, "held": bucket.engine.rows, "entries": len(head.entries),
         "stored": sum(entry.size for entry in head.entries), "counts": asdict(bucket.counts),
@@ -108,3 +111,6 @@ def bucket_report(number: int, resident: Resident, head: Head, parts: Mapping[st
         "parts_ms": {name: round(1000 * seconds, 2) for name, seconds in parts.items()},
         "engine": f"{socket.gethostname()}:{os.getpid()}", "restored": resident.restored,
     }  # fmt: skip
+    if capped:
+        report["capped"] = capped
+    return report

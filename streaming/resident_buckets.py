@@ -40,6 +40,8 @@ class Resident:
         bucket.engine.resume(head.clock, head.settled, head.horizon)
         bucket.counts = Counts(**head.counts)
         bucket.failed = set(head.failed)
+        if bucket.cap is not None:
+            bucket.cap.restore(head.capped)
         self.at(head)
 
     def at(self, head: Head) -> None:
@@ -58,7 +60,8 @@ def take(plan: BucketPlan, number: int, head: Head, files: BucketFiles) -> Resid
     if resident is not None and head.horizon < resident.bucket.engine.horizon:
         resident = None  # another engine took in history (primed_state.py), from before what this one has evicted
     if resident is None or not head.holds(resident.version, resident.token):
-        resident = Resident(Bucket(plan.stream_of(number), plan.route_of(number), plan.rule_book()))
+        cap = plan.alerts_per_rule_and_hour
+        resident = Resident(Bucket(plan.stream_of(number), plan.route_of(number), plan.rule_book(), cap))
     if resident.version < head.version:
         resident.read(head, files)
     return resident

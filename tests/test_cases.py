@@ -81,6 +81,7 @@ def on_job(spark: "SparkSession", broker: LocalKafka, folder: Path, cases: Toget
     named = {name: f"{own}-{value}" for name, value in broker.settings.model_dump().items() if name.endswith("_topic")}
     small = {"arrival": "producer", "partitions": 1, "buckets": 2, "warm_up_batches": 0}
     given = {"bootstrap_servers": broker.bootstrap, "data_dir": folder, "approvals": approvals}
+    given["alerts_per_rule_and_hour"] = 2  # marks alerts of all cases, which one looks at
     settings = broker.settings.model_copy(update={**named, **small, **given})
     streams = {name: replace(stream, topic=f"{own}-{stream.topic}") for name, stream in cases.streams.items()}
     topics.ensure(settings, streams.values())

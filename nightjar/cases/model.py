@@ -14,8 +14,8 @@ ALERT_KEYS = (
     "event_time", "measures", "severity", "text", "muted", "source", "emitted_at",
 )  # fmt: skip
 KEYS: Mapping[str, tuple[str, ...]] = {
-    "alerts": ALERT_KEYS,
-    "final": ALERT_KEYS,
+    "alerts": (*ALERT_KEYS, "overflow"),
+    "final": (*ALERT_KEYS, "overflow"),
     "corrections": (*ALERT_KEYS[:-1], "cause"),
     "restrictions": tuple(name for name in RESTRICTION.members if name != "cause"),
     "late": ("stream", "event_id", "event_time", "arrival_time", "event"),

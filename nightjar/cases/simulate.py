@@ -15,6 +15,7 @@ from nightjar.cases import Case, Outcome, Step
 from rules.engine import Delta, Engine, Failure
 from rules.engine.store import ARRIVAL, LATE
 from rules.events import Rejection, check_skew, parse_event
+from rules.hourly_cap import HourlyCap
 from rules.publishing import Answer, Status, judge
 from rules.rulebook import RuleBook
 from rules.streams import Stream
@@ -40,6 +41,8 @@ class _Host:
         self.case = case
         self.book = RuleBook(case.streams)
         self.engines = {name: Engine(stream, self.ruleset) for name, stream in case.streams.items()}
+        most = case.settings.alerts_per_rule_and_hour
+        self.caps = {name: HourlyCap(most) for name in case.streams} if most is not None else {}
         self.deltas: dict[str, list[Delta]] = {name: [] for name in case.streams}
         self.failed: set[tuple[str, int, str]] = set()
         self.published: dict[tuple[str, int], tuple[int, int]] = {}
@@ -133,6 +136,9 @@ class _Host:
         for failure in advance.failures:
             self.fail(failure, at)
         alerts = [alert_record(alert, at) for alert in advance.alerts.to_pylist()]
+        if stream.name in self.caps:
+            marks = self.caps[stream.name].mark(advance.alerts)
+            alerts = [{**alert, "overflow": True} if mark else alert for alert, mark in zip(alerts, marks, strict=True)]
         self.outcome.alerts += alerts
         led_to = restriction_records(alerts, actions_of(self.ruleset.versions))
         self.outcome.restrictions += [record for _, record in led_to]

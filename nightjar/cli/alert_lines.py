@@ -45,6 +45,8 @@ def alert_line(alert: Alert) -> Text:
         line.append(f"REVISED ({record['revision']})  ", style="magenta")
     if record["muted"]:
         line.append("muted  ", style="dim")
+    if record.get("overflow") is True:
+        line.append("overflow  ", style="dim")
     if record["rule_state"] == "shadow":
         line.append("shadow  ", style="dim")
     line.append(record["text"] or printable(readable(record["measures"])), style="strike" if retracted else "")

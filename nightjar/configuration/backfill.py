@@ -22,4 +22,5 @@ def backfill_config(settings: Settings, streams: Mapping[str, Stream]) -> Backfi
         arrival=settings.arrival,
         staging_retention=settings.staging_retention,
         pending_days=settings.pending_days,
+        alerts_per_rule_and_hour=settings.alerts_per_rule_and_hour,
     )

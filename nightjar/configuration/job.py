@@ -37,6 +37,7 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         buckets=settings.buckets,
         max_offsets_per_trigger=settings.max_offsets_per_trigger,
         max_retained_events=settings.max_retained_events,
+        alerts_per_rule_and_hour=settings.alerts_per_rule_and_hour,
         slow_batch_warning=settings.slow_batch_warning,
         warm_up_batches=settings.warm_up_batches,
         lake=settings.lake.resolve(),

@@ -209,6 +209,11 @@ class Settings(BaseSettings):
         None,
         description="Most records that one micro-batch reads. Empty: as many as the job can process in two seconds.",
     )
+    alerts_per_rule_and_hour: PositiveInt | None = Field(
+        None,
+        description="Alerts of a rule in an hour of event time after which further ones are marked `overflow`. Empty: "
+        "none is.",
+    )
     slow_batch_warning: Duration = Field(
         _as_written("5s"), description="A micro-batch that takes longer is logged as a warning."
     )
@@ -236,6 +241,17 @@ class Settings(BaseSettings):
         31,
         description="How many days back to look for pending days: days without a finished backfill, or with newer "
         "rules.",
+    )
+    metrics_host: str = Field(
+        "127.0.0.1",
+        description="Address on which `nightjar metrics` listens. One that other machines reach needs the three files "
+        "below.",
+    )
+    metrics_port: Port = Field(9464, description="Port of `nightjar metrics`. 0: any free one.")
+    metrics_certificate: LocalPath | None = Field(None, description="Certificate of `nightjar metrics` (PEM), for TLS.")
+    metrics_key: LocalPath | None = Field(None, description="Key of that certificate (PEM).")
+    metrics_client_ca: LocalPath | None = Field(
+        None, description="Certificates of the authority (PEM) that must have signed a client's certificate."
     )
     airflow_port: Port = Field(8080, description="Port of the local Airflow. 0: any free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -53,7 +53,8 @@ def night(spark: "SparkSession", broker: LocalKafka, tmp_path_factory: pytest.Te
     own, folder = f"n{uuid.uuid4().hex[:8]}", Path(tmp_path_factory.mktemp("night"))
     named = {name: f"{own}-{value}" for name, value in broker.settings.model_dump().items() if name.endswith("_topic")}
     small = {"arrival": "producer", "partitions": 1, "buckets": 2, "warm_up_batches": 0, "data_dir": folder}
-    settings = broker.settings.model_copy(update={**named, **small, "bootstrap_servers": broker.bootstrap})
+    given = {"bootstrap_servers": broker.bootstrap, "alerts_per_rule_and_hour": 2}
+    settings = broker.settings.model_copy(update={**named, **small, **given})
     streams = {name: replace(stream, topic=f"{own}-{stream.topic}") for name, stream in load_streams().items()}
     del streams["payments"]
     history = plan_history(

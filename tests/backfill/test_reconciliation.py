@@ -9,12 +9,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.reconciliation import corrections, latest_revisions, reconcile, with_withdrawn
-from rules.alert_schema import ALERT_SCHEMA
+from backfill.reconciliation import corrections, latest_revisions, reconcile, with_overflow, with_withdrawn
+from contracts.alerts import RECORD_SCHEMA
 from rules.truth import VIOLATION_SCHEMA
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
-ALERTS = pa.schema([*ALERT_SCHEMA, ("source", pa.string()), ("cause", pa.string())])
 NO_CAUSES = pl.DataFrame(schema={"alert_id": pl.String, "cause": pl.String})
 Row = dict[str, Any]
 
@@ -47,7 +46,7 @@ def truth(*rows: Row) -> pl.DataFrame:
 
 def alerts(*rows: Row) -> pl.DataFrame:
     """Alert records."""
-    return pl.DataFrame(pa.Table.from_pylist(list(rows), ALERTS))
+    return pl.DataFrame(pa.Table.from_pylist(list(rows), RECORD_SCHEMA))
 
 
 def outcomes(true: pl.DataFrame, announced: pl.DataFrame) -> dict[str, str]:
@@ -175,3 +174,20 @@ def test_a_pending_alert_that_neither_side_has_is_withdrawn() -> None:
     assert rows.pop(second) == ("withdrawn", None, None)
     assert rows[first][:2] == ("missed", "late_event")
     assert with_withdrawn(judged, earlier.clear()).equals(judged)
+
+
+def test_the_mark_of_overflow_is_no_difference_and_is_kept() -> None:
+    """S10.6: an alert that has it is matched; where it is corrected, the correction has it too."""
+    true = truth(content(1, 10), content(2, 20))
+    announced = alerts(record(1, 10, overflow=True), record(2, 21, overflow=True), record(3, 30))
+    found = reconcile(true, announced).select("outcome", "stream_overflow").rows()
+    assert found == [("matched", True), ("revised", True), ("retracted", None)]
+    wrong = with_overflow(corrections(true, announced, NO_CAUSES), 1)
+    assert wrong.select("alert_id", "revision", "overflow").rows() == [("a2", 2, True), ("a3", 2, None)]
+
+
+def test_a_flood_of_new_alerts_is_marked_in_the_corrections() -> None:
+    """S10.6: where the stream was down for hours, people are not to be flooded by the backfill instead."""
+    wrong = corrections(truth(*(content(number, 10) for number in range(5))), alerts(), NO_CAUSES)
+    assert with_overflow(wrong, None).get_column("overflow").to_list() == [None] * 5
+    assert with_overflow(wrong, 3).get_column("overflow").to_list() == [None, None, None, True, True]

@@ -49,6 +49,23 @@ def test_a_night_puts_the_stream_right_and_a_second_one_changes_nothing(first_ni
     assert [run["state"] for run in runs.to_dicts()][:2] == ["finished", "finished"]
 
 
+def test_alerts_beyond_the_cap_are_counted_and_corrected_like_others(first_night: FirstNight) -> None:
+    """S10.6: their corrections have the mark, too, and it makes no difference to any outcome."""
+    counts, latest = first_night.counts, first_night.alerts_before.sort("revision").unique("alert_id", keep="last")
+    marked = latest.filter(pl.col("kind") == "alert", pl.col("overflow"))
+    ids = set(marked.get_column("alert_id"))
+    assert counts["overflow"] == len(ids) > 10
+    rows = first_night.results[RECONCILIATION.name]
+    assert {row["alert_id"] for row in rows if row["stream_overflow"] and row["outcome"] != "missed"} == ids
+    assert {row["outcome"] for row in rows if row["stream_overflow"]} > {"matched"}
+    published = first_night.night.alerts().filter(pl.col("source") == "backfill").unique(["alert_id", "revision"])
+    with_mark = set(published.filter(pl.col("overflow")).get_column("alert_id"))
+    assert set(published.get_column("alert_id")) & ids <= with_mark
+    noted = [row for row in first_night.results[CORRECTIONS.name] if row["overflow"]]
+    assert {row["alert_id"] for row in noted} <= with_mark
+    assert counts["overflow_corrections"] == len(noted) > 0
+
+
 def test_every_record_is_in_the_lake_once(first_night: FirstNight) -> None:
     """Offsets without a gap or a repetition, the unusable with their reason and bytes."""
     night = first_night.night

@@ -15,7 +15,7 @@ from backfill.causes import CONFLICTS, Witness
 from backfill.histories import histories
 from backfill.reconciliation import reconcile
 from backfill.scope import GroupBy
-from rules.alert_schema import ALERT_SCHEMA
+from contracts.alerts import RECORD_SCHEMA
 from rules.engine import Engine
 from rules.engine.store import ARRIVAL, LATE
 from rules.model import parse_rule
@@ -27,7 +27,6 @@ from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, STREAM
 EVENTS = pa.schema(
     [*STREAM.schema, (ARRIVAL, pa.timestamp("us", "UTC")), ("partition", pa.int32()), ("offset", pa.int64())]
 )
-REPORTS_SCHEMA = pa.schema([*ALERT_SCHEMA, ("source", pa.string()), ("cause", pa.string())])
 RULE = parse_rule(
     {
         "id": "burst", "stream": "transactions", "group_by": ["customer_id"], "when": "n >= 2",
@@ -95,7 +94,7 @@ def test_every_difference_has_a_cause(history: History) -> None:
     events = [event for of in history.partitions for event in of]
     table = pa.Table.from_pylist(events, EVENTS)
     truth = pl.DataFrame(Truth(STREAM, RULES, table).violations())
-    outcomes = reconcile(truth, pl.DataFrame(pa.Table.from_pylist(reports, REPORTS_SCHEMA)))
+    outcomes = reconcile(truth, pl.DataFrame(pa.Table.from_pylist(reports, RECORD_SCHEMA)))
     differing = outcomes.filter(pl.col("outcome") != "matched")
     flagged = table.append_column(LATE, pa.array([(e["partition"], e["offset"]) in late for e in events]))
     flagged = flagged.append_column(CONFLICTS, pa.array([False] * len(events)))

@@ -66,6 +66,25 @@ def test_muted_alerts_may_be_left_out(own: TestTopics) -> None:
     assert "1 muted alert left out" in done.stderr
 
 
+def test_alerts_beyond_the_cap_are_summarised(own: TestTopics) -> None:
+    """S10.6: marked ones are counted by rule and hour; --overflow shows them, and --json leaves nothing out."""
+    with producer(own.settings) as client:
+        for number in range(3):
+            record = ALERT | {"alert_id": f"o{number}", "overflow": True}
+            client.send(own.settings.alerts_topic, json.dumps(record).encode(), partition=0).get(10)
+        client.send(own.settings.alerts_topic, json.dumps(ALERT | {"alert_id": "last"}).encode(), partition=0).get(10)
+    given = environment(own.settings)
+    done = run("alerts", "tail", "--from-beginning", "-n", "6", environment=given)
+    assert len(done.stdout.splitlines()) == 6
+    assert "overflow" not in done.stdout
+    assert done.stderr.count("burst: beyond the cap in the hour from 2026-01-05 10:00 on") == 1
+    assert "burst: 3 records marked overflow in the hour from 2026-01-05 10:00 on" in done.stderr
+    whole = run("alerts", "tail", "--from-beginning", "-n", "9", "--overflow", environment=given)
+    assert whole.stdout.count("overflow") == 3
+    printed = run("alerts", "tail", "--from-beginning", "-n", "9", "--json", environment=given).stdout
+    assert sum(json.loads(line).get("overflow", False) for line in printed.splitlines()) == 3
+
+
 def test_a_flood_of_alerts_is_summarised(own: TestTopics) -> None:
     """--per-hour shows the first alerts of a rule and hour with their revisions, and counts the others."""
     arguments = ("alerts", "tail", "--from-beginning", "--per-hour", "1", "-n", "4")

@@ -115,6 +115,11 @@ def _no_broker(*arguments: str) -> Callable[[Ground], list[str]]:
     return prepare
 
 
+def _strangers(ground: Ground) -> list[str]:
+    ground.given["NIGHTJAR_METRICS_HOST"] = HOSTILE
+    return ["metrics"]
+
+
 def _locked(*arguments: str) -> Callable[[Ground], list[str]]:
     """The lake is in use by a process that has left a hostile name."""
 
@@ -288,6 +293,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario(lambda ground: [*_explain(ground)[:-1], HOSTILE], 2),
     ],
     "generate": [Scenario(_generate, 0, shown="[link=http:\\\\e.example]l[\\link]")],
+    "metrics": [Scenario(_strangers, 2)],
     "replay": [Scenario(lambda ground: ["replay", ground.file("e.csv", ""), "--stream", HOSTILE], 2)],
     "backtest": [Scenario(_backtest, 2, shown="a comment is not allowed in a predicate")],
     "rules import": [Scenario(_import, 2, shown=printable(NAME))],

@@ -76,6 +76,17 @@ def test_alert_has_every_key_of_its_record() -> None:
     }  # fmt: skip
 
 
+def test_an_alert_beyond_the_cap_is_marked() -> None:
+    """S10.6: the others have no such member."""
+    events = [event(number, AT, f"{name}é}}") for number, name in enumerate("abc", 1)]
+    advance, table = advanced(*events)
+    sent_at = sent_at_of(table, advance.rows.alerts)
+    given = advance.alerts, sent_at, 0
+    whole = [record for _, _, record in parts(alert_records("topic", *given))]
+    marked = [record for _, _, record in parts(alert_records("topic", *given, np.array([True, False, True])))]
+    assert marked == [whole[0] | {"overflow": True}, whole[1], whole[2] | {"overflow": True}]
+
+
 def test_text_of_an_event_breaks_no_line() -> None:
     """Tabs, line breaks and quotes in an event's values come back as they were."""
     strange = 'a\tb\nc"\\'

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from contracts.clock import Clock
 from contracts.headers import SENT_AT
 from contracts.topics import Topics
 from ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
@@ -233,7 +234,8 @@ def test_a_restart_rebuilds_all_of_it_from_the_state(store: Store, made: list[Bu
     again = plan("second", EARLY)
     assert counted(batch(store, payment("t2", 2), payment("t3", 3), of=again)) == [("t2", 1, 2), ("t3", 2, 3)]
     reports = batch(store, payment("t4", 4), of=plan("third", EARLY))[TOPICS.job_progress]
-    assert reports[0]["counts"] == {"events": 5, "late": 0, "duplicates": 1, "announced": 5, "skipped": 0}
+    counts = {"events": 5, "late": 0, "duplicates": 1, "announced": 5, "skipped": 0, "overflow": 0}
+    assert reports[0]["counts"] == counts
     assert reports[0]["retained"] == {"customer_id": 4}
     assert len(made) == 3
 
@@ -323,6 +325,47 @@ def test_a_clock_of_another_run_is_not_heeded(store: Store, run_id: str, held: i
     resident_buckets._cache.clear()
     (report,) = batch(store, payment("t1", 1))[TOPICS.job_progress]
     assert report["retained"]["customer_id"] == held
+
+
+def flood(store: Store, minutes: range, *rows: Row, of: BucketPlan) -> list[tuple[str, int, bool]]:
+    """A batch of payments, all but the first of which alert: event, revision and whether it is marked."""
+    output = batch(store, *rows, *(payment(f"t{minute}", minute) for minute in minutes), of=of)
+    return [(a["event_id"], a["revision"], a.get("overflow", False)) for a in output.get(TOPICS.alerts, [])]
+
+
+def overflow(hour: int, run_id: str = "first") -> Row:
+    """The mark of the driver, for BURST and an hour of the day."""
+    at = int(NOON.replace(hour=hour).timestamp()) * 1_000_000
+    return Row(Kind.CLOCK.value, Clock(run_id, {}, {"burst": (at,)}).encoded())
+
+
+def test_alerts_beyond_the_cap_are_marked_also_after_a_crash(store: Store, made: list[Bucket]) -> None:
+    """S10.6: a repeated batch, a restart, and a revision have the mark of the first attempt; the next hour has none."""
+    capped = replace(plan(), alerts_per_rule_and_hour=3)
+    batch(store, rule(0), of=capped)
+    first = flood(store, range(4), of=capped)
+    assert first == [("t1", 1, False), ("t2", 1, False), ("t3", 1, False)]
+    store.undo()
+    assert flood(store, range(4), of=capped) == first
+    again = replace(capped, run_id="second")
+    assert flood(store, range(4, 6), of=again) == [("t4", 1, True), ("t5", 1, True)]
+    assert made[-1].counts.overflow == 2
+    early = batch(store, payment("early", 0), of=again)[TOPICS.alerts]
+    marked = {a["event_id"]: a["overflow"] for a in early if "overflow" in a}
+    assert ({a["revision"] for a in early}, marked) == ({1, 2}, {"t4": True, "t5": True})
+    assert flood(store, range(60, 61), of=again) == [("t60", 1, False)]
+
+
+def test_the_mark_of_the_driver_counts_from_what_was_announced(store: Store) -> None:
+    """S10.6: of whatever run it is, since it names an hour; an hour that it does not name has its own count."""
+    capped = replace(plan(), alerts_per_rule_and_hour=100)
+    batch(store, rule(0), of=capped)
+    assert flood(store, range(58, 60), of=capped) == [("t59", 1, False)]
+    marked = flood(store, range(60, 62), overflow(13, "another"), of=capped)
+    assert marked == [("t60", 1, True), ("t61", 1, True)]
+    resident_buckets._cache.clear()
+    assert flood(store, range(62, 63), of=capped) == [("t62", 1, True)]
+    assert flood(store, range(120, 121), of=capped) == [("t120", 1, False)]
 
 
 def test_a_bucket_begins_with_the_state_it_is_given(made: list[Bucket], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -72,6 +73,13 @@ def test_entries_merge_in_levels_and_none_is_lost(in_head: int, monkeypatch: Any
     assert len(head.entries) <= 3 + FAN_OUT + FAN_OUT
     assert {entry.name for entry in head.entries if entry.size > in_head} == set(entries) == head.names
     assert Head.from_bytes(head.to_bytes()) == head
+
+
+def test_a_head_of_an_earlier_release_can_be_read() -> None:
+    """It has no count of alerts by hour."""
+    written = msgspec.msgpack.decode(Head(version=3).to_bytes())
+    del written["capped"]
+    assert Head.from_bytes(msgspec.msgpack.encode(written)) == Head(version=3)
 
 
 def test_events_before_the_horizon_go_when_entries_merge_or_wholly_pass() -> None:

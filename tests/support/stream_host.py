@@ -77,7 +77,7 @@ class StreamHost:
             fold(self.book, answer)
         self._plan = BucketPlan(
             str(self._state), f"run-{self._starts}", self._state, streams, tuple(self._routes), self._run.buckets,
-            _TOPICS, tuple(self._answers),
+            _TOPICS, tuple(self._answers), alerts_per_rule_and_hour=2,
         )  # fmt: skip
 
     def answer(self, messages: Iterable[Published]) -> list[dict[str, Any]]:

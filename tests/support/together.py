@@ -4,9 +4,10 @@ How it works: cases share the streams that they declare alike, each with one fie
 and every rule's `where` asks for it, so that a rule sees the events of its own case alone. Ids of rules and events
 begin with the case's mark. `Part.own` takes the marks off what comes of it.
 
-Known limitations: settings are those of the job that plays them; of a case's own settings only `approvals` counts.
-Groups are shared: where one case's event comes out of order, another's later events of that group are looked at again,
-which shows where a version took effect in the past. Such a case names customers that no other has.
+Known limitations: settings are those of the job that plays them, `alerts_per_rule_and_hour` is 2; of a case's own
+settings only `approvals` counts. Groups are shared: where one case's event comes out of order, another's later events
+of that group are looked at again, which shows where a version took effect in the past. Such a case names customers that
+no other has.
 """
 
 import json

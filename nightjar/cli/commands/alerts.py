@@ -37,15 +37,24 @@ def tail(
             show_default=False,
         ),
     ] = None,
+    overflow: Annotated[
+        bool,
+        typer.Option(
+            "--overflow",
+            help="Also show alerts that are marked `overflow`, beyond `alerts_per_rule_and_hour`. Otherwise they are "
+            "counted; --json always prints them.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the records as they are, one per line, with latency_ms.")
     ] = False,
 ) -> None:
     """Show alerts as they arrive: event time, severity, rule, group, text, and the latency since the event was sent.
 
-    Revisions, retractions and muted alerts are marked. Stop with Ctrl-C.
+    Revisions, retractions and muted alerts are marked; of alerts beyond the cap of an hour the number is shown. Stop
+    with Ctrl-C.
     """
-    from nightjar.cli.alert_cap import AlertCap
+    from nightjar.cli.alert_cap import AlertCap, Flood
     from nightjar.cli.alert_lines import alert_line, alert_of
     from nightjar.cli.console import counted, progress_console, result_console, show_json
     from nightjar.configuration.settings import load_settings
@@ -56,12 +65,15 @@ def tail(
     console = result_console()
     shown = muted = 0
     skipped, cap = Skipped(), None if per_hour is None else AlertCap(per_hour)
+    flood = Flood()
 
     def summarise() -> None:
         if unmuted:
             progress_console().print(f"{counted(muted, 'muted alert')} left out")
         for name, left_out in sorted(cap.left_out.items()) if cap else ():
             words = f"{printable(name)}: {counted(left_out, 'record')} left out, beyond {per_hour} alerts an hour"
+            progress_console().print(words, soft_wrap=True)
+        for words in flood.summary():
             progress_console().print(words, soft_wrap=True)
 
     with ExitStack() as at_end:
@@ -78,6 +90,10 @@ def tail(
                 continue
             if unmuted and alert.record["muted"]:
                 muted += 1
+                continue
+            if alert.record.get("overflow") is True and not (overflow or as_json):
+                if (words := flood.take(alert.record)) is not None:
+                    progress_console().print(words, soft_wrap=True)
                 continue
             if cap is not None and not cap.admits(alert.record):
                 continue

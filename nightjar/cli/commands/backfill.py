@@ -158,7 +158,7 @@ def _table(found: "list[Ended]", *, dry_run: bool) -> "Table":
     table = Table(
         title="outcome of the alerts" + (" (dry run: nothing was written)" if dry_run else ""), title_justify="left"
     )
-    for title in ("day", "violations", "muted", *outcomes):
+    for title in ("day", "violations", "muted", "overflow", *outcomes):
         table.add_column(title, justify="left" if title == "day" else "right")
     table.add_column("causes")
     for title in ("corrections", "held back", "published"):
@@ -169,7 +169,7 @@ def _table(found: "list[Ended]", *, dry_run: bool) -> "Table":
         per_outcome = [f"{counts['outcomes'].get(name, 0):,}" if "outcomes" in counts else "" for name in outcomes]
         numbers = [
             f"{counts[name]:,}" if name in counts else ""
-            for name in ("violations", "muted", "corrections", "held_back", "published")
+            for name in ("violations", "muted", "overflow", "corrections", "held_back", "published")
         ]
-        table.add_row(f"{ended.request.day}", *numbers[:2], *per_outcome, causes, *numbers[2:])
+        table.add_row(f"{ended.request.day}", *numbers[:3], *per_outcome, causes, *numbers[3:])
     return table

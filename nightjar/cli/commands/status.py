@@ -51,10 +51,12 @@ def _show(console: "SafeConsole", found: "Status") -> None:
     mark = ("running", "bold green") if found.running else ("not running", "bold red")
     heartbeat = f"  last heartbeat {found.heartbeat_seconds:,.1f} s ago"
     console.print(line(mark, heartbeat, f", process {last['process']}, last state: {last['state']}"), soft_wrap=True)
-    table = Table("stream", "events behind", "seconds behind", "seen", "late", "duplicates", title_justify="left")
+    counted_as = ("events", "late", "duplicates", "announced", "overflow")
+    titles = ("seen", "late", "duplicates", "alert records", "overflow")
+    table = Table("stream", "events behind", "seconds behind", *titles, title_justify="left")
     for name, lag in last["lag"].items():
         counts = found.counts.get(name, {})
-        seen = [f"{counts.get(key, 0):,}" for key in ("events", "late", "duplicates")]
+        seen = [f"{counts.get(key, 0):,}" for key in counted_as]
         table.add_row(name, f"{lag['events']:,}", f"{lag['seconds']:,.1f}", *seen)
     console.print(table)
     for name, pace in found.pace.items():

@@ -1,0 +1,36 @@
+"""`nightjar metrics`: serves metrics to Prometheus."""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("metrics")(metrics)
+
+
+def metrics() -> None:
+    """Serve metrics of the job, its topics and the lake to Prometheus, until Ctrl-C or SIGTERM.
+
+    `/metrics`; `/healthz`: whether this command works; `/readyz`: whether the job runs. Runs beside the job, so that a
+    job that has died is reported on. docs/how-to/metrics.md has dashboards and alerting rules.
+    """
+    import signal
+    import threading
+
+    from nightjar.cli.console import line
+    from nightjar.cli.stages import Stages
+    from nightjar.configuration import logs
+    from nightjar.configuration.settings import load_settings
+    from nightjar.metrics.exporter import Exporter
+    from nightjar.metrics.server import Endpoint, Server
+
+    settings = load_settings()
+    logs.configure(settings.log_level)
+    endpoint = Endpoint.of(settings)
+    exporter = Exporter(settings)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with Server(endpoint, exporter.registry, exporter.unhealthy, exporter.not_ready) as server:
+        Stages().console.print(line(("Metrics", "bold"), f" at {server.address}/metrics"), soft_wrap=True)
+        exporter.run(stop)

@@ -1,0 +1,121 @@
+"""Metrics of the lake: how fresh the archive is, and what the last nights found."""
+
+from __future__ import annotations
+
+import calendar
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import structlog
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from contracts.run_manifest import RunManifest, RunState, read_manifest
+from lake import delta
+from lake.scanning import scan
+from lake.tables import ARCHIVES, RUNS
+
+_log = structlog.get_logger(__name__)
+
+# Of the manifests' counts, those that are numbers, and what they count.
+_COUNTS = {
+    "published": "Corrections that the last finished night published.",
+    "held_back": "Unexplained differences of the last finished night, whose alerts were held back.",
+    "left_to_the_stream": "Differences that the last finished night left to the stream.",
+    "overflow": "Alerts of the stream that the last finished night found marked overflow.",
+}
+
+
+class LakeMetrics:
+    """Collects the metrics of a lake. `read` looks at its tables; what it found is shown until the next time."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._found: list[Metric] = []
+
+    def read(self) -> None:
+        """Look at the tables; what cannot be read is logged, and keeps its last values."""
+        try:
+            found = [*self._archive(), *self._nights()]
+        except Exception as failure:  # noqa: BLE001  of deltalake and polars: any; metrics must go on
+            _log.warning("the lake cannot be read", lake=str(self._root), reason=str(failure))
+            return
+        with self._lock:
+            self._found = found
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics, for a scrape."""
+        with self._lock:
+            yield from self._found
+
+    def _archive(self) -> Iterator[Metric]:
+        if not delta.exists(self._root, ARCHIVES):
+            return
+        until = scan(self._root, ARCHIVES).select(pl.col("until").dt.epoch("us").max()).collect().item()
+        if until is not None:
+            about = "All records that arrived before it are in the lake."
+            yield _gauge("nightjar_archive_until_timestamp_seconds", about, until / 1_000_000)
+
+    def _nights(self) -> Iterator[Metric]:
+        if not delta.exists(self._root, RUNS):
+            return
+        rows = scan(self._root, RUNS).collect().iter_rows(named=True)
+        whole = [run for run in map(read_manifest, rows) if run is not None and not (run.only_rules or run.only_groups)]
+        runs = GaugeMetricFamily("nightjar_night_runs", "Runs of whole days in the lake, by how they ended.",
+                                 labels=["state"])  # fmt: skip
+        for state in RunState:
+            runs.add_metric([state.value.replace(" ", "_")], sum(run.state is state for run in whole))
+        yield runs
+        published = [run for run in whole if run.state is not RunState.DRY_RUN]
+        if published:
+            last = max(published, key=lambda run: run.finished_at)
+            yield _gauge("nightjar_night_last_run_failed", "Whether the newest run failed.",
+                         float(last.state is RunState.FAILED))  # fmt: skip
+        finished = [run for run in published if run.state is RunState.FINISHED]
+        if finished:
+            yield from _of_night(max(finished, key=lambda run: (run.day, run.finished_at)))
+
+
+def _of_night(run: RunManifest) -> Iterator[Metric]:
+    """Of the last day that has a finished run."""
+    yield _gauge(
+        "nightjar_night_day_timestamp_seconds", "The last day (its beginning) with a finished run.", _utc(run.day)
+    )
+    yield _gauge("nightjar_night_finished_timestamp_seconds", "When that run finished.", run.finished_at / 1_000_000)
+    for name, about in _COUNTS.items():
+        yield _gauge(f"nightjar_night_{name}", about, _number(run.counts.get(name)))
+    yield _gauges("nightjar_night_alerts", "Alerts of the last finished night by outcome.", "outcome",
+                  run.counts.get("outcomes"))  # fmt: skip
+    yield _gauges("nightjar_night_differences", "Differences of the last finished night by cause.", "cause",
+                  run.counts.get("causes"))  # fmt: skip
+    yield _gauges("nightjar_night_expectations", "Expectations of the last finished night that held or gave warnings.",
+                  "result", run.counts.get("expectations"))  # fmt: skip
+    yield _gauges("nightjar_night_stage_seconds", "How long each stage of the last finished night took.", "stage",
+                  run.seconds)  # fmt: skip
+
+
+def _gauge(name: str, about: str, value: float) -> Metric:
+    found = GaugeMetricFamily(name, about)
+    found.add_metric([], value)
+    return found
+
+
+def _gauges(name: str, about: str, label: str, values: Any) -> Metric:
+    found = GaugeMetricFamily(name, about, labels=[label])
+    items: Iterable[tuple[str, Any]] = values.items() if isinstance(values, Mapping) else ()
+    for key, value in items:
+        found.add_metric([key], _number(value))
+    return found
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _utc(day: date) -> float:
+    return float(calendar.timegm(day.timetuple()))
