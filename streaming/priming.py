@@ -53,20 +53,16 @@ _UNCLAIMED_SECONDS = 60.0
 @dataclass(frozen=True)
 class Coverage:
     """The history that the state of a route has. heads: of its buckets; lacks: the offsets by partition before which it
-    has no events."""
+    has no events; settled: event time (µs) before which no event of the stream is evaluated any more."""
 
     heads: tuple[Head, ...]
     lacks: Mapping[int, int]
+    settled: int
 
     @property
     def horizon(self) -> int:
         """Event time (µs) from which on all buckets have their events, except for what the state lacks."""
         return max(head.horizon for head in self.heads)
-
-    @property
-    def settled(self) -> int:
-        """Event time (µs) before which no bucket evaluates an event."""
-        return min(head.settled for head in self.heads)
 
     def lacks_since(self, time: int) -> bool:
         """Whether it lacks events from this event time (µs) on."""
@@ -180,16 +176,23 @@ class Priming:
         return known
 
     def _look(self, identity: Identity, route: Route) -> Coverage | None:
-        number = identity.routes.index(route)
+        config = self._config
+        of_stream = {n: other for n, other in enumerate(identity.routes) if other.stream == route.stream}
         try:
-            heads = committed_heads(self._config, self._run_id, buckets_of(number, route, self._config.buckets))
+            of = {
+                other: committed_heads(config, self._run_id, buckets_of(n, other, config.buckets))
+                for n, other in of_stream.items()
+            }
         except RuntimeError:  # a batch was committed meanwhile
             return None
+        heads = of[route]
         if any(head.version == NOTHING for head in heads):
             return None
-        topic = self._config.streams[route.stream].topic
+        number, topic = identity.routes.index(route), config.streams[route.stream].topic
         lacks = {} if all(head.primed for head in heads) else identity.lacks_before(number, topic)
-        return Coverage(tuple(heads), lacks)
+        # a new route is given its first clock later than the others
+        settled = max(min(head.settled for head in each) for each in of.values())
+        return Coverage(tuple(heads), lacks, settled)
 
     def _start(self, route: Route, width: int) -> None:
         config, identity = self._config, self._identity

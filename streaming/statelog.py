@@ -75,8 +75,8 @@ class Head:
     stream's clock; settled, horizon: event times (µs), the engine's; counts: since the checkpoint began; unread: names
     of entries that hold no delta but events (events_schema) for the next batch to process with its own; rules: name of
     the entry that holds the answers received since a start of the job; failed: rule id, version and measure of each
-    reported failure; capped: HourlyCap.entries; held: names of entries that hold late events (events_schema) from before
-    the horizon, which came while a version waited for its history; primed: whether history has been taken in
+    reported failure; capped: HourlyCap.entries; held: names of entries that hold late events (events_schema) from
+    before the horizon, which came while a version waited for its history; primed: whether history has been taken in
     (priming.py), and first: the first position among arrivals that its events have (0: none).
     Every attempt at a batch has a new random token, which distinguishes an engine that took part in a failed attempt
     from one that is up to date with the log.
