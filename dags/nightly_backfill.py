@@ -51,6 +51,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TriggerRule, chain
 
 from nightjar.airflow import submission
+from nightjar.airflow.notifications import Notify
 from nightjar.airflow.retries import FinalVerdict
 from nightjar.airflow.tasks import PendingDays, Stage
 
@@ -98,6 +99,7 @@ with DAG(
         "retry_exponential_backoff": True,
         "max_retry_delay": timedelta(minutes=15),
         "pool": submission.LAKE_POOL,
+        "on_failure_callback": Notify(),
     },
     params={
         "day": Param(

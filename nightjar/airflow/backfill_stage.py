@@ -17,9 +17,10 @@ from backfill.pending import PendingDay, pending_days
 from backfill.run import Run, run_all
 from backfill.stages import STAGES
 from expectations.findings import VerdictError
+from lake.archive import archive
 from lake.session import open_session
 from nightjar.airflow.backfill_requests import days_of, request_of
-from nightjar.airflow.submission import FAILED, PENDING, VERDICT
+from nightjar.airflow.submission import ARCHIVE_NOW, FAILED, PENDING, VERDICT
 from nightjar.cli.console import show_error
 from nightjar.configuration import logs
 from nightjar.configuration.backfill import backfill_config
@@ -33,7 +34,11 @@ _log = structlog.get_logger(__name__)
 
 def main(
     stage: Annotated[
-        str, typer.Argument(help=f"One of {', '.join(STAGES)}; or {PENDING}: run the earlier pending days.")
+        str,
+        typer.Argument(
+            help=f"One of {', '.join(STAGES)}; or {PENDING}: run the earlier pending days; or {ARCHIVE_NOW}: archive "
+            "without a run."
+        ),
     ],
     run_id: Annotated[str, typer.Option(help="Name of the run's staging folder: the same for all its stages.")],
     day: Annotated[str, typer.Option(help="The day (UTC).")],
@@ -55,10 +60,11 @@ def main(
         request = request_of(
             wanted, streams, run_id=run_id, rules=rules, groups=groups, dry_run=dry_run, publish=publish
         )
-        if stage not in (*STAGES, PENDING):
-            raise NightjarError("unknown stage", where=stage, remedy=f"Stages are {', '.join(STAGES)} and {PENDING}")
+        if stage not in (*STAGES, *_OTHERS):
+            names = ", ".join((*STAGES, *_OTHERS))
+            raise NightjarError("unknown stage", where=stage, remedy=f"Stages are {names}")
         with sole_writer(config.lake.root):
-            _pending(config, request) if stage == PENDING else _one(config, request, stage)
+            _OTHERS[stage](config, request) if stage in _OTHERS else _one(config, request, stage)
     except NightjarError as error:
         show_error(error)
         sys.exit(VERDICT if isinstance(error, VerdictError) else FAILED)
@@ -88,6 +94,13 @@ def _pending(config: BackfillConfig, before: Request) -> None:
         raise VerdictError(
             "\n".join([f"{len(verdicts)} of {len(days)} pending days need attention", *map(str, verdicts)])
         )
+
+
+def _archive_now(config: BackfillConfig, _: Request) -> None:
+    archive(open_session(config.lake), config.lake)
+
+
+_OTHERS = {PENDING: _pending, ARCHIVE_NOW: _archive_now}
 
 
 def _logged(pending: list[PendingDay]) -> list[date]:

@@ -15,8 +15,10 @@ from typing import Any, Protocol
 from rules.errors import NightjarError
 from rules.lateness import largest_allowed_lateness
 
-# The program's other task: it runs the pending days before the run's own day.
+# The program's other tasks. Runs the pending days before the run's own day.
 PENDING = "pending"
+# Brings Kafka to the lake, outside of any run.
+ARCHIVE_NOW = "archive-now"
 
 # Exit codes of a failed stage, and of a stage whose checks failed. Not 1, which is Python's own after a crash.
 FAILED = 2

@@ -242,6 +242,17 @@ class Settings(BaseSettings):
         description="How many days back to look for pending days: days without a finished backfill, or with newer "
         "rules.",
     )
+    lake_retention: dict[str, Duration] = Field(
+        {},
+        description="How long `nightjar lake maintain` keeps the rows of a table, by its name; `events`: those of all "
+        'streams, such as `{events = "400d", quarantine = "90d"}`. Tables that are not named keep all rows. In the '
+        "environment as one JSON object.",
+    )
+    lake_file_retention: Duration = Field(
+        _as_written("7d"),
+        description="`nightjar lake maintain` deletes a table's file once no version has needed it for so long. Longer "
+        "than any run of a backfill or backtest.",
+    )
     metrics_host: str = Field(
         "127.0.0.1",
         description="Address on which `nightjar metrics` listens. One that other machines reach needs the three files "
@@ -252,6 +263,11 @@ class Settings(BaseSettings):
     metrics_key: LocalPath | None = Field(None, description="Key of that certificate (PEM).")
     metrics_client_ca: LocalPath | None = Field(
         None, description="Certificates of the authority (PEM) that must have signed a client's certificate."
+    )
+    notify_connection: str = Field(
+        "",
+        description="Id of the Airflow connection that failed tasks are reported over: of type `http`, a webhook that "
+        'takes `{"text": ...}`; of type `smtp`, mail. Empty: nobody is told.',
     )
     airflow_port: Port = Field(8080, description="Port of the local Airflow. 0: any free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -9,7 +9,7 @@ import pytest
 
 from backfill.stages import STAGES
 from lake.scanning import scan
-from lake.tables import RECONCILIATION, RUNS, VIOLATIONS
+from lake.tables import RECONCILIATION, RUNS, VIOLATIONS, events_table
 from nightjar.airflow.submission import PENDING
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
@@ -36,6 +36,16 @@ import nightly_backfill
 others = "archive|evaluate|gate|reconcile|publish"
 run = nightly_backfill.dag.test(mark_success_pattern=others)
 report({"state": run.state, "tasks": {ti.task_id: ti.state for ti in run.get_task_instances()}})
+"""
+
+ARCHIVE = """
+import archive
+report(archive.dag.test().state)
+"""
+
+MAINTAIN = """
+import lake_maintenance
+report(lake_maintenance.dag.test().state)
 """
 
 RUN = """
@@ -117,3 +127,14 @@ def test_a_night_brings_a_day_from_kafka_to_its_results(
     assert {row["event_id"] for row in scan(lake, VIOLATIONS).collect().to_dicts()} == {"t2", "t5"}
     assert airflow.run(NEXT_NIGHT)["tasks"]["pending"] == "success"
     assert scan(lake, RUNS).collect().height == len([run, whole]), "there was nothing left to do"
+
+    # the other DAGs of the lake, on the same server: nothing of what is there is lost or doubled
+    pay(own, 6, "eve", DAY + timedelta(hours=10))
+    assert airflow.run(ARCHIVE) == "success"
+    staged = sorted(folder.name for folder in (lake / "staging").iterdir())
+    assert len(scan(lake, events_table(own.streams["transactions"])).collect()) == 7
+    assert airflow.run(MAINTAIN) == "success"
+    assert len(scan(lake, events_table(own.streams["transactions"])).collect()) == 7
+    assert sorted(folder.name for folder in (lake / "staging").iterdir()) == staged
+    assert airflow.run(NEXT_NIGHT)["tasks"]["pending"] == "success"
+    assert {row["event_id"] for row in scan(lake, VIOLATIONS).collect().to_dicts()} == {"t2", "t5"}

@@ -293,6 +293,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario(lambda ground: [*_explain(ground)[:-1], HOSTILE], 2),
     ],
     "generate": [Scenario(_generate, 0, shown="[link=http:\\\\e.example]l[\\link]")],
+    "lake maintain": [Scenario(_locked("lake", "maintain"), 2, shown=printable(NAME))],
     "metrics": [Scenario(_strangers, 2)],
     "replay": [Scenario(lambda ground: ["replay", ground.file("e.csv", ""), "--stream", HOSTILE], 2)],
     "backtest": [Scenario(_backtest, 2, shown="a comment is not allowed in a predicate")],
@@ -446,7 +447,15 @@ def test_every_command_that_prints_json_is_among_them() -> None:
             command = command.commands[part]
         if any("--json" in option.opts for option in command.params):
             with_json.add(name)
-    assert with_json == {*MACHINE_READABLE, "archive", "backfill", "backtest", "replay", "stream rebuild"}
+    assert with_json == {
+        *MACHINE_READABLE,
+        "archive",
+        "backfill",
+        "backtest",
+        "lake maintain",
+        "replay",
+        "stream rebuild",
+    }
 
 
 def _unwrapped(text: str) -> str:

@@ -2,12 +2,14 @@
 
 Records arrive at one time and are read at another. A batch takes all rule messages that have arrived and some unread
 events of each partition, in their order; its clock is honest (no event read later arrived before it) or, now and then,
-ahead. `Answers` says in a few lines what the job must answer, once and for all, when it reads a rule message.
+ahead. Some settings ask for approvals, which then follow most rules, though not always of the right version. `Answers`
+says in a few lines what the job must answer, once and for all, when it reads a rule message.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +24,7 @@ from tests.support.histories import SECOND, SHARED, declared, event, event_value
 from tests.support.random_cases import Happening, History
 from tests.support.reference import Event, Passed, Version
 
+AUTHOR, APPROVER = "ann", "bob"
 ELSEWHERE = "elsewhere"  # a stream that is declared from some restart on, if ever
 _FOREIGN = streams_from_mapping(
     {
@@ -49,11 +52,13 @@ class Published:
 
 @dataclass(frozen=True)
 class Restart:
-    """The job starts with these settings (µs); what was in memory is lost. elsewhere: whether ELSEWHERE is declared."""
+    """The job starts with these settings (µs); what was in memory is lost. elsewhere: whether ELSEWHERE is declared;
+    approvals: that a version needs, 0 or 1."""
 
     activation_delay: int
     allowed_lateness: int
     elsewhere: bool
+    approvals: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,8 @@ def as_history(run: Run) -> History | None:
         arrivals = {each["arrival"] for each in step.events} | {message.arrival for message in step.messages}
         if arrivals - {step.at} or any(message.written.get("stream") == ELSEWHERE for message in step.messages):
             return None
+        if any(start.approvals for start in starts):
+            return None
         for message in step.messages:
             answers.take(message, starts[0])
         crash = started > 1 or step.again
@@ -172,68 +179,99 @@ class Answer:
 
 
 @dataclass
+class _Numbered:
+    """A version of a rule, in force or not. written: without who and why; effective: its own, µs."""
+
+    written: dict[str, Any]
+    version: Version | None
+    effective: int | None
+    in_force: int | None = None
+
+
+@dataclass
 class Answers:
     """The versions after the messages answered so far. What has been answered is never decided again.
 
-    versions: of the stream; effective, arrivals: µs, by rule id and version, also of rules on ELSEWHERE.
+    versions: of the stream, in force; arrivals: µs, by rule id and version, also of rules on ELSEWHERE: of the message
+    by which each came into force.
     """
 
     versions: list[Version] = field(default_factory=list)
-    effective: dict[tuple[str, int], int] = field(default_factory=dict)
     arrivals: dict[tuple[str, int], int] = field(default_factory=dict)
-    _last: dict[str, tuple[dict[str, Any], Version | None]] = field(default_factory=dict)
+    _of_rule: dict[str, list[_Numbered]] = field(default_factory=dict)
 
     def take(self, message: Published, restart: Restart) -> Answer:
         """Answer a message by the settings of the day."""
-        written, version = message.written, message.version
+        written, version, effective = dict(message.written), message.version, message.effective
         rule_id = written["rule" if "control" in written else "id"]
-        last, last_version = self._last.get(rule_id, (None, None))
+        author, _ = written.pop("author"), written.pop("reason")
+        known = self._of_rule.get(rule_id, [])
+        if written.get("control") == "approve":
+            return self._approve(rule_id, author == AUTHOR, written["version"], message.arrival, restart)
         if "control" in written:
-            if last is None:
+            in_force = [numbered for numbered in known if numbered.in_force is not None]
+            if not in_force:
                 return Answer("REJECTED", rule_id)
-            state = CONTROLS[written["control"]]
-            if last_version is not None:
-                version = replace(last_version, active=state.is_evaluated, retired=written["control"] == "retire")
+            state, last = CONTROLS[written["control"]], in_force[-1]
+            if last.version is not None:
+                version = replace(last.version, active=state.is_evaluated, retired=written["control"] == "retire")
             given = {key: written[key] for key in ("effective",) if key in written}
-            written = {key: value for key, value in last.items() if key != "effective"} | {"state": state.value} | given
-        elif (written["stream"] == ELSEWHERE and not restart.elsewhere) or (
-            last is not None and last["stream"] != written["stream"]
+            kept = {key: value for key, value in last.written.items() if key != "effective"}
+            written = kept | {"state": state.value} | given
+        if (written["stream"] == ELSEWHERE and not restart.elsewhere) or (
+            known and known[0].written["stream"] != written["stream"]
         ):
             return Answer("REJECTED", rule_id)
-        number = 1 + sum(known == rule_id for known, _ in self.effective)
-        if last == written:
-            return Answer("ACCEPTED", rule_id, number - 1, self.effective[rule_id, number - 1])
-        self._last[rule_id] = written, version
-        effective = message.arrival + restart.activation_delay if message.effective is None else message.effective
-        self.effective[rule_id, number], self.arrivals[rule_id, number] = effective, message.arrival
-        if version is not None:
-            self.versions.append(replace(version, version=number, effective=effective))
-        return Answer("ACCEPTED", rule_id, number, effective)
+        if not known or known[-1].written != written:
+            known = self._of_rule.setdefault(rule_id, [])
+            known.append(_Numbered(written, version, effective))
+            if restart.approvals == 0:
+                at = message.arrival + restart.activation_delay if effective is None else effective
+                self._put_in_force(rule_id, at, message.arrival)
+        found = known[-1]
+        return Answer("PROPOSED" if found.in_force is None else "ACCEPTED", rule_id, len(known), found.in_force)
+
+    def _approve(self, rule_id: str, of_author: bool, number: int, arrival: int, restart: Restart) -> Answer:
+        """Answer an approval: of the newest version, while it waits, by somebody else than its author."""
+        known = self._of_rule.get(rule_id, [])
+        if of_author or not known or number != len(known) or known[-1].in_force is not None:
+            return Answer("REJECTED", rule_id)
+        if known[-1].written["stream"] == ELSEWHERE and not restart.elsewhere:
+            return Answer("REJECTED", rule_id)
+        self._put_in_force(rule_id, max(arrival + restart.activation_delay, known[-1].effective or 0), arrival)
+        return Answer("ACCEPTED", rule_id, number, known[-1].in_force)
+
+    def _put_in_force(self, rule_id: str, effective: int, arrival: int) -> None:
+        number, newest = len(self._of_rule[rule_id]), self._of_rule[rule_id][-1]
+        newest.in_force, self.arrivals[rule_id, number] = effective, arrival
+        if newest.version is not None:
+            self.versions.append(replace(newest.version, version=number, effective=effective))
 
 
 # Seconds from one happening to the next: within a window, beyond lateness, beyond every window.
 _PAUSES = st.sampled_from((1, 0, 1, 2, 5, 20, 20, 150))
 _LATENESS = st.sampled_from((10 * SECOND, 2 * SECOND, 60 * SECOND, 0))
 _DELAYS = st.sampled_from((0, 5 * SECOND, 20 * SECOND))
+_APPROVALS = st.sampled_from((0, 0, 0, 1))
 
 
 @st.composite
 def runs(draw: st.DrawFn, stream: Stream | None = None) -> Run:
     """Runs of up to about eighty events, a dozen batches and half a dozen rule messages; of a stream of their own."""
     stream = draw(_streams()) if stream is None else stream
-    restart = Restart(draw(_DELAYS), draw(_LATENESS), elsewhere=False)
+    restart = Restart(draw(_DELAYS), draw(_LATENESS), elsewhere=False, approvals=draw(_APPROVALS))
     world = _World(draw, stream)
     steps: list[Restart | Batch] = [restart]
     at = 300 * SECOND
     for number in range(draw(st.integers(2, 10))):
         at += draw(_PAUSES) * SECOND
         for _ in range(draw(st.integers(1, 2)) if number == 0 else draw(st.sampled_from((0, 0, 1, 2)))):
-            world.publish(draw, at, first=not world.made)
+            world.publish(draw, at, first=not world.made, approvals=restart.approvals)
         for _ in range(draw(st.sampled_from((2, 0, 1, 3, 5, 8, 12)))):
             world.send(draw, at, restart.allowed_lateness)
         if number and draw(st.integers(0, 4)) == 4:
-            changed = draw(st.sampled_from(("", "activation_delay", "allowed_lateness", "elsewhere")))
-            drawn = Restart(draw(_DELAYS), draw(_LATENESS), draw(st.booleans())) if changed else restart
+            changed = draw(st.sampled_from(("", "activation_delay", "allowed_lateness", "elsewhere", "approvals")))
+            drawn = Restart(draw(_DELAYS), draw(_LATENESS), draw(st.booleans()), draw(_APPROVALS))
             steps.append(restart := replace(restart, **{changed: getattr(drawn, changed)} if changed else {}))
         for _ in range(draw(st.sampled_from((1, 0, 1, 2)))):
             steps.append(world.read(draw, at))
@@ -266,9 +304,22 @@ class _World:
         self._messages: list[Published] = []
         self._published = 0
         self._known: dict[str, Published] = {}
+        self._numbers: Counter[str] = Counter()  # of versions, if each message had made one
 
-    def publish(self, draw: st.DrawFn, at: int, *, first: bool) -> None:
-        """A rule, one that has been published before, or a control message."""
+    def publish(self, draw: st.DrawFn, at: int, *, first: bool, approvals: int) -> None:
+        """A rule, one that has been published before, or a control message; often with its approval."""
+        count = len(self._messages)
+        self._publish(draw, at, first=first)
+        for message in self._messages[count:]:
+            rule_id = message.written["rule" if "control" in message.written else "id"]
+            self._numbers[rule_id] += 1
+            if draw(st.sampled_from((True, True, True, False) if approvals else (False,) * 7 + (True,))):
+                number = self._numbers[rule_id] - draw(st.sampled_from((0, 0, 0, 0, 1)))
+                by = draw(st.sampled_from((*[APPROVER] * 5, AUTHOR)))
+                given = {"control": "approve", "rule": rule_id, "version": number, "author": by}
+                self._take(Published(0, at, given))
+
+    def _publish(self, draw: st.DrawFn, at: int, *, first: bool) -> None:
         leads = (None, None, -1000, -1000) if first else (None, None, 0, 5, 20, -5, -60, -1000)
         lead = draw(st.sampled_from(leads))
         effective = None if lead is None else at + lead * SECOND
@@ -299,7 +350,8 @@ class _World:
         self._take(message)
 
     def _take(self, message: Published) -> None:
-        self._messages.append(replace(message, offset=self._published))
+        written = {"author": AUTHOR, "reason": "drawn"} | message.written
+        self._messages.append(replace(message, offset=self._published, written=written))
         self._published += 1
 
     def send(self, draw: st.DrawFn, at: int, allowed_lateness: int) -> None:

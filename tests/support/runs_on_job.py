@@ -143,11 +143,14 @@ class RunsOnJob:
 
     def _job(self, restart: Restart) -> CaseRun:
         streams = {SHARED.name: replace(self._stream, allowed_lateness=restart.allowed_lateness)}
-        settings = self.settings.model_copy(update={"activation_delay": restart.activation_delay})
+        given = {"activation_delay": restart.activation_delay, "approvals": restart.approvals}
+        settings = self.settings.model_copy(update=given)
         return CaseRun(self.session, settings, streams, clock_interval=SECOND)
 
     def _changed(self, restart: Restart) -> Restart:
         rng = self._rng
+        if rng.random() < 0.25:
+            return replace(restart, approvals=rng.choice((0, 0, 1)))
         if rng.random() < 0.3:
             return replace(restart, activation_delay=rng.choice((0, 5, 20)) * SECOND)
         return replace(restart, allowed_lateness=rng.choice((10, 10, 10, 2, 60)) * SECOND)

@@ -72,6 +72,7 @@ class StreamHost:
         begin(self._state, self._version, f"run-{self._starts}")
         streams = self._run.streams(restart)
         self._stream, self._delay = streams[self._stream.name], restart.activation_delay
+        self._approvals = restart.approvals
         self.book = RuleBook(streams)
         for answer in self._answers:
             fold(self.book, answer)
@@ -86,7 +87,8 @@ class StreamHost:
         for message in messages:
             record = Record(message.offset, message.arrival, json_text(message.written).encode())
             about = f"{_TOPICS.rules}-0-{message.offset}"
-            _, value = answer_to(record, about, self.book, self.book.routes, self._delay)
+            routes = self.book.routes
+            _, value = answer_to(record, about, self.book, routes, self._delay, approvals=self._approvals)
             self._answers.append(Record(len(self._answers), message.arrival, json.dumps(value).encode()))
             fold(self.book, self._answers[-1])
             answers.append(value)

@@ -1,0 +1,78 @@
+"""Looks after the tables: removes old rows, merges small files, deletes files that no version needs.
+
+The archive adds a file per table and run, so that a table of a year that is archived every quarter of an hour has tens
+of thousands, and every query opens them all. Nobody else may write meanwhile (nightjar.operations.locks).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from lake import delta
+from lake.tables import (
+    ALERTS,
+    CORRECTIONS,
+    LATE_EVENTS,
+    PROGRESS,
+    QUARANTINE,
+    RECONCILIATION,
+    RESTRICTIONS,
+    VIOLATIONS,
+    Table,
+)
+
+# Files are merged up to about this size (bytes): large enough to be read fast, small enough to be skipped by its dates.
+_FILE_SIZE = 128 * 1024 * 1024
+
+# Tables whose rows may be removed by age, other than those of events. The rest define the rules, or are small.
+AGING = (ALERTS, RESTRICTIONS, LATE_EVENTS, QUARANTINE, PROGRESS, VIOLATIONS, RECONCILIATION, CORRECTIONS)
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """What was done to a table. files, bytes: of its newest version; removed_rows: by age; deleted_files: from the
+    disk, which no version within the retention needs."""
+
+    table: str
+    files_before: int
+    files: int
+    bytes: int
+    removed_rows: int
+    deleted_files: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def maintain(root: Path, table: Table, *, first: date | None, unused: timedelta) -> Maintained | None:
+    """Look after one table; None if it does not exist. Every step is a commit of its own and may be repeated.
+
+    first: rows of earlier dates, by the column that the table is partitioned by, are removed; None: none. unused: files
+    are deleted once no version has needed them for so long. Whoever reads an older version than that fails.
+    """
+    if not delta.exists(root, table):
+        return None
+    held = DeltaTable(delta.folder(root, table))
+    files_before = len(held.file_uris())
+    removed = 0 if first is None else _remove_before(held, table, first)
+    held.optimize.compact(target_size=_FILE_SIZE)
+    hours = int(unused.total_seconds() // 3600)
+    deleted = held.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
+    held.create_checkpoint()
+    held.cleanup_metadata()
+    held.update_incremental()
+    files = held.get_add_actions(flatten=True)
+    sizes = files.column("size_bytes").to_pylist()
+    return Maintained(table.name, files_before, len(sizes), sum(sizes), removed, len(deleted))
+
+
+def _remove_before(held: DeltaTable, table: Table, first: date) -> int:
+    """Whole folders of dates, so that no file is written anew."""
+    (column,) = table.partitioned_by
+    return int(held.delete(f"{column} < '{first.isoformat()}'")["num_deleted_rows"] or 0)

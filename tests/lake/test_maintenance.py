@@ -1,0 +1,139 @@
+"""Upkeep of real Delta tables: rows stay, files go, and what was written once is still not written twice."""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from contracts.run_manifest import RunState
+from lake import delta
+from lake.config import LakeError
+from lake.maintenance import maintain
+from lake.scanning import scan
+from lake.tables import QUARANTINE, RULE_STATUS
+from nightjar.configuration.settings import load_settings
+from nightjar.operations.lake_upkeep import refuse_too_short, upkeep
+from rules.durations import MICROSECONDS
+from rules.errors import SettingsError
+from rules.timestamps import microseconds
+from tests.support.answers import answered
+from tests.support.lakes import STREAM, add, add_run, config_of
+
+WEEK = timedelta(days=7)
+WRITER = "archive"
+
+
+def row(day: int, number: int) -> pa.Table:
+    """A quarantined record of a day of January."""
+    record = dict.fromkeys(QUARANTINE.columns) | {"arrival_date": date(2026, 1, day), "reason": f"r{number}"}
+    return pa.Table.from_pylist([record], QUARANTINE.arrow)
+
+
+def small_files(root: Path) -> None:
+    """Five days with three files each, as an archive writes them."""
+    delta.make(root, QUARANTINE)
+    for number in range(15):
+        delta.add(root, QUARANTINE, row(1 + number // 3, number), WRITER, number)
+
+
+def reasons(root: Path) -> list[str]:
+    """Of all rows."""
+    return sorted(scan(root, QUARANTINE).select("reason").collect().to_series())
+
+
+def test_small_files_are_merged_and_no_row_is_lost(tmp_path: Path) -> None:
+    """One file a day; the old ones are still there, for whoever reads an older version."""
+    small_files(tmp_path)
+    before = reasons(tmp_path)
+    version = delta.version(tmp_path, QUARANTINE)
+    done = maintain(tmp_path, QUARANTINE, first=None, unused=WEEK)
+    assert done is not None
+    assert (done.files_before, done.files, done.removed_rows, done.deleted_files) == (15, 5, 0, 0)
+    assert reasons(tmp_path) == before
+    assert scan(tmp_path, QUARANTINE, version).select(pl.len()).collect().item() == 15
+    again = maintain(tmp_path, QUARANTINE, first=None, unused=WEEK)
+    assert again is not None
+    assert (again.files_before, again.files) == (5, 5)
+
+
+def test_files_that_nothing_needs_are_deleted(tmp_path: Path) -> None:
+    """Only the newest version's are left on the disk."""
+    small_files(tmp_path)
+    before = reasons(tmp_path)
+    done = maintain(tmp_path, QUARANTINE, first=None, unused=timedelta(0))
+    assert done is not None
+    assert done.deleted_files == 15
+    assert len([*(tmp_path / QUARANTINE.name).glob("arrival_date=*/*.parquet")]) == 5
+    assert reasons(tmp_path) == before
+
+
+def test_old_rows_are_removed_by_whole_days(tmp_path: Path) -> None:
+    """Those before the date, and no others."""
+    small_files(tmp_path)
+    done = maintain(tmp_path, QUARANTINE, first=date(2026, 1, 4), unused=WEEK)
+    assert done is not None
+    assert done.removed_rows == 9
+    assert reasons(tmp_path) == ["r10", "r11", "r12", "r13", "r14", "r9"]
+
+
+def test_what_was_written_before_is_not_written_again(tmp_path: Path) -> None:
+    """The archive repeats its last batch after a crash; the table's memory of its number survives the upkeep."""
+    small_files(tmp_path)
+    maintain(tmp_path, QUARANTINE, first=None, unused=timedelta(0))
+    delta.add(tmp_path, QUARANTINE, row(5, 14), WRITER, 14)
+    assert len(reasons(tmp_path)) == 15
+    delta.add(tmp_path, QUARANTINE, row(6, 15), WRITER, 15)
+    assert len(reasons(tmp_path)) == 16
+    held = DeltaTable(delta.folder(tmp_path, QUARANTINE))
+    assert held.transaction_version(WRITER) == 15
+
+
+def test_retention_keeps_what_a_backfill_may_need(tmp_path: Path) -> None:
+    """The pending days, and the widest window before them; an unknown table and a lake that is none are named."""
+    config = config_of(tmp_path / "lake")
+    rule = {"id": "r", "stream": STREAM.name, "group_by": ["customer_id"], "when": "n > 1",
+            "measures": {"n": {"count": "*", "over": "90d"}}}  # fmt: skip
+    (answer,) = answered({STREAM.name: STREAM}, rule)
+    value = pl.read_ndjson(answer.value).select("status", "rule_id", "rule_version", "message", "route").to_dicts()[0]
+    text = pa.array([answer.value.decode()])
+    written = value | {"offset": 0, "arrival_time": datetime(2026, 1, 1, tzinfo=UTC)}
+    written |= {"effective": datetime(2026, 1, 1, tzinfo=UTC), "rule": pl.Series(text).str.json_path_match("$.rule")[0]}
+    add(config, RULE_STATUS, [written | {"reasons": "[]"}])
+    for kept, accepted in (("121d", False), ("122d", True)):
+        settings = load_settings(lake_retention={"events": kept}, pending_days=31)
+        if accepted:
+            refuse_too_short(settings, config)
+        else:
+            with pytest.raises(SettingsError, match=r"may need rows of 122d .*the widest window of a rule is 90d"):
+                refuse_too_short(settings, config)
+    with pytest.raises(SettingsError, match="Did you mean events"):
+        refuse_too_short(load_settings(lake_retention={"event": "900d"}), config)
+    with pytest.raises(LakeError, match="there is no lake"):
+        list(upkeep(load_settings(), config_of_nothing(tmp_path), 0))
+
+
+def config_of_nothing(folder: Path) -> "object":
+    """The configuration of a lake that has never been."""
+    from dataclasses import replace
+
+    config = config_of(folder / "other")
+    return replace(config, lake=replace(config.lake, root=folder / "none"))
+
+
+def test_the_whole_lake_is_looked_after(tmp_path: Path) -> None:
+    """Each table that exists, and folders of runs that are over; a failed run's stays."""
+    config = config_of(tmp_path / "lake", staging_retention=MICROSECONDS["d"])
+    small_files(config.lake.root)
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    for name, state in (("done", RunState.FINISHED), ("failed", RunState.FAILED)):
+        add_run(config, date(2026, 1, 5), datetime(2026, 1, 6, tzinfo=UTC), run_id=name, state=state.value)
+    done = list(upkeep(load_settings(lake_retention={"quarantine": "40d"}), config, microseconds(now)))
+    assert {each.table for each in done} == {
+        "events_transactions", "quarantine", "reconciliation", "archives", "runs",
+    }  # fmt: skip
+    (quarantine,) = [each for each in done if each.table == "quarantine"]
+    assert quarantine.removed_rows == 15
+    assert reasons(config.lake.root) == []
