@@ -37,7 +37,7 @@ LARGEST_MERGED = 512 << 10
 LARGEST_IN_HEAD = 8 << 10
 # An engine further behind than this many batches is rebuilt.
 REMEMBERED = 64
-_SETTLED = 1 << 30  # the level of entries that are never merged
+SETTLED = 1 << 30  # the level of entries that are never merged
 NOTHING = -1  # the version of a head before anything is written
 FIRST_INSTANT = -(1 << 55)  # earlier than any event, within Arrow's range
 _KEY = b"steps"  # of a schema's metadata: the group-by and resolution of a table of steps
@@ -79,8 +79,10 @@ class Head:
     stream's clock; settled, horizon: event times (µs), the engine's; counts: since the checkpoint began; unread: names
     of entries that hold no delta but events (events_schema) for the next batch to process with its own; rules: name of
     the entry that holds the answers received since a start of the job; failed: rule id, version and measure of each
-    reported failure; capped: HourlyCap.entries; held: see rules.engine.Position; folded: the version that last added
-    steps.
+    reported failure; capped: HourlyCap.entries; held: names of entries that hold late events (events_schema) from
+    before the horizon, which came while a version waited for its history; primed: whether history has been taken in
+    (priming.py), and first: the first position among arrivals that its events have (0: none); folds: see
+    rules.engine.Position.held; folded: the version that last added steps.
     Every attempt at a batch has a new random token, which distinguishes an engine that took part in a failed attempt
     from one that is up to date with the log.
     """
@@ -96,14 +98,17 @@ class Head:
     unread: tuple[str, ...] = ()
     rules: str = ""
     failed: tuple[tuple[str, int, str], ...] = ()
+    held: tuple[str, ...] = ()
+    primed: bool = False
+    first: int = 0
     capped: tuple[tuple[str, int, int, int, int | None], ...] = ()
-    held: dict[str, tuple[int, int]] = field(default_factory=dict)
+    folds: dict[str, tuple[int, int]] = field(default_factory=dict)
     folded: int = NOTHING
 
     @property
     def position(self) -> Position:
         """How far the engine had come."""
-        return Position(self.clock, self.settled, self.horizon, self.held)
+        return Position(self.clock, self.settled, self.horizon, self.folds)
 
     def to_bytes(self) -> bytes:
         """The head as bytes."""
@@ -117,7 +122,7 @@ class Head:
     @property
     def names(self) -> set[str]:
         """The entries in use that are files."""
-        return {*_files(self.entries), *self.unread, *([self.rules] if self.rules else [])}
+        return {*_files(self.entries), *self.unread, *self.held, *([self.rules] if self.rules else [])}
 
     def holds(self, version: int, token: str) -> bool:
         """Whether an engine with this version and token has seen a beginning of this log that it can continue from.
@@ -155,17 +160,17 @@ class StateLog:
         counts: Mapping[str, int] | None = None,
         *,
         settled: int = FIRST_INSTANT,
-        held: Mapping[str, tuple[int, int]] | None = None,
+        folds: Mapping[str, tuple[int, int]] | None = None,
         version: int | None = None,
     ) -> Head:
         """Append a batch's delta, merge what is due, and return the new head.
 
-        horizon, clock, settled (µs), held: as the engine's after the batch. version: of the batch; None: the next.
+        horizon, clock, settled (µs), folds: as the engine's after the batch. version: of the batch; None: the next.
         """
         version = head.version + 1 if version is None else version
         token = uuid.uuid4().hex[:12]
         names = (f"{version}-{token}-{number}" for number in itertools.count())
-        position = Position(clock, settled, horizon, dict(held or {}))
+        position = Position(clock, settled, horizon, dict(folds or {}))
         log = [e for e in head.entries if e.latest >= horizon or e.stepped >= position.since]
         files = _files(head.entries)
         if delta.events.num_rows or delta.announcements.num_rows or delta.folds:
@@ -182,7 +187,7 @@ class StateLog:
         return replace(
             head, version=version, tokens=tokens, entries=tuple(log), stale=tuple(sorted(stale)),
             clock=max(head.clock, clock), settled=max(head.settled, settled), horizon=max(head.horizon, horizon),
-            counts=dict(counts or {}), held=dict(position.held), folded=version if delta.folds else head.folded,
+            counts=dict(counts or {}), folds=dict(position.held), folded=version if delta.folds else head.folded,
         )  # fmt: skip
 
     def _write(self, name: str, level: int, last: int, delta: Delta) -> Entry:
@@ -190,11 +195,16 @@ class StateLog:
         inside = len(value) <= LARGEST_IN_HEAD
         if not inside:
             self._entries.put(name, value)
-        times = [delta.events.column(self._event_time).cast(pa.int64()), _needed_until(delta.announcements)]
-        latest = max((pc.max(column).as_py() for column in times if len(column)), default=0)
         stepped = max((pc.max(table.column(STEP)).as_py() for table in delta.folds.values()), default=FIRST_INSTANT)
-        level = _SETTLED if len(value) > LARGEST_MERGED else level
-        return Entry(name, level, last, len(value), latest, value if inside else b"", stepped)
+        level = SETTLED if len(value) > LARGEST_MERGED else level
+        until = latest(delta, self._event_time)
+        return Entry(name, level, last, len(value), until, value if inside else b"", stepped)
+
+
+def latest(delta: Delta, event_time: str) -> int:
+    """The latest event time (µs) that a delta is needed for. event_time: the column of the events' time."""
+    times = [delta.events.column(event_time).cast(pa.int64()), _needed_until(delta.announcements)]
+    return max((pc.max(column).as_py() for column in times if len(column)), default=0)
 
 
 def concat(deltas: list[Delta], event_time: str, position: Position) -> Delta:

@@ -204,5 +204,5 @@ def restored_like_whole(ruleset: RuleSet, events: Any, cuts: list[int]) -> None:
         expected, got = whole.advance(batch, clock), lost.advance(batch, clock)
         assert got.alerts.equals(expected.alerts)
         held = whole.position.held
-        head = log.append(head, got.delta, whole.horizon, whole.clock, settled=whole.settled, held=held)
+        head = log.append(head, got.delta, whole.horizon, whole.clock, settled=whole.settled, folds=held)
         head = Head.from_bytes(head.to_bytes())
