@@ -1,8 +1,9 @@
 """When the stream came to know each version of each rule, and how far back its state reached then.
 
-How it works: state begins at the horizon, which is the widest window of the rules before what is settled, and never
-moves back (see docs/semantics.md). So which history a version found follows from when versions were published and
-replaced, and from nothing that the job would have to remember.
+How it works: state begins at the horizon, which is the widest window of the rules before what is settled, and moves
+back only where history is taken in for a version, whose answer says how far (see docs/semantics.md). So which history a
+version found follows from when versions were published and replaced, and from nothing else that the job would have to
+remember.
 
 Known limitation: the horizon is computed as if the stream's clock had come to each moment that matters. Where it was
 behind, the stream knew more history than this says, never less.
@@ -30,13 +31,20 @@ class Published:
 
 
 def histories(
-    versions: Sequence[RuleVersion], arrivals: Mapping[tuple[str, int], int], allowed_lateness: int
+    versions: Sequence[RuleVersion],
+    arrivals: Mapping[tuple[str, int], int],
+    allowed_lateness: int,
+    primed: Mapping[tuple[str, int], int] | None = None,
 ) -> dict[tuple[str, int], Published]:
     """Of each version what the state that serves it held when it arrived.
 
     versions: of the rules that share this state (one stream's, one route's), in the order of publication. arrivals: by
-    rule id and version, µs. allowed_lateness: µs.
+    rule id and version, µs. allowed_lateness: µs. primed: by rule id and version the event time (µs) from which on the
+    state had all events when the version took effect, of those that waited for history.
     """
+    back: dict[int, int] = {}
+    for name, since in (primed or {}).items():
+        back[arrivals[name]] = min(since, back.get(arrivals[name], since))
     begun = [(arrivals[v.rule.id, v.version], v) for v in versions]
     live = _live(begun, allowed_lateness)
     instants = sorted({*(arrival for arrival, _ in begun), *(end for *_, end in live if end is not None)})
@@ -48,7 +56,8 @@ def histories(
         while running and running[0][1] < instant:
             heapq.heappop(running)
         reach = -running[0][0] if running else 0
-        reached = horizon[instant] = max(reached, instant - allowed_lateness - reach)
+        reached = max(reached, instant - allowed_lateness - reach)
+        reached = horizon[instant] = min(reached, back.get(instant, reached))
         while begins < len(windows) and windows[begins][1] <= instant:
             over, _, end = windows[begins]
             heapq.heappush(running, (-over, float("inf") if end is None else end))

@@ -15,7 +15,7 @@ from rules.names import did_you_mean
 from rules.publishing import Answer
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
-from rules.timestamps import MIN_TIMESTAMP
+from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
 from rules.versions import RuleSet, RuleVersion
 
 
@@ -41,13 +41,18 @@ class PublishedRules:
 
 
 def _folded(streams: Mapping[str, Stream], answers: Iterable[Record]) -> tuple[RuleBook, dict[Route, int]]:
-    """The answers as a book, and of each route that the job has made when (µs); such a one begins without history."""
+    """The answers as a book, and of each route that the job has made when (µs) it could begin without history.
+
+    Where its first version waited for history it has that since.
+    """
     book, made = RuleBook(streams), dict[Route, int]()
     for record in answers:
         change = fold(book, record)
         if change is not None and change.answer is Answer.ACTIVE:
             rule = book.of_rule(str(change.rule_id))[int(change.rule_version or 0) - 1].rule
-            made.setdefault(book.serving[rule.stream, rule.group_by], record.arrival)
+            route = book.serving[rule.stream, rule.group_by]
+            if route.field not in streams[rule.stream].entities:
+                made.setdefault(route, record.arrival if change.primed is None else change.primed.since)
     return book, made
 
 
@@ -68,7 +73,12 @@ def _published(
             served[book.serving[version.rule.stream, version.rule.group_by]].append(version)
     found: dict[tuple[str, int], Published] = {}
     for route, versions in served.items():
-        since, lateness = made.get(route, MIN_TIMESTAMP), streams[route.stream].allowed_lateness
-        for name, known in histories(versions, book.answered, lateness).items():
+        lateness, arrivals = streams[route.stream].allowed_lateness, book.answered
+        names = [(version.rule.id, version.version) for version in versions]
+        primed = {name: book.primed[name].since for name in names if name in book.primed}
+        # from then on the state has the history from before the route as well
+        whole = min((arrivals[name] for name in primed), default=MAX_TIMESTAMP)
+        for name, known in histories(versions, arrivals, lateness, primed).items():
+            since = made.get(route, MIN_TIMESTAMP) if known.arrival < whole else MIN_TIMESTAMP
             found[name] = Published(known.arrival, max(known.history_since, since))
     return found

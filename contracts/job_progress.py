@@ -57,10 +57,22 @@ class Batches(TypedDict):
 
 
 @_report
+class Priming(TypedDict):
+    """The history that is being read for new versions of rules. route: the shuffle key; since: event time; read: the
+    events read so far."""
+
+    stream: str
+    route: str
+    since: str
+    read: Count
+
+
+@_report
 class JobReport(Batches):
     """A report of the driver. run_id: the run of the query; at: the host's wall clock, µs; skew: µs by which that is
     ahead of the brokers'; lag: by stream; consumed: topic to partition to the offset after the last record that was
-    read; began: topic to partition to the offset of the first event that the state can hold."""
+    read; began: topic to partition to the offset of the first event that the state can hold; priming: null if
+    nothing is primed."""
 
     kind: Literal["job"]
     state: str
@@ -72,6 +84,7 @@ class JobReport(Batches):
     consumed: NotRequired[Offsets]
     began: NotRequired[Offsets]
     rules: NotRequired[Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": _COUNT})]]
+    priming: NotRequired[Priming | None]
 
 
 @_report

@@ -18,7 +18,7 @@ from rules.publishing import Answer, Status
 from rules.rulebook import Answered, Record, Route, RuleBook
 from rules.timestamps import iso_text, parse_timestamp
 from rules.types import Kind
-from rules.versions import Approval, Superseded
+from rules.versions import Approval, Primed, Superseded
 
 
 def _is_answer(written: Mapping[str, Any], row: Row) -> bool:
@@ -45,7 +45,8 @@ RULE_STATUS = RecordType(
         "rule_id": Member("the rule; null where the message names none", nullable=True),
         "rule_version": Member("the version it is about", Kind.INT64, {"minimum": 1}, nullable=True),
         "effective": Member(
-            "event time from which the version applies; null while it waits for approval or a shuffle key of the job",
+            "event time from which the version applies; null while it waits for approval, or for a shuffle key or "
+            "history of the job",
             Kind.TIMESTAMP,
             nullable=True,
         ),
@@ -61,6 +62,9 @@ RULE_STATUS = RecordType(
                                 optional=True),
         "superseded_from": Member("of SUPERSEDED: event time from which that version applies", Kind.TIMESTAMP,
                                   optional=True),
+        "history_since": Member("of ACTIVE, where the version waited for history: the event time from which on the "
+                                "job has it", Kind.TIMESTAMP, optional=True),
+        "priming": Member("of ACTIVE: the export of the lake that the job takes in with this answer", optional=True),
     },
     _is_answer,
 )  # fmt: skip
@@ -82,6 +86,9 @@ def status_record(status: Status) -> Row:
     }
     if status.approval is not None:
         found |= {"approver": status.approval.author, "approval_reason": status.approval.reason}
+    if status.primed is not None:
+        found |= {"history_since": iso_text(status.primed.since)}
+        found |= {"priming": status.primed.name} if status.primed.name else {}
     if status.superseded is not None:
         found |= {"superseded_by": status.superseded.by, "superseded_from": iso_text(status.superseded.since)}
     return found
@@ -112,7 +119,9 @@ def read_answer(value: bytes) -> Answered | None:
         if answer is Answer.FAILED or (effective is None) != (written["effective"] is None):
             return None
         if answer in (Answer.ACTIVE, Answer.RETIRED):
-            return Answered(answer, -1, rule_id, version, effective) if _is_version(rule_id, version) else None
+            primed = _primed(written)
+            found = Answered(answer, -1, rule_id, version, effective, primed=primed)
+            return found if _is_version(rule_id, version) else None
         if answer is Answer.SUPERSEDED:
             by, since = written["superseded_by"], parse_timestamp(written["superseded_from"], zone_required=True)
             if since is None or not (_is_version(rule_id, version) and _is_version(rule_id, by)):
@@ -139,6 +148,16 @@ def read_answer(value: bytes) -> Answered | None:
         return Answered(answer, message, rule_id, version, effective, rule, route, approval)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _primed(written: Mapping[str, Any]) -> Primed | None:
+    """The history that an ACTIVE answer names. Raises ValueError where that is not a time and a name."""
+    if "history_since" not in written:
+        return None
+    since, name = parse_timestamp(written["history_since"], zone_required=True), written.get("priming", "")
+    if since is None or not (name == "" or name.isalnum()):  # it becomes part of the names of files
+        raise ValueError
+    return Primed(since, name)
 
 
 def _is_version(rule_id: object, version: object) -> bool:

@@ -25,6 +25,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kafka.errors
@@ -139,6 +140,18 @@ def archived_until(config: LakeConfig) -> int | None:
         return None
     until: int | None = scan(config.root, ARCHIVES).select(pl.col("until").dt.epoch("us").max()).collect().item()
     return until
+
+
+def archived_offsets(root: Path) -> dict[str, dict[int, int]]:
+    """Topic -> partition -> the offset after the last record that is in the lake; empty if the archive never ran."""
+    folder = root / _CHECKPOINT
+    done = [int(file.name) for file in (folder / "commits").glob("*") if file.name.isdigit()]
+    if not done:
+        return {}
+    # a line with the version, one with Spark's settings, then the offsets of the only source
+    lines = (folder / "offsets" / str(max(done))).read_text().splitlines()
+    offsets = json.loads(lines[2])
+    return {topic: {int(partition): offset for partition, offset in of.items()} for topic, of in offsets.items()}
 
 
 def query_id(config: LakeConfig) -> str:

@@ -93,17 +93,28 @@ def rule_book(root: Path, streams: Mapping[str, Stream]) -> RuleBook:
     return book
 
 
-def events(root: Path, stream: Stream, offsets: Ranges, since: int = MIN_TIMESTAMP) -> Iterator[pa.Table]:
+def events(
+    root: Path,
+    stream: Stream,
+    offsets: Ranges,
+    since: int = MIN_TIMESTAMP,
+    *,
+    before: int | None = None,
+    always: Mapping[int, int] | None = None,
+) -> Iterator[pa.Table]:
     """The stream's events in order of arrival, in the engine's types, one table per day of arrivals.
 
     Columns: the stream's fields, arrival_time, partition, offset, sent_at. offsets: the range to read, by partition.
-    since: event time, µs.
+    since, before: event times, µs. always: the offset, by partition, before which `before` does not matter.
     """
     arrived = from_microseconds(max(since - stream.max_future_skew, MIN_TIMESTAMP))
     found = _records(root, stream, offsets).filter(
         pl.col("arrival_date") >= arrived.date(), pl.col("rejected").is_null(),
         pl.col(stream.event_time) >= from_microseconds(max(since, MIN_TIMESTAMP)),
     )  # fmt: skip
+    if before is not None:
+        earlier = pl.col(stream.event_time) < from_microseconds(max(before, MIN_TIMESTAMP))
+        found = found.filter(earlier | _of({partition: (0, end) for partition, end in (always or {}).items()}))
     schema = pa.schema([field for field in events_schema(stream) if field.name != PRIMARY])
     days = found.select(pl.col("arrival_date").unique().sort()).collect().to_series()
     for day in days:
@@ -119,9 +130,13 @@ def extent(root: Path, stream: Stream, offsets: Ranges) -> tuple[int, int | None
 
 
 def _records(root: Path, stream: Stream, offsets: Ranges) -> pl.LazyFrame:
+    return scan(root, events_table(stream)).filter(_of(offsets))
+
+
+def _of(offsets: Ranges) -> pl.Expr:
     place, offset = pl.col("partition"), pl.col("offset")
     wanted = ((place == number) & (offset >= first) & (offset < end) for number, (first, end) in offsets.items())
-    return scan(root, events_table(stream)).filter(reduce(or_, wanted, pl.lit(value=False)))
+    return reduce(or_, wanted, pl.lit(value=False))
 
 
 def announced(root: Path, stream: Stream, book: RuleBook, route: Route, since: int) -> pa.Table:

@@ -13,7 +13,7 @@ from rules.foreign import DEFAULT_FORMS, Forms, MessageError, Reading, read_mess
 from rules.model import PROVENANCE, State, parse_rule, rule_to_mapping
 from rules.names import did_you_mean
 from rules.streams import Stream
-from rules.versions import Approval, Published, RuleVersion, Superseded, next_version
+from rules.versions import Approval, Primed, Published, RuleVersion, Superseded, next_version
 
 
 class Answer(StrEnum):
@@ -33,6 +33,7 @@ class Status:
     """An answer to publish on `rule-status`. effective: event time in µs from which the version applies.
 
     approval: of a version that a second person approved. superseded: which version took over, and when (SUPERSEDED).
+    primed: the history that a version waited for (ACTIVE).
     """
 
     answer: Answer
@@ -42,6 +43,7 @@ class Status:
     reasons: tuple[str, ...] = ()
     approval: Approval | None = None
     superseded: Superseded | None = None
+    primed: Primed | None = None
 
 
 # The most characters of a rule id in the answer to a refused message.

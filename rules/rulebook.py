@@ -21,7 +21,7 @@ from rules.model import Rule
 from rules.publishing import Answer
 from rules.streams import Stream
 from rules.timestamps import iso_text
-from rules.versions import NOT_YET, Approval, RuleSet, RuleVersion, Superseded
+from rules.versions import NOT_YET, Approval, Primed, RuleSet, RuleVersion, Superseded
 
 WHOLE_STREAM = ""
 
@@ -61,6 +61,7 @@ class Answered:
     route: Route | None = None
     approval: Approval | None = None
     superseded: Superseded | None = None
+    primed: Primed | None = None
 
 
 @dataclass
@@ -69,7 +70,7 @@ class RuleBook:
 
     answered: (rule id, version) to the arrival (µs) of the answer that made the version take effect, or made its route;
     published: to that of the first answer about it.
-    active, superseded, retired: the versions with that answer.
+    active, superseded, retired: the versions with that answer. primed: those that waited for their history.
     next_offset: of the answers; next_message: of the messages, after the last one that has an answer. skipped: records
     that were not answers or did not fit.
     """
@@ -82,6 +83,7 @@ class RuleBook:
     active: set[tuple[str, int]] = field(default_factory=set)
     superseded: dict[tuple[str, int], Superseded] = field(default_factory=dict)
     retired: set[tuple[str, int]] = field(default_factory=set)
+    primed: dict[tuple[str, int], Primed] = field(default_factory=dict)
     next_offset: int = 0
     next_message: int = 0
     skipped: int = 0
@@ -234,6 +236,8 @@ class RuleBook:
         versions[number - 1] = replace(versions[number - 1], effective=answer.effective)
         self._ruleset = None
         self.answered[rule_id, number] = arrival
+        if answer.primed is not None:
+            self.primed[rule_id, number] = answer.primed
         return True
 
 

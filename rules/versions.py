@@ -51,6 +51,17 @@ class Superseded:
     since: int
 
 
+@dataclass(frozen=True)
+class Primed:
+    """The history that a version found in the job's state: all events from `since` (event time, µs) on.
+
+    name: of the export of the lake that the job takes in with the answer; empty: its state had that history already.
+    """
+
+    since: int
+    name: str = ""
+
+
 class Published(Protocol):
     """What has been published so far: a RuleSet, or a RuleBook, which has the proposed versions too."""
 

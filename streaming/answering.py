@@ -35,6 +35,7 @@ from rules.timestamps import microseconds
 from rules.versions import NOT_YET, RuleVersion
 from streaming.config import JobConfig, JobError
 from streaming.endings import Endings
+from streaming.history import AS_IT_IS, History
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, KafkaProducer
@@ -65,12 +66,14 @@ def answer_to(
     forms: Forms = DEFAULT_FORMS,
     approvals: int = 0,
     too_much: Callable[[Rule], Problem | None] = lambda _: None,
+    history: History = AS_IT_IS,
 ) -> tuple[str, dict[str, Any]]:
     """(key, value) of the answer to the next message of `rules`.
 
     about: names the message (`topic-partition-offset`). routes: those that the query has; a rule that needs another one
     is accepted without an effective time. activation_delay: µs. forms: what messages in other forms leave open.
     approvals: that a version needs before it takes effect. too_much: the problem of a rule that retains too much.
+    history: a version that lacks some is accepted without an effective time.
     """
     made, status = judge(
         book, message.value, message.arrival, book.streams, activation_delay, forms=forms, approvals=approvals
@@ -82,9 +85,12 @@ def answer_to(
         return answer_record(Status(Answer.REJECTED, made.rule.id, reasons=(str(problem),)), about)
     if made.is_proposed:
         return answer_record(status, about, made.rule)
-    route = book.route_of(made.rule)
+    route, wait = book.route_of(made.rule), None
     if route not in routes and made.rule.state.is_evaluated:
         wait = f"no route serves group_by {list(made.rule.group_by)} yet: it takes effect once the job has made one"
+    elif made.rule.state.is_evaluated:
+        wait = history.lacking(made, route)
+    if wait is not None:
         status = replace(status, effective=None, reasons=(*status.reasons, wait))
     return answer_record(status, about, made.rule, route)
 
@@ -151,6 +157,8 @@ class Answering:
         producer: KafkaProducer,
         now: Callable[[], int | None],
         events_per_day: Callable[[str], float] = lambda _: 0.0,
+        *,
+        history: History = AS_IT_IS,
     ) -> None:
         of_messages, of_answers = consumers
         self.book = RuleBook(config.streams)
@@ -158,6 +166,8 @@ class Answering:
         self._producer = producer
         self._now = now
         self._events_per_day = events_per_day
+        self._history = history
+        self._exports: dict[str, int] = {}  # of history, and the offset of the answer that names each
         self._messages = _Follower(of_messages, config.topics.rules)
         self._answers = _Follower(of_answers, config.topics.rule_status)
         self._unanswered: deque[Record] = deque()
@@ -205,8 +215,13 @@ class Answering:
         """The query has these routes from now on."""
         self._routes = frozenset(routes)
 
+    def exports(self, consumed: int) -> list[str]:
+        """The exports of history that the query has yet to take in. consumed: as in `activate`."""
+        return [name for name, offset in self._exports.items() if offset >= consumed]
+
     def activate(self, consumed: int) -> None:
-        """Answer ACTIVE for versions that the query has taken in, and for those that waited for a route it now has.
+        """Answer ACTIVE for versions that the query has taken in, and for those that waited for a route it now has, and
+        for history.
 
         consumed: the offset of `rule-status` up to which the query has committed.
         """
@@ -214,7 +229,8 @@ class Answering:
             version = self.book.of_rule(rule_id)[number - 1]
             owed = version.rule.state.is_evaluated and (rule_id, number) not in self.book.active
             if owed and version.effective == NOT_YET:
-                self._give_effect(version)
+                if not self.exports(consumed):  # which may hold its history too
+                    self._give_effect(version, is_known=offset < consumed)
             elif owed and offset < consumed:
                 published = self.book.answered[rule_id, number]
                 self._send(*answer_record(Status(Answer.ACTIVE, rule_id, number, version.effective)), published)
@@ -248,13 +264,18 @@ class Answering:
         """Whether `activate` may have something to answer."""
         return bool(self._inactive)
 
-    def _give_effect(self, version: RuleVersion) -> None:
-        """Answer with the effective time of a version that waited for its route.
+    def _give_effect(self, version: RuleVersion, *, is_known: bool) -> None:
+        """Answer with the effective time of a version that waited for its route, or for history. is_known: whether the
+        query knows the version, and so evicts nothing that it needs.
 
         Where producers set arrivals there is no present time: the version takes effect from its publication.
         """
         rule = version.rule
-        if self.book.serving[rule.stream, rule.group_by] not in self._routes:
+        route = self.book.serving[rule.stream, rule.group_by]
+        if route not in self._routes:
+            return
+        ready = self._history.find(version, route, is_known=is_known)
+        if ready is None:
             return
         producers = self._config.arrival == "producer"
         now = self.book.answered[rule.id, version.version] if producers else self._now()
@@ -262,8 +283,10 @@ class Answering:
             return
         effective = now + self._config.activation_delay
         if rule.effective is not None:
-            effective = max(now, microseconds(rule.effective))
-        self._send(*answer_record(Status(Answer.ACTIVE, rule.id, version.version, effective)), now)
+            stated = microseconds(rule.effective)
+            effective = max(now, stated) if ready.primed is None else stated
+        active = Status(Answer.ACTIVE, rule.id, version.version, effective, primed=ready.primed)
+        self._send(*answer_record(active), now)
 
     def _answer(self) -> None:
         """Answer waiting messages, several at once where none depends on the answer to another."""
@@ -304,6 +327,7 @@ class Answering:
             forms=config.forms,
             approvals=config.approvals,
             too_much=self._too_much,
+            history=self._history,
         )
 
     def _too_much(self, rule: Rule) -> Problem | None:
@@ -334,6 +358,8 @@ class Answering:
         self._changes.append(record)
         if answer.answer is Answer.PROPOSED:
             return
+        if answer.primed is not None and answer.primed.name:
+            self._exports[answer.primed.name] = record.offset
         rule_id, number = str(answer.rule_id), int(answer.rule_version or 0)
         self._endings.take(rule_id, number, record.offset)
         if answer.answer is Answer.ACCEPTED:

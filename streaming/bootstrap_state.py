@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,11 +28,9 @@ from streaming.bucket import Bucket
 from streaming.config import JobConfig
 from streaming.partitioning import buckets_of, divided
 from streaming.payloads import to_ipc
+from streaming.primed_state import ROWS_AN_ENTRY, first_arrivals
 from streaming.state_files import BucketFiles, files_of
 from streaming.statelog import FIRST_INSTANT, Head, StateLog
-
-# A worker reads a whole entry into memory.
-_ROWS_AN_ENTRY = 50_000
 
 
 @dataclass(frozen=True)
@@ -76,12 +73,12 @@ def write_share(
     route, buckets = share.route, share.config.buckets
     logs = [_Log(share, files_of(folder, bucket)) for bucket in buckets_of(share.number, route, buckets)]
     for table in events:
-        for at, part in _divided(table, route, route.field, buckets):
+        for at, part in divided_events(table, route, route.field, buckets):
             logs[at].take(part)
     for table in unread:
-        for at, part in _divided(table, route, route.field, buckets):
+        for at, part in divided_events(table, route, route.field, buckets):
             logs[at].leave(part)
-    announced = dict(_divided(announcements, route, ROUTED_BY, buckets))
+    announced = dict(divided_events(announcements, route, ROUTED_BY, buckets))
     for at, log in enumerate(logs):
         log.announced(announced[at].select(LEDGER_SCHEMA.names) if at in announced else LEDGER_SCHEMA.empty_table())
     return sum(log.events for log in logs)
@@ -101,18 +98,15 @@ class _Log:
     def take(self, events: pa.Table) -> None:
         """Events in order of arrival, of which the first of each id is kept: ids in a log are unique."""
         stream = self._share.stream
-        ids = events.column(stream.event_id).combine_chunks()
-        known = self._ids.count
-        codes, first = np.unique(self._ids.intern(ids), return_index=True)
-        events = events.take(pa.array(first[codes >= known]))
+        events = first_arrivals(self._ids, events, stream)
         rows = events.num_rows
         arrival, time = (events.column(name).cast(pa.int64()) for name in (ARRIVAL, stream.event_time))
         late = pc.greater(pc.subtract(arrival, time), stream.allowed_lateness)
         seq = pa.array(range(self.events, self.events + rows), pa.int64())
         self.events += rows
         taken = events.select([*stream.fields, ARRIVAL]).append_column(SEQ, seq).append_column(LATE, late)
-        for at in range(0, rows, _ROWS_AN_ENTRY):
-            self._append(taken.slice(at, _ROWS_AN_ENTRY), LEDGER_SCHEMA.empty_table())
+        for at in range(0, rows, ROWS_AN_ENTRY):
+            self._append(taken.slice(at, ROWS_AN_ENTRY), LEDGER_SCHEMA.empty_table())
 
     def leave(self, events: pa.Table) -> None:
         """Events that have not been processed."""
@@ -137,7 +131,8 @@ class _Log:
         self._files.keep(self._head)
 
 
-def _divided(table: pa.Table, route: Route, name: str, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+def divided_events(table: pa.Table, route: Route, name: str, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    """(index among the route's buckets, its rows in order). name: of the column with the route's field."""
     for batch in table.combine_chunks().to_batches():
         values = None if route.field == WHOLE_STREAM else batch.column(name)
         for at, part in divided(batch, values, buckets):

@@ -17,9 +17,9 @@ from ingestion.event_schema import PRIMARY
 from rules.engine import Advance, Delta, Engine, Failure
 from rules.engine.strings import Int64Array
 from rules.hourly_cap import HourlyCap
-from rules.rulebook import Record, Route, RuleBook
+from rules.rulebook import Answered, Record, Route, RuleBook
 from rules.streams import Stream
-from rules.versions import actions_of
+from rules.versions import RuleVersion, actions_of
 
 
 @dataclass
@@ -49,11 +49,13 @@ class Counts:
 @dataclass(frozen=True)
 class BatchResult:
     """The results of a batch. rows: the row of each alert's event in the batch, as in InputRows; late: the late events
-    that this bucket reports; delta: what to store; overflow: whether each alert is beyond the cap, None without one."""
+    that this bucket reports; dead: those, reported or not, from before the horizon; delta: what to store; overflow:
+    whether each alert is beyond the cap, None without one."""
 
     alerts: pa.Table
     rows: Int64Array
     late: pa.Table
+    dead: pa.Table
     failures: list[Failure]
     delta: Delta
     counts: Counts
@@ -63,8 +65,9 @@ class BatchResult:
 class Bucket:
     """A bucket in memory, after the rule messages and events it has processed.
 
-    failed: rule id, version and measure of each reported failure; actions: by rule id and version. most_alerts: of a
-    rule in an hour, after which further ones are marked (S10.6); None: none is.
+    failed: rule id, version and measure of each reported failure; actions: by rule id and version. awaits_history:
+    whether it serves a version that waits for its effective time. most_alerts: of a rule in an hour, after which
+    further ones are marked (S10.6); None: none is.
     """
 
     def __init__(self, stream: Stream, route: Route, book: RuleBook, most_alerts: int | None = None) -> None:
@@ -76,22 +79,39 @@ class Bucket:
         self.engine = Engine(stream, book.ruleset, group_bys=book.served_by(route))
         self.actions = actions_of(book.ruleset.versions)
         self.cap = None if most_alerts is None else HourlyCap(most_alerts)
+        self.awaits_history = any(map(self._serves, book.waiting))
+
+    def _serves(self, version: RuleVersion) -> bool:
+        rule = version.rule
+        return rule.state.is_evaluated and self.book.serving.get((rule.stream, rule.group_by)) == self.route
 
     def restore(self, deltas: Iterable[Delta]) -> None:
         """Restore what earlier batches added, oldest first."""
         for delta in deltas:
             self.engine.restore(delta)
 
-    def receive(self, answers: Iterable[Record]) -> None:
-        """Fold answers of `rule-status`, in order of their offsets. Those received before are skipped."""
-        changes = [answer for answer in answers if fold(self.book, answer) is not None]
+    def receive(self, answers: Iterable[Record]) -> list[str]:
+        """Fold answers of `rule-status`, in order of their offsets. Those received before are skipped.
+
+        Returns the exports of history that they name for this bucket (primed_state.py).
+        """
+        changes = [change for answer in answers if (change := fold(self.book, answer)) is not None]
         if changes:
             self.engine.set_rules(self.book.ruleset, self.book.served_by(self.route))
             self.actions = actions_of(self.book.ruleset.versions)
+            self.awaits_history = any(map(self._serves, self.book.waiting))
+        named = ((change, change.primed.name) for change in changes if change.primed is not None and change.primed.name)
+        return [name for change, name in named if self._serves(self._version(change))]
+
+    def _version(self, answer: Answered) -> RuleVersion:
+        return self.book.of_rule(str(answer.rule_id))[int(answer.rule_version or 0) - 1]
 
     def advance(self, events: pa.Table, clock: int | None) -> BatchResult:
         """Process events (events_schema). clock: µs, as in Engine.advance."""
+        horizon = self.engine.horizon
         advance = self.engine.advance(events, clock)
+        times = advance.late.column(self.stream.event_time).cast(pa.int64())
+        dead = advance.late.filter(pc.less(times, horizon))
         late = advance.late.filter(advance.late.column(PRIMARY))
         primary = pc.sum(events.column(PRIMARY)).as_py() or 0
         counts = Counts(primary, late.num_rows, advance.duplicates if primary else 0, advance.alerts.num_rows)
@@ -102,7 +122,14 @@ class Bucket:
             counts.overflow = int(overflow.sum())
         self.counts.add(counts)
         return BatchResult(
-            advance.alerts, advance.rows.alerts, late, self._new_failures(advance), advance.delta, counts, overflow
+            advance.alerts,
+            advance.rows.alerts,
+            late,
+            dead,
+            self._new_failures(advance),
+            advance.delta,
+            counts,
+            overflow,
         )
 
     def _new_failures(self, advance: Advance) -> list[Failure]:

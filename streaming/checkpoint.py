@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rules.rulebook import Route
 from rules.streams import Stream, optional_field
+from streaming import state_files
 from streaming.config import JobConfig, JobError
-from streaming.state_files import begin
+from streaming.state_files import begin, files_of
+from streaming.statelog import Head
 
 # Increased by any change of a format that older code wrote: this file, the numbering of buckets (partitioning.py),
 # their state (state_files.py, statelog.py, the engine's Delta), or the query's sources. 6: heads have their run's id.
@@ -25,18 +27,26 @@ _REBUILD = "nightjar stream rebuild"
 _REBUILT = "rebuilt-"
 
 Offsets = Mapping[str, Mapping[int, int]]
+K = TypeVar("K", str, int)
 
 
 @dataclass(frozen=True)
 class Identity:
     """A checkpoint's name, random when it is created, and the routes that number its buckets.
 
-    began: the first offsets of events in its state; a partition without one is in it from its beginning.
+    began: the first offsets of events in its state; a partition without one is in it from its beginning. added: by
+    number, those of routes that were added later, for the partitions of their stream.
     """
 
     name: str
     routes: tuple[Route, ...]
     began: Offsets = field(default_factory=dict)
+    added: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+
+    def lacks_before(self, number: int, topic: str) -> Mapping[int, int]:
+        """By partition of the topic the first offset that the state of the route of this number can have, if not 0."""
+        of_route = self.added.get(number, self.began.get(topic, {}))
+        return {partition: offset for partition, offset in of_route.items() if offset}
 
 
 def query_folder(config: JobConfig) -> Path:
@@ -44,11 +54,39 @@ def query_folder(config: JobConfig) -> Path:
     return _folder(config) / "query"
 
 
-def committed_state(config: JobConfig, run: str) -> Path:
-    """The folder of the buckets' state (see state_files.py); this run resumes at the last committed batch."""
-    folder, last = _folder(config) / "state", _committed(config)
-    begin(folder, None if last is None else last + 1, run)
+def committed_state(config: JobConfig, run: str, exports: Collection[str] = ()) -> Path:
+    """The folder of the buckets' state (see state_files.py); this run resumes at the last committed batch.
+
+    exports: of history that are not taken in yet.
+    """
+    folder, last = state_folder(config), _committed(config)
+    begin(folder, None if last is None else last + 1, run, exports)
     return folder
+
+
+def last_run(config: JobConfig) -> tuple[Identity, str] | None:
+    """The checkpoint as the last run of the job left it, and that run's id; None if there is no checkpoint yet."""
+    if not (config.checkpoint / _FILE).exists():
+        return None
+    found = _found(config)
+    routes = tuple(Route(r["stream"], r["field"]) for r in found["routes"])
+    identity = Identity(found["name"], routes, _numbered(found.get("began", {})), _added(found))
+    return identity, state_files.last_run(state_folder(config))
+
+
+def state_folder(config: JobConfig) -> Path:
+    """The folder of the buckets' state."""
+    return (_folder(config) / "state").resolve()
+
+
+def committed_heads(config: JobConfig, run: str, buckets: Iterable[int]) -> list[Head]:
+    """The heads of these buckets after the last committed batch of this run.
+
+    Raises RuntimeError (STATE_LOST) also where a batch that is committed meanwhile has removed one: read them again.
+    """
+    folder, last = state_folder(config), _committed(config)
+    version = 0 if last is None else last + 1
+    return [files_of(folder, bucket, run).before(version + 1) for bucket in buckets]
 
 
 def refuse_unfit(config: JobConfig) -> None:
@@ -86,13 +124,20 @@ def settle(config: JobConfig, routes: list[Route], begins: Callable[[], Offsets]
     """
     found = _found(config)
     found.setdefault("began", begins() if not (config.checkpoint / _FILE).exists() else {})
+    is_new = not (config.checkpoint / _FILE).exists()
     kept = [Route(r["stream"], r["field"]) for r in found["routes"]]
     if not set(kept) <= set(routes):
         raise _unfit(config, "its routes are not those of the rules", "Name the rule_status_topic it was made with")
     # A stream that was declared later has its entity fields before the routes that rules need.
     numbered = kept + [route for route in routes if route not in kept]
-    _write(config, found, numbered)
-    return Identity(found["name"], tuple(numbered), _numbered(found["began"]))
+    added = _added(found)
+    if not is_new:
+        read = committed_offsets(config)
+        topics = {name: stream.topic for name, stream in config.streams.items()}
+        fresh = {n: read.get(topics.get(r.stream, "")) for n, r in enumerate(numbered) if r not in kept}
+        added |= {number: offsets for number, offsets in fresh.items() if offsets}
+    _write(config, found, numbered, added)
+    return Identity(found["name"], tuple(numbered), _numbered(found["began"]), added)
 
 
 def committed_offsets(config: JobConfig) -> Offsets:
@@ -110,7 +155,11 @@ def committed_offsets(config: JobConfig) -> Offsets:
     return _numbered(read)
 
 
-def _numbered(offsets: Mapping[str, Mapping[Any, int]]) -> Offsets:
+def _added(found: Mapping[str, Any]) -> dict[int, Mapping[int, int]]:
+    return _numbered({number: r["began"] for number, r in enumerate(found["routes"]) if "began" in r})
+
+
+def _numbered(offsets: Mapping[K, Mapping[Any, int]]) -> dict[K, Mapping[int, int]]:
     """Partitions as numbers: JSON keys are strings."""
     return {topic: {int(p): offset for p, offset in of.items()} for topic, of in offsets.items()}
 
@@ -135,13 +184,22 @@ def _kept(config: JobConfig) -> dict[str, Any]:
     return kept if isinstance(kept, dict) else {}
 
 
-def _write(config: JobConfig, kept: Mapping[str, Any], routes: list[Route]) -> None:
+def _write(
+    config: JobConfig,
+    kept: Mapping[str, Any],
+    routes: list[Route],
+    added: Mapping[int, Mapping[int, int]] | None = None,
+) -> None:
     wanted = {
         **{key: kept[key] for key in ("name", "folder", "begins", "began") if key in kept},
         "format": FORMAT,
         "buckets": config.buckets,
         "streams": {name: _declaration(stream) for name, stream in config.streams.items()},
-        "routes": [{"stream": route.stream, "field": route.field} for route in routes],
+        "routes": [
+            {"stream": route.stream, "field": route.field}
+            | ({"began": added[number]} if added and number in added else {})
+            for number, route in enumerate(routes)
+        ],
     }
     config.checkpoint.mkdir(parents=True, exist_ok=True)
     path = config.checkpoint / _FILE

@@ -25,7 +25,8 @@ class JobConfig:
     kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's JVM. spark_conf:
     Spark settings, which override the job's. checkpoint: a folder that every Spark process sees.
     max_offsets_per_trigger: None to let the job adapt it (batch_size.py). alerts_per_rule_and_hour: those after which
-    further ones are marked; None: none is.
+    further ones are marked; None: none is. lake: its folder, None if there is none. priming_rate: events per
+    second that priming reads; 0: versions start with the history that the state has.
     """
 
     streams: Mapping[str, Stream]
@@ -51,3 +52,5 @@ class JobConfig:
     clock_interval: int = 5_000_000
     clock_margin: int = 2_000_000
     warm_up_batches: int = 8
+    lake: Path | None = None
+    priming_rate: int = 0

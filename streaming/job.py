@@ -7,7 +7,8 @@ few seconds it publishes the clock.
 
 What it does not do: evaluate anything, or keep any state of its own. All of it is in the checkpoint and in Kafka.
 
-Known limitation: a new route begins without history; events before it are not counted by the rules it serves.
+Known limitation: without priming (priming.py) a new route begins without history; events before it are not counted by
+the rules it serves.
 """
 
 from __future__ import annotations
@@ -34,13 +35,22 @@ from rules.rulebook import Route
 from streaming import kafka_clients
 from streaming.answering import Answering
 from streaming.batch_size import BatchSize
-from streaming.checkpoint import Offsets, committed_offsets, committed_state, query_folder, refuse_unfit, settle
+from streaming.checkpoint import (
+    Offsets,
+    committed_offsets,
+    committed_state,
+    last_run,
+    query_folder,
+    refuse_unfit,
+    settle,
+)
 from streaming.clock import Arrivals, BrokerClock, ClockPublisher, Position, host_clock
 from streaming.config import JobConfig
 from streaming.failures import raise_failure, refuse_missing_topics, reporting_lost_jvm, reporting_lost_kafka
 from streaming.overflow import CapWatch
 from streaming.places import Places
 from streaming.plan import BucketPlan
+from streaming.priming import Priming
 from streaming.progress import RecentBatches, batches_report, lag_report
 from streaming.query import evaluated, finish, kafka_records, packer_of, started, starting_offsets
 from streaming.session import held_by_jvm
@@ -117,7 +127,10 @@ class Driver:
         self._host = host
         self._brokers = BrokerClock(host)
         self._clocks = ClockPublisher(config, self._brokers, self._send)
-        self._answering = Answering(config, consumers[1:3], producer, self._brokers.now, self._arrivals.events_per_day)
+        self._priming = Priming(config)
+        self._answering = Answering(
+            config, consumers[1:3], producer, self._brokers.now, self._arrivals.events_per_day, history=self._priming
+        )
         most, watched = config.alerts_per_rule_and_hour, config.topics.job_progress
         self._cap = None if most is None else CapWatch(most, consumers[3], watched)
         self._routes: tuple[Route, ...] = ()
@@ -130,6 +143,10 @@ class Driver:
 
     def run(self, stop: threading.Event, ready: Callable[[], None] | None = None) -> None:
         """Run until `stop`; plans the query again whenever rules need it. ready: called once the first query runs."""
+        with contextlib.closing(self._priming):
+            self._run(stop, ready)
+
+    def _run(self, stop: threading.Event, ready: Callable[[], None] | None) -> None:
         query = None
         while not stop.is_set():
             rows = self._plan()
@@ -152,17 +169,21 @@ class Driver:
     def _plan(self) -> Callable[[], DataFrame]:
         """Determine and store the routes of all rules; returns the query they lead to, for any batch size."""
         config, answering = self._config, self._answering
+        if (before := last_run(config)) is not None:
+            self._priming.resume(*before)
         answering.catch_up()
         identity = settle(config, answering.book.routes, self._arrivals.begins)
         self._routes, self._began = identity.routes, identity.began
         answering.run_with(identity.routes)
         self._run_id = uuid.uuid4().hex
         begins = committed_offsets(config) or self._first_offsets(identity.began)
-        known = answering.before(begins.get(config.topics.rule_status, {}).get(0, 0))
+        answered = begins.get(config.topics.rule_status, {}).get(0, 0)
+        exports = [*answering.exports(answered), *self._priming.exports]
         plan = BucketPlan(
-            identity.name, self._run_id, committed_state(config, self._run_id).resolve(), config.streams,
-            identity.routes, config.buckets, config.topics, known, config.alerts_per_rule_and_hour,
+            identity.name, self._run_id, committed_state(config, self._run_id, exports), config.streams,
+            identity.routes, config.buckets, config.topics, answering.before(answered), config.alerts_per_rule_and_hour,
         )  # fmt: skip
+        self._priming.resume(identity, self._run_id)
         starting, packer = starting_offsets(config, self._consumer, begins), packer_of(config, identity.routes)
         return lambda: evaluated(
             kafka_records(self._session, config, self._batch_size.records, starting),
@@ -219,6 +240,7 @@ class Driver:
         """Answer rule messages, and report once per second."""
         with self._without_kafka():
             self._answering.poll()
+            self._priming.step()
             if self._answering.owes and not self._lacks_routes:
                 committed = committed_offsets(self._config)
                 self._answering.activate(committed.get(self._config.topics.rule_status, {}).get(0, 0))
@@ -240,6 +262,7 @@ class Driver:
         report = self._job_report(state, batches, positions, committed)
         self._send(self._config.topics.job_progress, ascii_json(report), key=DRIVER_KEY)
         if state == "running" and (clocks := self._clocks.publish_if_due(self._run_id, positions, stamped)):
+            self._priming.note_clocks(clocks)
             self._answering.conclude(clocks, committed.get(self._config.topics.rule_status, {}).get(0, 0))
 
     def _try_report(self, query: StreamingQuery, state: str) -> None:
@@ -261,6 +284,7 @@ class Driver:
             "lag": lag_report(positions, self._brokers.now()),
             "consumed": committed,
             "began": self._began,
+            "priming": self._priming.report(),
             "rules": {"versions": len(book.answered), "answers": book.next_offset, "skipped": book.skipped},
         }
 

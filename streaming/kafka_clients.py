@@ -13,11 +13,11 @@ _FETCH_BYTES = 64 * 1024
 
 
 @contextlib.contextmanager
-def consumer(config: JobConfig) -> Iterator[KafkaConsumer]:
-    """A consumer without topics or a group; it reads committed records."""
+def consumer(config: JobConfig, fetch_bytes: int = _FETCH_BYTES) -> Iterator[KafkaConsumer]:
+    """A consumer without topics or a group; it reads committed records. fetch_bytes: of a partition, at once."""
     client = KafkaConsumer(
         enable_auto_commit=False,
-        max_partition_fetch_bytes=_FETCH_BYTES,
+        max_partition_fetch_bytes=fetch_bytes,
         request_timeout_ms=WAIT_MS,
         auto_offset_reset="earliest",
         isolation_level="read_committed",

@@ -1,7 +1,8 @@
 """The buckets of a task: evaluate a micro-batch in each, with its engine in the memory of an engine process.
 
 How it works: the bucket's log of deltas (statelog.py) is its state, in files that are final once Spark commits the
-batch (state_files.py); resident_buckets.py holds the engines.
+batch (state_files.py); resident_buckets.py holds the engines. An answer that gives a version its effective time may
+bring history (primed_state.py), which is taken in before the batch's events.
 
 What it does not do: commit. Spark does, once all tasks of a batch are done and the sink has all their records.
 """
@@ -29,9 +30,10 @@ from streaming.output_records import RECORDS, ROWS_A_BATCH, alert_records, json_
 from streaming.partitioning import bucket_of
 from streaming.payloads import Kind, from_ipc, to_ipc
 from streaming.plan import BucketPlan
+from streaming.primed_state import LIST, held, take_in
 from streaming.progress import bucket_report
 from streaming.resident_buckets import put_back, receive, take
-from streaming.state_files import BucketFiles, files_of
+from streaming.state_files import BucketFiles, files_of, of_export
 from streaming.statelog import Head, StateLog
 
 # A bucket reports at most this often (seconds): one record per batch and bucket would be too many.
@@ -93,15 +95,22 @@ class BucketProcessor:
         resident = take(plan, number, before, files)
         bucket = resident.bucket
         parts.end("read")
-        rules = receive(bucket, packed.get(Kind.RULE, []), plan.rules[-1].offset if plan.rules else -1, before, files)
+        known = plan.rules[-1].offset if plan.rules else -1
+        rules, exports = receive(bucket, packed.get(Kind.RULE, []), known, before, files)
+        primed, extra = before, list[Delta]()
+        for name in exports:
+            primed, delta = take_in(bucket, name, primed, version, files)
+            extra.append(delta)
         bucket.counts.skipped += sum(int(payload) for payload in packed.get(Kind.SKIPPED, []))
         events = _events(bucket.stream, packed, before, files)
         clocks = [clock for clock in map(read_clock, packed.get(Kind.CLOCK, [])) if clock is not None]
         _close(bucket, clocks)
         result = bucket.advance(events, self._clock(bucket.stream, clocks))
         parts.end("evaluate")
-        head = _appended(bucket, result.delta, version, before, files)
-        files.keep(_with_rest(head, bucket, rules, before))
+        head = _appended(bucket, _joined([*extra, result.delta]), version, primed, files)
+        head = replace(head, held=held(bucket, result.dead, head, files))
+        gone = [of_export(name, LIST) for name in exports]
+        files.keep(_with_rest(head, bucket, rules, before, gone))
         resident.at(head)
         put_back(plan, number, resident)
         parts.end("write")
@@ -171,9 +180,19 @@ def _appended(bucket: Bucket, delta: Delta, version: int, before: Head, files: B
     )
 
 
-def _with_rest(head: Head, bucket: Bucket, rules: str, before: Head) -> Head:
-    """The head with the values it has beside the log. rules: the entry that holds the answers received."""
-    gone = [*head.stale, *before.unread, *([before.rules] if before.rules not in ("", rules) else [])]
+def _joined(deltas: list[Delta]) -> Delta:
+    """The deltas as one, in this order."""
+    if len(deltas) == 1:
+        return deltas[0]
+    events = pa.concat_tables([delta.events for delta in deltas], promote_options="permissive")
+    return Delta(events, pa.concat_tables([delta.announcements for delta in deltas]))
+
+
+def _with_rest(head: Head, bucket: Bucket, rules: str, before: Head, exports: list[str]) -> Head:
+    """The head with the values it has beside the log. rules: the entry that holds the answers received; exports: the
+    lists of those that were taken in."""
+    gone = [*head.stale, *before.unread, *exports, *(name for name in before.held if name not in head.held)]
+    gone += [before.rules] if before.rules not in ("", rules) else []
     capped = () if bucket.cap is None else bucket.cap.entries
     failed = tuple(sorted(bucket.failed))
     return replace(head, unread=(), rules=rules, stale=tuple(gone), failed=failed, capped=capped)

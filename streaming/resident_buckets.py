@@ -57,6 +57,8 @@ def take(plan: BucketPlan, number: int, head: Head, files: BucketFiles) -> Resid
     for key in [key for key in _cache if key[0] == plan.checkpoint and key[1] != plan.run_id]:
         del _cache[key]  # of an ended run of the query: its engines would stay for the worker's life
     resident = _cache.pop((plan.checkpoint, plan.run_id, number), None)
+    if resident is not None and head.horizon < resident.bucket.engine.horizon:
+        resident = None  # another engine took in history (primed_state.py), from before what this one has evicted
     if resident is None or not head.holds(resident.version, resident.token):
         cap = plan.alerts_per_rule_and_hour
         resident = Resident(Bucket(plan.stream_of(number), plan.route_of(number), plan.rule_book(), cap))
@@ -70,18 +72,21 @@ def put_back(plan: BucketPlan, number: int, resident: Resident) -> None:
     _cache[plan.checkpoint, plan.run_id, number] = resident
 
 
-def receive(bucket: Bucket, payloads: Iterable[bytes], since: int, head: Head, files: BucketFiles) -> str:
-    """Fold answers (Kind.RULE), and keep them in the state until the next start; returns the name of their entry.
+def receive(
+    bucket: Bucket, payloads: Iterable[bytes], since: int, head: Head, files: BucketFiles
+) -> tuple[str, list[str]]:
+    """Fold answers (Kind.RULE), and keep them in the state until the next start; returns the name of their entry, and
+    what `Bucket.receive` does.
 
     since: the offset of the last answer that the next start finds without the state.
     """
     written = (json.loads(payload) for payload in payloads)
     fresh = sorted((m for m in written if m["offset"] >= bucket.book.next_offset), key=lambda m: m["offset"])
     if not fresh:
-        return head.rules
+        return head.rules, []
     kept = [answer for answer in _received(head, files) if answer["offset"] > since]
-    bucket.receive(_record(answer) for answer in fresh)
-    return files.put_new(json.dumps(kept + fresh).encode())
+    exports = bucket.receive(_record(answer) for answer in fresh)
+    return files.put_new(json.dumps(kept + fresh).encode()), exports
 
 
 def _record(written: Mapping[str, Any]) -> Record:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import msgspec
@@ -30,6 +30,7 @@ STATE_LOST = "the state of the checkpoint cannot be read"
 
 _HEAD = "head-"
 _PARTIAL = ".partial-"
+_EXPORT = "history-"
 # Holds the id of the run whose heads count. Without it they are those of `FIRST`.
 _RUN = "run"
 # Not the id of a run: heads of a rebuilt checkpoint, and of releases without ids in their names.
@@ -86,11 +87,14 @@ class BucketFiles:
         for name in [*head.stale, *(self._head(number) for number in self._heads() if number < head.version)]:
             (self._folder / name).unlink(missing_ok=True)
 
-    def keep_only(self, head: Head) -> None:
-        """Remove everything that this head does not refer to: it was never committed."""
+    def keep_only(self, head: Head, exports: Collection[str] = ()) -> None:
+        """Remove everything that this head does not refer to: it was never committed.
+
+        exports: names of exports of history that are not taken in yet (primed_state.py), whose files stay.
+        """
         known = head.names | {self._head(head.version)}
         for file in self._folder.iterdir():
-            if file.name not in known:
+            if file.name not in known and export_of(file.name) not in exports:
                 file.unlink(missing_ok=True)
 
     def _head(self, version: int) -> str:
@@ -107,19 +111,35 @@ class BucketFiles:
                 yield int(number)
 
 
+def of_export(export: str, part: str) -> str:
+    """The name of a file of an export of history."""
+    return f"{_EXPORT}{export}-{part}"
+
+
+def export_of(name: str) -> str | None:
+    """The export that a file of this name belongs to; None if it is no such file."""
+    return name.removeprefix(_EXPORT).partition("-")[0] if name.startswith(_EXPORT) else None
+
+
 def files_of(state: Path, bucket: int, run: str = FIRST) -> BucketFiles:
     """The files of the bucket of this number, as this run sees them."""
     return BucketFiles(state / str(bucket), run)
 
 
-def begin(state: Path, version: int | None, run: str) -> None:
+def last_run(state: Path) -> str:
+    """The id of the run whose heads count."""
+    last = state / _RUN
+    return last.read_text() if last.exists() else FIRST
+
+
+def begin(state: Path, version: int | None, run: str, exports: Collection[str] = ()) -> None:
     """Start a new run from the committed state only. version: of the last committed batch, None if there was none.
 
+    exports: as in `keep_only`.
     If it is interrupted, the next `begin` finds the same state.
     """
     state.mkdir(parents=True, exist_ok=True)
-    last = state / _RUN
-    earlier = last.read_text() if last.exists() else FIRST
+    last, earlier = state / _RUN, last_run(state)
     folders = [folder for folder in state.iterdir() if folder.is_dir()]
     committed = {folder: BucketFiles(folder, earlier).before((version or 0) + 1) for folder in folders}
     for folder, head in committed.items():
@@ -129,4 +149,4 @@ def begin(state: Path, version: int | None, run: str) -> None:
     partial.write_text(run)
     partial.replace(last)
     for folder, head in committed.items():
-        BucketFiles(folder, run).keep_only(head)
+        BucketFiles(folder, run).keep_only(head, exports)

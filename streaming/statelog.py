@@ -35,7 +35,7 @@ LARGEST_MERGED = 512 << 10
 LARGEST_IN_HEAD = 8 << 10
 # An engine further behind than this many batches is rebuilt.
 REMEMBERED = 64
-_SETTLED = 1 << 30  # the level of entries that are never merged
+SETTLED = 1 << 30  # the level of entries that are never merged
 NOTHING = -1  # the version of a head before anything is written
 FIRST_INSTANT = -(1 << 55)  # earlier than any event, within Arrow's range
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -75,7 +75,9 @@ class Head:
     stream's clock; settled, horizon: event times (µs), the engine's; counts: since the checkpoint began; unread: names
     of entries that hold no delta but events (events_schema) for the next batch to process with its own; rules: name of
     the entry that holds the answers received since a start of the job; failed: rule id, version and measure of each
-    reported failure; capped: HourlyCap.entries.
+    reported failure; capped: HourlyCap.entries; held: names of entries that hold late events (events_schema) from
+    before the horizon, which came while a version waited for its history; primed: whether history has been taken in
+    (priming.py), and first: the first position among arrivals that its events have (0: none).
     Every attempt at a batch has a new random token, which distinguishes an engine that took part in a failed attempt
     from one that is up to date with the log.
     """
@@ -91,6 +93,9 @@ class Head:
     unread: tuple[str, ...] = ()
     rules: str = ""
     failed: tuple[tuple[str, int, str], ...] = ()
+    held: tuple[str, ...] = ()
+    primed: bool = False
+    first: int = 0
     capped: tuple[tuple[str, int, int, int, int | None], ...] = ()
 
     def to_bytes(self) -> bytes:
@@ -105,7 +110,7 @@ class Head:
     @property
     def names(self) -> set[str]:
         """The entries in use that are files."""
-        return {*_files(self.entries), *self.unread, *([self.rules] if self.rules else [])}
+        return {*_files(self.entries), *self.unread, *self.held, *([self.rules] if self.rules else [])}
 
     def holds(self, version: int, token: str) -> bool:
         """Whether an engine with this version and token has seen a beginning of this log."""
@@ -173,10 +178,14 @@ class StateLog:
         inside = len(value) <= LARGEST_IN_HEAD
         if not inside:
             self._entries.put(name, value)
-        times = [delta.events.column(self._event_time).cast(pa.int64()), _needed_until(delta.announcements)]
-        latest = max((pc.max(column).as_py() for column in times if len(column)), default=0)
-        level = _SETTLED if len(value) > LARGEST_MERGED else level
-        return Entry(name, level, last, len(value), latest, value if inside else b"")
+        level = SETTLED if len(value) > LARGEST_MERGED else level
+        return Entry(name, level, last, len(value), latest(delta, self._event_time), value if inside else b"")
+
+
+def latest(delta: Delta, event_time: str) -> int:
+    """The latest event time (µs) that a delta is needed for. event_time: the column of the events' time."""
+    times = [delta.events.column(event_time).cast(pa.int64()), _needed_until(delta.announcements)]
+    return max((pc.max(column).as_py() for column in times if len(column)), default=0)
 
 
 def concat(deltas: list[Delta], event_time: str, horizon: int, settled: int) -> Delta:

@@ -40,6 +40,8 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         alerts_per_rule_and_hour=settings.alerts_per_rule_and_hour,
         slow_batch_warning=settings.slow_batch_warning,
         warm_up_batches=settings.warm_up_batches,
+        lake=settings.lake.resolve(),
+        priming_rate=settings.priming_rate,
     )
 
 

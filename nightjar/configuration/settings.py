@@ -227,6 +227,11 @@ class Settings(BaseSettings):
         description="Most events that one rule may retain, estimated as its stream's events per day x its widest "
         "window.",
     )
+    priming_rate: NonNegativeInt = Field(
+        20_000,
+        description="Most events per second that the job reads from the lake, and from Kafka, to prime a rule whose "
+        "windows reach back before its state. 0: such a rule starts without that history.",
+    )
     staging_retention: Duration = Field(
         _as_written("7d"),
         description="How long the staged data of a finished backfill is kept. That of a failed one is kept at least "

@@ -54,7 +54,7 @@ class Status:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        keys = ("state", "process", "lag", "skew")
+        keys = ("state", "process", "lag", "skew", "priming")
         return {
             "running": self.running,
             "heartbeat_seconds": self.heartbeat_seconds,

@@ -4,9 +4,10 @@ How it works: `advance` takes a batch in any order, drops duplicates, separates 
 timeline of every group-by, evaluates the rows that are new or whose window changed, and compares the violations with
 what was announced. A micro-batch is a small backfill and a backfill one large micro-batch: it is the same call.
 
-Two event times only grow, and only at the end of an advance that is given a clock. No event before `settled` is
-evaluated any more. An event before `horizon` has no effect: it is in no window, and its id is unknown. So an engine's
-results depend on the batches, clocks and rules it was given, and not on what it still has in memory.
+Two event times only grow, and only at the end of an advance that is given a clock; `prime` alone moves `horizon` back.
+No event before `settled` is evaluated any more. An event before `horizon` has no effect: it is in no window, and its id
+is unknown. So an engine's results depend on the batches, clocks, rules and history it was given, and not on what it
+still has in memory.
 
 What it does not do: parse, talk to Kafka or Spark, store anything. Its host stores each advance's delta, and clock,
 settled and horizon after it; a new engine is given them through `restore` and `resume`.
@@ -28,7 +29,7 @@ from rules.engine.advance import Advance, Delta, Failure, InputRows, brought
 from rules.engine.announce import Announcements, alerts_table, announce, remember, with_muted
 from rules.engine.columns import Mask, as_declared, columns_of, one_batch, physical
 from rules.engine.evaluation import Evaluated, Evaluations
-from rules.engine.ledger import LEDGER_SCHEMA, Ledger
+from rules.engine.ledger import LEDGER_SCHEMA, NO_ANNOUNCEMENTS, Ledger
 from rules.engine.muting import Muting
 from rules.engine.plan import GroupPlan, Plan, compile_plan
 from rules.engine.predicate_bitmaps import Masks
@@ -219,6 +220,29 @@ class Engine:
             self.set_rules(self._ruleset, self._group_bys)
         self._ledger.drop_settled(self.settled)
         self._evict()
+
+    def prime(self, history: Delta, missed: pa.Table, horizon: int) -> Delta:
+        """Take in events from before the horizon, which moves back to `horizon` (µs): from now on the engine is one
+        whose rules had needed them all along (S8.6). Evaluates nothing.
+
+        history: all events between both horizons that arrived before a moment, the first of each id. missed: those that
+        came after it (the stream's fields and arrival_time, in any order); returned as a delta to store.
+        """
+        self.horizon = min(self.horizon, max(horizon, self.settled - self._plan.reach))
+        self._timelines = {}  # they may have evicted what is needed again
+        self.restore(history)
+        late, _ = in_arrival_order(one_batch(missed.select(self._event_columns)))
+        seq = np.arange(self._next_seq, self._next_seq + late.num_rows)
+        numbered = pa.Table.from_batches([late]).append_column(SEQ, pa.array(seq, pa.int64()))
+        delta = Delta(numbered.append_column(LATE, pa.repeat(pa.scalar(value=True), late.num_rows)), NO_ANNOUNCEMENTS)
+        self.restore(delta)
+        self.set_rules(self._ruleset, self._group_bys)
+        return delta
+
+    @property
+    def needed_since(self) -> int:
+        """Event time (µs) from which on the rules need events, where they are to be had: at most `horizon`."""
+        return min(self.horizon, self.settled - self._plan.reach)
 
     def snapshot(self) -> Delta:
         """Everything that is still needed, as one delta."""

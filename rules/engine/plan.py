@@ -14,7 +14,7 @@ from rules.predicates import Predicate, Screen, compile_predicate
 from rules.retention import widest
 from rules.streams import Stream
 from rules.types import FieldType
-from rules.versions import RuleSet, RuleVersion
+from rules.versions import NOT_YET, RuleSet, RuleVersion
 
 
 class MaskKey(NamedTuple):
@@ -252,12 +252,15 @@ def compile_plan(
 
 
 def _live(versions: list[RuleVersion], since: int | None) -> tuple[RuleVersion, ...]:
-    """The versions that apply to some event time at or after `since`: those not replaced by then."""
+    """The versions that apply to some event time at or after `since`: those not replaced by then.
+
+    One that waits for its effective time may still get one before those of later versions.
+    """
     kept: list[RuleVersion] = []
     earliest_later = None
     for version in reversed(versions):
         replaced = earliest_later is not None and (
-            earliest_later <= version.effective or (since is not None and earliest_later <= since)
+            earliest_later <= version.effective < NOT_YET or (since is not None and earliest_later <= since)
         )
         if not replaced:
             kept.append(version)

@@ -1,8 +1,10 @@
 """Which spans of which groups a run judges, held against a slow model of a few lines."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill.histories import Published, histories
+from backfill.published_rules import PublishedRules
 from backfill.scope import (
     GROUP,
     HI,
@@ -24,11 +27,15 @@ from backfill.scope import (
     touched_groups,
     touched_spans,
 )
+from backfill.staging import Notes
+from contracts.rule_status import answer_record
 from rules.model import Rule, State, parse_rule
+from rules.publishing import Answer, Status
 from rules.streams import load_streams
 from rules.types import DOUBLE
-from rules.versions import RuleSet, RuleVersion
-from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, REQUEST, SCHEMA, STREAM, payment
+from rules.versions import Primed, RuleSet, RuleVersion
+from tests.support.answers import answered
+from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, REQUEST, SCHEMA, STREAM, config_of, payment
 
 GROUP_BY = GroupBy(("customer_id",), 2 * HOUR)
 
@@ -192,6 +199,39 @@ def test_the_history_of_a_version_begins_at_the_horizon(
         for name, arrival in arrivals.items():
             if arrival == moment:
                 assert found[name] == Published(arrival, horizon)
+
+
+def test_a_primed_version_has_the_history_that_its_answer_says() -> None:
+    """S5.7: and so have those after it; those before it found less."""
+    wide, narrow = rule("wide", "30h"), rule("narrow", "1h")
+    versions = [RuleVersion(narrow, 1, AT_NOON), RuleVersion(wide, 1, AT_NOON), RuleVersion(narrow, 2, AT_NOON)]
+    arrivals = {("narrow", 1): AT_NOON, ("wide", 1): AT_NOON + 50 * HOUR, ("narrow", 2): AT_NOON + 60 * HOUR}
+
+    def since(primed: dict[tuple[str, int], int]) -> list[int]:
+        found = histories(versions, arrivals, 0, primed)
+        return [(found[name].history_since - AT_NOON) // HOUR for name in arrivals]
+
+    assert since({}) == [0, 49, 49]
+    assert since({("wide", 1): AT_NOON + 20 * HOUR}) == [0, 20, 30]
+
+
+def test_a_shuffle_key_that_was_primed_has_history(tmp_path: Path) -> None:
+    """From the event time on that the answer says; one that was not, from that answer on."""
+    written = {
+        "id": "r", "stream": "transactions", "group_by": ["amount"], "when": "n > 1",
+        "measures": {"n": {"count": "*", "over": "30h"}},
+    }  # fmt: skip
+    (accepted,) = answered({STREAM.name: STREAM}, written)
+    waits = json.dumps(json.loads(accepted.value) | {"effective": None})
+
+    def history(primed: Primed | None) -> Published:
+        status = Status(Answer.ACTIVE, "r", 1, AT_NOON, primed=primed)
+        active = json.dumps(answer_record(status)[1])
+        notes = Notes(AT_NOON + HOUR, 0, {}, [(0, AT_NOON - HOUR, waits), (1, AT_NOON, active)])
+        return PublishedRules.of(config_of(tmp_path), REQUEST, notes).published["r", 1]
+
+    assert history(None) == Published(AT_NOON, AT_NOON)
+    assert history(Primed(AT_NOON - 30 * HOUR, "abc")) == Published(AT_NOON, AT_NOON - 30 * HOUR)
 
 
 def reach(versions: list[RuleVersion], settled: int) -> int:

@@ -26,7 +26,7 @@ from rules.publishing import Answer, Status
 from rules.rulebook import Record, RuleBook
 from rules.streams import load_streams
 from rules.timestamps import microseconds
-from rules.versions import RuleSet, Superseded
+from rules.versions import Primed, RuleSet, Superseded
 from streaming.answering import answer_to
 from streaming.clock import Position
 from streaming.output_records import alert_records, late_records, sent_at_of
@@ -153,6 +153,8 @@ def test_endings() -> None:
     for status in (
         Status(Answer.SUPERSEDED, "any", 1, 0, ("why",), superseded=by),
         Status(Answer.RETIRED, "any", 2, 0),
+        Status(Answer.ACTIVE, "any", 2, 0, primed=Primed(microseconds(NOON), "a1")),
+        Status(Answer.ACTIVE, "any", 2, 0, primed=Primed(microseconds(NOON))),
     ):
         _, record = answer_record(status)
         value = encoded(record)
@@ -162,10 +164,11 @@ def test_endings() -> None:
         assert RULE_STATUS.record(row) == record
         read = read_answer(value)
         assert read is not None
-        assert (read.answer, read.rule_version, read.superseded) == (
-            status.answer, status.rule_version, status.superseded,
+        assert (read.answer, read.rule_version, read.superseded, read.primed) == (
+            status.answer, status.rule_version, status.superseded, status.primed,
         )  # fmt: skip
         assert shown(value) is not None
+    assert read_answer(encoded(record | {"priming": "../../etc"})) is None
     assert read_answer(encoded(record | {"status": "SUPERSEDED"})) is None
     assert read_answer(encoded(record | {"status": "RETIRED", "rule_version": 0})) is None
 

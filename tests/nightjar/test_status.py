@@ -42,6 +42,7 @@ def test_running_job(own: TestTopics) -> None:
     """The latest report of the driver and of each bucket, batches averaged over their number."""
     now = time.time_ns() // 1000
     slower = {"batches": 1, "parts_ms": {"run": 60.0, "whole": 70.0}, "slowest_ms": 70}
+    slower |= {"priming": {"stream": "transactions", "route": "", "since": "2024-02-01T00:00:00.000000Z", "read": 1500}}
     publish(own, word(now - 1_000_000), bucket(0, 4), bucket(0, 10), bucket(1, 20), word(now, **slower))
     found = json.loads(run("status", "--json", environment=environment(own.settings)).stdout)
     assert found["running"]
@@ -57,6 +58,7 @@ def test_running_job(own: TestTopics) -> None:
             client.send(own.settings.rule_status_topic, answer.value).get(10)
     shown = run("status", environment=environment(own.settings)).stdout
     assert "burst version 2 on transactions: active" in shown
+    assert "priming transactions by (all): 1,500 events read, from 2024-02-01T00:00:00.000000Z on" in shown
     assert "the clock of the job's host is 12.3 s ahead of the brokers' clock" in shown
 
 

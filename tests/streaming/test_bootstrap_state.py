@@ -159,7 +159,7 @@ def test_a_stream_resumes_from_any_offset_before_what_it_had_announced(
 
 def test_large_shares_are_cut_into_entries(tmp_path: Path, monkeypatch: Any) -> None:
     """An entry is read whole into a worker's memory."""
-    monkeypatch.setattr("streaming.bootstrap_state._ROWS_AN_ENTRY", 30)
+    monkeypatch.setattr("streaming.bootstrap_state.ROWS_AN_ENTRY", 30)
     made = [
         {**dict.fromkeys(STREAM.fields), "id": f"e{i}", "who": f"w{i % 7}", "at": i, "arrival": i} for i in range(200)
     ]

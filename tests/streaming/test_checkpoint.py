@@ -15,6 +15,7 @@ from streaming.checkpoint import (
     Identity,
     committed_offsets,
     committed_state,
+    last_run,
     query_folder,
     rebuilding,
     refuse_unfit,
@@ -50,6 +51,20 @@ def test_a_checkpoint_keeps_its_name_and_takes_new_routes_at_the_end(config: Job
     assert settle(config, first).routes == (*more, first[0])
     with pytest.raises(JobError, match="its routes are not those of the rules"):
         settle(config, ROUTES)
+
+
+def test_a_route_that_was_added_lacks_what_was_read_before(config: JobConfig) -> None:
+    """The others have what there was from the first offset on; also after the next start."""
+    topic = STREAMS["transactions"].topic
+    settle(config, ROUTES, lambda: {topic: {0: 3, 1: 0}})
+    for folder, content in (("commits", ""), ("offsets", f"v1\n{{}}\n{json.dumps({topic: {'0': 9, '1': 4}})}")):
+        (query_folder(config) / folder).mkdir(parents=True)
+        (query_folder(config) / folder / "0").write_text(content)
+    more = [*ROUTES, Route("transactions", WHOLE_STREAM)]
+    settle(config, more)
+    found = settle(config, more)
+    assert [dict(found.lacks_before(number, topic)) for number in (0, len(ROUTES))] == [{0: 3}, {0: 9, 1: 4}]
+    assert last_run(config) == (found, "")
 
 
 @pytest.mark.parametrize(

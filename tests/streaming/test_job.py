@@ -82,9 +82,10 @@ def payment(number: int, at: int, amount: int) -> tuple[int, Row]:
 
 
 def test_rules_and_routes_change_while_it_runs_and_a_stop_loses_nothing(place: Place) -> None:
-    """Each event is judged by the rules of its time, once; also by rules that need routes the job must make first."""
+    """Each event is judged by the rules of its time, once; also by rules that need routes the job must make first,
+    which count what came before as well (S5.7)."""
     large = rule("large", ["customer_id"], "amount > 100")
-    of_all = rule("of-all", [], "payments = 2", payments={"count": "*", "over": "1h"})
+    of_all = rule("of-all", [], "payments = 6", payments={"count": "*", "over": "1h"})
     same = rule("same-amount", ["amount"], "payments >= 2", payments={"count": "*", "over": "1h"})
 
     def rules_at(
@@ -127,7 +128,7 @@ def test_rules_and_routes_change_while_it_runs_and_a_stop_loses_nothing(place: P
             ("e3", "large", 2, 1, {}),
             ("e7", "large", 4, 1, {}),
             ("e9", "large", 4, 1, {}),
-            ("e10", "of-all", 1, 1, {"payments": 2}),
+            ("e10", "of-all", 1, 1, {"payments": 6}),
             ("e11", "same-amount", 1, 1, {"payments": 2}),
             ("e15", "same-amount", 1, 1, {"payments": 3}),
         ],

@@ -40,7 +40,7 @@ NEVER = 1 << 62
 
 
 class CaseRun:
-    """A job, its producer and what it answers. `changes` are made to the job's configuration.
+    """A job, its producer and what it answers. `changes` are made to the job's configuration; it primes nothing.
 
     clock: the wall clock of the job's host, µs.
     """
@@ -56,7 +56,8 @@ class CaseRun:
         self._clock = clock
         self.settings = settings
         self.streams = streams
-        self.config = replace(job_config(settings, streams), **changes)
+        # cases are also run where there is no lake
+        self.config = replace(job_config(settings, streams), **{"priming_rate": 0, **changes})
         self.answers: list[dict[str, Any]] = []
         self._session = session
         self._cleanup = ExitStack()

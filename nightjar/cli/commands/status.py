@@ -85,6 +85,10 @@ def _show(console: "SafeConsole", found: "Status") -> None:
     for stream, groups in found.retained.items():
         shown = ", ".join(f"{rows:,} by {group_by or '(all)'}" for group_by, rows in groups.items())
         console.print(line(f"retained events of {stream}: {shown or 'none needed'}"), soft_wrap=True)
+    if priming := last.get("priming"):
+        key = priming["route"] or "(all)"
+        read, since = counted(priming["read"], "event"), priming["since"]
+        console.print(line(f"priming {priming['stream']} by {key}: {read} read, from {since} on"), soft_wrap=True)
     skew = (last.get("skew") or 0) / 1_000_000
     if abs(skew) > _SKEW_SHOWN:
         where = "ahead of" if skew > 0 else "behind"

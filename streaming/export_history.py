@@ -1,0 +1,219 @@
+"""Purpose: the process that writes the history which the state of a route lacks, beside the running job.
+
+How it works: it reads the events from the lake, as far as the archive has come, and the rest from Kafka, and writes
+them into the folders of the route's buckets (primed_state.py). It runs at the lowest priority, on one core, and reads
+at most `priming_rate` events per second. It is given a `Request` on its standard input, reports its progress as lines
+of JSON on its standard output, and ends when the driver does.
+
+What it does not do: decide what is lacking, or take anything in.
+
+Known limitation: what is neither in the lake nor on Kafka is missing. It is logged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import structlog
+from kafka import TopicPartition
+
+from ingestion.offsets import beginning_offsets
+from ingestion.parsing import parse_events
+from lake import delta, stream_state
+from lake.archive import archived_offsets
+from lake.tables import events_table
+from rules.engine.store import ARRIVAL, MICROSECONDS
+from rules.rulebook import Route
+from rules.streams import Stream
+from streaming import kafka_clients
+from streaming.bootstrap_state import divided_events
+from streaming.config import JobConfig, JobError
+from streaming.partitioning import buckets_of
+from streaming.primed_state import ExportWriter
+from streaming.state_files import files_of
+
+_log = structlog.get_logger(__name__)
+
+_FETCH_BYTES = 1 << 20
+_POLL_MS = 200
+# A record that exists is read within this time (seconds), or something is wrong.
+_PATIENCE = 60.0
+_LOWEST_PRIORITY = 19
+_REPORT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to export. name: of the export; number: of the route; state: the folder of all buckets.
+
+    since: event time (µs) from which on events are needed. until: the offset by partition of the stream's topic up to
+    which they are. horizons: by bucket of the route, event time (µs) from which on its state has them; always: the
+    offset by partition before which it has none. firsts: by bucket, the first position among arrivals that it uses.
+    """
+
+    config: JobConfig
+    name: str
+    number: int
+    route: Route
+    state: Path
+    since: int
+    until: Mapping[int, int]
+    horizons: tuple[int, ...]
+    always: Mapping[int, int]
+    firsts: tuple[int, ...]
+
+    @property
+    def stream(self) -> Stream:
+        """The stream of the events."""
+        return self.config.streams[self.route.stream]
+
+
+class Throttle:
+    """Sleeps so that what is taken is at most `rate` per second."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._began = time.monotonic()
+        self._taken = 0
+
+    def take(self, events: int) -> None:
+        """Wait until so many more may have been taken."""
+        self._taken += events
+        time.sleep(max(0.0, self._began + self._taken / self._rate - time.monotonic()))
+
+
+def export(request: Request, report: Callable[[int], None] = lambda _: None) -> int:
+    """Write the export; returns the number of events. report: is called with the number of events read so far.
+
+    Raises:
+        JobError, LakeError, KafkaError: something cannot be read.
+    """
+    config, stream, route = request.config, request.stream, request.route
+    span = sum(request.until.values())  # at least as many positions as events
+    writers = [
+        ExportWriter(files_of(request.state, bucket), stream, request.name, request.since, first - span)
+        for bucket, first in zip(buckets_of(request.number, route, config.buckets), request.firsts, strict=True)
+    ]
+    throttle, read = Throttle(config.priming_rate), 0
+    for table in _lacking(request):
+        for at, part in divided_events(table, route, route.field, config.buckets):
+            writers[at].take(part.filter(_is_lacking(part, stream, request.horizons[at], request.always)))
+        throttle.take(table.num_rows)
+        read += table.num_rows
+        report(read)
+    return sum(writer.close() for writer in writers)
+
+
+def _is_lacking(events: pa.Table, stream: Stream, horizon: int, always: Mapping[int, int]) -> pa.Array:
+    times = events.column(stream.event_time).cast(pa.int64()).to_numpy()
+    partitions, offsets = (events.column(name).to_numpy() for name in ("partition", "offset"))
+    lacking = times < horizon
+    for partition, end in always.items():
+        lacking |= (partitions == partition) & (offsets < end)
+    return pa.array(lacking)
+
+
+def _lacking(request: Request) -> Iterator[pa.Table]:
+    """The events that some bucket lacks, and some others: the stream's fields, ARRIVAL, partition, offset."""
+    config, stream, lake = request.config, request.stream, request.config.lake
+    archived = {}
+    if lake is not None and delta.exists(lake, events_table(stream)):
+        archived = archived_offsets(lake).get(stream.topic, {})
+    split = {partition: min(archived.get(partition, 0), end) for partition, end in request.until.items()}
+    if lake is not None and any(split.values()):
+        offsets = {partition: (0, end) for partition, end in split.items()}
+        yield from stream_state.events(
+            lake, stream, offsets, request.since, before=max(request.horizons), always=request.always
+        )
+    rest = {p: (split[p], end) for p, end in request.until.items() if split[p] < end}
+    for table in kafka_events(config, stream, rest, request.since):
+        times = table.column(stream.event_time).cast(pa.int64()).to_numpy()
+        yield table.filter(pa.array(times >= request.since))
+
+
+def kafka_events(
+    config: JobConfig, stream: Stream, offsets: Mapping[int, tuple[int, int]], since: int
+) -> Iterator[pa.Table]:
+    """The usable events in these ranges of offsets by partition, as far as Kafka has them and they can be from `since`
+    (event time, µs) on: the stream's fields, ARRIVAL, partition, offset. Those of a table are in order of arrival."""
+    ends = {TopicPartition(stream.topic, partition): end for partition, (_, end) in offsets.items()}
+    if not ends:
+        return
+    with kafka_clients.consumer(config, _FETCH_BYTES) as client:
+        kept = beginning_offsets(client, ends)
+        if lost := sum(max(0, kept[place] - offsets[place.partition][0]) for place in ends):
+            _log.warning("records are neither in the lake nor on Kafka any more", topic=stream.topic, records=lost)
+        earliest = max(0, since - stream.max_future_skew) // 1000
+        came = client.offsets_for_times(dict.fromkeys(ends, earliest))
+        client.assign(list(ends))
+        for place, end in ends.items():
+            found = came.get(place)
+            first = end if found is None else found.offset
+            client.seek(place, min(end, max(first, kept[place], offsets[place.partition][0])))
+        waited = 0.0
+        while left := [place for place, end in ends.items() if client.position(place) < end]:
+            polled = client.poll(timeout_ms=_POLL_MS)
+            records = [r for of in polled.values() for r in of if r.offset < ends[TopicPartition(r.topic, r.partition)]]
+            waited = 0.0 if polled else waited + _POLL_MS / 1000
+            if waited > _PATIENCE:
+                raise JobError(
+                    f"partition {left[0].partition} cannot be read up to offset {ends[left[0]]}",
+                    where=f"topic {stream.topic}",
+                    remedy="See the broker's log. Priming is tried again",
+                )
+            if records:
+                arrivals = np.array([record.timestamp for record in records], np.int64) * 1000
+                order = np.lexsort(([r.offset for r in records], [r.partition for r in records], arrivals))
+                in_order = [records[at] for at in order]
+                parsed = parse_events(
+                    pa.array([record.value for record in in_order], pa.binary()), pa.array(arrivals[order]), stream
+                )
+                rows = parsed.rows.tolist()
+                yield (
+                    parsed.events.append_column(ARRIVAL, pa.array(arrivals[order][rows]).cast(MICROSECONDS))
+                    .append_column("partition", pa.array([in_order[at].partition for at in rows], pa.int32()))
+                    .append_column("offset", pa.array([in_order[at].offset for at in rows], pa.int64()))
+                )
+
+
+def _end_with_the_driver() -> None:
+    os.read(sys.stdin.fileno(), 1)  # nothing more comes: it returns when the pipe is closed
+    os._exit(1)
+
+
+class _Reports:
+    """Lines of JSON, at most one per second."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, read: int) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _REPORT_SECONDS
+            print(json.dumps({"read": read}), flush=True)  # noqa: T201  to the driver
+
+
+def main() -> None:
+    """The process."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    os.nice(_LOWEST_PRIORITY)
+    request: Request = pickle.load(sys.stdin.buffer)  # noqa: S301  the driver's
+    threading.Thread(target=_end_with_the_driver, daemon=True).start()
+    events = export(request, _Reports())
+    print(json.dumps({"events": events}), flush=True)  # noqa: T201
+    sys.stderr.flush()
+    os._exit(0)  # a thread that waits for the driver cannot be ended otherwise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""What decides whether a version starts with the history that its windows need. See priming.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from rules.rulebook import Route
+from rules.versions import Primed, RuleVersion
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A version may take effect. primed: the history that it waited for, None if it did not wait for any."""
+
+    primed: Primed | None = None
+
+
+class History(Protocol):
+    """Looks up, and provides, the history of versions."""
+
+    def lacking(self, version: RuleVersion, route: Route) -> str | None:
+        """Why a version has to wait for history that the state of its route lacks, for a person; None if it has not."""
+
+    def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:
+        """Whether a version that waits may take effect; None: not yet. is_known: whether the query knows it."""
+
+
+class AsItIs:
+    """Versions start with the history that the state has."""
+
+    def lacking(self, version: RuleVersion, route: Route) -> str | None:  # noqa: ARG002  of the protocol
+        """Nothing to wait for."""
+        return None
+
+    def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:  # noqa: ARG002
+        """At once."""
+        return Ready()
+
+
+AS_IT_IS = AsItIs()

@@ -1,0 +1,275 @@
+"""Purpose: prime versions of rules whose windows reach back before the state that would serve them (S5.7).
+
+How it works: such a version is accepted without an effective time. Once the buckets know it, and so evict nothing that
+it needs, a process of its own (export_history.py) writes the events that they lack beside their logs. Then the version
+is answered ACTIVE with its effective time and the name of the export, and the buckets take it in with that answer
+(primed_state.py). One export runs at a time. If it fails it is tried again; a job that starts again exports again what
+no answer names yet.
+
+What it does not do: read events, or change the state.
+
+Known limitation: the first batch of a bucket with the history takes as long as its engine needs to take it in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO
+
+import structlog
+
+from contracts.job_progress import Priming as Report
+from rules.durations import format_duration
+from rules.retention import widest
+from rules.rulebook import Route
+from rules.timestamps import MIN_TIMESTAMP, iso_text
+from rules.versions import Primed, RuleVersion
+from streaming.checkpoint import Identity, committed_heads, committed_offsets, state_folder
+from streaming.config import JobConfig
+from streaming.export_history import Request
+from streaming.history import Ready
+from streaming.partitioning import buckets_of
+from streaming.state_files import export_of
+from streaming.statelog import FIRST_INSTANT, NOTHING, Head
+
+_log = structlog.get_logger(__name__)
+
+# Seconds. Heads are files that every batch replaces.
+_LOOK_SECONDS = 1.0
+_RETRY_SECONDS = 60.0
+# An export that no version wants any more by then (seconds) is removed.
+_UNCLAIMED_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The history that the state of a route has. heads: of its buckets; lacks: the offsets by partition before which it
+    has no events; settled: event time (µs) before which no event of the stream is evaluated any more."""
+
+    heads: tuple[Head, ...]
+    lacks: Mapping[int, int]
+    settled: int
+
+    @property
+    def horizon(self) -> int:
+        """Event time (µs) from which on all buckets have their events, except for what the state lacks."""
+        return max(head.horizon for head in self.heads)
+
+    def lacks_since(self, time: int) -> bool:
+        """Whether it lacks events from this event time (µs) on."""
+        return bool(self.lacks) or self.horizon > time
+
+    def needed_since(self, width: int) -> int:
+        """Event time (µs) from which on rules of this width (µs) need events; FIRST_INSTANT if the clock is unknown."""
+        return max(self.settled - width, FIRST_INSTANT)
+
+
+class Priming:
+    """Decides which versions are primed, and runs the exports. It is the job's `History`."""
+
+    def __init__(self, config: JobConfig) -> None:
+        self._config = config
+        self._identity: Identity | None = None
+        self._run_id = ""
+        self._coverages: dict[Route, tuple[float, Coverage | None]] = {}
+        self._clocks: dict[str, int] = {}  # the latest that were published (µs), by stream
+        self._wanted: dict[Route, int] = {}  # the width (µs) that versions need
+        self._running: _Export | None = None
+        self._done: tuple[Request, float] | None = None
+        self._retry_at = 0.0
+
+    def resume(self, identity: Identity, run_id: str) -> None:
+        """The checkpoint that counts from now on, and the run of the query that has written to it last."""
+        self._identity, self._run_id = identity, run_id
+        self._coverages.clear()
+
+    def note_clocks(self, clocks: Mapping[str, int]) -> None:
+        """Clocks (µs, by stream) that were published."""
+        self._clocks |= clocks
+
+    @property
+    def exports(self) -> list[str]:
+        """The exports that run, or that no answer names yet."""
+        of = [self._running.request] if self._running else []
+        return [request.name for request in (*of, *([self._done[0]] if self._done else []))]
+
+    def lacking(self, version: RuleVersion, route: Route) -> str | None:
+        """See History."""
+        width, coverage = widest(version.rule), self._coverage(route)
+        if not width or coverage is None:
+            return None
+        # the buckets may be given the clocks that are under way before they know the version
+        settled = max(coverage.settled, self._clocks.get(route.stream, FIRST_INSTANT) - self._lateness(route))
+        evicted = settled if coverage.settled == FIRST_INSTANT else coverage.horizon + settled - coverage.settled
+        if not coverage.lacks and evicted <= max(version.effective, settled) - width:
+            return None
+        return (
+            f"its windows reach back {format_duration(width)}, before the events that the job has: it takes effect "
+            "once it is primed with those before"
+        )
+
+    def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:
+        """See History."""
+        width = widest(version.rule)
+        if not self._config.priming_rate or not width:
+            return Ready()
+        coverage = self._coverage(route)
+        if coverage is None or not is_known:
+            return None
+        if not coverage.lacks_since(coverage.needed_since(width)):
+            return Ready(Primed(max(coverage.horizon, MIN_TIMESTAMP)))
+        done = None if self._done is None else self._done[0]
+        if done is not None and done.route == route and done.since <= coverage.needed_since(width):
+            self._done = None
+            return Ready(Primed(max(done.since, MIN_TIMESTAMP), done.name))
+        self._wanted[route] = max(width, self._wanted.get(route, 0))
+        return None
+
+    def step(self) -> None:
+        """Start the next export if one is wanted, and see to the one that runs."""
+        if self._running is not None:
+            self._see_to(self._running)
+        elif self._done is not None:
+            if time.monotonic() > self._done[1] + _UNCLAIMED_SECONDS:
+                self._remove(self._done[0])
+                self._done = None
+        elif self._wanted and time.monotonic() >= self._retry_at:
+            self._start(*self._wanted.popitem())
+        if self._running is not None or self._done is not None:
+            self._wanted.clear()
+
+    def report(self) -> Report | None:
+        """What is being primed; None if nothing is."""
+        if self._running is None:
+            return None
+        request = self._running.request
+        since = iso_text(max(request.since, MIN_TIMESTAMP))
+        return {
+            "stream": request.stream.name, "route": request.route.field, "since": since, "read": self._running.read,
+        }  # fmt: skip
+
+    def close(self) -> None:
+        """End the export that runs."""
+        if self._running is not None:
+            self._running.end()
+
+    def _lateness(self, route: Route) -> int:
+        return self._config.streams[route.stream].allowed_lateness
+
+    def _coverage(self, route: Route) -> Coverage | None:
+        """That of the route by the last committed batch; None where it is not known, or does not matter."""
+        if not self._config.priming_rate or self._identity is None or route not in self._identity.routes:
+            return None
+        at, known = self._coverages.get(route, (0.0, None))
+        if known is None or time.monotonic() > at + _LOOK_SECONDS:
+            known = self._look(self._identity, route)
+            self._coverages[route] = time.monotonic(), known
+        return known
+
+    def _look(self, identity: Identity, route: Route) -> Coverage | None:
+        config = self._config
+        of_stream = {n: other for n, other in enumerate(identity.routes) if other.stream == route.stream}
+        try:
+            of = {
+                other: committed_heads(config, self._run_id, buckets_of(n, other, config.buckets))
+                for n, other in of_stream.items()
+            }
+        except RuntimeError:  # a batch was committed meanwhile
+            return None
+        heads = of[route]
+        if any(head.version == NOTHING for head in heads):
+            return None
+        number, topic = identity.routes.index(route), config.streams[route.stream].topic
+        lacks = {} if all(head.primed for head in heads) else identity.lacks_before(number, topic)
+        # a new route is given its first clock later than the others
+        settled = max(min(head.settled for head in each) for each in of.values())
+        return Coverage(tuple(heads), lacks, settled)
+
+    def _start(self, route: Route, width: int) -> None:
+        config, identity = self._config, self._identity
+        assert identity is not None  # noqa: S101  versions are looked up in its routes
+        topic = config.streams[route.stream].topic
+        until = committed_offsets(config).get(topic, {})  # before the heads: what these hold as late may be later
+        coverage = self._look(identity, route)
+        if coverage is None:
+            return
+        request = Request(
+            config, uuid.uuid4().hex[:12], identity.routes.index(route), route, state_folder(config),
+            coverage.needed_since(width), until, tuple(head.horizon for head in coverage.heads),
+            coverage.lacks, tuple(head.first for head in coverage.heads),
+        )  # fmt: skip
+        self._running = _Export(request)
+        since = iso_text(max(request.since, MIN_TIMESTAMP))
+        _log.info("priming", stream=route.stream, route=route.field, since=since, lake=str(config.lake))
+
+    def _see_to(self, export: _Export) -> None:
+        events = export.result()
+        if events is None:
+            return
+        self._running = None
+        request = export.request
+        if events >= 0:
+            _log.info("primed", stream=request.stream.name, route=request.route.field, events=events)
+            self._done = request, time.monotonic()
+            return
+        self._remove(request)
+        self._retry_at = time.monotonic() + _RETRY_SECONDS
+        _log.warning(
+            "priming failed and is tried again: the rules that wait for it are not in effect",
+            stream=request.stream.name, route=request.route.field, retry_seconds=_RETRY_SECONDS,
+            remedy="Its error is above. With priming_rate = 0 rules start without this history",
+        )  # fmt: skip
+
+    def _remove(self, request: Request) -> None:
+        for bucket in buckets_of(request.number, request.route, self._config.buckets):
+            folder = request.state / str(bucket)
+            for file in folder.iterdir() if folder.is_dir() else ():
+                if export_of(file.name) == request.name:
+                    file.unlink(missing_ok=True)
+
+
+class _Export:
+    """The process of one export. read: events so far."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.read = 0
+        self._events: int | None = None
+        command = [sys.executable, "-m", "streaming.export_history"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._reader = threading.Thread(target=self._follow, args=[self._process.stdout], daemon=True)
+        self._reader.start()
+        with contextlib.suppress(BrokenPipeError):  # it has failed
+            assert self._process.stdin is not None  # noqa: S101  a pipe
+            pickle.dump(request, self._process.stdin)
+            self._process.stdin.flush()  # it stays open: the process ends when it is closed
+
+    def _follow(self, lines: IO[bytes]) -> None:
+        for line in lines:
+            report = json.loads(line)
+            self.read, self._events = report.get("read", self.read), report.get("events")
+
+    def result(self) -> int | None:
+        """The number of events that were written, -1 if it failed; None while it runs."""
+        if self._process.poll() is None:
+            return None
+        self._reader.join()  # what it has reported
+        self.end()
+        return -1 if self._process.returncode or self._events is None else self._events
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None  # noqa: S101  a pipe
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
