@@ -160,7 +160,7 @@ def _close(bucket: Bucket, clocks: Iterable[Clock]) -> None:
         return
     for clock in clocks:
         for rule_id, hours in clock.overflow.items():
-            for hour in hours:
+            for hour in hours if bucket.book.of_rule(rule_id) else ():
                 bucket.cap.close(rule_id, hour)
 
 
