@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from rules.durations import MICROSECONDS
 from rules.engine import Delta, Engine
+from rules.engine.ledger import NO_ANNOUNCEMENTS
+from rules.engine.store import LATE, SEQ
 from rules.model import parse_rule
 from rules.timestamps import iso_text, microseconds
 from rules.versions import RuleSet
@@ -170,6 +172,21 @@ def test_another_measure_begins_with_the_events_that_are_left(*, lost: bool) -> 
     # 560 is the horizon: twice the allowed lateness before the clock
     alerts = {alert["rule_id"]: alert["measures"] for alert in kept.advance([event("e30", 600)], 600)}
     assert alerts == {"r": {"n": 31}, "other": {"s": 3}}
+
+
+def test_events_that_come_back_are_not_counted_twice() -> None:
+    """S14.3, S8.6: where history is given back to the engine all the same, what was folded begins again with it."""
+    kept = Kept(RuleSet.of([rule(COUNTED)], 0))
+    made = [event(f"e{n}", 20 * n) for n in range(30)]
+    for each in made:
+        kept.advance([each], (each["at"] - START) // SECOND)
+    kept.publish(rule({"m": {"count": "*", "over": "10m"}}, name="wide"), effective=590)
+    gone = [each for each in made if each["at"] < kept.engine.horizon]
+    events = table(gone, STREAM).append_column(SEQ, pa.array(range(-len(gone), 0), pa.int64()))
+    events = events.append_column(LATE, pa.repeat(pa.scalar(value=False), len(gone)))
+    assert len(gone) == 28
+    kept.engine.prime(Delta(events, NO_ANNOUNCEMENTS), table([], STREAM), kept.engine.needed_since)
+    assert [alert["measures"] for alert in kept.advance([event("e30", 600)], 600)] == [{"n": 31}, {"m": 31}]
 
 
 OVERS, RESOLUTIONS = ("20s", "1m", "5m", "20m"), ("1s", "7s", "20s")
