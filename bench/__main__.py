@@ -26,6 +26,7 @@ QUICK = {
     "drain": "--events 300000 --turns 1 --backlogs uniform",
     "start": "--rows 20000 --turns 1",
     "many_rules_job": "--count 50 --rate 200 --seconds 15 --turns 1",
+    "priming": "--events 20000 --turns 1",
     "backfill": "--generated 20000 --repeats 1 --only all-days",
     "gate": "100000 --repeats 1",
     "night": "--repeats 1",
