@@ -27,6 +27,7 @@ QUICK = {
     "start": "--rows 20000 --turns 1",
     "many_rules_job": "--count 50 --rate 200 --seconds 15 --turns 1",
     "priming": "--events 20000 --turns 1",
+    "priming_latency": "--history 20000 --rate 100 --turns 1",
     "backfill": "--generated 20000 --repeats 1 --only all-days",
     "gate": "100000 --repeats 1",
     "night": "--repeats 1",
