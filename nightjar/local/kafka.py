@@ -114,6 +114,11 @@ class LocalKafka:
         self._record.remove()
         (self.folder / "port").unlink(missing_ok=True)
 
+    def check(self) -> None:
+        """Raise LocalKafkaError if the broker has exited on its own."""
+        if self._process is not None:
+            self._process.check()
+
     def _settle_predecessor(self) -> None:
         remedy = "Stop it first, or set data_dir and kafka_port to others"
         stop_families(self._record.left_behind("a broker", LocalKafkaError, remedy), STOP_SECONDS)

@@ -56,8 +56,10 @@ class ManagedProcess:
         self._process: psutil.Popen | None = None
 
     def start(self) -> None:
-        """Start it, with an empty log."""
+        """Start it, with an empty log; that of the start before gets the suffix `.1`."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        if self.log.exists():
+            self.log.replace(self.log.with_name(f"{self.log.name}.1"))
         with self.log.open("wb") as log:
             self._process = psutil.Popen(
                 self._command,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,16 @@ def started(process: subprocess.Popen[str], log: Path) -> None:
             process.wait(0.2)
 
 
+def status_of(folder: Path) -> dict[str, Any]:
+    """What `nightjar status` says, running or not."""
+    command = [str(Path(sys.executable).with_name("nightjar")), "status", "--json"]
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, **GIVEN}, capture_output=True, text=True, check=False, timeout=60
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 def test_up_runs_everything_until_it_is_stopped(tmp_path: Path) -> None:
     """A rule becomes active, its alert is shown, the status is right; SIGTERM ends broker and job, exit code 0."""
     (tmp_path / "burst.yaml").write_text(RULE)
@@ -62,6 +73,16 @@ def test_up_runs_everything_until_it_is_stopped(tmp_path: Path) -> None:
         status = json.loads(run("status", "--json", **options).stdout)
         assert list(status["rules"]) == ["burst"]
         assert status["latency"]["alerts"] == 1
+        os.kill(status["process"], signal.SIGKILL)
+        (tmp_path / "events.csv").write_text(EVENTS.replace("\n1,", "\n3,").replace("\n2,", "\n4,"))
+        run("replay", "events.csv", "--stream", "transactions", "--speed", "max", **options)
+        deadline = time.monotonic() + 120
+        while (again := status_of(tmp_path))["process"] == status["process"] or not again["running"]:
+            assert time.monotonic() < deadline, log.read_text()
+        lines = run("alerts", "tail", "--from-beginning", "--json", "-n", "3", **options).stdout.splitlines()
+        assert {json.loads(line)["event_id"] for line in lines} == {"2", "3", "4"}
+        assert "the job exited with code -9" in log.read_text()
+        assert "It starts again in 1 s." in log.read_text()
     finally:
         up.send_signal(signal.SIGTERM)
         code = up.wait(120)

@@ -1,7 +1,7 @@
 """`nightjar up`: runs a local Kafka, unless one is configured, and the job."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
 def up() -> None:
     """Start a local Kafka (unless bootstrap_servers is set), create the topics, and run the job until Ctrl-C.
 
+    A job that dies is started again, later each time; after six deaths within minutes it ends with the last error.
     All local data is kept in `data_dir`, and the next start resumes from it.
     """
     from nightjar.cli.console import line
@@ -27,6 +28,7 @@ def up() -> None:
     from nightjar.kafka import topics
     from nightjar.local.job_process import JobProcess
     from nightjar.local.kafka import LocalKafka
+    from nightjar.local.supervision import keep_running
     from nightjar.operations.job_watch import await_running
     from nightjar.operations.locks import refuse_running
     from rules.streams import load_streams
@@ -37,7 +39,7 @@ def up() -> None:
     refuse_running(settings.checkpoint.resolve())
     stages = Stages()
     with terminated_as_interrupt(), ExitStack() as started:
-        environment = {}
+        environment, check = {}, _nothing
         if settings.bootstrap_servers:
             stages.note(f"using Kafka at {settings.bootstrap_servers}")
         else:
@@ -45,6 +47,7 @@ def up() -> None:
                 broker = LocalKafka(settings)
                 started.callback(_stop, stages, "Kafka", broker.stop)
                 broker.start()
+                check = broker.check
                 settings = broker.settings
                 environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": broker.bootstrap, "NIGHTJAR_KAFKA": "{}"}
                 stages.note(f"listening on {broker.bootstrap}")
@@ -65,12 +68,12 @@ def up() -> None:
             ),
             soft_wrap=True,
         )
-        try:
-            while not job.wait(1.0):
-                pass
-        except KeyboardInterrupt:
-            return
-        job.check()
+        with suppress(KeyboardInterrupt):
+            keep_running(job, lambda text: stages.announce("Job", text), check)
+
+
+def _nothing() -> None:
+    """The brokers are somebody else's."""
 
 
 def _stop(stages: "Stages", doing: str, stop: Callable[[], object]) -> None:

@@ -1,0 +1,81 @@
+"""Programs that die are started again; one that cannot stay up is given up, with its last words."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nightjar.local import supervision
+from nightjar.local.job_process import JobProcessError
+from nightjar.local.process import ManagedProcess
+from nightjar.local.supervision import keep_running
+
+UNITS = Path(__file__).parents[2] / "examples" / "systemd"
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="needs systemd-analyze, of Debian's package systemd"
+)
+@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda unit: unit.stem)
+def test_systemd_accepts_the_units(unit: Path, tmp_path: Path) -> None:
+    """Every section and key is known, and each runs a command of the program; the path is that of a program here."""
+    text = unit.read_text()
+    (command,) = re.findall(r"^ExecStart=/srv/nightjar/.venv/bin/nightjar (\w+)$", text, re.MULTILINE)
+    assert command in {"stream", "metrics"}
+    copy = tmp_path / unit.name
+    copy.write_text(re.sub("^ExecStart=.*", "ExecStart=/bin/true", text, flags=re.MULTILINE))
+    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
+    assert (done.returncode, unit.name in done.stderr) == (0, False), done.stderr
+
+
+def program(folder: Path, code: str) -> ManagedProcess:
+    """A running program that counts its starts in a file."""
+    text = f"open('starts', 'a').write('x'); {code}"
+    made = ManagedProcess("it", [sys.executable, "-c", text], folder / "log", JobProcessError, folder=folder)
+    made.start()
+    return made
+
+
+def test_a_program_that_cannot_start_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After six starts, each later than the one before; the log before is kept."""
+    slept: list[float] = []
+    monkeypatch.setattr(supervision.time, "sleep", slept.append)
+    said: list[str] = []
+    with pytest.raises(JobProcessError, match="exited with code 1; its log ends with"):
+        keep_running(program(tmp_path, "raise SystemExit('no such topic')"), said.append, lambda: None)
+    assert (tmp_path / "starts").read_text() == "x" * 6
+    assert slept == [1, 2, 4, 8, 16]
+    assert all("no such topic" in each and "It starts again in" in each for each in said)
+    assert (tmp_path / "log.1").exists()
+
+
+def test_what_it_depends_on_is_looked_at_first(tmp_path: Path) -> None:
+    """Without its broker a job is not started again."""
+
+    def gone() -> None:
+        raise JobProcessError("the broker exited")
+
+    with pytest.raises(JobProcessError, match="the broker exited"):
+        keep_running(program(tmp_path, "pass"), lambda _: None, gone)
+    assert (tmp_path / "starts").read_text() == "x"
+
+
+def test_a_program_that_ran_for_a_while_starts_from_the_first_delay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deaths that are far apart do not add up."""
+    monkeypatch.setattr(supervision, "_STEADY", 0.0)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 8:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(supervision.time, "sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        keep_running(program(tmp_path, "pass"), lambda _: None, lambda: None)
+    assert slept == [1.0] * 8
