@@ -32,6 +32,7 @@ from nightjar.local.kafka import LocalKafka
 WARM, PUBLISHED, TRAFFIC = 30.0, 50.0, 120.0
 # Seconds in which the buckets have compiled a rule that was published.
 COMPILED = 3.0
+SLOW = 800  # ms
 DAYS = 20
 WIDE = {
     "id": "wide", "stream": "transactions", "group_by": ["customer_id"], "when": "n > 1000000",
@@ -87,6 +88,8 @@ def turn(folder: Path, options: argparse.Namespace) -> tuple[list[float], list[f
     if "active" not in moments:
         raise SystemExit("error: the rule was not primed in time")
     log_progress(f"primed in {moments['active'] - moments['published']:.1f} s")
+    slow = [round(sent - moments["published"], 1) for sent, latency in received if latency > SLOW]
+    log_progress(f"seconds from the publication at which alerts took more than {SLOW} ms: {sorted({*slow})}")
 
     def between(first: float, last: float) -> list[float]:
         return [latency for sent, latency in received if first <= sent < last]
