@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 from rules.durations import MICROSECONDS
 
 HOUR = MICROSECONDS["h"]
+# Rules and hours that are held, beyond which none is closed that has no alerts: anybody may have written the request,
+# and a state has them all.
+_MOST_HOURS = 10_000
 
 # A rule and an hour (its begin, µs) with: the alerts counted; the latest event time (µs) of one announced; the event
 # time after which alerts overflow, None while none do.
@@ -77,6 +80,8 @@ class HourlyCap:
 
     def close(self, rule_id: str, hour: int) -> None:
         """Have the rule's later alerts in that hour (its begin, µs) overflow, however many are counted here."""
+        if (rule_id, hour) not in self._hours and len(self._hours) >= _MOST_HOURS:
+            return
         found = self._hours.setdefault((rule_id, hour), _Hour(0, hour - 1))
         if found.after is None:
             found.after = found.latest

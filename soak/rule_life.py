@@ -7,7 +7,8 @@ replayed faster than the job reads it. At even distances in it rules take the ne
 a time: each step is proposed by one person and approved by another, and takes effect an hour later. The job is killed
 meanwhile. Then `nightjar backfill` runs all days. Checks: each version has exactly the answers that its life asks for,
 every difference between stream and truth has a cause, and the corrected alerts equal the truth, which is computed
-independently. Prints one JSON line per fact; exits with 0 if all checks pass.
+independently; alerts beyond the cap of an hour are marked in all their records, and none is marked early. Prints one
+JSON line per fact; exits with 0 if all checks pass.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,6 +30,8 @@ from bench.figures import log_progress
 from bench.payments import DECLARED, STREAM, halved, rules_of, simulated
 from bench.processes import KilledJob
 from contracts.rule_messages import Message, approval_message, rule_of
+from lake.scanning import scan
+from lake.tables import ALERTS
 from nightjar.cli.stages import terminated_as_interrupt
 from nightjar.configuration.settings import Settings
 from nightjar.demo.history import History, history_of, planned
@@ -61,6 +65,8 @@ _DAY = 24 * _HOUR
 LIFE = ("change", "shadow", "resume", "pause", "resume", "retire")
 # Rules begin their lives at this many different times.
 _BEGINNINGS = 4
+# Alerts of a rule in an hour, of which a few days of the history have dozens.
+_CAP = 3
 _ANSWER_SECONDS = 300.0
 _DRAIN_SECONDS = 1200.0
 _ENDED_SECONDS = 120.0
@@ -154,6 +160,27 @@ def answer_checks(settings: Settings, book: RuleBook, rules: int) -> list[Check]
     ]
 
 
+def overflow_checks(settings: Settings) -> list[Check]:
+    """Checks that an alert has the mark in all of its records or in none, and only beyond the cap (S10.6)."""
+    records = scan(settings.lake, ALERTS).filter(pl.col("source") == "stream").collect()
+    marked = pl.col("overflow").fill_null(value=False)
+    alerts = records.group_by("alert_id", "rule_id", pl.col("event_time").dt.truncate("1h")).agg(
+        marked.any().alias("marked"), marked.n_unique().alias("marks")
+    )
+    hours = alerts.group_by("rule_id", "event_time").agg(
+        pl.col("marked").sum(), (~pl.col("marked")).sum().alias("rest")
+    )
+    most = hours.get_column("rest").max()
+    fact("overflow", marked=alerts.get_column("marked").sum(), cap=_CAP, most_without_mark=most)
+    early = hours.filter(pl.col("marked") > 0, pl.col("rest") < _CAP)
+    return [
+        Check(
+            "overflow: alerts with the mark in some of their records only", alerts.filter(pl.col("marks") > 1).height, 0
+        ),
+        Check("overflow: hours with a mark before the cap", early.height, 0),
+    ]
+
+
 def _names(versions: Any) -> list[tuple[str, int]]:
     return [(version.rule.id, version.version) for version in versions]
 
@@ -202,6 +229,7 @@ def played(options: argparse.Namespace, declared: Path) -> list[Check]:
     fact("sent", records=share.plan.num_rows, events=share.events.num_rows, **share.kinds)
     memory = {"driver_memory": "2g", "kafka_heap": "512m"}
     given = {"streams": str(declared), "buckets": 4, "approvals": 1, "max_offsets_per_trigger": options.batch}
+    given["alerts_per_rule_and_hour"] = _CAP
     with own_settings(**given, **memory) as settings:
         return run(settings, streams, history, rules_of(options.rules, widest), options)
 
@@ -246,6 +274,7 @@ def run(
             *answer_checks(settings, book, len(rules)),
             *checks(history, tally, state, {STREAM: before}),
             *lake_checks(settings, history, tally),
+            *overflow_checks(settings),
             *night_checks(settings, code, tally, before, after),
         ]
 

@@ -49,6 +49,17 @@ def test_a_cap_reached_elsewhere_marks_what_comes_after_what_was_announced() -> 
     assert cap.mark(table(again)).tolist() == [False, True, True, False]
 
 
+def test_what_is_closed_is_bounded() -> None:
+    """A forged clock record may name any number of hours; those with alerts can still be closed."""
+    cap = HourlyCap(10)
+    cap.mark(table([{"at": 1}]))
+    for number in range(1, 20_000):
+        cap.close("r", number * HOUR)
+    cap.close("r", 0)
+    assert len(cap.entries) == 10_000
+    assert cap.mark(table([{"at": 2}])).tolist() == [True]
+
+
 def test_hours_are_dropped_once_they_are_settled() -> None:
     """Not before their end."""
     cap = HourlyCap(1)
