@@ -22,6 +22,7 @@ QUICK = {
     "many_rules": "--counts 10 100 --repeats 1",
     "windows": "--held 1000 10000 --repeats 1",
     "memory": "--events 100000",
+    "resolution": "--groups 10 --hours 1 --resolutions 1m",
     "latency": "--rates 200 --turns 1 --seconds 20 --after 10 --against stateful",
     "drain": "--events 300000 --turns 1 --backlogs uniform",
     "start": "--rows 20000 --turns 1",
