@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -253,7 +254,8 @@ class _Export:
         self.read = 0
         self._events: int | None = None
         command = [sys.executable, "-m", "streaming.export_history"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        own = {**os.environ, "POLARS_MAX_THREADS": "1"}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=own)
         self._reader = threading.Thread(target=self._follow, args=[self._process.stdout], daemon=True)
         self._reader.start()
         with contextlib.suppress(BrokenPipeError):  # it has failed
