@@ -6,7 +6,8 @@ version found follows from when versions were published and replaced, and from n
 remember.
 
 Known limitation: the horizon is computed as if the stream's clock had come to each moment that matters. Where it was
-behind, the stream knew more history than this says, never less.
+behind, the stream knew more history than this says, never less. Nor does it say that a version took over the steps
+(S14) that had been kept for an earlier one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rules.model import State
-from rules.retention import widest
+from rules.retention import folds, unfolded
 from rules.versions import RuleVersion
 
 _LONG_AGO = -(1 << 62)
@@ -49,7 +50,8 @@ def histories(
     live = _live(begun, allowed_lateness)
     instants = sorted({*(arrival for arrival, _ in begun), *(end for *_, end in live if end is not None)})
     windows = sorted(live, key=lambda window: window[1])
-    running: list[tuple[int, float]] = []  # minus a version's widest window, and when nothing needs it any more
+    # minus how far back events are kept for a version, and when nothing needs it any more
+    running: list[tuple[int, float]] = []
     horizon: dict[int, int] = {}
     reached, begins = _LONG_AGO, 0
     for instant in instants:
@@ -66,8 +68,8 @@ def histories(
 
 
 def _live(versions: Sequence[tuple[int, RuleVersion]], allowed_lateness: int) -> list[tuple[int, int, int | None]]:
-    """Of each version that keeps state: its widest window, when it arrived, and when the last event that can see it
-    was settled (None: never), all µs."""
+    """Of each version that keeps state: how far before what is settled events are kept for it, when it arrived, and
+    when the last event that can see it was settled (None: never), all µs."""
     found: list[tuple[int, int, int | None]] = []
     settled: dict[str, int] = {}
     # by rule: arrival and effective time of later versions, those alone that none in between is effective before
@@ -80,7 +82,8 @@ def _live(versions: Sequence[tuple[int, RuleVersion]], allowed_lateness: int) ->
         ends = [settled[rule.id]] if rule.id in settled else []
         ends += [after[-1][0]] if after else []
         if rule.state is not State.RETIRED:
-            found.append((widest(rule), arrival, min(ends, default=None)))
+            kept = max(unfolded(rule), allowed_lateness) if folds(rule) else unfolded(rule)
+            found.append((kept, arrival, min(ends, default=None)))
         settled[rule.id] = min(max(arrival, version.effective + allowed_lateness), settled.get(rule.id, 1 << 63))
         after.append((arrival, version.effective))
     return found

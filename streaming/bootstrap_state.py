@@ -59,7 +59,7 @@ def share_of(config: JobConfig, book: RuleBook, number: int, clock: int | None) 
     engine = Bucket(stream, route, book).engine
     if clock is not None:
         engine.advance(stream.schema.append(pa.field(ARRIVAL, MICROSECONDS)).empty_table(), clock)
-    return Share(config, stream, route, number, route == first, clock, engine.horizon, engine.settled)
+    return Share(config, stream, route, number, route == first, clock, engine.position.since, engine.settled)
 
 
 def write_share(

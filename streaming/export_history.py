@@ -207,6 +207,7 @@ def main() -> None:
     """The process."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     os.nice(_LOWEST_PRIORITY)
+    pa.set_cpu_count(1)  # the driver limits Polars likewise
     request: Request = pickle.load(sys.stdin.buffer)  # noqa: S301  the driver's
     threading.Thread(target=_end_with_the_driver, daemon=True).start()
     events = export(request, _Reports())

@@ -6,7 +6,8 @@ is answered ACTIVE with its effective time and the name of the export, and the b
 (primed_state.py). One export runs at a time. If it fails it is tried again; a job that starts again exports again what
 no answer names yet.
 
-What it does not do: read events, or change the state.
+What it does not do: read events, or change the state. Measures with a resolution are not primed, nor is any where the
+state has steps (S14.3).
 
 Known limitation: the first batch of a bucket with the history takes as long as its engine needs to take it in.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -29,7 +31,7 @@ import structlog
 
 from contracts.job_progress import Priming as Report
 from rules.durations import format_duration
-from rules.retention import widest
+from rules.retention import unfolded
 from rules.rulebook import Route
 from rules.timestamps import MIN_TIMESTAMP, iso_text
 from rules.versions import Primed, RuleVersion
@@ -63,6 +65,11 @@ class Coverage:
     def horizon(self) -> int:
         """Event time (µs) from which on all buckets have their events, except for what the state lacks."""
         return max(head.horizon for head in self.heads)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether a bucket has folded events, which must not be given to it again (S14.3)."""
+        return any(head.folds and head.folded != NOTHING for head in self.heads)
 
     def lacks_since(self, time: int) -> bool:
         """Whether it lacks events from this event time (µs) on."""
@@ -104,8 +111,8 @@ class Priming:
 
     def lacking(self, version: RuleVersion, route: Route) -> str | None:
         """See History."""
-        width, coverage = widest(version.rule), self._coverage(route)
-        if not width or coverage is None:
+        width, coverage = unfolded(version.rule), self._coverage(route)
+        if not width or coverage is None or coverage.has_steps:
             return None
         # the buckets may be given the clocks that are under way before they know the version
         settled = max(coverage.settled, self._clocks.get(route.stream, FIRST_INSTANT) - self._lateness(route))
@@ -119,12 +126,14 @@ class Priming:
 
     def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:
         """See History."""
-        width = widest(version.rule)
+        width = unfolded(version.rule)
         if not self._config.priming_rate or not width:
             return Ready()
         coverage = self._coverage(route)
         if coverage is None or not is_known:
             return None
+        if coverage.has_steps:
+            return Ready()
         if not coverage.lacks_since(coverage.needed_since(width)):
             return Ready(Primed(max(coverage.horizon, MIN_TIMESTAMP)))
         done = None if self._done is None else self._done[0]
@@ -245,7 +254,8 @@ class _Export:
         self.read = 0
         self._events: int | None = None
         command = [sys.executable, "-m", "streaming.export_history"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        own = {**os.environ, "POLARS_MAX_THREADS": "1"}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=own)
         self._reader = threading.Thread(target=self._follow, args=[self._process.stdout], daemon=True)
         self._reader.start()
         with contextlib.suppress(BrokenPipeError):  # it has failed

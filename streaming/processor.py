@@ -176,7 +176,14 @@ def _appended(bucket: Bucket, delta: Delta, version: int, before: Head, files: B
     """The head of the log once it has the bucket's delta of the batch of this version."""
     engine, counts = bucket.engine, asdict(bucket.counts)
     return StateLog(files, bucket.stream.event_time).append(
-        before, delta, engine.horizon, engine.clock, counts, settled=engine.settled, version=version
+        before,
+        delta,
+        engine.horizon,
+        engine.clock,
+        counts,
+        settled=engine.settled,
+        folds=engine.position.held,
+        version=version,
     )
 
 
@@ -185,7 +192,7 @@ def _joined(deltas: list[Delta]) -> Delta:
     if len(deltas) == 1:
         return deltas[0]
     events = pa.concat_tables([delta.events for delta in deltas], promote_options="permissive")
-    return Delta(events, pa.concat_tables([delta.announcements for delta in deltas]))
+    return Delta(events, pa.concat_tables([delta.announcements for delta in deltas]), deltas[-1].folds)
 
 
 def _with_rest(head: Head, bucket: Bucket, rules: str, before: Head, exports: list[str]) -> Head:

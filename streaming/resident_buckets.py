@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rules.rulebook import Record
@@ -35,9 +35,11 @@ class Resident:
         bucket, log = self.bucket, StateLog(files, self.bucket.stream.event_time)
         bucket.receive(_record(written) for written in _received(head, files))
         missing = head.missing(self.version)
-        bucket.restore(log.read(entry) for entry in missing)
+        deltas = (log.read(entry) for entry in missing)
+        # one that has seen a beginning of the log has all steps (see Head.holds)
+        bucket.restore(delta if self.version == NOTHING else replace(delta, folds={}) for delta in deltas)
         self.restored += len(missing)
-        bucket.engine.resume(head.clock, head.settled, head.horizon)
+        bucket.engine.resume(head.position)
         bucket.counts = Counts(**head.counts)
         bucket.failed = set(head.failed)
         if bucket.cap is not None:

@@ -1,7 +1,8 @@
 """A bucket's durable state: an append-only log of columnar deltas, merged in levels, and a small value on top.
 
 How it works: each micro-batch appends one entry. When a level holds FAN_OUT entries they are merged into one of the
-next level, without the events that no rule can need any more; an entry with only such events is dropped unread. An
+next level, without the events and steps (rules/engine/steps.py) that no rule can need any more; an entry with only
+such is dropped unread. An
 entry above LARGEST_MERGED bytes is not merged again, so the log is never rewritten as a whole; entries on both sides of
 it are merged with each other, so the order of entries is not the order of age (see Ledger.restore). The head lists the
 entries and their versions, so that an engine that has seen some of them reads only the others. An entry never changes
@@ -25,7 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rules.engine import Delta
+from rules.engine import Delta, Position
+from rules.engine.folds import STEP, concatenated
 from rules.engine.ledger import completed
 
 FAN_OUT = 8
@@ -38,6 +40,7 @@ REMEMBERED = 64
 SETTLED = 1 << 30  # the level of entries that are never merged
 NOTHING = -1  # the version of a head before anything is written
 FIRST_INSTANT = -(1 << 55)  # earlier than any event, within Arrow's range
+_KEY = b"steps"  # of a schema's metadata: the group-by and resolution of a table of steps
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -55,7 +58,7 @@ class Entries(Protocol):
 class Entry:
     """One entry of the log: its name, level, last version, size in bytes, and the latest event time in µs.
 
-    value: the entry itself, if it is not a separate file.
+    value: the entry itself, if it is not a separate file; stepped: the begin of the latest step, µs.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Entry:
     size: int
     latest: int
     value: bytes = b""
+    stepped: int = FIRST_INSTANT
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ class Head:
     the entry that holds the answers received since a start of the job; failed: rule id, version and measure of each
     reported failure; capped: HourlyCap.entries; held: names of entries that hold late events (events_schema) from
     before the horizon, which came while a version waited for its history; primed: whether history has been taken in
-    (priming.py), and first: the first position among arrivals that its events have (0: none).
+    (priming.py), and first: the first position among arrivals that its events have (0: none); folds: see
+    rules.engine.Position.held; folded: the version that last added steps.
     Every attempt at a batch has a new random token, which distinguishes an engine that took part in a failed attempt
     from one that is up to date with the log.
     """
@@ -97,6 +102,13 @@ class Head:
     primed: bool = False
     first: int = 0
     capped: tuple[tuple[str, int, int, int, int | None], ...] = ()
+    folds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    folded: int = NOTHING
+
+    @property
+    def position(self) -> Position:
+        """How far the engine had come."""
+        return Position(self.clock, self.settled, self.horizon, self.folds)
 
     def to_bytes(self) -> bytes:
         """The head as bytes."""
@@ -113,8 +125,11 @@ class Head:
         return {*_files(self.entries), *self.unread, *self.held, *([self.rules] if self.rules else [])}
 
     def holds(self, version: int, token: str) -> bool:
-        """Whether an engine with this version and token has seen a beginning of this log."""
-        return self.tokens.get(version) == token
+        """Whether an engine with this version and token has seen a beginning of this log that it can continue from.
+
+        Steps add up, and an entry may hold some that the engine has and some that it has not.
+        """
+        return self.tokens.get(version) == token and version >= self.folded
 
     def missing(self, version: int) -> list[Entry]:
         """The entries that hold what an engine at `version` has not seen, oldest first."""
@@ -145,32 +160,34 @@ class StateLog:
         counts: Mapping[str, int] | None = None,
         *,
         settled: int = FIRST_INSTANT,
+        folds: Mapping[str, tuple[int, int]] | None = None,
         version: int | None = None,
     ) -> Head:
         """Append a batch's delta, merge what is due, and return the new head.
 
-        horizon, clock, settled: µs, as the engine's after the batch. version: of the batch; None: the next.
+        horizon, clock, settled (µs), folds: as the engine's after the batch. version: of the batch; None: the next.
         """
         version = head.version + 1 if version is None else version
         token = uuid.uuid4().hex[:12]
         names = (f"{version}-{token}-{number}" for number in itertools.count())
-        log = [entry for entry in head.entries if entry.latest >= horizon]
-        held = _files(head.entries)
-        if delta.events.num_rows or delta.announcements.num_rows:
+        position = Position(clock, settled, horizon, dict(folds or {}))
+        log = [e for e in head.entries if e.latest >= horizon or e.stepped >= position.since]
+        files = _files(head.entries)
+        if delta.events.num_rows or delta.announcements.num_rows or delta.folds:
             log.append(self._write(next(names), 0, version, delta))
         level = 0
         while len(due := [entry for entry in log if entry.level == level]) >= FAN_OUT:
-            merged = concat([self.read(entry) for entry in due], self._event_time, horizon, settled)
+            merged = concat([self.read(entry) for entry in due], self._event_time, position)
             log[log.index(due[0])] = self._write(next(names), level + 1, due[-1].last, merged)
             log = [entry for entry in log if entry not in due]
-            held |= _files(due)
+            files |= _files(due)
             level += 1
         tokens = dict(itertools.islice(sorted({**head.tokens, version: token}.items(), reverse=True), REMEMBERED))
-        stale = held - _files(log)
+        stale = files - _files(log)
         return replace(
             head, version=version, tokens=tokens, entries=tuple(log), stale=tuple(sorted(stale)),
             clock=max(head.clock, clock), settled=max(head.settled, settled), horizon=max(head.horizon, horizon),
-            counts=dict(counts or {}),
+            counts=dict(counts or {}), folds=dict(position.held), folded=version if delta.folds else head.folded,
         )  # fmt: skip
 
     def _write(self, name: str, level: int, last: int, delta: Delta) -> Entry:
@@ -178,8 +195,10 @@ class StateLog:
         inside = len(value) <= LARGEST_IN_HEAD
         if not inside:
             self._entries.put(name, value)
+        stepped = max((pc.max(table.column(STEP)).as_py() for table in delta.folds.values()), default=FIRST_INSTANT)
         level = SETTLED if len(value) > LARGEST_MERGED else level
-        return Entry(name, level, last, len(value), latest(delta, self._event_time), value if inside else b"")
+        until = latest(delta, self._event_time)
+        return Entry(name, level, last, len(value), until, value if inside else b"", stepped)
 
 
 def latest(delta: Delta, event_time: str) -> int:
@@ -188,21 +207,22 @@ def latest(delta: Delta, event_time: str) -> int:
     return max((pc.max(column).as_py() for column in times if len(column)), default=0)
 
 
-def concat(deltas: list[Delta], event_time: str, horizon: int, settled: int) -> Delta:
-    """Deltas merged in order, with what an engine can still need.
+def concat(deltas: list[Delta], event_time: str, position: Position) -> Delta:
+    """Deltas merged in order, with what an engine at the position can still need.
 
-    These are the events from `horizon` on, and the latest announcement of each alert about an event from `settled` on;
-    both in µs. An alert of a rule with `mute` is needed for so long after its event.
+    These are the events from its horizon on, the steps that still count, and the latest announcement of each alert
+    about an event from `settled` on. An alert of a rule with `mute` is needed for so long after its event.
     """
     # entries may be older than a field of the stream (see Engine.restore)
     events = pa.concat_tables([delta.events for delta in deltas], promote_options="default")
-    events = _since(events, event_time, horizon)
+    events = _since(events, event_time, position.horizon)
     announcements = pa.concat_tables([delta.announcements for delta in deltas])
-    announcements = announcements.filter(pc.greater_equal(_needed_until(announcements), settled))
+    announcements = announcements.filter(pc.greater_equal(_needed_until(announcements), position.settled))
     numbered = announcements.append_column("#", pa.array(np.arange(announcements.num_rows)))
     alert = ["event_id", "event_time", "rule_id", "rule_version"]
     last = numbered.group_by(alert).aggregate([("#", "max")]).column("#_max")
-    return Delta(events, announcements.take(np.sort(last.to_numpy())))
+    folds = concatenated((delta.folds for delta in deltas), position.since)
+    return Delta(events, announcements.take(np.sort(last.to_numpy())), folds)
 
 
 def _needed_until(announcements: pa.Table) -> pa.ChunkedArray:
@@ -216,20 +236,29 @@ def _since(table: pa.Table, column: str, time: int) -> pa.Table:
 
 
 def write(delta: Delta) -> bytes:
-    """A delta as bytes: two Arrow IPC streams one after the other, after the length of the first."""
-    parts: list[bytes] = []
-    for table in (delta.events, delta.announcements):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
-            writer.write_table(table)
-        parts.append(sink.getvalue().to_pybytes())
-    return struct.pack(">Q", len(parts[0])) + parts[0] + parts[1]
+    """A delta as bytes: Arrow IPC streams one after the other, of its events, its announcements, and what events have
+    been folded into, after the length of the first."""
+    streams = [_stream(delta.events), _stream(delta.announcements)]
+    streams += [_stream(table.replace_schema_metadata({_KEY: key})) for key, table in delta.folds.items()]
+    return struct.pack(">Q", len(streams[0])) + b"".join(streams)
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
 def read(value: bytes) -> Delta:
     """The delta that `write` wrote."""
     (length,) = struct.unpack_from(">Q", value)
     view = memoryview(value)
-    streams = view[8 : 8 + length], view[8 + length :]
-    events, announcements = (pa.ipc.open_stream(pa.py_buffer(part)).read_all() for part in streams)
-    return Delta(events, completed(announcements))
+    events = pa.ipc.open_stream(pa.py_buffer(view[8 : 8 + length])).read_all()
+    rest = pa.BufferReader(pa.py_buffer(view[8 + length :]))
+    announcements = pa.ipc.open_stream(rest).read_all()
+    folds = {}
+    while rest.tell() < rest.size():
+        table = pa.ipc.open_stream(rest).read_all()
+        folds[table.schema.metadata[_KEY].decode()] = table.replace_schema_metadata(None)
+    return Delta(events, completed(announcements), folds)

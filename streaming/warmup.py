@@ -170,6 +170,8 @@ def _rule(stream: Stream, field: str, number: int) -> dict[str, Any]:
         "w_values": {"values": listed, "over": "10m"},
         "w_last": {"last": stream.event_id, "over": "10m", "excluding_current": True},
     }
+    if field != stream.event_id:
+        measures["w_steps"] = {"count": "*", "over": "1d", "resolution": "1h"}
     if amount is not None:
         measures |= {f"w_{f}": {f: amount, "over": "1h"} for f in ("sum", "avg", "min", "max", "stddev")}
     return {

@@ -76,7 +76,7 @@ class _Host:
             lost, self.engines[name] = self.engines[name], Engine(stream, self.ruleset)
             for delta in self.deltas[name]:
                 self.engines[name].restore(delta)
-            self.engines[name].resume(lost.clock, lost.settled, lost.horizon)
+            self.engines[name].resume(lost.position)
 
     def publish(self, message: bytes, at: int) -> None:
         settings, streams = self.case.settings, self.case.streams

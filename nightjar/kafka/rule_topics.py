@@ -15,7 +15,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import KafkaError, explained, producer
 from nightjar.kafka.readers import Reader
 from rules.model import Rule, State
-from rules.publishing import judge
+from rules.publishing import Answer, judge
 from rules.rulebook import Record, RuleBook
 from rules.streams import Stream
 
@@ -99,17 +99,27 @@ class Answers:
         waiting = [(rule_of(message), settled_by(message, approved)) for message in messages]
         about = {rule_id for rule_id, _ in waiting}
         deadline = time.monotonic() + seconds
+        primed = set[str | None]()
         while waiting:
             for record in self._reader.poll():
                 found = shown(record.value)
                 if found is None or found.rule_id not in about:
                     continue
                 yield found
+                if found.answer is Answer.ACCEPTED and found.effective is None:
+                    primed.add(found.rule_id)
                 settled = next((w for w in waiting if w[0] == found.rule_id and found.answer in w[1]), None)
                 if settled is not None:
                     waiting.remove(settled)
             if waiting and time.monotonic() > deadline:
                 missing = ", ".join(rule_id for rule_id, _ in waiting)
+                if primed.issuperset(rule_id for rule_id, _ in waiting):
+                    raise KafkaError(
+                        f"{missing} is accepted, and not in effect yet after {seconds:.0f} s",
+                        where=f"topic {self._settings.rule_status_topic}",
+                        remedy="It waits for its history: `nightjar status` shows how far the job is with that, and "
+                        "`nightjar rules list` when the rule is ACTIVE",
+                    )
                 raise KafkaError(
                     f"the job has not answered for {missing} after {seconds:.0f} s",
                     where=f"topic {self._settings.rule_status_topic}",

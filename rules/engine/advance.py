@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rules.engine.evaluation import Evaluated, Evaluations
+from rules.engine.folds import Folds
 from rules.engine.strings import Int64Array
 
 # Instead of a row of the batch, if the batch does not have the event.
@@ -19,11 +21,32 @@ NO_ROW = -1
 class Delta:
     """The changes of one advance, for durable state: the events inserted and the announcements made.
 
-    events: the stream's fields, arrival_time, arrival_seq and late; announcements: LEDGER_SCHEMA.
+    events: the stream's fields, arrival_time, arrival_seq and late; announcements: LEDGER_SCHEMA; folds: what events
+    before the horizon have been folded into since the last delta.
     """
 
     events: pa.Table
     announcements: pa.Table
+    folds: Folds = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far an engine has come: what another one needs beside its deltas to continue.
+
+    clock, settled, horizon: see Engine, µs. held: by the names of folds, from when on (µs) each has counted without a
+    gap, and from when on its steps count.
+    """
+
+    clock: int
+    settled: int
+    horizon: int
+    held: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def since(self) -> int:
+        """Event time (µs) before which neither events nor steps are needed."""
+        return min([self.horizon, *(since for _, since in self.held.values())])
 
 
 @dataclass(frozen=True)

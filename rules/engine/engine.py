@@ -6,8 +6,8 @@ what was announced. A micro-batch is a small backfill and a backfill one large m
 
 Two event times only grow, and only at the end of an advance that is given a clock; `prime` alone moves `horizon` back.
 No event before `settled` is evaluated any more. An event before `horizon` has no effect: it is in no window, and its id
-is unknown. So an engine's results depend on the batches, clocks, rules and history it was given, and not on what it
-still has in memory.
+is unknown; those that have passed it are in the windows of measures with a resolution, as steps (see folding). So an
+engine's results depend on the batches, clocks, rules and history it was given, and not on what it still has in memory.
 
 What it does not do: parse, talk to Kafka or Spark, store anything. Its host stores each advance's delta, and clock,
 settled and horizon after it; a new engine is given them through `restore` and `resume`.
@@ -25,10 +25,12 @@ import numpy as np
 import pyarrow as pa
 
 from rules.engine import evaluation
-from rules.engine.advance import Advance, Delta, Failure, InputRows, brought
+from rules.engine.advance import Advance, Delta, Failure, InputRows, Position, brought
 from rules.engine.announce import Announcements, alerts_table, announce, remember, with_muted
 from rules.engine.columns import Mask, as_declared, columns_of, one_batch, physical
 from rules.engine.evaluation import Evaluated, Evaluations
+from rules.engine.folding import MOST_LATE, Folding
+from rules.engine.folds import Folds
 from rules.engine.ledger import LEDGER_SCHEMA, NO_ANNOUNCEMENTS, Ledger
 from rules.engine.muting import Muting
 from rules.engine.plan import GroupPlan, Plan, compile_plan
@@ -72,10 +74,11 @@ class Engine:
         self.clock = self.settled = self.horizon = LONG_AGO
         self._batch = batch
         self.store = EventStore(stream)
-        self._masks = Masks(self.store)
+        self._masks = self._new_masks()
         self._timelines: dict[tuple[str, ...], Timeline] = {}
         self._ledger = Ledger(self.store)
         self._muting = Muting()
+        self._folding = Folding(self.store, self._masks)
         self._next_seq = 0
         self._look_again_at = _EVICTION_FLOOR
         self._event_columns = [*stream.fields, ARRIVAL]
@@ -96,6 +99,8 @@ class Engine:
         # by then an older version applies to nothing any more, and what only it needed may be evicted
         later = (v.effective for v in ruleset.of_stream(self.stream.name).versions if v.effective > self.settled)
         self._plan_again_at = min(later, default=_NEVER)
+        if not self._batch:
+            self._folding.use(self._plan, self.horizon)
         # a timeline may have evicted what only a wider window needs, while the store still has it
         known = {
             group_by: timeline
@@ -105,10 +110,14 @@ class Engine:
         self._timelines = {}
         for group_by, plan in groups.items():
             timeline = known.get(group_by) or Timeline(self.store, self._masks, group_by)
+            timeline.steps = self._folding.of(group_by)
             timeline.use(sorted({self._masks[key].word for key in plan.marks}), sorted(plan.fields), changed)
             if group_by not in known:
                 timeline.insert(0, replace(_EVERYTHING, horizon=self.horizon))
             self._timelines[group_by] = timeline
+
+    def _new_masks(self) -> Masks:
+        return Masks(self.store, None if self._batch else MOST_LATE * self.stream.allowed_lateness)
 
     def _needed(self, plan: GroupPlan) -> Needed:
         return Needed(self.horizon, self.settled, plan.reach, plan.has_resets)
@@ -166,8 +175,8 @@ class Engine:
             delta,
             evaluated,
         )
-        if clock is not None:
-            self._settle(clock)
+        if clock is not None and (folds := self._settle(clock)):
+            advance = replace(advance, delta=replace(delta, folds=folds))
         return advance
 
     def _late(self, columns: Mapping[str, pa.Array], arrival: Int64Array, times: Int64Array) -> Mask:
@@ -178,16 +187,30 @@ class Engine:
         late: Mask = ((arrival - times > self.stream.allowed_lateness) | (times < self.settled)).view(np.uint8)
         return late
 
-    def _settle(self, clock: int) -> None:
-        """Advance the clock: the only place where a running engine changes which events have an effect."""
+    def _settle(self, clock: int) -> Folds:
+        """Advance the clock: the only place where a running engine changes which events have an effect.
+
+        Returns what events have been folded into.
+        """
         self.clock = max(self.clock, clock)
         self.settled = max(self.settled, self.clock - self.stream.allowed_lateness)
         if self.settled >= self._plan_again_at:
             self.set_rules(self._ruleset, self._group_bys)
-        self.horizon = max(self.horizon, self.settled - self._plan.reach)
+        before, folds = self.horizon, {}
+        if self._plan.resolution:
+            self.horizon = max(before, self._folding.horizon(self._plan, self.settled))
+            folds = self._folding.settle(before, self.horizon, self.settled)
+        else:
+            self.horizon = max(before, self.settled - self._plan.of_rows)
         self._ledger.drop_settled(self.settled)
         self._muting.drop_settled(self.settled)
         self._evict()
+        return folds
+
+    @property
+    def position(self) -> Position:
+        """What another engine needs beside the deltas to continue."""
+        return Position(self.clock, self.settled, self.horizon, self._folding.held)
 
     def restore(self, delta: Delta) -> None:
         """Restore the events and announcements of an earlier engine; call `resume` after the last delta.
@@ -211,11 +234,13 @@ class Engine:
             self._ledger.meet(base, LONG_AGO)
         self._ledger.restore(delta.announcements)
         self._muting.restore(delta.announcements)
+        self._folding.restore(delta.folds)
 
-    def resume(self, clock: int, settled: int, horizon: int) -> None:
-        """Continue as the engine whose deltas were restored: its values after the last one, all in µs."""
-        self.clock, self.settled = max(self.clock, clock), max(self.settled, settled)
-        self.horizon = max(self.horizon, horizon)
+    def resume(self, position: Position) -> None:
+        """Continue as the engine whose deltas were restored, from its position after the last one."""
+        self.clock, self.settled = max(self.clock, position.clock), max(self.settled, position.settled)
+        self.horizon = max(self.horizon, position.horizon)
+        self._folding.resume(position.held, self.horizon)
         if self.settled >= self._plan_again_at:
             self.set_rules(self._ruleset, self._group_bys)
         self._ledger.drop_settled(self.settled)
@@ -228,7 +253,9 @@ class Engine:
         history: all events between both horizons that arrived before a moment, the first of each id. missed: those that
         came after it (the stream's fields and arrival_time, in any order); returned as a delta to store.
         """
-        self.horizon = min(self.horizon, max(horizon, self.settled - self._plan.reach))
+        before, self.horizon = self.horizon, min(self.horizon, max(horizon, self.settled - self._plan.of_rows))
+        if self.horizon < before:  # what is folded begins again, with events that are here once more
+            self._folding = Folding(self.store, self._masks)
         self._timelines = {}  # they may have evicted what is needed again
         self.restore(history)
         late, _ = in_arrival_order(one_batch(missed.select(self._event_columns)))
@@ -242,13 +269,13 @@ class Engine:
     @property
     def needed_since(self) -> int:
         """Event time (µs) from which on the rules need events, where they are to be had: at most `horizon`."""
-        return min(self.horizon, self.settled - self._plan.reach)
+        return min(self.horizon, self.settled - self._plan.of_rows)
 
     def snapshot(self) -> Delta:
         """Everything that is still needed, as one delta."""
         muting = self._muting.entries(self.settled, LEDGER_SCHEMA)
         announcements = pa.concat_tables([self._ledger.entries(self.settled), muting])
-        return Delta(self.store.table(self.store.since(self.horizon)), announcements)
+        return Delta(self.store.table(self.store.since(self.horizon)), announcements, self._folding.tables())
 
     def _admit(self, ids: pa.Array, dead: Int64Array) -> Int64Array:
         """The indices of the first arrivals of their ids among all but the dead events, as EventStore.unseen."""
@@ -312,7 +339,7 @@ class Engine:
         self._look_again_at = max(_EVICTION_FLOOR, 2 * len(rows))
         if 2 * len(rows) > held and self.store.rows < _MOST_GONE * self._look_again_at:
             return
-        if self.store.codes_given > 4 * len(rows) + _EVICTION_FLOOR:
+        if self.store.codes_given > 4 * (len(rows) + self._folding.groups) + _EVICTION_FLOOR:
             self._rebuild()
             return
         new_row = np.full(self.store.rows, -1)
@@ -325,11 +352,12 @@ class Engine:
 
     def _rebuild(self) -> None:
         """Also drop field values that no event has any more, which takes longer: all codes change."""
-        needed, next_seq = self.snapshot(), self._next_seq
+        needed, next_seq, held = self.snapshot(), self._next_seq, self._folding.held
         self.store = EventStore(self.stream)
-        self._masks = Masks(self.store)
+        self._masks = self._new_masks()
         self._ledger, self._muting = Ledger(self.store), Muting()
-        self._timelines = {}
+        self._folding, self._timelines = Folding(self.store, self._masks), {}
         self.set_rules(self._ruleset, self._group_bys)
         self.restore(needed)
+        self._folding.resume(held, self.horizon)
         self._next_seq = next_seq

@@ -67,6 +67,11 @@ class KeyTable:
         self._slots: Int64Array = np.full(64, -1, np.int64)
         self._keys: Int64Array = np.zeros((32, width), np.int64)
 
+    def keys(self, codes: Int64Array) -> Int64Array:
+        """The tuples that have these codes: int64 (codes, width)."""
+        found: Int64Array = self._keys[codes]
+        return found
+
     def encode(self, columns: Int64Array, valid: np.ndarray) -> Int64Array:
         """columns: int64 (rows, width); valid: bool (rows,). Returns int64 codes, -1 where not valid."""
         rows = len(columns)

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rules.engine.columns import Mask
-from rules.engine.kernels import answers, episodes, windows
+from rules.engine.kernels import answers, episodes, steps, windows
 from rules.engine.listing import Listing
-from rules.engine.plan import Aggregate, MaskKey, Window
+from rules.engine.plan import Aggregate, Fold, MaskKey, Window
 from rules.engine.predicate_bitmaps import Masks
 from rules.engine.strings import Int32Array, Int64Array
 from rules.engine.timeline import Runs, Timeline
@@ -22,6 +22,7 @@ from rules.types import Kind
 # Of a timeline's arena: marks, narrow values, wide values.
 Facts = tuple[Mask, Int32Array, Int64Array]
 _NONE: Int64Array = np.empty(0, np.int64)
+_NOTHING_BEFORE: Int64Array = np.empty((1, 0, steps.COLUMNS), np.int64)
 _OF_INTEGERS = {
     Function.COUNT: answers.COUNT,
     Function.SUM: answers.TOTALS,
@@ -62,7 +63,7 @@ class _Question(NamedTuple):
     """What kernels.answers is asked about one window, and which of the aggregates its answers are, row by row.
 
     whole: the window with every row between its ends; listed: the aggregates that list values, which no kernel answers
-    ahead.
+    ahead; folds: of a window with a resolution, what each row of the specification needs of steps.
     """
 
     window: Window
@@ -71,6 +72,7 @@ class _Question(NamedTuple):
     specification: Int64Array
     scales: npt.NDArray[np.float64]
     listed: list[int]
+    folds: list[Fold]
 
 
 class Asked(NamedTuple):
@@ -213,6 +215,7 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
         nowhere = len(wanted)
         specification: dict[Any, list[int]] = {}
         scales: list[float] = []
+        folds: list[Fold] = []
         for row, aggregate in enumerate(aggregates[at] for at in wanted):
             function, field = aggregate.function, aggregate.field
             kind, column, scale, place = answers.NARROW, -1, 1.0, 0
@@ -227,15 +230,17 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
             word, bit = masks[aggregate.mask]
             key: Any = row
             if what in (answers.TOTALS, answers.SPREAD):
-                key, place = (field, aggregate.mask), _PLACES[function]
+                # a sum may count steps that a spread of the same does not, where a rule came later
+                key, place = (field, aggregate.mask, what if window.resolution else 0), _PLACES[function]
             if key not in specification:
+                folds += [Fold.of(timeline.group_by, aggregate)] if window.resolution else []
                 specification[key] = [what, timeline.marks[word], bit, kind, column, nowhere, nowhere, nowhere]
                 scales.append(scale)
             specification[key][0] = max(specification[key][0], what)
             specification[key][5 + place] = row
         asked = np.array([*specification.values()], np.int64).reshape(-1, 8)
         whole = window._replace(per=(), excluding_current=False)
-        questions.append(_Question(window, whole, wanted, asked, np.array(scales), listed))
+        questions.append(_Question(window, whole, wanted, asked, np.array(scales), listed, folds))
     doubles = frozenset(name for name, kind in fields.items() if kind.kind is Kind.DOUBLE)
     return Asked(aggregates, questions, doubles)
 
@@ -255,7 +260,7 @@ def evaluate(
     tables: dict[int, tuple[Int64Array, Mask]] = {}
     listings: dict[int, Listing] = {}
     overflown = 0
-    for window, whole, wanted, specification, scales, listed in asked.questions:
+    for window, whole, wanted, specification, scales, listed, folds in asked.questions:
         walk, low = walks.of(window, whole)
         for at in listed:
             listings[at] = _listing(timeline, masks, aggregates[at], walk, low)
@@ -265,12 +270,21 @@ def evaluate(
         found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
         overflown += answers.answers(
             walk.first, walk.rows, walk.at, low, window.excluding_current, store.late, store.last_late, store.order,
-            *walk.facts, specification, scales, found, flags,
+            *walk.facts, specification, scales, _before(timeline, runs, window, folds), found, flags,
         )  # fmt: skip
         tables |= zip(
             wanted, zip(walk.placed(found, runs.rows), walk.placed(flags, runs.rows), strict=True), strict=False
         )
     return Answers(asked, tables, listings, overflown=overflown > 0)
+
+
+def _before(timeline: Timeline, runs: Runs, window: Window, folds: list[Fold]) -> Int64Array:
+    """What the windows of the rows hold of steps: int64 (folds, rows, 8), see kernels.steps."""
+    held = timeline.steps.get(window.resolution)
+    if held is None or not folds:
+        return _NOTHING_BEFORE
+    groups = timeline.store.codes(timeline.group_by)[timeline.rows[runs.at[runs.first[:-1]]]]
+    return held.before(runs.first, groups, timeline.times, runs.at, window.over, folds)
 
 
 def _listing(timeline: Timeline, masks: Masks, aggregate: Aggregate, walk: _Walk, low: Int64Array) -> Listing:

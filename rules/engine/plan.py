@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from rules.engine.kernels import steps
 from rules.errors import Problem, RuleError
 from rules.measures import accepted_kinds
 from rules.model import Function, Measure, Rule, State, result_type
 from rules.predicates import Predicate, Screen, compile_predicate
-from rules.retention import widest
+from rules.retention import unfolded, widest
 from rules.streams import Stream
 from rules.types import FieldType
 from rules.versions import NOT_YET, RuleSet, RuleVersion
+
+# Beside the predicates of measures with a resolution: that an event came in time for them (S14.4). No text of a rule.
+IN_TIME = "$in time"
 
 
 class MaskKey(NamedTuple):
@@ -61,6 +67,57 @@ class Aggregate(NamedTuple):
     field: str | None
     mask: MaskKey
     window: Window
+
+
+class Fold(NamedTuple):
+    """What measures with a resolution (µs) need of each step (S14), as kernels.steps keeps it."""
+
+    group_by: tuple[str, ...]
+    resolution: int
+    family: str
+    mask: MaskKey
+    field: str | None
+
+    @classmethod
+    def of(cls, group_by: tuple[str, ...], aggregate: Aggregate) -> Fold:
+        """What an aggregate needs."""
+        family = _FAMILIES[aggregate.function]
+        field = None if family == "count" else aggregate.field
+        return cls(group_by, aggregate.window.resolution, family, aggregate.mask, field)
+
+    @property
+    def name(self) -> str:
+        """A name for durable state, the same in every process."""
+        content = [*self[:3], sorted(self.mask.predicates), self.mask.field, self.field]
+        return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Its columns, by their places in kernels.steps."""
+        return _FOLDED[self.family]
+
+    def how(self, column: int) -> int:
+        """How the values of a column are put together."""
+        if column != steps.EXTREME:
+            return steps.ADDED
+        return steps.LEAST if self.family == "least" else steps.GREATEST
+
+
+_FAMILIES = {
+    Function.COUNT: "count",
+    Function.SUM: "totals",
+    Function.AVG: "totals",
+    Function.STDDEV: "spread",
+    Function.MIN: "least",
+    Function.MAX: "greatest",
+}
+_FOLDED = {
+    "count": (steps.COUNT,),
+    "totals": (steps.COUNT, steps.HIGH, steps.LOW),
+    "spread": tuple(range(steps.EXTREME)),
+    "least": (steps.COUNT, steps.EXTREME),
+    "greatest": (steps.COUNT, steps.EXTREME),
+}
 
 
 @dataclass(frozen=True)
@@ -119,7 +176,8 @@ class GroupPlan:
     """All that is evaluated over one group-by.
 
     measured: aggregates and their types, by their names in conditions; reach: how long before an event those may lie
-    that a rule which may still run depends on, in µs.
+    that a rule which may still run depends on, in µs; of_rows: the same without measures with a resolution. folds: what
+    these need, and the widest window over each, in µs.
     """
 
     group_by: tuple[str, ...]
@@ -127,6 +185,8 @@ class GroupPlan:
     compiled: dict[tuple[str, int], CompiledRule]
     measured: dict[str, tuple[Aggregate, FieldType]]
     reach: int
+    of_rows: int = 0
+    folds: dict[Fold, int] = field(default_factory=dict)
     _programs: dict[tuple[tuple[str, int], ...], tuple[Program, ...]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -134,7 +194,8 @@ class GroupPlan:
     @property
     def marks(self) -> set[MaskKey]:
         """The marks that its rules look at."""
-        return set[MaskKey]().union(*(compiled.marks for compiled in self.compiled.values()))
+        folded = {fold.mask for fold in self.folds}
+        return folded.union(*(compiled.marks for compiled in self.compiled.values()))
 
     @cached_property
     def newest_since(self) -> int:
@@ -190,9 +251,14 @@ class Plan:
         return any(compiled.rule.mute for compiled in self.compiled.values())
 
     @property
-    def reach(self) -> int:
-        """The widest window of all, in µs."""
-        return max((group.reach for group in self.groups), default=0)
+    def of_rows(self) -> int:
+        """The widest window of all measures without a resolution, in µs."""
+        return max((group.of_rows for group in self.groups), default=0)
+
+    @cached_property
+    def resolution(self) -> int:
+        """The coarsest resolution of all, in µs; 0 where there is none."""
+        return max((fold.resolution for group in self.groups for fold in group.folds), default=0)
 
 
 def compile_plan(
@@ -219,21 +285,28 @@ def compile_plan(
     for group_by in sorted(wanted if group_bys is None else wanted & group_bys):
         compiled = {}
         measured: dict[str, tuple[Aggregate, FieldType]] = {}
-        reach = 0
+        reach = of_rows = 0
+        folds: dict[Fold, int] = {}
         for rule_id, versions in live.items():
             for version in versions:
                 rule = version.rule
                 if rule.group_by != group_by or rule.state is State.RETIRED:
                     continue
                 # a paused rule keeps its history, so that it can resume as if it had never been paused
-                reach = max(reach, widest(rule))
-                if rule.state is State.PAUSED:
-                    continue
+                reach, of_rows = max(reach, widest(rule)), max(of_rows, unfolded(rule))
                 before = known.get((rule_id, version.version)) if known else None
                 try:
                     ready = before if before is not None and before.version == version else _compile(version, stream)
                 except RuleError as refusal:
-                    unfit[rule_id, version.version] = str(refusal)
+                    if rule.state is not State.PAUSED:
+                        unfit[rule_id, version.version] = str(refusal)
+                    continue
+                for aggregate in ready.measures.values():
+                    if aggregate.window.resolution:
+                        fold = Fold.of(group_by, aggregate)
+                        predicates |= {text: ready.predicates[text] for text in fold.mask.predicates}
+                        folds[fold] = max(folds.get(fold, 0), aggregate.window.over + fold.resolution)
+                if rule.state is State.PAUSED:
                     continue
                 compiled[rule_id, version.version] = ready
                 predicates |= ready.predicates
@@ -243,7 +316,7 @@ def compile_plan(
             for rule_id, versions in live.items()
             if any(v.rule.group_by == group_by for v in versions)
         }
-        groups.append(GroupPlan(group_by, versions_here, compiled, measured, reach))
+        groups.append(GroupPlan(group_by, versions_here, compiled, measured, reach, of_rows, folds))
     for rule_id, versions in live.items():
         for version in versions:
             if unknown := [name for name in version.rule.group_by if name not in declared]:
@@ -284,7 +357,8 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
     def key(*texts: str | None, field: str | None = None) -> MaskKey:
         given = frozenset(text for text in texts if text is not None)
         for text in given - predicates.keys():
-            predicates[text] = compile_predicate(text, stream.fields, where=f"rule {rule.id}")
+            sql = "TRUE" if text == IN_TIME else text
+            predicates[text] = compile_predicate(sql, stream.fields, where=f"rule {rule.id}")
         return MaskKey(given, field)
 
     def aggregate(measure: Measure) -> Aggregate:
@@ -293,7 +367,8 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         until = None if measure.until is None else key(rule.where, measure.until)
         step = measure.resolution or 0
         window = Window(measure.length, since, measure.per, measure.excluding_current, opens, until, step)
-        return Aggregate(measure.function, measure.field, key(rule.where, measure.where, field=measure.field), window)
+        counted = key(rule.where, measure.where, IN_TIME if step else None, field=measure.field)
+        return Aggregate(measure.function, measure.field, counted, window)
 
     measures = {name: aggregate(measure) for name, measure in rule.measures.items()}
     types = {

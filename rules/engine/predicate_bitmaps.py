@@ -10,7 +10,7 @@ from numba import njit
 
 from rules.engine.columns import Mask
 from rules.engine.memory import RowArray
-from rules.engine.plan import MaskKey
+from rules.engine.plan import IN_TIME, MaskKey
 from rules.engine.polars_views import LazyColumns, physical_array, physical_numbers
 from rules.engine.store import EventStore
 from rules.engine.strings import Int64Array
@@ -84,10 +84,11 @@ class Masks:
     """The marks of every store row: `words`, uint8 (rows and room, words), with a bit for each combination.
 
     A combination keeps its bit as long as it is used, so that a change of rules touches the bits of what it adds.
+    most_late: µs, the greatest lateness that is IN_TIME; None: any.
     """
 
-    def __init__(self, store: EventStore) -> None:
-        self._store = store
+    def __init__(self, store: EventStore, most_late: int | None = None) -> None:
+        self._store, self._most_late = store, most_late
         self._rows = 0
         self._predicates: dict[str, Predicate] = {}
         self._places: dict[MaskKey, Mark] = {}
@@ -170,7 +171,10 @@ class Masks:
         columns = LazyColumns(
             lambda name: physical_array(self._store, name, rows), lambda name: physical_numbers(self._store, name, rows)
         )
-        return dict(zip(predicates, truths([*predicates.values()], columns, rows.stop - rows.start), strict=True))
+        held = dict(zip(predicates, truths([*predicates.values()], columns, rows.stop - rows.start), strict=True))
+        if IN_TIME in held and self._most_late is not None:
+            held[IN_TIME] = (self._store.lateness(rows) <= self._most_late).view(np.uint8)
+        return held
 
 
 def _alone(text: str) -> MaskKey:

@@ -93,9 +93,13 @@ class EventStore:
         """Each row's position among all arrivals: int32, or int64 (rows and room)."""
         return (self._order or self._seq).all
 
+    def lateness(self, rows: Int64Array | slice) -> npt.NDArray[Any]:
+        """How long after they happened the rows arrived, in µs."""
+        return self._lateness.all[rows]
+
     def arrival(self, rows: Int64Array | slice) -> Int64Array:
         """When the rows arrived, in µs."""
-        arrived: Int64Array = self.times[rows] + self._lateness.all[rows]
+        arrived: Int64Array = self.times[rows] + self.lateness(rows)
         return arrived
 
     def unseen(self, ids: pa.Array, since: Int64Array | int) -> Int64Array:
@@ -314,6 +318,38 @@ class EventStore:
         valid = [valid for field in fields if (valid := self.valid(field, rows)) is not None]
         return table.encode(values, np.logical_and.reduce(valid) if valid else np.ones(len(values), np.bool_))
 
+    def encode(self, fields: tuple[str, ...], values: list[pa.Array], rows: int) -> Int64Array:
+        """The codes, as `codes`, of so many tuples of the fields' values, of which none is NULL.
+
+        The event's id is not among the fields.
+        """
+        self.codes(fields)
+        columns = [
+            self._tables[name].intern(array) if name in self._tables else physical(array, self.stream.fields[name].kind)
+            for name, array in zip(fields, values, strict=True)
+        ]
+        if fields not in self._keys:
+            return np.asarray(columns[0], np.int64)
+        if not fields:
+            self._keys[fields][0].count = 1
+            return np.zeros(rows, np.int64)
+        keys = np.stack([_words(column) for column in columns], axis=1)
+        return self._keys[fields][0].encode(keys, np.ones(rows, np.bool_))
+
+    def decode(self, fields: tuple[str, ...], codes: Int64Array) -> list[pa.Array]:
+        """The values of the fields, in their declared types, of codes that `codes` has assigned."""
+        if fields not in self._keys:
+            return [self.strings(fields[0], codes)]
+        keys = self._keys[fields][0].keys(codes)
+        return [self._value(name, keys[:, at]) for at, name in enumerate(fields)]
+
+    def _value(self, name: str, values: Int64Array) -> pa.Array:
+        kind = self.stream.fields[name]
+        if kind.kind is Kind.STRING:
+            return self.strings(name, values)
+        values = np.ascontiguousarray(values)
+        return logical(values.view(np.float64) if kind.kind is Kind.DOUBLE else values, None, kind)
+
     def source(self, name: str) -> npt.NDArray[Any]:
         """The field's physical values as stored: int32, int64 or float64 (rows and room)."""
         if name != self.stream.event_id:
@@ -362,6 +398,11 @@ class EventStore:
         columns[SEQ] = pa.array(self._seq.all[rows].astype(np.int64) + self._first_seq)
         columns[LATE] = pa.array(self.late[rows].astype(np.bool_))
         return as_declared(pa.record_batch(columns))
+
+
+def _words(values: npt.NDArray[Any]) -> Int64Array:
+    """Physical values as the words that keys consist of."""
+    return values.view(np.int64) if values.dtype == np.float64 else values.astype(np.int64)
 
 
 def in_arrival_order(events: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64Array | None]:

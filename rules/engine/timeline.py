@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rules.engine.arena import Arena
 from rules.engine.facts import Facts, Name
-from rules.engine.kernels import compaction, segments
-from rules.engine.memory import allocate
+from rules.engine.kernels import segments
 from rules.engine.predicate_bitmaps import Masks
+from rules.engine.steps import Steps
 from rules.engine.store import LONG_AGO, EventStore
-from rules.engine.strings import Int32Array, Int64Array
+from rules.engine.strings import Int64Array
 
 
 @dataclass(frozen=True)
 class Needed:
     """The rows that a group-by still needs, as event times in µs.
 
-    horizon: rows before it are in no window; settled: rows before it are no longer evaluated; reach: the widest window.
+    horizon: rows before it are no longer there; settled: rows before it are no longer evaluated; reach: the widest
+    window.
     has_resets: whether a row may depend on the result of another that has seen more late rows.
     """
 
@@ -54,18 +56,18 @@ class Runs:
         return len(self.at)
 
 
-class Timeline:
-    """The retained rows of every group of one group-by, in an arena (see kernels.segments).
+class Timeline(Arena):
+    """The retained rows of every group of one group-by, in an arena.
 
     `rows`, `times`, `marks`, `narrow`, `wide`: by place, store rows, their times, and the facts chosen by `use`.
+    steps: by resolution (µs), the steps that earlier rows have been folded into.
     """
 
     def __init__(self, store: EventStore, masks: Masks, group_by: tuple[str, ...]) -> None:
+        super().__init__()
         self.store = store
         self.group_by = group_by
-        self.rows: Int32Array = np.zeros(0, np.int32)
-        self.times: Int64Array = np.zeros(0, np.int64)
-        self.marks, self.narrow, self.wide = Facts(np.uint8), Facts(np.int32), Facts(np.int64)
+        self.steps: dict[int, Steps] = {}
         self._masks = masks
         # by the identity of aggregates what `measures` has computed for them, valid until the facts change
         self.asked: dict[int, Any] = {}
@@ -74,11 +76,6 @@ class Timeline:
         self._fields: tuple[str, ...] = ()
         self._words: tuple[int, ...] = ()
         self._casts = 0  # those of the store when the facts were chosen
-        # the arena's places in use, and the number beyond which it is compacted
-        self._used = self._limit = 0
-        # start, end, room, -1 of each group (see kernels.segments)
-        self._spans: Int32Array = np.zeros((0, 4), np.int32)
-        self._holes: Int32Array = np.full(segments.CLASSES, -1, np.int32)
 
     def use(self, words: Collection[int], fields: Collection[str], changed: Collection[int]) -> None:
         """Keep these facts from now on: words of marks, and fields.
@@ -112,12 +109,7 @@ class Timeline:
         if (gone := store.gone(base, needed.horizon)) is not None:
             groups = np.where(gone, np.int32(-1), groups)
         self.complete_since = max(self.complete_since, needed.since)
-        count = store.code_count(self.group_by)
-        if count > len(self._spans):
-            spans = allocate((max(64, count, 2 * len(self._spans)), 4), np.int32)
-            spans[: len(self._spans)] = self._spans
-            spans[len(self._spans) :, segments.SCRATCH] = -1
-            self._spans = spans
+        self._have_groups(store.code_count(self.group_by))
         fresh = [self._fresh(facts, slice(base, store.rows)) for facts in (self.marks, self.narrow, self.wide)]
         while True:
             used, touched, first, places = segments.insert(
@@ -141,33 +133,9 @@ class Timeline:
             fresh[:, at] = self._source(name)[rows]
         return fresh
 
-    @property
-    def _arena(self) -> tuple[npt.NDArray[Any], ...]:
-        return self.rows, self.times, self.marks.all, self.narrow.all, self.wide.all
-
     def renumber(self, new_row: Int64Array) -> None:
         """Drop rows as the store does: new_row is each old row's new number, -1 for those before the horizon."""
         segments.renumber(self._spans, self.rows, new_row)
-
-    def _make_room(self, touched: Int64Array, first: Int64Array, since: int) -> None:
-        """Compact the segments, each with room for its new rows and some spare."""
-        total = compaction.plan(self._spans, touched, first, since, self.times)
-        by_start = np.flatnonzero(self._spans[:, segments.ROOM])
-        by_start = by_start[np.argsort(self._spans[by_start, segments.START], kind="stable")]
-        used = compaction.gather(self._spans, by_start, *self._arena)
-        self._limit = total + total // 8 + 64
-        if not self._limit <= len(self.rows) <= 4 * self._limit:
-            self.rows, self.times = self._resized(self.rows, used), self._resized(self.times, used)
-            for facts in (self.marks, self.narrow, self.wide):
-                facts.all = self._resized(facts.all, used)
-        compaction.spread(self._spans, by_start, total, *self._arena)
-        self._used = total
-        self._holes[:] = -1
-
-    def _resized(self, array: npt.NDArray[Any], used: int) -> npt.NDArray[Any]:
-        resized = allocate((2 * self._limit, *array.shape[1:]), array.dtype)
-        resized[:used] = array[:used]
-        return resized
 
     def retained(self, since: int) -> int:
         """Rows at or after `since` (µs) that belong to a group."""

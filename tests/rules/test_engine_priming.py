@@ -122,7 +122,7 @@ def test_after_priming_results_are_those_of_rules_that_had_always_been_there(
                 again = Engine(STREAM, rules(effective))
                 for each in deltas:
                     again.restore(each)
-                again.resume(engine.clock, engine.settled, engine.horizon)
+                again.resume(engine.position)
                 engine = again
         before = engine.horizon
         found = engine.advance(table([event]), now)

@@ -83,7 +83,7 @@ def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
             lost, engine = engine, Engine(STREAM, ruleset)
             for delta in deltas:
                 engine.restore(delta)
-            engine.resume(lost.clock, lost.settled, lost.horizon)
+            engine.resume(lost.position)
         clock = batch.column("arrival_time").cast(pa.int64()).to_pylist()
         advance = engine.advance(batch, clock[-1] if clock and evicting else None)
         if evicting and i % 2:

@@ -101,7 +101,7 @@ class Taken:
             self.deltas = [lost.snapshot()]
         for delta in self.deltas:
             self.engine.restore(delta)
-        self.engine.resume(lost.clock, lost.settled, lost.horizon)
+        self.engine.resume(lost.position)
 
 
 def random_rule(random: Random, known: RuleSet) -> Any:

@@ -65,7 +65,7 @@ def reported(batches: list[pa.Table], random: Random | None = None) -> dict[str,
             lost, engine = engine, Engine(STREAM, RULES)
             for delta in deltas:
                 engine.restore(delta)
-            engine.resume(lost.clock, lost.settled, lost.horizon)
+            engine.resume(lost.position)
             deltas = [engine.snapshot()]
         advance = engine.advance(batch)
         deltas.append(advance.delta)

@@ -33,10 +33,10 @@ def test_a_rule_with_an_episode_retains_four_times_its_length() -> None:
     assert retained(parse_rule(rule_to_mapping(rule()) | {"measures": measures}, STREAMS), 1000) == 8000
 
 
-def test_a_resolution_widens_the_window_by_a_step() -> None:
-    """S14.1: the window begins with a whole step."""
-    measures = {"n": {"count": "*", "over": "7d", "resolution": "1d"}}
-    assert retained(parse_rule(rule_to_mapping(rule()) | {"measures": measures}, STREAMS), 1000) == 8000
+def test_a_resolution_retains_steps_instead_of_events() -> None:
+    """S14.3: of one group; the window begins with a whole step, so it reaches one further."""
+    measures = {"n": {"count": "*", "over": "90d", "resolution": "1h"}, "m": {"count": "*", "over": "2d"}}
+    assert retained(parse_rule(rule_to_mapping(rule()) | {"measures": measures}, STREAMS), 1000) == 2000 + 90 * 24 + 1
 
 
 def test_too_much_is_refused_with_the_figures() -> None:

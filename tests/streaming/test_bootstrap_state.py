@@ -102,7 +102,7 @@ def restored(folder: Path, route: Route, book: RuleBook) -> dict[int, Bucket]:
         log = StateLog(files, STREAM.event_time)
         buckets[at] = Bucket(STREAM, route, book)
         buckets[at].restore(log.read(entry) for entry in head.missing(NOTHING))
-        buckets[at].engine.resume(head.clock, head.settled, head.horizon)
+        buckets[at].engine.resume(head.position)
     return buckets
 
 

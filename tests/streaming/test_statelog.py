@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.engine import Delta, Engine
+from rules.engine import Delta, Engine, Position
 from rules.engine.ledger import LEDGER_SCHEMA
 from rules.types import STRING
 from rules.versions import RuleSet
@@ -100,7 +100,9 @@ def test_events_before_the_horizon_go_when_entries_merge_or_wholly_pass() -> Non
 
 def test_a_merge_keeps_the_last_announcement_of_each_alert() -> None:
     """Revisions of one alert become one entry: the last."""
-    merged = statelog.concat([announcement("x", 1), announcement("y", 1), announcement("x", 2)], "at", _NEVER, _NEVER)
+    merged = statelog.concat(
+        [announcement("x", 1), announcement("y", 1), announcement("x", 2)], "at", Position(_NEVER, _NEVER, _NEVER)
+    )
     assert sorted(
         zip(*(merged.announcements.column(c).to_pylist() for c in ("event_id", "revision")), strict=True)
     ) == [
@@ -198,8 +200,9 @@ def restored_like_whole(ruleset: RuleSet, events: Any, cuts: list[int]) -> None:
         lost = Engine(histories.STREAM, ruleset)
         for entry in head.entries:
             lost.restore(log.read(entry))
-        lost.resume(head.clock, head.settled, head.horizon)
+        lost.resume(head.position)
         expected, got = whole.advance(batch, clock), lost.advance(batch, clock)
         assert got.alerts.equals(expected.alerts)
-        head = log.append(head, got.delta, whole.horizon, whole.clock, settled=whole.settled)
+        held = whole.position.held
+        head = log.append(head, got.delta, whole.horizon, whole.clock, settled=whole.settled, folds=held)
         head = Head.from_bytes(head.to_bytes())

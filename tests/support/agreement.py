@@ -266,7 +266,7 @@ class Agreement:
                     lost, running = running, Engine(stream, self._ruleset)
                     for delta in deltas:
                         running.restore(delta)
-                    running.resume(lost.clock, lost.settled, lost.horizon)
+                    running.resume(lost.position)
                 clock = history.events[end - 1]["arrival"] if evicting and end else None
                 advance = running.advance(arrived.slice(begin, end - begin), clock)
                 deltas.append(advance.delta)
@@ -278,6 +278,6 @@ class Agreement:
         }
         yield from wrongly_muted("stream in other batches", history.versions, records.values())
         # here all rules are known from the start
-        versions = [replace(version, since=LONG_AGO) for version in history.versions]
+        versions = [replace(version, since=LONG_AGO, folded={}) for version in history.versions]
         expected = violations(setting(stream), versions, history.events)
         yield from differing("stream in other batches", got, announced(versions, expected))

@@ -30,7 +30,7 @@ def alerts_of(
                 before, engine = engine, Engine(STREAM, ruleset)
                 for delta in deltas:
                     engine.restore(delta)
-                engine.resume(before.clock, before.settled, before.horizon)
+                engine.resume(before.position)
             clock = events[end - 1]["arrival"] if end else None
             advance = engine.advance(batches.slice(begin, end - begin), clock)
             deltas = [engine.snapshot()] if number in lost else [*deltas, advance.delta]

@@ -206,7 +206,7 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
         window.excluding_current, window.since.test if window.since else None,
         shown_as(stream.fields[name]) if name else str, window.episode,
         window.until.test if window.until else NEVER,
-        parse_duration(window.resolution) if window.resolution else 0,
+        parse_duration(window.resolution) if window.resolution else 0, where.sql if where else None,
     )  # fmt: skip
     return written, measure, result_kind(measure, stream).value
 
@@ -266,6 +266,7 @@ def rules(
         by_verdict,
         parse_duration(mute) if mute else 0,
         resets,
+        sees=where.sql if where else None,
     )
     return written, version
 
@@ -391,7 +392,9 @@ def table(made: list[Event], stream: Stream = STREAM) -> pa.Table:
 
 def setting(stream: Stream, *, truth: bool = False) -> Setting:
     """What the reference needs to know of a stream. truth: as if nothing were late."""
-    return Setting(stream.event_id, stream.event_time, None if truth else stream.allowed_lateness)
+    return Setting(
+        stream.event_id, stream.event_time, None if truth else stream.allowed_lateness, stream.max_future_skew
+    )
 
 
 SETTING = setting(STREAM)

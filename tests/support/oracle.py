@@ -9,6 +9,8 @@ after it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rules.streams import Stream
@@ -18,6 +20,7 @@ from tests.support.random_runs import Batch, place
 from tests.support.reference import (
     OVERFLOW,
     Event,
+    Passed,
     Setting,
     Version,
     applicable,
@@ -25,7 +28,7 @@ from tests.support.reference import (
     judged,
     judges,
     last_violation,
-    reach_of,
+    living,
 )
 
 Subject = tuple[str, int]  # rule id and version
@@ -43,8 +46,9 @@ class Oracle:
 
     def __init__(self, stream: Stream, route: str) -> None:
         self._stream, self._route = stream, route
-        self._setting = Setting(stream.event_id, stream.event_time, None)
-        self._clock = self.settled = self.horizon = _NEVER
+        self._setting = Setting(stream.event_id, stream.event_time, None, stream.max_future_skew)
+        self._clock = _NEVER
+        self._passed = Passed(_NEVER, _NEVER)
         self._rows: list[Event] = []  # in the order of S1.1
         self._last: dict[str, dict[str, Any]] = {}  # the last record of each alert
         self._read = 0
@@ -63,7 +67,12 @@ class Oracle:
         versions: all, as answered, its messages included; late: the ids of the late events that it has
         reported, None where another bucket does.
         """
+        alive = partial(self._alive, versions)
+        self._passed = self._passed.published(alive)
         expected_late = self._take_in(batch.events, versions, allowed_lateness)
+        for row in self._rows:
+            if self._time(row) >= self.horizon:  # what has been folded stays
+                row["in_time"] = row["arrival"] - self._time(row) <= 2 * allowed_lateness
         if late is not None and sorted(late) != sorted(expected_late):
             yield f"reports {sorted(late)} as late, expected {sorted(expected_late)}"
         concluded = self._concluded(versions)
@@ -75,9 +84,22 @@ class Oracle:
         yield from wrongly_muted("stands", versions, unretracted)
         if batch.clock is not None:
             self._clock = max(self._clock, batch.clock)
-            self.settled = max(self.settled, self._clock - allowed_lateness)
-            self.horizon = max(self.horizon, self.settled - self._reach(versions))
-            self._rows = [row for row in self._rows if self._time(row) >= self.horizon]
+            setting = replace(self._setting, allowed_lateness=allowed_lateness)
+            kept = [row for row in self._rows if row["late"] and self._time(row) >= self.horizon]
+            late = [(self._time(row), row["arrival"]) for row in kept]
+            self._passed = self._passed.until(setting, alive, self._clock, late)
+            oldest = min([self.horizon, *(since for _, since in self._passed.held.values())])
+            self._rows = [row for row in self._rows if self._time(row) >= oldest]
+
+    @property
+    def settled(self) -> int:
+        """Nothing is emitted about an event before it."""
+        return self._passed.settled
+
+    @property
+    def horizon(self) -> int:
+        """An event before it is gone, its id included, but for what it counted for in measures with a resolution."""
+        return self._passed.horizon
 
     def _time(self, row: Mapping[str, Any]) -> int:
         return row[self._stream.event_time]  # type: ignore[no-any-return]
@@ -86,16 +108,14 @@ class Oracle:
         """Whether the route is the first of the version's group-by."""
         return next(f for f in version.group_by if f in self._stream.entities) == self._route
 
-    def _reach(self, versions: list[Version]) -> int:
-        """The widest window of what applies to some event that is not settled, but for retired versions."""
-        times = [self.settled, *(v.effective for v in versions if v.effective > self.settled)]
-        seen = [applicable(versions, rule_id, time) for rule_id in {v.rule_id for v in versions} for time in times]
-        living = [v for v in seen if v is not None and not v.retired and self._serves(v)]
-        return max((reach_of(v) for v in living), default=0)
+    def _alive(self, versions: list[Version], settled: int) -> list[Version]:
+        """What applies to some event that is not settled, but for retired versions."""
+        return [version for version in living(versions, settled) if self._serves(version)]
 
     def _take_in(self, events: list[Event], versions: list[Version], allowed_lateness: int) -> list[str]:
         """Insert the events that are new; returns the ids of the late ones."""
-        known, late = {row[self._stream.event_id] for row in self._rows}, []
+        late: list[str] = []
+        known = {row[self._stream.event_id] for row in self._rows if self._time(row) >= self.horizon}
         for event in sorted(events, key=place):
             event_id, time = event[self._stream.event_id], self._time(event)
             if event_id in known:
@@ -120,7 +140,7 @@ class Oracle:
         found = {}
         violated: dict[Subject, set[str]] = {}
         for index, row in enumerate(self._rows):
-            if row["late"]:
+            if row["late"] or self._time(row) < self.horizon:
                 continue
             for rule_id in {v.rule_id for v in versions}:
                 version = applicable(versions, rule_id, self._time(row))
@@ -132,11 +152,13 @@ class Oracle:
                     if (not other["late"] or other["order"] <= row["order"])
                     and all(other[f] == row[f] for f in version.group_by)
                     and version.where(other)
+                    and (version.has_resolution or self._time(other) >= self.horizon)
                 ]
+                seeing = self._passed.since_of(version)
                 subject = (rule_id, version.version)
                 before = violated.setdefault(subject, set())
                 after = last_violation(self._setting, version, [e for e in seen if not e["late"]], before)
-                holds, measures = judged(self._setting, version, row, seen, after)
+                holds, measures = judged(self._setting, seeing, row, seen, after)
                 if holds:
                     before.add(row[self._stream.event_id])
                 if self._time(row) < self.settled:

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from rules.streams import Stream
 from rules.timestamps import iso_text
 from rules.types import Kind
 from tests.support.histories import SECOND, event, result_kind, rules, setting, streams
-from tests.support.reference import Event, Passed, Version, violations
+from tests.support.reference import Event, Passed, Version, is_late, living, violations
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def histories(draw: st.DrawFn) -> History:
     most = stream.allowed_lateness + draw(st.sampled_from((0, 60 * SECOND)))
     published, made, happenings = _Published(), [], []
     at, passed, earliest = 300 * SECOND, Passed(), dict[str, Event]()
+    late: list[tuple[int, int]] = []  # event time and arrival
     for number in range(draw(st.sampled_from(range(1, 11)))):
         at += draw(st.sampled_from((0, 1, 1, 2, 5, 20))) * SECOND
         wanted = draw(st.integers(1, 3)) if number == 0 else max(0, draw(st.integers(-3, 2)))
@@ -115,8 +117,10 @@ def histories(draw: st.DrawFn) -> History:
             controls_only = bool(messages) and "control" in messages[-1]
             first = not made
             messages.append(draw(_messages(stream, at, delay, published, first=first, controls_only=controls_only)))
+        passed = passed.published(partial(living, published.versions))
         for version in published.versions[known:]:
-            version.since = passed.horizon
+            seen = passed.since_of(version)
+            version.since, version.folded = seen.since, seen.folded
         # an id whose event is before the horizon may name another event
         repeatable = [event for event in earliest.values() if event[stream.event_time] >= passed.horizon]
         came: list[Event] = []
@@ -126,8 +130,11 @@ def histories(draw: st.DrawFn) -> History:
             identity = came[-1][stream.event_id]
             if identity not in earliest and came[-1][stream.event_time] >= passed.horizon:
                 repeatable.append(came[-1])
+            if identity not in earliest and is_late(setting(stream), came[-1]):
+                late.append((came[-1][stream.event_time], at))
             earliest.setdefault(identity, came[-1])
-        passed = passed.until(setting(stream), published.versions, at)
+        late = [(time, arrival) for time, arrival in late if time >= passed.horizon]
+        passed = passed.until(setting(stream), partial(living, published.versions), at, late)
         happenings.append(Happening(at, number > 0 and draw(st.integers(0, 5)) == 5, messages, came))
     cuts = draw(st.lists(st.integers(0, 100), max_size=6))
     return History(stream, delay, happenings, published.versions, cuts, draw(st.sets(st.integers(0, 7))), passed)

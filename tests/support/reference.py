@@ -7,8 +7,8 @@ the order of arrival. Predicates are Python functions of such a dictionary; see 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -32,6 +32,7 @@ class Measure:
     episode: bool = False  # of the length `over`
     until: Test = lambda event: False
     resolution: int = 0  # µs
+    counts: str | None = None  # `where` as written
 
     @property
     def reach(self) -> int:
@@ -54,6 +55,13 @@ class Version:
     mute: int = 0  # µs
     resets: bool = False  # starts again after each violation
     since: int = LONG_AGO  # the stream's horizon when the version was published: earlier events it never sees
+    sees: str | None = None  # `where` as written
+    # of measures with a resolution, by name: event times from which on events, and whole steps, count for them (S14.3)
+    folded: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def has_resolution(self) -> bool:
+        return any(measure.resolution for measure in self.measures.values())
 
 
 @dataclass
@@ -61,6 +69,7 @@ class Setting:
     event_id: str
     event_time: str
     allowed_lateness: int | None  # None: the truth, where nothing is late
+    max_future_skew: int = 0
 
 
 def fnv64(text: str) -> int:
@@ -84,28 +93,27 @@ def evaluations(
     known = in_order(setting, events)
     rule_ids = sorted({v.rule_id for v in versions})
 
-    def late(event: Event) -> bool:
-        return setting.allowed_lateness is not None and lateness(setting, event) > setting.allowed_lateness
-
     found = {}
     for place, event in enumerate(known):
-        if late(event):
+        if is_late(setting, event):
             continue
         for rule_id in rule_ids:
             version = applicable(versions, rule_id, event[setting.event_time])
             if version is None or not judges(version, event):
                 continue
-            since = LONG_AGO if setting.allowed_lateness is None else version.since
+            if setting.allowed_lateness is None:
+                version = replace(version, since=LONG_AGO, folded={})
             seen = [
                 other
                 for other in known[: place + 1]
                 if all(other[f] == event[f] for f in version.group_by)
                 and version.where(other)
-                and (not late(other) or other["arrived"] <= event["arrived"])
+                and (not is_late(setting, other) or other["arrived"] <= event["arrived"])
             ]
-            seen = [other for other in seen if other[setting.event_time] >= since]
+            if not version.has_resolution:
+                seen = [other for other in seen if other[setting.event_time] >= version.since]
             violated = {key[2] for key, (holds, _) in found.items() if holds and key[:2] == (rule_id, version.version)}
-            after = last_violation(setting, version, [e for e in seen if not late(e)], violated)
+            after = last_violation(setting, version, [e for e in seen if not is_late(setting, e)], violated)
             found[rule_id, version.version, event[setting.event_id]] = judged(setting, version, event, seen, after)
     return found
 
@@ -141,10 +149,27 @@ def judged(
     begin = 0 if after is None else next(place for place, e in enumerate(seen) if e is after) + 1
     counted = {id(e) for e in seen[begin:]}
     measures = {
-        name: value(measure, event, [e for e in window(setting, measure, event, seen) if id(e) in counted])
+        name: value(
+            measure,
+            event,
+            [
+                e
+                for e in window(setting, measure, event, seen)
+                if id(e) in counted and is_kept(setting, version, name, e)
+            ],
+        )
         for name, measure in version.measures.items()
     }
     return OVERFLOW not in measures.values() and version.when({**event, **measures}), measures
+
+
+def is_kept(setting: Setting, version: Version, name: str, event: Event) -> bool:
+    """Whether the stream still has the event, or what it was folded into, for a measure."""
+    time, resolution = event[setting.event_time], version.measures[name].resolution
+    if not resolution:
+        return time >= version.since
+    born, since = version.folded.get(name, (LONG_AGO, LONG_AGO))
+    return time >= born and time - time % resolution >= since and event.get("in_time", True)
 
 
 def window(setting: Setting, measure: Measure, event: Event, seen: list[Event]) -> list[Event]:
@@ -189,7 +214,9 @@ def in_order(setting: Setting, events: list[Event]) -> list[Event]:
     """The first arrival of every id, in the order of S1.1, with `arrived`: its place among all arrivals."""
     first_arrivals: dict[str, Event] = {}
     for place, event in enumerate(events):
-        first_arrivals.setdefault(event[setting.event_id], {**event, "arrived": place})
+        most = None if setting.allowed_lateness is None else 2 * setting.allowed_lateness
+        in_time = most is None or lateness(setting, event) <= most
+        first_arrivals.setdefault(event[setting.event_id], {**event, "arrived": place, "in_time": in_time})
 
     def order(event: Event) -> tuple[int, int, bytes]:
         name = event[setting.event_id]
@@ -203,6 +230,11 @@ def lateness(setting: Setting, event: Event) -> int:
     return event["arrival"] - event[setting.event_time]  # type: ignore[no-any-return]
 
 
+def is_late(setting: Setting, event: Event) -> bool:
+    """Whether the stream does not evaluate it."""
+    return setting.allowed_lateness is not None and lateness(setting, event) > setting.allowed_lateness
+
+
 def judges(version: Version, event: Event) -> bool:
     """Whether a version looks at an event at all."""
     return version.active and version.where(event) and all(event[f] is not None for f in version.group_by)
@@ -214,19 +246,77 @@ def applicable(versions: list[Version], rule_id: str, time: int) -> Version | No
     return effective[-1] if effective else None
 
 
+# The versions that events from an event time on (µs) can see.
+Alive = Callable[[int], list[Version]]
+
+
 @dataclass
 class Passed:
-    """How far a stream is: no event before `settled` is judged any more, and none before `horizon` counts."""
+    """How far a stream is: no event before `settled` is judged any more, and none before `horizon` counts but in steps.
+
+    held: of each fold (see folds_of) from when on events, and whole steps, count for it.
+    """
 
     settled: int = LONG_AGO
     horizon: int = LONG_AGO
+    held: dict[Any, tuple[int, int]] = field(default_factory=dict)
 
-    def until(self, setting: Setting, versions: list[Version], clock: int) -> Passed:
-        """After a batch with this clock."""
+    def published(self, alive: Alive) -> Passed:
+        """With other versions, of which new ones may need what has not been folded."""
+        wanted = folds_of(alive(self.settled))
+        held = {fold: self.held.get(fold, (self.horizon, self.horizon // fold[1] * fold[1])) for fold in wanted}
+        return replace(self, held=held)
+
+    def until(self, setting: Setting, alive: Alive, clock: int, late: Iterable[tuple[int, int]]) -> Passed:
+        """After a batch with this clock. late: event time and arrival of the late events that are kept."""
         assert setting.allowed_lateness is not None
         settled = max(self.settled, clock - setting.allowed_lateness)
-        reach = max((reach_of(version) for version in living(versions, settled)), default=0)
-        return Passed(settled, max(self.horizon, settled - reach))
+        horizon = max(self.horizon, horizon_of(setting, alive(settled), settled, late))
+        held = {}
+        for fold, reach in folds_of(alive(settled)).items():
+            born, since = self.held.get(fold, (LONG_AGO, LONG_AGO))
+            held[fold] = born, max(since, min(horizon, settled - reach) // fold[1] * fold[1])
+        return Passed(settled, horizon, held)
+
+    def since_of(self, version: Version) -> Version:
+        """The version with what it can see of the past."""
+        names = {name: fold_of(version, measure) for name, measure in version.measures.items() if measure.resolution}
+        folded = {name: self.held[fold] for name, fold in names.items() if fold in self.held}
+        return replace(version, since=self.horizon, folded=folded)
+
+
+_FAMILIES = {"count": "count", "sum": "totals", "avg": "totals", "stddev": "spread", "min": "least", "max": "greatest"}
+
+
+def fold_of(version: Version, measure: Measure) -> tuple[Any, ...]:
+    """What distinguishes what is kept of steps for a measure from what is kept for others."""
+    predicates = frozenset(text for text in (version.sees, measure.counts) if text is not None)
+    family = _FAMILIES[measure.function]
+    return version.group_by, measure.resolution, family, predicates, measure.field
+
+
+def folds_of(versions: list[Version]) -> dict[Any, int]:
+    """What versions need of steps, and their widest window over each."""
+    found: dict[Any, int] = {}
+    for version in versions:
+        for measure in version.measures.values():
+            if measure.resolution:
+                fold = fold_of(version, measure)
+                found[fold] = max(measure.reach, found.get(fold, 0))
+    return found
+
+
+def horizon_of(setting: Setting, alive: list[Version], settled: int, late: Iterable[tuple[int, int]]) -> int:
+    """The event time before which events need not be kept as such (S8.2, S14.3)."""
+    assert setting.allowed_lateness is not None
+    coarsest = max((m.resolution for v in alive for m in v.measures.values()), default=0)
+    if not coarsest:
+        return settled - max((reach_of(version) for version in alive), default=0)
+    rows = [replace(v, measures={n: m for n, m in v.measures.items() if not m.resolution}) for v in alive]
+    widest = max(setting.allowed_lateness, *(reach_of(version) for version in rows))
+    part = coarsest // 4
+    target = (settled - widest) // part * part
+    return min([target, *(time for time, arrival in late if arrival >= settled - setting.max_future_skew)])
 
 
 def living(versions: list[Version], settled: int) -> list[Version]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from rules.engine.kernels import floats, order, totals, windows
+from rules.engine.kernels import floats, order, steps, totals, windows
 
 # The answers. TOTALS: sum and mean of integers; SPREAD: also the standard deviation; the others have one answer each.
 COUNT, TOTALS, SPREAD, LEAST, GREATEST, FIRST, LAST, DISTINCT, SUM, MEAN, DEVIATION = range(11)
@@ -14,17 +14,19 @@ NARROW, WIDE, DOUBLE = range(3)
 
 
 @njit(cache=True)
-def _of_integers(what, changes, marks, word, bit, values, column, scale, to, found, doubles, flags):  # type: ignore[no-untyped-def]
+def _of_integers(  # type: ignore[no-untyped-def]
+    what, changes, marks, word, bit, values, column, scale, before, to, found, doubles, flags
+):
     run_first, fill, begin, ops = changes
     a, b, c = to
     if what == TOTALS:
         return totals.sums(
-            run_first, fill, begin, ops, marks, word, bit, values, column, scale,
+            run_first, fill, begin, ops, marks, word, bit, values, column, scale, before,
             found[a], doubles[b], flags[a], flags[b],
         )  # fmt: skip
     if what == SPREAD:
         return totals.spreads(
-            run_first, fill, begin, ops, marks, word, bit, values, column, scale,
+            run_first, fill, begin, ops, marks, word, bit, values, column, scale, before,
             found[a], doubles[b], flags[a], flags[b], doubles[c], flags[c],
         )  # fmt: skip
     if what == DISTINCT:
@@ -55,14 +57,16 @@ def _of_doubles(what, changes, marks, word, bit, values, column, to, doubles, fl
 
 @njit(cache=True)
 def answers(  # type: ignore[no-untyped-def]
-    run_first, rows, at, low, excluding, late, last_late, arrivals, marks, narrow, wide, asked, scales, found, flags
-):
+    run_first, rows, at, low, excluding, late, last_late, arrivals, marks, narrow, wide, asked, scales, before, found,
+    flags,
+):  # fmt: skip
     """Answer every asked[j] about the windows of the rows at at[k] from low[k] on (see windows.changes).
 
     asked: int64 (questions, 8): what, word and bit of the marks, kind and column of the facts, then the rows of found
     (int64, doubles as their bits) and flags (uint8) to write to: the answer's, or for TOTALS and SPREAD those of sum,
     mean and deviation. flags: whether the answer is not NULL; of a sum of integers whether it exceeds 64 bits; of
-    counts and sums of doubles they are unused. scales[j]: the divisor of the mean and the deviation.
+    counts and sums of doubles they are unused. scales[j]: the divisor of the mean and the deviation. before[j]: int64
+    (rows, 8), what the windows hold besides (see kernels.steps); of one question without rows where they hold nothing.
     Returns how many answers exceed their types.
     """
     changes = (run_first, *windows.changes(run_first, rows, at, low, excluding, late, last_late, arrivals))
@@ -73,12 +77,21 @@ def answers(  # type: ignore[no-untyped-def]
         what, word, bit, kind, column = asked[j, 0], asked[j, 1], asked[j, 2], asked[j, 3], asked[j, 4]
         to = asked[j, 5], asked[j, 6], asked[j, 7]
         scale = scales[j]
+        besides = before[min(j, len(before) - 1)]
         if what == COUNT:
             totals.counts(*changes, marks, word, bit, found[to[0]])
+            for k in range(len(besides)):
+                found[to[0], k] += besides[k, steps.COUNT]
         elif kind == DOUBLE:
             overflown += _of_doubles(what, changes, marks, word, bit, wide_doubles, column, to[0], doubles, flags)
         elif kind == WIDE:
-            overflown += _of_integers(what, changes, marks, word, bit, wide, column, scale, to, found, doubles, flags)
+            overflown += _of_integers(
+                what, changes, marks, word, bit, wide, column, scale, besides, to, found, doubles, flags
+            )
         else:
-            overflown += _of_integers(what, changes, marks, word, bit, narrow, column, scale, to, found, doubles, flags)
+            overflown += _of_integers(
+                what, changes, marks, word, bit, narrow, column, scale, besides, to, found, doubles, flags
+            )
+        if len(besides) and (what in (LEAST, GREATEST)):
+            steps.with_extremes(besides, kind == DOUBLE, what == GREATEST, found[to[0]], flags[to[0]])
     return overflown

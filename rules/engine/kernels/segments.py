@@ -150,7 +150,7 @@ def _take_hole(room, holes, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _widen(g, more, horizon, spans, rows, arena_times, marks, narrow, wide, used, limit, holes):  # type: ignore[no-untyped-def]
+def widen(g, more, horizon, spans, rows, arena_times, marks, narrow, wide, used, limit, holes):  # type: ignore[no-untyped-def]
     """Give a full segment room for `more` rows; returns the arena's use, -1 where that would be above `limit`.
 
     Rows before `horizon` are evicted. If that makes room the segment stays, else it moves and leaves a hole.
@@ -211,7 +211,7 @@ def insert(  # type: ignore[no-untyped-def]
     for t in range(count):
         g, more = touched[t], first[t + 1] - first[t]
         if np.int64(spans[g, END]) - np.int64(spans[g, START]) + more > spans[g, ROOM]:
-            used = _widen(g, more, horizon, spans, rows, arena_times, marks, narrow, wide, used, limit, holes)
+            used = widen(g, more, horizon, spans, rows, arena_times, marks, narrow, wide, used, limit, holes)
             if used < 0:
                 for i in range(count):
                     spans[touched[i], SCRATCH] = -1

@@ -37,12 +37,13 @@ def counts(run_first, fill, begin, ops, marks, word, bit, out):  # type: ignore[
 
 @njit(cache=True)
 def sums(  # type: ignore[no-untyped-def]
-    run_first, fill, begin, ops, marks, word, bit, values, column, scale, exact, means, beyond, some
+    run_first, fill, begin, ops, marks, word, bit, values, column, scale, before, exact, means, beyond, some
 ):
     """exact[k]: the sum of window k, its low 64 bits where beyond[k] says that 64 do not hold it; means[k]: the mean of
     values / scale, where some[k] says that any row counts. Returns how many sums exceed 64 bits.
 
-    The sum is held in two words of 32 bits with room for carries, so that no window can overflow it.
+    The sum is held in two words of 32 bits with room for carries, so that no window can overflow it. before: int64
+    (rows, 8), what else window k holds (see kernels.steps), or empty.
     """
     overflown = 0
     for r in range(len(run_first) - 1):
@@ -62,8 +63,11 @@ def sums(  # type: ignore[no-untyped-def]
                 n += counted
                 high += counted * (np.int64(values[p, column]) >> 32)
                 low += counted * (np.int64(values[p, column]) & _LOW)
-            exact[k], means[k], beyond[k] = _read(n, high, low, scale)
-            some[k] = n > 0
+            all_n, all_high, all_low = n, high, low
+            if len(before):
+                all_n, all_high, all_low = n + before[k, 0], high + before[k, 1], low + before[k, 2]
+            exact[k], means[k], beyond[k] = _read(all_n, all_high, all_low, scale)
+            some[k] = all_n > 0
             overflown += beyond[k]
     return overflown
 
@@ -162,7 +166,7 @@ def carry(limbs):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _square(x, sign, squares):  # type: ignore[no-untyped-def]
+def square(x, sign, squares):  # type: ignore[no-untyped-def]
     if -_SHORT < x < _SHORT:
         squares[0] += sign * (x * x & _LOW)
         squares[1] += sign * (x * x >> 32)
@@ -220,12 +224,13 @@ def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-de
 
 @njit(cache=True)
 def spreads(  # type: ignore[no-untyped-def]
-    run_first, fill, begin, ops, marks, word, bit, values, column, scale,
+    run_first, fill, begin, ops, marks, word, bit, values, column, scale, before,
     exact, means, beyond, some, deviations, several,
 ):  # fmt: skip
     """As sums; deviations[k]: the sample standard deviation (n - 1), where several[k] says that two rows count."""
     overflown = 0
     squares = np.zeros(4, np.int64)
+    all_squares = squares if len(before) == 0 else np.zeros(4, np.int64)
     s1 = np.zeros(3, np.int64)
     s2 = np.zeros(5, np.int64)
     total = np.zeros(7, np.int64)
@@ -239,7 +244,7 @@ def spreads(  # type: ignore[no-untyped-def]
                 n += 1
                 high += np.int64(values[p, column]) >> 32
                 low += np.int64(values[p, column]) & _LOW
-                _square(np.int64(values[p, column]), 1, squares)
+                square(np.int64(values[p, column]), 1, squares)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = np.int64((ops[o] >> 31) | 1)
@@ -248,13 +253,18 @@ def spreads(  # type: ignore[no-untyped-def]
                     n += sign
                     high += sign * (np.int64(values[p, column]) >> 32)
                     low += sign * (np.int64(values[p, column]) & _LOW)
-                    _square(np.int64(values[p, column]), sign, squares)
-            exact[k], means[k], beyond[k] = _read(n, high, low, scale)
-            some[k] = n > 0
+                    square(np.int64(values[p, column]), sign, squares)
+            all_n, all_high, all_low = n, high, low
+            if len(before):
+                all_n, all_high, all_low = n + before[k, 0], high + before[k, 1], low + before[k, 2]
+                for w in range(4):
+                    all_squares[w] = squares[w] + before[k, 3 + w]
+            exact[k], means[k], beyond[k] = _read(all_n, all_high, all_low, scale)
+            some[k] = all_n > 0
             overflown += beyond[k]
             deviations[k] = 0.0
-            several[k] = n > 1
-            if n > 1:
-                spread = _spread(n, high, low, squares, s1, s2, total)
-                deviations[k] = np.sqrt(spread / (np.float64(n) * np.float64(n - 1))) / scale
+            several[k] = all_n > 1
+            if all_n > 1:
+                spread = _spread(all_n, all_high, all_low, all_squares, s1, s2, total)
+                deviations[k] = np.sqrt(spread / (np.float64(all_n) * np.float64(all_n - 1))) / scale
     return overflown
