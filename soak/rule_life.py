@@ -1,6 +1,6 @@
-"""Checks S5 and S9 over the whole life of rules: proposed, approved, changed, on trial, live again and retired.
+"""Checks S5 and S9 over the whole life of rules: proposed, approved, primed, changed, on trial, live again and retired.
 
-    python -m soak.rule_life [--generated 60000] [--days 3] [--rules 20] [--kills 1] [--rate 8000] [--seed 1]
+    python -m soak.rule_life [--generated 40000] [--days 3] [--rules 20] [--kills 1] [--rate 8000] [--seed 1]
 
 Real broker, real job, real backfill. A history of payments with late, disordered, repeated and malformed records is
 replayed faster than the job reads it. At even distances in it rules take the next step of their lives, some of them at
@@ -63,13 +63,20 @@ _HOUR = 3_600_000_000
 _DAY = 24 * _HOUR
 # The steps of a rule's life, after its publication.
 LIFE = ("change", "shadow", "resume", "pause", "resume", "retire")
-# Rules begin their lives at this many different times.
-_BEGINNINGS = 4
+# At which steps rules begin their lives, in turn; the last ones once the state has evicted events.
+_START = (0, 1, 2, 6)
 # Alerts of a rule in an hour, of which a few days of the history have dozens.
 _CAP = 3
 _ANSWER_SECONDS = 300.0
 _DRAIN_SECONDS = 1200.0
 _ENDED_SECONDS = 120.0
+
+
+def lived(count: int, widest: int) -> list[dict[str, Any]]:
+    """The rules. Those that begin last have the widest windows (µs), so that the state lacks events they need: they are
+    primed."""
+    made = rules_of(count, widest)
+    return [rule if _START[at % len(_START)] == max(_START) else halved(halved(rule)) for at, rule in enumerate(made)]
 
 
 def step_of(rule: dict[str, Any], number: int, effective: int) -> Message:
@@ -83,7 +90,7 @@ def step_of(rule: dict[str, Any], number: int, effective: int) -> Message:
 
 def due(rules: list[dict[str, Any]], number: int, effective: int) -> list[Message]:
     """The messages at the time of this number. effective: µs."""
-    steps = ((rule, number - at % _BEGINNINGS) for at, rule in enumerate(rules))
+    steps = ((rule, number - _START[at % len(_START)]) for at, rule in enumerate(rules))
     return [step_of(rule, step, effective) for rule, step in steps if 0 <= step <= len(LIFE)]
 
 
@@ -115,7 +122,7 @@ def play(
     """Send the history; between its parts rules take steps, the first ones before it begins."""
     share, span = history.streams[STREAM], history.ends - history.begins
     speed = span / 1_000_000 / (share.plan.num_rows / options.rate)
-    steps = _BEGINNINGS + len(LIFE)
+    steps = max(_START) + 1 + len(LIFE)
     # the last steps take effect well before the end, so that the clock comes to them
     begins = [history.begins + span * number // (steps + 1) for number in range(steps)]
     for number, (begin, end) in enumerate(zip(begins, [*begins[1:], history.ends], strict=True)):
@@ -142,7 +149,8 @@ def answer_checks(settings: Settings, book: RuleBook, rules: int) -> list[Check]
         answers = [json.loads(record.value) for record in reader.all()]
     given = Counter((each["status"], each["rule_id"], each["rule_version"]) for each in answers)
     total = Counter(each["status"] for each in answers)
-    fact("answers", **total)
+    primed = {each["rule_id"] for each in answers if each.get("history_since") is not None}
+    fact("answers", **total, primed=len(primed))
     steps = 1 + len(LIFE)
     evaluated = sum(version.rule.state.is_evaluated for version in book.every)
     approved = sum(version.approval is not None for version in book.every)
@@ -156,6 +164,7 @@ def answer_checks(settings: Settings, book: RuleBook, rules: int) -> list[Check]
         Check("answers: ACTIVE, of each version that is evaluated", total[Answer.ACTIVE], evaluated),
         Check("answers: SUPERSEDED, of each version but the last", ended, rules * (steps - 1)),
         Check("answers: RETIRED, of each rule", total[Answer.RETIRED], rules),
+        Check("answers: some rules were primed", int(bool(primed)), 1),
         Check("answers: any of them twice", sum(count > 1 for count in given.values()), 0),
     ]
 
@@ -188,7 +197,7 @@ def _names(versions: Any) -> list[tuple[str, int]]:
 def options_of() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--generated", type=int, default=60_000)
+    parser.add_argument("--generated", type=int, default=40_000)
     parser.add_argument("--days", type=int, default=3)
     for flaw, share in (("late", 0.01), ("disorder", 0.03), ("duplicates", 0.005), ("malformed", 0.001)):
         parser.add_argument(f"--{flaw}", type=float, default=share)
@@ -231,7 +240,7 @@ def played(options: argparse.Namespace, declared: Path) -> list[Check]:
     given = {"streams": str(declared), "buckets": 4, "approvals": 1, "max_offsets_per_trigger": options.batch}
     given["alerts_per_rule_and_hour"] = _CAP
     with own_settings(**given, **memory) as settings:
-        return run(settings, streams, history, rules_of(options.rules, widest), options)
+        return run(settings, streams, history, lived(options.rules, 3 * widest), options)
 
 
 def run(
