@@ -47,7 +47,7 @@ class PendingDay:
 
 def pending_days(config: BackfillConfig, before: date | None = None) -> list[PendingDay]:
     """The pending days, oldest first. before: only days before this one."""
-    until = archived_until(config.lake)
+    until = archived_until(config.lake.root)
     if until is None:
         return []
     versions = stream_state.rule_book(config.lake.root, config.streams).ruleset.versions

@@ -57,7 +57,7 @@ class HeldBackError(VerdictError):
 
 def refuse_unarchived(config: BackfillConfig, request: Request, cut: int) -> None:
     """Raise NotArchivedError if arrivals before the cut (µs) may be missing in the lake."""
-    until = archived_until(config.lake)
+    until = archived_until(config.lake.root)
     if until is None or until < cut:
         came = "the archive has not run yet" if until is None else f"the archive has come to {iso_text(until)}"
         raise NotArchivedError(

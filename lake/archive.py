@@ -134,11 +134,11 @@ def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: boo
     return archived
 
 
-def archived_until(config: LakeConfig) -> int | None:
+def archived_until(root: Path) -> int | None:
     """The time (µs, by the brokers' timestamps) before which every arrival is in the lake; None if unknown."""
-    if not delta.exists(config.root, ARCHIVES):
+    if not delta.exists(root, ARCHIVES):
         return None
-    until: int | None = scan(config.root, ARCHIVES).select(pl.col("until").dt.epoch("us").max()).collect().item()
+    until: int | None = scan(root, ARCHIVES).select(pl.col("until").dt.epoch("us").max()).collect().item()
     return until
 
 

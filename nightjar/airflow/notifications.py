@@ -29,11 +29,11 @@ class Notify(BaseNotifier):
 
 def message(context: Any) -> tuple[str, str]:
     """The subject and the text about a failed task."""
-    task, run = context["task_instance"], context.get("dag_run")
+    task = context["task_instance"]
     about = f"{task.dag_id}.{task.task_id}"
     reason = str(context.get("exception") or "see its log").strip()[:_LONGEST]
     lines = [f"{about} failed in run {task.run_id}", reason]
-    if run is not None and (address := getattr(task, "log_url", None)):
+    if address := getattr(task, "log_url", None):
         lines.append(str(address))
     return f"nightjar: {about} failed", "\n".join(lines)
 

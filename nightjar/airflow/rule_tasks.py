@@ -1,13 +1,12 @@
 """The operators of the DAG `rule_backtest`. Imports nothing heavy: what they do is in rule_runs.py."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 from airflow.sdk import BaseOperator
 
+from nightjar.airflow.reporting import reported
 from nightjar.airflow.submission import run_folder
-from rules.errors import NightjarError
 
 
 class BacktestRules(BaseOperator):
@@ -24,7 +23,7 @@ class BacktestRules(BaseOperator):
         from nightjar.airflow.rule_runs import backtest, request_of
         from nightjar.configuration.settings import load_settings
 
-        with _reported(self.log.error), self._cleanup:
+        with reported(self.log.error), self._cleanup:
             folder = load_settings().data_dir.resolve() / "backtests" / run_folder(context["dag_run"].run_id)
             return backtest(request_of(context["params"]), folder, self.log.info, self._cleanup)
 
@@ -46,19 +45,9 @@ class PublishRules(BaseOperator):
         """Send the messages, and wait until the rules are in force."""
         from nightjar.airflow.rule_runs import people_of, publish, request_of
 
-        with _reported(self.log.error):
+        with reported(self.log.error):
             request = request_of(context["params"])
             answer = context["ti"].xcom_pull(task_ids=self.approval) or {}
             people = people_of(context["dag_run"].triggering_user_name, request.reason, answer)
             self.log.info("author: %s; approved by: %s", people.author, people.approver)
             publish(request, people, self.log.info)
-
-
-@contextmanager
-def _reported(log: Callable[[str], object]) -> Iterator[None]:
-    """An error that has a remedy is a line of the log, too, before Airflow's own account of it."""
-    try:
-        yield
-    except NightjarError as error:
-        log(str(error))
-        raise

@@ -4,6 +4,7 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
+from nightjar.airflow.reporting import reported
 from rules.errors import NightjarError
 
 
@@ -19,20 +20,15 @@ class MaintainLake(BaseOperator):
         from nightjar.configuration.backfill import backfill_config
         from nightjar.configuration.settings import load_settings
         from nightjar.operations.lake_upkeep import upkeep
-        from nightjar.operations.locks import sole_writer
         from rules.streams import load_streams
 
         done = []
-        try:
+        with reported(self.log.error):
             settings = load_settings()
             config = backfill_config(settings, load_streams(settings.streams))
-            with sole_writer(config.lake.root):
-                for table in upkeep(settings, config, time.time_ns() // 1000):
-                    self.log.info("%s", table)
-                    done.append(table.as_dict())
-        except NightjarError as error:
-            self.log.error("%s", error)
-            raise
+            for table in upkeep(settings, config, time.time_ns() // 1000):
+                self.log.info("%s", table)
+                done.append(table.as_dict())
         return done
 
 
@@ -56,12 +52,9 @@ class WatchStream(BaseOperator):
         from nightjar.operations.status import read_status
         from nightjar.operations.watchdog import problems
 
-        try:
+        with reported(self.log.error):
             status = read_status(load_settings())
             found = problems(status, behind=float(self.behind), skew=float(self.skew))
             if found:
                 raise NightjarError("\n".join(found))
-        except NightjarError as error:
-            self.log.error("%s", error)
-            raise
         self.log.info("the job runs, and nothing waits longer than it may: %s", status.last and status.last["lag"])

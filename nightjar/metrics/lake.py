@@ -9,15 +9,15 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import structlog
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from contracts.run_manifest import RunManifest, RunState, read_manifest
 from lake import delta
+from lake.archive import archived_until
 from lake.scanning import scan
-from lake.tables import ARCHIVES, RUNS
+from lake.tables import RUNS
 
 _log = structlog.get_logger(__name__)
 
@@ -54,9 +54,7 @@ class LakeMetrics:
             yield from self._found
 
     def _archive(self) -> Iterator[Metric]:
-        if not delta.exists(self._root, ARCHIVES):
-            return
-        until = scan(self._root, ARCHIVES).select(pl.col("until").dt.epoch("us").max()).collect().item()
+        until = archived_until(self._root)
         if until is not None:
             about = "All records that arrived before it are in the lake."
             yield _gauge("nightjar_archive_until_timestamp_seconds", about, until / 1_000_000)

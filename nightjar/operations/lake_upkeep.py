@@ -11,6 +11,7 @@ from lake.maintenance import AGING, Maintained, maintain
 from lake.stream_state import rule_book
 from lake.tables import ARCHIVES, RULE_STATUS, RULES, RUNS, events_table
 from nightjar.configuration.settings import Settings
+from nightjar.operations.locks import sole_writer
 from rules.durations import MICROSECONDS, format_duration
 from rules.errors import SettingsError
 from rules.names import did_you_mean
@@ -22,12 +23,20 @@ EVENTS = "events"
 
 
 def upkeep(settings: Settings, config: BackfillConfig, now: int) -> Iterator[Maintained]:
-    """Look after one table after the other, and at last after the staging folder. now: wall clock, µs.
+    """Look after one table after the other, and at last after the staging folder, as the lake's only writer.
+
+    now: wall clock, µs.
 
     Raises:
+        AlreadyRunningError: an archive or a backfill is running.
         LakeError: there is no lake.
         SettingsError: `lake_retention` names an unknown table, or would remove what a backfill may still need.
     """
+    with sole_writer(config.lake.root):
+        yield from _upkeep(settings, config, now)
+
+
+def _upkeep(settings: Settings, config: BackfillConfig, now: int) -> Iterator[Maintained]:
     if not config.lake.root.is_dir():
         raise LakeError("there is no lake", where=str(config.lake.root), remedy="`nightjar archive` creates it")
     refuse_too_short(settings, config)

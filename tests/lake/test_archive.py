@@ -63,14 +63,14 @@ def test_it_notes_how_far_it_has_come_by_the_brokers_time(
     topics = kafka_topics.ensure()
     config = lake_config(topics.settings.model_copy(update={"data_dir": tmp_path}), topics.streams)
     stream, margin = topics.streams["logins"], 2_000_000
-    assert archived_until(config) is None
+    assert archived_until(config.root) is None
     reached = []
     for _ in range(2):
         with producer(topics.settings) as client:
             arrived = client.send(stream.topic, b"{}").get(30).timestamp * 1000
         done = archive(spark, config)
         assert done.until + margin >= arrived
-        assert archived_until(config) == done.until
+        assert archived_until(config.root) == done.until
         reached.append(done.until)
     assert reached == sorted(reached)
     noted = scan(config.root, ARCHIVES).collect().sort("until")

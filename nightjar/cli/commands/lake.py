@@ -28,14 +28,13 @@ def maintain(as_json: Annotated[bool, typer.Option("--json", help="Print one JSO
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.lake_upkeep import upkeep
-    from nightjar.operations.locks import sole_writer
     from rules.streams import load_streams
 
     settings = load_settings()
     config = backfill_config(settings, load_streams(settings.streams))
     logs.configure("warning")
     stages, done = Stages(), []
-    with sole_writer(config.lake.root), stages.stage("Lake", str(config.lake.root)):
+    with stages.stage("Lake", str(config.lake.root)):
         for table in upkeep(settings, config, time.time_ns() // 1000):
             done.append(table)
             stages.note(f"{table.table}: {table.files_before:,} files, now {table.files:,}")
