@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
 from rules.engine import Delta, Engine
 from rules.engine.ledger import LEDGER_SCHEMA
-from rules.engine.store import ARRIVAL, LATE, MICROSECONDS, SEQ
+from rules.engine.store import ARRIVAL, MICROSECONDS
 from rules.engine.strings import StringTable
 from rules.rulebook import WHOLE_STREAM, Route, RuleBook
 from rules.streams import Stream
@@ -97,15 +96,9 @@ class _Log:
 
     def take(self, events: pa.Table) -> None:
         """Events in order of arrival, of which the first of each id is kept: ids in a log are unique."""
-        stream = self._share.stream
-        events = first_arrivals(self._ids, events, stream)
-        rows = events.num_rows
-        arrival, time = (events.column(name).cast(pa.int64()) for name in (ARRIVAL, stream.event_time))
-        late = pc.greater(pc.subtract(arrival, time), stream.allowed_lateness)
-        seq = pa.array(range(self.events, self.events + rows), pa.int64())
-        self.events += rows
-        taken = events.select([*stream.fields, ARRIVAL]).append_column(SEQ, seq).append_column(LATE, late)
-        for at in range(0, rows, ROWS_AN_ENTRY):
+        taken = first_arrivals(self._ids, events, self._share.stream, self.events)
+        self.events += taken.num_rows
+        for at in range(0, taken.num_rows, ROWS_AN_ENTRY):
             self._append(taken.slice(at, ROWS_AN_ENTRY), LEDGER_SCHEMA.empty_table())
 
     def leave(self, events: pa.Table) -> None:

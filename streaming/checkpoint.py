@@ -123,8 +123,8 @@ def settle(config: JobConfig, routes: list[Route], begins: Callable[[], Offsets]
     was written with other buckets or another declaration of a stream.
     """
     found = _found(config)
-    found.setdefault("began", begins() if not (config.checkpoint / _FILE).exists() else {})
     is_new = not (config.checkpoint / _FILE).exists()
+    found.setdefault("began", begins() if is_new else {})
     kept = [Route(r["stream"], r["field"]) for r in found["routes"]]
     if not set(kept) <= set(routes):
         raise _unfit(config, "its routes are not those of the rules", "Name the rule_status_topic it was made with")

@@ -90,7 +90,8 @@ def run(
     with reporting_lost_jvm(str(config.checkpoint)), reporting_lost_kafka(config), contextlib.ExitStack() as cleanup:
         refuse_unfit(config)
         prepare()
-        consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(4)]
+        needed = 3 if config.alerts_per_rule_and_hour is None else 4
+        consumers = [cleanup.enter_context(kafka_clients.consumer(config)) for _ in range(needed)]
         refuse_missing_topics(config, consumers[0])
         producer = cleanup.enter_context(kafka_clients.producer(config))
         if isinstance(session, Future):

@@ -59,13 +59,9 @@ class ExportWriter:
 
     def take(self, events: pa.Table) -> None:
         """Events in order of arrival (the stream's fields, arrival_time), of which the first of each id is kept."""
-        fresh = first_arrivals(self._ids, events, self._stream)
-        arrival, time = (fresh.column(name).cast(pa.int64()) for name in (ARRIVAL, self._stream.event_time))
-        late = pc.greater(pc.subtract(arrival, time), self._stream.allowed_lateness)
-        seq = pa.array(range(self._next, self._next + fresh.num_rows), pa.int64())
+        fresh = first_arrivals(self._ids, events, self._stream, self._next)
         self._next += fresh.num_rows
-        fields = [*self._stream.fields, ARRIVAL]
-        self._waiting.append(fresh.select(fields).append_column(SEQ, seq).append_column(LATE, late))
+        self._waiting.append(fresh)
         if sum(table.num_rows for table in self._waiting) >= ROWS_AN_ENTRY:
             self._write()
 
@@ -88,11 +84,19 @@ class ExportWriter:
             self._entries.append(Entry(name, level, 0, len(value), latest(delta, self._stream.event_time)))
 
 
-def first_arrivals(known: StringTable, events: pa.Table, stream: Stream) -> pa.Table:
-    """The events whose ids are not among the `known` ones yet, the first of each; the ids are known afterwards."""
+def first_arrivals(known: StringTable, events: pa.Table, stream: Stream, begin: int) -> pa.Table:
+    """The events whose ids are not among the `known` ones yet, the first of each, as an engine's delta has them.
+
+    The ids are known afterwards.
+    events: in order of arrival. begin: the position of the first among arrivals.
+    """
     before = known.count
     codes, first = np.unique(known.intern(events.column(stream.event_id).combine_chunks()), return_index=True)
-    return events.take(pa.array(first[codes >= before]))
+    fresh = events.take(pa.array(first[codes >= before]))
+    arrival, time = (fresh.column(name).cast(pa.int64()) for name in (ARRIVAL, stream.event_time))
+    late = pc.greater(pc.subtract(arrival, time), stream.allowed_lateness)
+    seq = pa.array(range(begin, begin + fresh.num_rows), pa.int64())
+    return fresh.select([*stream.fields, ARRIVAL]).append_column(SEQ, seq).append_column(LATE, late)
 
 
 def take_in(bucket: Bucket, name: str, head: Head, version: int, files: BucketFiles) -> tuple[Head, Delta]:
