@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import polars as pl
@@ -279,6 +279,11 @@ def main() -> None:
         declared = Path(folder) / "streams.toml"
         declared.write_text(DECLARED)
         found = played(options, declared)
+    conclude(found)
+
+
+def conclude(found: list[Check]) -> NoReturn:
+    """Print the checks; exit with 1 if one fails."""
     for check in found:
         fact("check", what=check.what, found=check.found, expected=check.expected, holds=check.holds)
     held = all(check.holds for check in found)

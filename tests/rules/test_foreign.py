@@ -153,7 +153,7 @@ def test_everything_that_is_wrong_is_said_in_the_words_of_the_sender() -> None:
 
 
 def test_a_large_value_that_debezium_left_out_is_refused_with_the_remedy() -> None:
-    """Its stand-in is no rule."""
+    """Debezium's placeholder is not a rule."""
     left_out = row(id="large", rule="__debezium_unavailable_value")
     assert "after.rule: is not in the message" in refusal(left_out)
     assert "REPLICA IDENTITY FULL" in refusal(left_out)
