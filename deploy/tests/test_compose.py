@@ -1,0 +1,257 @@
+"""The installation of docker-compose.yaml for real: built, started, used, killed part by part, and removed.
+
+`make compose-test` runs it: it takes many minutes and several GB of memory, so it is no part of `make test`.
+"""
+
+import csv
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from nightjar.configuration.settings import Settings, load_settings
+from nightjar.deployment.secrets import AIRFLOW_USERS, LOGINS
+from nightjar.kafka.readers import Reader
+
+ROOT = Path(__file__).parents[2]
+PROJECT = "nightjar-compose-test"
+# Everything starts at once, on a machine that may have two cores.
+START_SECONDS, HEAL_SECONDS, NIGHT_SECONDS = 900, 300, 900
+POLL_SECONDS = 2.0
+
+# Parts that run until they are stopped, with the user that may kill their processes (none: the container's own).
+PARTS: Mapping[str, str | None] = {
+    "kafka": None, "postgres": "postgres", "spark-master": None, "spark-worker-1": None, "spark-worker-2": None,
+    "job": None, "metrics": None, "airflow": None, "airflow-scheduler": None, "airflow-dag-processor": None,
+    "airflow-triggerer": None,
+}  # fmt: skip
+RULE = {"id": "large", "stream": "transactions", "group_by": ["customer_id"], "when": "amount > 100",
+        "description": "{customer_id} paid {amount}"}  # fmt: skip
+
+
+def _docker_runs() -> bool:
+    found = shutil.which("docker")
+    return found is not None and subprocess.run([found, "info"], capture_output=True, check=False).returncode == 0
+
+
+pytestmark = [
+    pytest.mark.skipif(not _docker_runs(), reason="no Docker daemon answers"),
+    pytest.mark.timeout(3 * START_SECONDS),
+]
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Site:
+    """A running installation; folder: for files of the test."""
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    def compose(self, *arguments: str, seconds: float = 180, code: int | None = 0) -> str:
+        """Run `docker compose`; its standard output. code: the exit code to expect; None: any."""
+        command = ["docker", "compose", "--project-name", PROJECT, *arguments]
+        done = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False,
+            timeout=seconds,
+        )  # fmt: skip
+        assert code in (None, done.returncode), f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr[-4000:]}"
+        return done.stdout
+
+    def run(self, service: str, *arguments: str, file: Path | None = None, code: int = 0) -> str:
+        """Run a command with a login; a file of the test is /input in the container."""
+        mounted = [] if file is None else ["--volume", f"{file}:/input:ro"]
+        return self.compose("run", "--rm", "--no-deps", "-T", *mounted, service, *arguments, code=code)
+
+    def secret(self, name: str) -> str:
+        """A secret, as the guide says to look one up."""
+        return self.compose("run", "--rm", "--no-deps", "-T", "secrets", "--show", name).rstrip("\n")
+
+    def settings(self, login: str) -> Settings:
+        """Settings of a client outside, with a login."""
+        ca, password = self.folder / "ca.pem", self.folder / f"{login}.password"
+        ca.write_text(self.secret(f"{login}/ca.pem"))
+        password.write_text(self.secret(f"{login}/kafka-password"))
+        security = {
+            "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
+            "ssl.truststore.type": "PEM", "ssl.truststore.location": str(ca),
+        }  # fmt: skip
+        address = f"localhost:{self.environment['KAFKA_PORT']}"
+        return load_settings(
+            bootstrap_servers=address, kafka=security, kafka_username=f"nightjar-{login}", kafka_password_file=password
+        )
+
+    def airflow(self, user: str) -> httpx.Client:
+        """A client of Airflow's REST API, logged in."""
+        trust = ssl.create_default_context(cadata=self.secret("airflow/ca.pem"))
+        address = f"https://localhost:{self.environment['AIRFLOW_PORT']}"
+        given = {"username": user, "password": self.secret(f"airflow-users/{user}")}
+        answer = httpx.post(f"{address}/auth/token", json=given, verify=trust, timeout=60, trust_env=False)
+        headers = {"Authorization": f"Bearer {answer.raise_for_status().json()['access_token']}"}
+        return httpx.Client(base_url=address, headers=headers, verify=trust, timeout=60, trust_env=False)
+
+    def state(self, service: str) -> dict[str, Any]:
+        """What Docker knows about a part's container."""
+        identity = self.compose("ps", "--all", "--quiet", service).strip()
+        shown = subprocess.run(["docker", "inspect", identity], capture_output=True, text=True, check=True).stdout
+        found: dict[str, Any] = json.loads(shown)[0]
+        return found
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Built and started; removed at the end, with its data."""
+    environment = {
+        "AIRFLOW_PORT": str(free_port()), "KAFKA_PORT": str(free_port()), "ARRIVAL": "producer", "COMPOSE_PROFILES": "",
+    }  # fmt: skip
+    made = Site(tmp_path_factory.mktemp("compose"), environment)
+    made.compose("down", "--volumes", "--remove-orphans", seconds=START_SECONDS)
+    try:
+        made.compose("build", "secrets", seconds=2 * START_SECONDS)
+        made.compose("up", "--detach", "--wait", seconds=START_SECONDS)
+        yield made
+    finally:
+        made.compose("down", "--volumes", "--remove-orphans", seconds=START_SECONDS)
+    left = subprocess.run(
+        ["docker", "volume", "ls", "--quiet", "--filter", f"label=com.docker.compose.project={PROJECT}"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert left == ""
+
+
+def day() -> datetime:
+    """The past day of the test's events: its night is due."""
+    return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=2)
+
+
+def send(site: Site, first: int, hour: int, *options: str) -> None:
+    """Three payments of 500, which the rule alerts on, at this hour of the day."""
+    file = site.folder / f"events-{first}.csv"
+    with file.open("w", newline="") as opened:
+        rows = csv.writer(opened)
+        rows.writerow(["transaction_id", "event_time", "customer_id", "terminal_id", "amount"])
+        for number in range(first, first + 3):
+            at = day() + timedelta(hours=hour, seconds=number)
+            rows.writerow([f"t{number}", at.isoformat(), "ann", "till", "500.00"])
+    file.chmod(0o644)
+    copied = file.rename(file.with_suffix(".sent.csv"))
+    mounted = f"{copied}:/input.csv:ro"
+    site.compose(
+        "run", "--rm", "--no-deps", "-T", "--volume", mounted, "producer", "replay", "/input.csv", "--stream",
+        "transactions", "--keep-times", "--speed", "max", *options,
+    )  # fmt: skip
+
+
+def alerts(site: Site) -> dict[str, str]:
+    """Event id to the source of its alert, as a client outside reads them."""
+    settings = site.settings("readers")
+    with Reader(settings, settings.alerts_topic) as reader:
+        found = [json.loads(record.value) for record in reader.all()]
+    return {alert["event_id"]: alert["source"] for alert in found if alert["kind"] == "alert"}
+
+
+def wait_for(condition: Any, what: str, seconds: float) -> None:
+    """Wait until the condition holds."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, f"waited {seconds:.0f} s for {what}"
+        time.sleep(POLL_SECONDS)
+
+
+def test_a_published_rule_alerts_on_events_of_the_past_day(site: Site) -> None:
+    """Rules come from the analyst's login, events from the producer's; a client outside reads alerts."""
+    rule = site.folder / "rule.yaml"
+    rule.write_text(json.dumps({**RULE, "effective": day().isoformat()}))
+    rule.chmod(0o644)
+    site.folder.chmod(0o755)
+    site.run("analyst", "rules", "publish", "/input", "--wait", file=rule)
+    send(site, 1, 10)
+    wait_for(lambda: {"t1", "t2", "t3"} <= alerts(site).keys(), "alerts of the stream", HEAL_SECONDS)
+
+
+def test_a_login_does_its_part_only(site: Site) -> None:
+    """The producer cannot read alerts."""
+    refused = subprocess.run(
+        ["docker", "compose", "--project-name", PROJECT, "run", "--rm", "--no-deps", "-T", "producer", "rules", "list"],
+        cwd=ROOT, env={**os.environ, **site.environment}, capture_output=True, text=True, check=False, timeout=180,
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert "or this login may not read it" in refused.stderr
+
+
+def test_a_night_corrects_what_arrived_late(site: Site) -> None:
+    """Triggered over the REST API by a user who may; its data docs are behind the same login."""
+    send(site, 11, 12, "--late", "1", "--max-late", "10m")
+    with site.airflow("viewer") as viewer:
+        runs = "/api/v2/dags/nightly_backfill/dagRuns"
+        body = {"logical_date": None, "conf": {"day": f"{day():%Y-%m-%d}"}}
+        assert viewer.post(runs, json=body).status_code == httpx.codes.FORBIDDEN
+    with site.airflow("operator") as client:
+        run = client.post(runs, json=body).raise_for_status().json()["dag_run_id"]
+        state: dict[str, str] = {}
+
+        def is_finished() -> bool:
+            state.update(client.get(f"{runs}/{run}").raise_for_status().json())
+            return state["state"] in ("success", "failed")
+
+        wait_for(is_finished, f"the night; {site.compose('logs', '--tail', '20', 'airflow-scheduler')}", NIGHT_SECONDS)
+        tasks = client.get(f"{runs}/{run}/taskInstances").json()["task_instances"]
+        assert state["state"] == "success", [(task["task_id"], task["state"]) for task in tasks]
+        assert client.get("/data-docs/index.html").raise_for_status().headers["content-type"].startswith("text/html")
+        outside = "/data-docs/%2e%2e/%2e%2e/runs/_delta_log/00000000000000000000.json"
+        assert client.get(outside).status_code == httpx.codes.NOT_FOUND
+        del client.headers["Authorization"]
+        assert client.get("/data-docs/index.html").status_code == httpx.codes.UNAUTHORIZED
+    assert {"t11", "t12", "t13"} <= {event for event, source in alerts(site).items() if source == "backfill"}
+
+
+def test_no_secret_shows_outside_of_files(site: Site) -> None:
+    """Neither what Docker shows of the containers nor any command line has one."""
+    names = [f"{login}/kafka-password" for login in LOGINS] + [f"airflow-users/{name}" for name in AIRFLOW_USERS]
+    names += ["postgres/password", "airflow/jwt-secret", "airflow/api-secret-key", "airflow/fernet-key"]
+    secrets = {name: site.secret(name) for name in names}
+    secrets["spark"] = site.secret("spark/spark-defaults.conf").split("spark.authenticate.secret ")[1].split()[0]
+    shown = "".join(json.dumps(site.state(part)) for part in PARTS)
+    shown += "".join(site.compose("top", part) for part in PARTS) + site.compose("config")
+    shown += site.compose("logs", "--no-color", seconds=300)
+    assert [name for name, secret in secrets.items() if secret in shown] == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_killed_part_heals(site: Site, part: str) -> None:
+    """All its processes are killed at once; Docker starts it again, and it becomes healthy."""
+    before = site.state(part)["RestartCount"]
+    user = PARTS[part]
+    given = [] if user is None else ["--user", user]
+    site.compose("exec", "-T", *given, part, "sh", "-c", "kill -9 -1", code=None)
+
+    def is_well() -> bool:
+        found = site.state(part)
+        return bool(found["RestartCount"] > before and found["State"]["Health"]["Status"] == "healthy")
+
+    wait_for(is_well, f"{part} to heal; it is {site.state(part)['State']}", HEAL_SECONDS)
+
+
+def test_alerts_are_published_after_all_of_that(site: Site) -> None:
+    """Nothing that was alerted before is gone, and new events find the same rule."""
+    before = alerts(site)
+    send(site, 21, 14)
+    wait_for(lambda: {"t21", "t22", "t23"} <= alerts(site).keys(), "new alerts", HEAL_SECONDS)
+    assert before.items() <= alerts(site).items()
