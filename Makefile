@@ -2,7 +2,9 @@
 # make jars     Spark's extra jars and a Kafka broker, into .jars   make test       all of the above and every test
 # make demo     the whole system on this machine, checked           make test-fast  the tests that need no service
 # make bench    the figures of docs/ (hours); BENCH=--quick: minutes make docs       generated pages, and the site in build/site
-# make clean    remove caches and local data
+# make dist     dist/: a wheel, its constraints and bill of materials, and a zip of the code for a cluster's executors
+# make dist-test  installs the wheel in a fresh environment and tries it there
+# make clean    remove caches and local data                        make compose-test  docker-compose.yaml for real (half an hour)
 #
 # Every target runs the set-up it needs; after that no target uses the network.
 
@@ -18,13 +20,13 @@ BIN := $(VENV)/bin
 # Tests of the job mostly wait, so two run at once. A file's tests share what they have started, so they stay together.
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
 # No hashes in the lock, and no uv.lock: a package mirror that builds its own wheels (pyspark has none) has other hashes,
-# and uv.lock names one registry.
+# and uv.lock names one registry. docs/explanation/threat-model.md says how to make a lock with hashes.
 UV_VERSION := $(shell sed -n 's/^uv==//p' requirements.lock)
 # The installation depends on the lock and on pyproject.toml up to the tools' own tables.
 STAMP := $(VENV)/.set-up-$(shell { cat requirements.lock; sed '/^\[tool\./,$$d' pyproject.toml; } | cksum | cut -d ' ' -f 1)
 announce = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help setup jars test-jars check format test test-fast demo bench docs clean need-java
+.PHONY: help setup jars test-jars check format test test-fast compose-test demo bench docs dist dist-test clean need-java
 
 help:
 	@sed -n '/^# make/s/^# //p' Makefile
@@ -54,7 +56,7 @@ jars: need-java setup
 	@$(BIN)/python -m nightjar.jvm.prepare_classes
 
 test-jars: need-java setup
-	@$(BIN)/python -m nightjar.jvm.jars tests/connect/ivy.xml
+	@$(BIN)/python -m nightjar.jvm.jars tests/connect/ivy.xml tests/object_store/ivy.xml
 
 check: setup
 	$(call announce,ruff)
@@ -77,18 +79,36 @@ test-fast: setup
 	$(call announce,pytest: without Kafka and Spark)
 	@HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest $(IN_TWO) -m "not kafka and not spark and not slow"
 
+compose-test: setup
+	$(call announce,pytest: the containers of docker-compose.yaml; needs Docker)
+	@$(BIN)/python -m pytest -x deploy/tests
+
 demo: need-java setup jars
 	@$(BIN)/nightjar demo
 
 bench: need-java setup jars
 	@$(BIN)/python -m bench $(BENCH)
 
-docs: setup
+docs: need-java jars
 	@$(BIN)/python -m tools.by_example
 	@$(BIN)/python -m tools.reference
 	@$(BIN)/python -m tools.schemas
+	@$(BIN)/python -m tools.bill_of_materials
 	$(call announce,mkdocs: the site in build/site/index.html)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+dist: need-java jars
+	$(call announce,building the wheel)
+	@rm -f dist/nightjar-*.whl
+	@$(BIN)/uv build --quiet --python $(BIN)/python --no-build-isolation --wheel --out-dir dist .
+	@cp requirements.lock dist/constraints.txt
+	@$(BIN)/python -m tools.bill_of_materials dist/sbom.cdx.json
+	@$(BIN)/python -m tools.dist
+	@ls dist/nightjar-*.whl dist/constraints.txt dist/sbom.cdx.json
+
+dist-test: need-java dist
+	$(call announce,installing the wheel in a fresh environment)
+	@$(BIN)/python -m tools.try_wheel dist
 
 clean:
 	@! pid=$$(sed -n 's/.*"broker": \[\([0-9]*\),.*/\1/p' .nightjar/kafka/broker.json 2>/dev/null | grep .) || ! kill -0 "$$pid" 2>/dev/null || \

@@ -9,14 +9,12 @@ Known limitation: an event that arrived after its day was settled counts on the 
 
 from __future__ import annotations
 
-import shutil
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -29,12 +27,15 @@ from backfill.event_selection import events_of_days
 from backfill.published_rules import PublishedRules
 from backfill.scope import settled
 from backfill.staging import EVALUATED, Notes, take_notes
+from lake.scanning import parquet
+from rules.masking import masked_text
 from rules.measures import Measure
 from rules.model import Rule, State
 from rules.streams import Stream
 from rules.thresholds import Threshold, threshold_of
 from rules.timestamps import MIN_TIMESTAMP
 from rules.versions import RuleSet, RuleVersion
+from storage.paths import AnyPath, remove_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,7 +120,7 @@ def backtest(
                 where=f"{first}..{last}",
                 remedy="Bring Kafka to the lake with `nightjar archive`, or name days that have events",
             )
-        violations = pl.scan_parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
+        violations = parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
         return [_compared(config, request, notes, draft, live, violations, days, labels) for draft in drafts]
 
 
@@ -149,6 +150,7 @@ def _compared(
     mine = _of(violations, _DRAFT.format(rule.id))
     by_day = comparison.alerts_by_day(mine, days)
     groups, top = comparison.top_groups(mine)
+    hidden = stream.sensitive
     fraud = None if labels is None else _fraud(events_of_days(config, request, stream, notes), stream, labels)
     curve = None
     if draft.threshold is not None:
@@ -156,7 +158,7 @@ def _compared(
         curve = comparison.curve(candidates, draft.threshold, draft.measure, len(days), fraud)
     change, replaced = None, rule.shadow_of or rule.id
     if replaced in of_stream:
-        change = comparison.changed(mine, _of(violations, replaced), live[replaced].version, days)
+        change = comparison.changed(mine, _of(violations, replaced), live[replaced].version, days, hidden)
     others = of_stream - {rule.id, replaced}
     return Comparison(
         rule_id=rule.id,
@@ -164,12 +166,12 @@ def _compared(
         alerts=sum(by_day),
         by_day=by_day,
         groups=groups,
-        top_groups=top,
+        top_groups=[(str(masked_text(group, hidden)), alerts) for group, alerts in top],
         overlaps=comparison.overlaps(mine, {other: _of(violations, other) for other in sorted(others)}),
         change=change,
         quality=None if fraud is None else comparison.quality(mine, fraud),
         curve=curve,
-        examples=comparison.examples(mine),
+        examples=comparison.examples(mine, hidden),
     )
 
 
@@ -190,8 +192,8 @@ def _fraud(events: pl.LazyFrame, stream: Stream, labels: pl.LazyFrame | str) -> 
 
 
 @contextmanager
-def _folder(place: Path) -> Iterator[Path]:
+def _folder(place: AnyPath) -> Iterator[AnyPath]:
     try:
         yield place
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        remove_tree(place)

@@ -6,12 +6,13 @@ so that only results and a few examples are in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 
 import polars as pl
 
+from rules.masking import masked_text
 from rules.thresholds import Threshold
 
 _TOP_GROUPS = 10
@@ -141,8 +142,14 @@ def top_groups(violations: pl.LazyFrame) -> tuple[int, list[tuple[str, int]]]:
     return number, list(top.collect(engine="streaming").iter_rows())
 
 
-def changed(mine: pl.LazyFrame, live: pl.LazyFrame, version: int, days: Sequence[date]) -> Change:
-    """A rule's violations beside those of its live version."""
+def changed(
+    mine: pl.LazyFrame,
+    live: pl.LazyFrame,
+    version: int,
+    days: Sequence[date],
+    hidden: Collection[str] = (),
+) -> Change:
+    """A rule's violations beside those of its live version. hidden: fields of a group that examples do not show."""
     both = mine.join(live, on="event_id", how="inner", suffix="_live")
     gained, lost = mine.join(live, on="event_id", how="anti"), live.join(mine, on="event_id", how="anti")
     return Change(
@@ -153,8 +160,8 @@ def changed(mine: pl.LazyFrame, live: pl.LazyFrame, version: int, days: Sequence
         gained=_count(gained),
         lost=_count(lost),
         changed=_count(both.filter(pl.col("measures") != pl.col("measures_live"))),
-        gained_examples=examples(gained),
-        lost_examples=examples(lost),
+        gained_examples=examples(gained, hidden),
+        lost_examples=examples(lost, hidden),
     )
 
 
@@ -222,12 +229,13 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
     return kept
 
 
-def examples(violations: pl.LazyFrame) -> list[Example]:
-    """The newest few."""
+def examples(violations: pl.LazyFrame, hidden: Collection[str] = ()) -> list[Example]:
+    """The newest few. hidden: fields of a group that are masked."""
     columns = ("event_id", "event_time", "group", "text")
     newest = violations.select(columns).top_k(_EXAMPLES, by=["event_time", "event_id"])
     rows = newest.collect(engine="streaming").sort("event_time", "event_id", descending=True)
-    return [Example(*row) for row in rows.iter_rows()]
+    found = [Example(*row) for row in rows.iter_rows()]
+    return [replace(each, group=str(masked_text(each.group, hidden))) for each in found]
 
 
 def _count(rows: pl.LazyFrame) -> int:

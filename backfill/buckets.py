@@ -6,14 +6,13 @@ once the causes are known.
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import polars as pl
 import pyarrow as pa
 
 from backfill.causes import Cause, Witness
+from backfill.forgotten import Forgotten
 from backfill.left_over import staged_pending
 from backfill.reconciliation import (
     Outcome,
@@ -31,12 +30,15 @@ from backfill.staging import (
     HELD_BACK,
     JUDGED,
     OUTCOMES,
+    STANDING,
     TOUCHED_GROUPS,
     stage,
     staged_files,
 )
 from contracts.alerts import RECORD_SCHEMA
+from lake.scanning import parquet
 from rules.truth import VIOLATION_SCHEMA
+from storage.paths import AnyPath, remove_tree
 
 # Corrections of these are not published: the stream has yet to read what they are about, and a later run looks again;
 # or nobody knows whether the stream or the truth is right, and a person has to look.
@@ -49,15 +51,21 @@ Count = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Buckets:
-    """A run's outcomes and corrections in its staged folder, bucket by bucket. verdict_only: see by_verdict."""
+    """A run's outcomes and corrections in its staged folder, bucket by bucket. verdict_only: see by_verdict.
 
-    folder: Path
+    forgotten: the erased events; what was announced with these stands (S15.4). masked: the streams with sensitive
+    fields.
+    """
+
+    folder: AnyPath
     verdict_only: Versions = ()
+    forgotten: Forgotten = field(default_factory=Forgotten.none)
+    masked: frozenset[str] = frozenset()
 
     def clear(self) -> None:
         """Remove the files of an earlier attempt; write empty tables, so that there is something to read."""
-        for name in (JUDGED, DIFFERING, OUTCOMES, CORRECTED, HELD_BACK):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+        for name in (JUDGED, DIFFERING, OUTCOMES, CORRECTED, HELD_BACK, STANDING):
+            remove_tree(self.folder / name)
         self._conclude("none", self._truth("none"), pl.DataFrame(RECORD_SCHEMA.empty_table()), _NO_CAUSES)
 
     @property
@@ -75,17 +83,17 @@ class Buckets:
 
     def groups(self) -> pl.LazyFrame:
         """TOUCHED_GROUPS of all buckets."""
-        return pl.scan_parquet(self.folder / TOUCHED_GROUPS / "*.parquet")
+        return parquet(self.folder / TOUCHED_GROUPS / "*.parquet")
 
     def grouping(self, bucket: int) -> tuple[str, str]:
         """The stream and group-by of a bucket's groups."""
-        first = pl.scan_parquet(self._file(TOUCHED_GROUPS, bucket)).select("stream", "group_by").head(1)
+        first = parquet(self._file(TOUCHED_GROUPS, bucket)).select("stream", "group_by").head(1)
         stream, group_by = first.collect().row(0)
         return stream, group_by
 
     def differing(self, bucket: int) -> pl.LazyFrame:
         """The outcomes of a bucket with differences."""
-        return pl.scan_parquet(self._file(DIFFERING, bucket))
+        return parquet(self._file(DIFFERING, bucket))
 
     def judge(self, bucket: int, records: pa.Table) -> list[Count]:
         """Stage the outcomes of a bucket or, if some differ, the input for finding their causes; returns counts.
@@ -100,7 +108,7 @@ class Buckets:
             ("unusable", "", records.num_rows - alerts.height),
         ]
         truth = self._truth(bucket)
-        differing = reconcile(truth, alerts, self.verdict_only).filter(pl.col("outcome") != Outcome.MATCHED.value)
+        differing = self._outcomes(truth, alerts).filter(pl.col("outcome") != Outcome.MATCHED.value)
         if not differing.height:
             return counts + self._conclude(bucket, truth, alerts, _NO_CAUSES)
         self._stage(JUDGED, bucket, alerts)
@@ -109,17 +117,25 @@ class Buckets:
 
     def explain(self, bucket: int, witness: Witness) -> list[Count]:
         """Stage the outcomes of a bucket with differences; returns counts."""
-        alerts = pl.read_parquet(self._file(JUDGED, bucket))
-        return self._conclude(bucket, self._truth(bucket), alerts, witness.causes(self.differing(bucket).collect()))
+        alerts = parquet(self._file(JUDGED, bucket)).collect()
+        differing = self.differing(bucket).collect()
+        causes = witness.causes(differing)
+        depends = differing.filter(self.forgotten.depends(differing)).get_column("alert_id")
+        is_forgotten = pl.col("alert_id").is_in(depends.implode()) & (pl.col("cause") != _WAITING)
+        cause = pl.when(is_forgotten).then(pl.lit(Cause.FORGOTTEN.value)).otherwise("cause").alias("cause")
+        return self._conclude(bucket, self._truth(bucket), alerts, causes.with_columns(cause))
 
     def _conclude(
         self, bucket: int | str, truth: pl.DataFrame, alerts: pl.DataFrame, causes: pl.DataFrame
     ) -> list[Count]:
-        outcomes = reconcile(truth, alerts, self.verdict_only).join(causes, on="alert_id", how="left")
+        outcomes = self._outcomes(truth, alerts).join(causes, on="alert_id", how="left")
         outcomes = with_withdrawn(outcomes, self._pending(bucket))
-        wrong = corrections(truth, alerts, causes, self.verdict_only)
+        wrong = corrections(truth, alerts, causes, self.verdict_only, self.masked)
+        stands = self.forgotten.depends(wrong) & (wrong.get_column("cause") != _WAITING)
+        standing, wrong = wrong.filter(stands).select("alert_id"), wrong.filter(~stands)
         held_back = wrong.filter(pl.col("cause") == _HELD_BACK)
         kept = {
+            STANDING: standing,
             CORRECTED: wrong.filter(~pl.col("cause").is_in([_WAITING, _HELD_BACK])),
             HELD_BACK: held_back.join(outcomes.select("alert_id", "outcome"), on="alert_id", how="left"),
         }
@@ -134,20 +150,23 @@ class Buckets:
             ("waiting", "", wrong.filter(pl.col("cause") == _WAITING).height),
         ]
 
+    def _outcomes(self, truth: pl.DataFrame, alerts: pl.DataFrame) -> pl.DataFrame:
+        return reconcile(truth, alerts, self.verdict_only, self.masked)
+
     def _alerts(self, records: pa.Table) -> pl.DataFrame:
         return well_formed(pl.DataFrame(records.cast(RECORD_SCHEMA)).lazy()).collect()
 
     def _truth(self, bucket: int | str) -> pl.DataFrame:
         file = self._file(EVALUATED, bucket)
-        evaluated = pl.read_parquet(file if file.exists() else self._file(EVALUATED, "none"))
+        evaluated = parquet(file if file.exists() else self._file(EVALUATED, "none")).collect()
         return evaluated.filter(pl.col("failed").is_null()).select(VIOLATION_SCHEMA.names)
 
     def _pending(self, bucket: int | str) -> pl.DataFrame:
-        groups = pl.read_parquet(self._file(TOUCHED_GROUPS, bucket))
+        groups = parquet(self._file(TOUCHED_GROUPS, bucket)).collect()
         return staged_pending(self.folder).join(groups, on=["stream", "group_by", "group"], how="semi")
 
     def _stage(self, name: str, bucket: int | str, rows: pl.DataFrame) -> None:
         stage(rows.to_arrow(compat_level=pl.CompatLevel.oldest()), self._file(name, bucket))
 
-    def _file(self, name: str, bucket: int | str) -> Path:
+    def _file(self, name: str, bucket: int | str) -> AnyPath:
         return self.folder / name / f"{bucket}.parquet"

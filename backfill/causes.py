@@ -54,6 +54,7 @@ class Cause(StrEnum):
     COLD_START = "cold_start"
     SETTINGS_CHANGED = "settings_changed"
     DUPLICATE_CONFLICT = "duplicate_conflict"
+    FORGOTTEN = "forgotten"
     UNEXPLAINED = "unexplained"
 
 

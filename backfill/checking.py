@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -25,11 +24,12 @@ from expectations.suites import Expectation, Suite
 from expectations.violation_checks import ARRIVAL, rechecked
 from lake import delta
 from lake.arrow_shuffle import InHeaps, exchange
-from lake.scanning import scan_files
+from lake.scanning import file_rows, scan_files
 from lake.tables import events_table
 from rules.streams import Stream
 from rules.truth import VIOLATION_SCHEMA
 from rules.versions import RuleSet
+from storage.paths import AnyPath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ class Checks(InHeaps):
 
     def read(self, part: Part) -> pl.DataFrame:
         """The rows of a part that has files."""
-        return pl.concat([pl.read_parquet(file.path) for file in part.files])
+        return pl.concat([file_rows(file).collect() for file in part.files])
 
     def looked_at(self, number: int, rows: pl.DataFrame) -> Iterator[tuple[int, pa.Table]]:
         """What is forwarded of some rows of the suite with this number."""
@@ -117,7 +117,7 @@ class EvaluationChecks(Checks):
     ruleset: RuleSet
     cut: int
     spans: Sequence[tuple[int, int]]
-    staged: Sequence[str]
+    staged: Sequence[delta.File]
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
         """Also the events of violations."""
@@ -135,7 +135,7 @@ class EvaluationChecks(Checks):
     def read(self, part: Part) -> pl.DataFrame:
         """The part's rows."""
         if part.suite >= len(self.streams):
-            return pl.concat([_NO_VIOLATIONS, *(_violations(file.path) for file in part.files)]).collect()
+            return pl.concat([_NO_VIOLATIONS, *(_violations(file) for file in part.files)]).collect()
         stream = self.streams[part.suite]
         table = events_table(stream)
         records = scan_files(table, part.files)
@@ -179,9 +179,9 @@ class EvaluationChecks(Checks):
         return measured.counted(self.suites[-1], pl.DataFrame(found))
 
 
-def _violations(file: str) -> pl.LazyFrame:
+def _violations(file: delta.File) -> pl.LazyFrame:
     """The violations that a bucket has staged."""
-    return pl.scan_parquet(file).filter(pl.col("failed").is_null()).select(VIOLATION_SCHEMA.names)
+    return file_rows(file).filter(pl.col("failed").is_null()).select(VIOLATION_SCHEMA.names)
 
 
 def parts_of(suite: int, files: Sequence[delta.File], parallelism: int, day: date | None = None) -> list[Part]:
@@ -189,6 +189,6 @@ def parts_of(suite: int, files: Sequence[delta.File], parallelism: int, day: dat
     return [Part(suite, tuple(share), day) for share in shares(files, parallelism)]
 
 
-def counts(session: SparkSession, checks: Checks, folder: Path, most_here: int) -> pa.Table:
+def counts(session: SparkSession, checks: Checks, folder: AnyPath, most_here: int) -> pa.Table:
     """COUNTS of all suites. folder, most_here: as `exchange` has them."""
     return exchange(session, checks, measured.COUNTS, folder, most_here)

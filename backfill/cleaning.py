@@ -7,16 +7,18 @@ then removed by age. A folder without a manifest, as its process was killed, is 
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import polars as pl
 import structlog
+from polars import selectors
 
 from backfill.config import BackfillConfig, staging_folder
 from contracts.run_manifest import RunState
+from lake.person import Person
 from lake.scanning import scan
 from lake.tables import RUNS
+from rules.timestamps import microseconds
+from storage.objects import ObjectPath
+from storage.paths import AnyPath, local_copy, matching, remove_tree
 
 _log = structlog.get_logger(__name__)
 
@@ -26,7 +28,7 @@ _ENDED = (RunState.FINISHED.value, RunState.DRY_RUN.value)
 def remove_old_staging(config: BackfillConfig, run_id: str, now: int) -> list[str]:
     """Remove expired folders, but never that of `run_id`; returns their names. now: µs."""
     place, oldest = staging_folder(config.lake), now - config.staging_retention
-    old = sorted(each for each in place.iterdir() if each.name != run_id and _changed(each) < oldest)
+    old = [each for each in matching(place, "*") if each.name != run_id and _changed(each) < oldest]
     if not old:
         return []
     runs = scan(config.lake.root, RUNS).select("run_id", "day", "state", "finished_at").collect()
@@ -39,12 +41,48 @@ def remove_old_staging(config: BackfillConfig, run_id: str, now: int) -> list[st
     kept = set(needed.get_column("run_id"))
     gone = [each for each in old if each.name not in kept]
     for folder in gone:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
     if gone:
         _log.info("staged folders of earlier runs were removed", folders=len(gone))
     return [folder.name for folder in gone]
 
 
-def _changed(folder: Path) -> int:
+def _changed(folder: AnyPath) -> int:
     """When the last file was added to the folder itself or one of its files was replaced, µs."""
+    if isinstance(folder, ObjectPath):
+        changed = folder.changed_at()
+        return 0 if changed is None else microseconds(changed)
     return folder.stat().st_mtime_ns // 1000
+
+
+def remove_naming(config: BackfillConfig, person: Person, ids: frozenset[str], *, dry_run: bool) -> tuple[str, ...]:
+    """Remove the staged folders that name the person, or one of these events; returns their names.
+
+    A run that has not ended must be repeated from its evaluate stage on.
+    """
+    place = staging_folder(config.lake)
+    folders = matching(place, "*") if place.is_dir() else []
+    found = [folder for folder in folders if any(_names(file, person, ids) for file in folder.rglob("*"))]
+    for folder in found if not dry_run else ():
+        remove_tree(folder)
+    return tuple(folder.name for folder in found)
+
+
+def _names(file: AnyPath, person: Person, ids: frozenset[str]) -> bool:
+    if not file.is_file():
+        return False
+    with local_copy(file) as local:
+        if file.suffix == ".parquet":
+            return _has(pl.read_parquet(local), person, ids)
+        if file.suffix == ".arrow":
+            return _has(pl.read_ipc(local), person, ids)
+        return person.named_in(local.read_text(errors="replace"))
+
+
+def _has(rows: pl.DataFrame, person: Person, ids: frozenset[str]) -> bool:
+    texts = rows.select(selectors.string())
+    for name in texts.columns:
+        values = texts.get_column(name).drop_nulls().unique()
+        if values.is_in(ids).any() or any(person.named_in(value) for value in values):
+            return True
+    return False

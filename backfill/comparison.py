@@ -22,6 +22,7 @@ from backfill.causes import CONFLICTS, Witness
 from backfill.config import BackfillConfig, Request
 from backfill.division import shares
 from backfill.event_selection import PLACE, Portion, Reading, groupings, portions, readings_of
+from backfill.forgotten import Forgotten
 from backfill.histories import Published
 from backfill.published_rules import PublishedRules
 from backfill.reconciliation import by_verdict
@@ -32,7 +33,7 @@ from contracts.alerts import RECORD_SCHEMA
 from lake import delta, stream_state
 from lake.arrow_shuffle import OverParts, exchange
 from lake.events import as_declared
-from lake.scanning import scan_files
+from lake.scanning import parquet, scan_files
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS
 from rules.engine.store import LATE
 
@@ -78,10 +79,12 @@ def compare(session: SparkSession, config: BackfillConfig, request: Request, not
     """Stage OUTCOMES, CORRECTED and HELD_BACK."""
     folder, root, here = request.staged(config.lake), config.lake.root, config.lake.max_driver_rows
     spans, rules = judged_spans(folder), PublishedRules.of(config, request, notes)
-    buckets = Buckets(folder, by_verdict(rules.asked_for.versions))
+    versions = rules.asked_for.versions
+    masked = frozenset(stream.name for stream in config.streams.values() if stream.sensitive)
+    buckets = Buckets(folder, by_verdict(versions), Forgotten.of(root, versions), masked)
     buckets.clear()
     parallelism = session.sparkContext.defaultParallelism
-    named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in rules.asked_for.versions]
+    named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in versions]
     files = delta.files_within(root, ALERTS, notes.versions[ALERTS.name], instant="event_time", spans=spans)
     judge = Judge(buckets, shares(files, parallelism), spans, named, parallelism)
     counted = _counts(exchange(session, judge, _COUNTED, folder / EXCHANGED, here))
@@ -217,7 +220,7 @@ class Inquiry(OverParts):
                 continue
             bucket = self.differing[place]
             differing = self.buckets.differing(bucket).select(pl.col("group").alias(GROUP)).unique()
-            groups = pl.scan_parquet(groups_folder(folder, stream, number) / f"{bucket}.parquet")
+            groups = parquet(groups_folder(folder, stream, number) / f"{bucket}.parquet")
             wanted = groups.join(differing, on=GROUP, how="semi").drop(GROUP, BUCKET)
             found = events_of(near, wanted, stream, reading.group_bys[number]).drop(TARGET).collect()
             if found.height or is_first:  # so that each bucket is received
@@ -226,7 +229,7 @@ class Inquiry(OverParts):
     def _flagged(self, portion: Portion) -> pl.LazyFrame:
         reading = self.readings[portion.reading]
         stream = reading.stream
-        repeated = pl.scan_parquet(repeated_folder(self.buckets.folder, stream) / "*.parquet")
+        repeated = parquet(repeated_folder(self.buckets.folder, stream) / "*.parquet")
         conflicting = repeated.filter(CONFLICTS).select(stream.event_id, CONFLICTS).unique()
         flagged = reading.near(portion.files).join(conflicting, on=stream.event_id, how="left")
         late = self._late(portion.reading)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
-from pathlib import Path
 from typing import Literal
 
 from lake.config import LakeConfig
 from rules.errors import NightjarError
 from rules.streams import Stream
 from rules.timestamps import microseconds
+from storage.lease import Fence
+from storage.paths import AnyPath
 
 DAY = 86_400_000_000  # µs
 
@@ -35,6 +36,10 @@ class BackfillConfig:
     staging_retention: int = 7 * DAY
     pending_days: int = 31
     alerts_per_rule_and_hour: int | None = None
+
+    def fenced(self, fence: Fence | None) -> BackfillConfig:
+        """The same, for the holder of the lease on a lake in an object store; None: it is on a file system."""
+        return replace(self, lake=replace(self.lake, fence=fence))
 
     @property
     def streams(self) -> Mapping[str, Stream]:
@@ -71,12 +76,12 @@ class Request:
         """When the day after begins, µs."""
         return microseconds_of_day(self.day + timedelta(days=self.days))
 
-    def staged(self, lake: LakeConfig) -> Path:
+    def staged(self, lake: LakeConfig) -> AnyPath:
         """The folder of the run's results so far; it is kept for inspection if the run fails."""
         return staging_folder(lake) / self.run_id
 
 
-def staging_folder(lake: LakeConfig) -> Path:
+def staging_folder(lake: LakeConfig) -> AnyPath:
     """Where the staged folders of all runs are, each under its run's id."""
     return lake.root / "staging"
 

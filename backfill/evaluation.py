@@ -7,11 +7,9 @@ run's staged folder and nowhere else.
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,10 +36,12 @@ from backfill.staging import EVALUATED, EXCHANGED, Notes, groups_folder, repeate
 from backfill.survey import REPEATS, survey
 from lake.arrow_shuffle import OverParts, exchange
 from lake.events import as_declared
+from lake.scanning import parquet
 from rules.engine.store import ARRIVAL, MICROSECONDS
 from rules.streams import Stream
 from rules.truth import VIOLATION_SCHEMA, Truth
 from rules.versions import RuleSet
+from storage.paths import AnyPath, remove_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ class Evaluator(OverParts):
 
     readings: Sequence[Reading]
     parts: Sequence[Portion]
-    folder: Path
+    folder: AnyPath
     cut: int
 
     @cached_property
@@ -75,13 +75,13 @@ class Evaluator(OverParts):
         """The events of the touched groups in a portion of the files."""
         portion = self.parts[task]
         reading = self.readings[portion.reading]
-        repeated = pl.scan_parquet(repeated_folder(self.folder, reading.stream) / "*.parquet").filter(REPEATS)
+        repeated = parquet(repeated_folder(self.folder, reading.stream) / "*.parquet").filter(REPEATS)
         first = reading.near(portion.files).join(repeated, on=PLACE, how="anti")
         near = first.drop(ARRIVED).sort(reading.stream.event_time).collect().lazy()
         for of, number in self.groupings:
             if of is not reading:
                 continue
-            groups = pl.scan_parquet(groups_folder(self.folder, reading.stream, number) / "*.parquet").drop(GROUP)
+            groups = parquet(groups_folder(self.folder, reading.stream, number) / "*.parquet").drop(GROUP)
             wanted = events_of(near, groups, reading.stream, reading.group_bys[number]).collect()
             for (bucket,), part in wanted.partition_by(BUCKET, as_dict=True, include_key=False).items():
                 yield bucket, part.to_arrow(compat_level=pl.CompatLevel.oldest())
@@ -129,15 +129,15 @@ def evaluate_rules(
     parts, cut = portions(readings, parallelism), buckets_of(readings, parallelism)
     groups = survey(session, readings, parts, folder, cut, again, config.lake.max_driver_rows)
     evaluator = Evaluator(readings, parts, folder, cut)
-    shutil.rmtree(folder / EVALUATED, ignore_errors=True)  # of an earlier attempt
+    remove_tree(folder / EVALUATED)  # of an earlier attempt
     stage(EVALUATED_SCHEMA.empty_table(), folder / EVALUATED / "none.parquet")  # where there is nothing else to read
     counted = exchange(session, evaluator, _COUNTED, folder / EXCHANGED, config.lake.max_driver_rows)
     return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names} | {"groups": groups}
 
 
-def staged_violations(folder: Path) -> int:
+def staged_violations(folder: AnyPath) -> int:
     """The number of violations that a run has found."""
-    found = pl.scan_parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
+    found = parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
     return int(found.select(pl.len()).collect(engine="streaming").item())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -72,7 +72,7 @@ class Reading:
         """The least event time that counts, µs."""
         return min((lo for lo, _ in self.spans), default=MAX_TIMESTAMP)
 
-    def near(self, files: Iterable[delta.File]) -> pl.LazyFrame:
+    def near(self, files: Collection[delta.File]) -> pl.LazyFrame:
         """The usable events of some of the files: the stream's fields and ARRIVED."""
         read = usable(scan_files(events_table(self.stream), files), self.cut)
         near = read.filter(within(microseconds_of(self.stream), self.spans))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +22,7 @@ from lake.config import LakeConfig
 from lake.scanning import scan
 from lake.tables import ALERTS, RECONCILIATION, VIOLATIONS, events_table
 from rules.engine.store import ARRIVAL
+from rules.masking import MASK, alert_text, masked, masked_text, sensitive_names
 from rules.names import did_you_mean
 from rules.retention import widest
 from rules.streams import Stream
@@ -45,6 +46,33 @@ class Explanation:
     window: pl.DataFrame
     revisions: pl.DataFrame
     outcomes: pl.DataFrame
+
+    def masked(self) -> Explanation:
+        """The same without sensitive values."""
+        names = sensitive_names(self.version.rule, self.stream)
+        if not names:
+            return self
+        text = pl.col("text").map_elements(lambda text: alert_text(text, self.version.rule, self.stream), pl.String)
+        hidden = [
+            pl.when(pl.col(name).is_not_null()).then(pl.lit(MASK)).alias(name)
+            for name in self.stream.fields
+            if name in names
+        ]
+        return replace(
+            self,
+            group=str(masked_text(self.group, names)),
+            measures=None if self.measures is None else masked(self.measures, names),
+            window=self.window.with_columns(hidden),
+            revisions=_masked(self.revisions, names).with_columns(text),
+            outcomes=_masked(self.outcomes, names),
+        )
+
+
+def _masked(rows: pl.DataFrame, names: frozenset[str]) -> pl.DataFrame:
+    """Rows about an alert with JSON members of these names masked."""
+    texts = [name for name in ("group", "measures", "stream_measures") if name in rows.columns]
+    masks = (pl.col(name).map_elements(lambda text: masked_text(text, names), pl.String) for name in texts)
+    return rows.with_columns(*masks)
 
 
 def explain(config: LakeConfig, alert_id: str) -> Explanation:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backfill.checking import Checks, EvaluationChecks, counts, parts_of
@@ -26,7 +26,9 @@ from expectations.suites import VIOLATIONS, events_suite, offsets_suite, reconci
 from lake import delta
 from lake.scanning import scan
 from lake.tables import events_table
+from rules.masking import names_by_stream
 from rules.versions import RuleSet
+from storage.paths import AnyPath, local_copy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,10 +79,10 @@ def _evaluation_checks(
         if others := [file for file in near if file not in arrived]:
             parts += parts_of(number, others, parallelism)
     parts += parts_of(len(streams), staged, parallelism)
-    suites = [*(events_suite(stream, events_table(stream).columns) for stream in streams), violations_suite()]
-    violations = [file.path for file in staged]
+    sensitive = names_by_stream((version.rule for version in ruleset.versions), config.streams)
+    suites = [*(events_suite(stream, events_table(stream).columns) for stream in streams), violations_suite(sensitive)]
     heaps = heaps_of(parts, parallelism)
-    return EvaluationChecks(suites, parts, heaps, streams, ruleset, notes.cut, spans, violations)
+    return EvaluationChecks(suites, parts, heaps, streams, ruleset, notes.cut, spans, staged)
 
 
 def gate_reconciliation(
@@ -92,11 +94,11 @@ def gate_reconciliation(
         GateError: a critical expectation does not hold.
     """
     folder, parallelism = request.staged(config.lake), session.sparkContext.defaultParallelism
-    suite = reconciliation_suite(staged_violations(folder), stream_alerts)
+    suite = reconciliation_suite(staged_violations(folder), stream_alerts, names_by_stream((), config.streams))
     parts = parts_of(0, staged_files(folder / OUTCOMES), parallelism)
     checks = Checks([suite], parts, heaps_of(parts, parallelism))
     found = counts(session, checks, folder / EXCHANGED, config.lake.max_driver_rows)
-    columns = kinds(pq.read_schema(folder / OUTCOMES / "none.parquet"))
+    columns = kinds(_schema(folder / OUTCOMES / "none.parquet"))
     checked = [*_kept(folder), *check([(suite, summed(suite, columns, found))])]
     publish_docs(config, request, checked)
     refuse(checked, remedy=f"Nothing was published; the staged rows are in {folder}")
@@ -108,18 +110,23 @@ def publish_docs(config: BackfillConfig, request: Request, checked: Iterable[Che
     docs.build(checked, docs_folder(config.lake.root), run_id=request.run_id, day=request.day)
 
 
-def docs_folder(root: Path) -> Path:
+def docs_folder(root: AnyPath) -> AnyPath:
     """Where the lake's data docs are."""
     return root / _DOCS
 
 
-def _keep(folder: Path, checked: Iterable[Checked]) -> None:
+def _keep(folder: AnyPath, checked: Iterable[Checked]) -> None:
     (folder / _CHECKED).write_text(json.dumps([each.as_json() for each in checked]))
 
 
-def _kept(folder: Path) -> list[Checked]:
+def _kept(folder: AnyPath) -> list[Checked]:
     file = folder / _CHECKED
     return [Checked.from_json(each) for each in json.loads(file.read_text())] if file.exists() else []
+
+
+def _schema(file: AnyPath) -> pa.Schema:
+    with local_copy(file) as local:
+        return pq.read_schema(local)
 
 
 def _counted(checked: Iterable[Checked]) -> dict[str, int]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
 
 from backfill.config import Request
 from backfill.scope import group_by_name
-from backfill.staging import PENDING
+from backfill.staging import PENDING, stage
+from lake.scanning import parquet
 from lake.tables import RECONCILIATION
 from rules.versions import RuleSet
+from storage.paths import AnyPath
 
 _KINDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "bigint": pl.Int64,
@@ -23,7 +23,7 @@ _SCHEMA = {name: _KINDS[kind] for name, kind in RECONCILIATION.columns.items()} 
 _VERSION = ["rule_id", "rule_version", "group_by"]
 
 
-def stage_pending(folder: Path, pending: pl.DataFrame | None, ruleset: RuleSet, request: Request) -> pl.DataFrame:
+def stage_pending(folder: AnyPath, pending: pl.DataFrame | None, ruleset: RuleSet, request: Request) -> pl.DataFrame:
     """Stage and return those of the pending alerts that the run judges: of its rules and before its end, with group_by.
 
     pending: rows of the table `reconciliation`; None: there are none.
@@ -34,12 +34,10 @@ def stage_pending(folder: Path, pending: pl.DataFrame | None, ruleset: RuleSet, 
         versions = pl.DataFrame(named, {name: _SCHEMA[name] for name in _VERSION}, orient="row")
         before = pl.col("event_time").dt.epoch("us") < request.end
         rows = pending.filter(before).join(versions, on=_VERSION[:2]).select(rows.columns).cast(pl.Schema(_SCHEMA))
-    file = folder / PENDING / "part.parquet"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    rows.write_parquet(file)
+    stage(rows.to_arrow(compat_level=pl.CompatLevel.oldest()), folder / PENDING / "part.parquet")
     return rows
 
 
-def staged_pending(folder: Path) -> pl.DataFrame:
+def staged_pending(folder: AnyPath) -> pl.DataFrame:
     """The alerts that `stage_pending` has staged."""
-    return pl.read_parquet(folder / PENDING / "*.parquet")
+    return parquet(folder / PENDING / "*.parquet").collect()

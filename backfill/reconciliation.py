@@ -70,25 +70,32 @@ def by_verdict(versions: Iterable[RuleVersion]) -> frozenset[tuple[str, int]]:
     return frozenset((v.rule.id, v.version) for v in versions if v.rule.revisions is Revisions.VERDICT)
 
 
-def _differs(suffix: str, verdict_only: Versions) -> pl.Expr:
-    """Whether the content that the truth has of an alert is not that of the columns with this suffix."""
+def _differs(suffix: str, verdict_only: Versions, masked: Collection[str]) -> pl.Expr:
+    """Whether the content that the truth has of an alert is not that of the columns with this suffix.
+
+    Of streams with masked values texts do not count: they follow from the rest, and from what was masked at the time.
+    """
     named = [f"{rule_id} {version}" for rule_id, version in verdict_only]
     counts = ~pl.format("{} {}", "rule_id", "rule_version").is_in(named)
     parts = ((name, pl.col(name).ne_missing(pl.col(f"{name}{suffix}"))) for name in CONTENT)
-    return pl.any_horizontal(differs & counts if name in _VALUES else differs for name, differs in parts)
+    shown = ~pl.col("stream").is_in(sorted(masked))
+    texted = ((name, differs & shown if name == "text" else differs) for name, differs in parts)
+    return pl.any_horizontal(differs & counts if name in _VALUES else differs for name, differs in texted)
 
 
-def reconcile(truth: pl.DataFrame, alerts: pl.DataFrame, verdict_only: Versions = ()) -> pl.DataFrame:
+def reconcile(
+    truth: pl.DataFrame, alerts: pl.DataFrame, verdict_only: Versions = (), masked: Collection[str] = ()
+) -> pl.DataFrame:
     """One row an alert: its identity and group, `outcome`, `stream_revision`, `stream_measures`, `measures`,
     `stream_muted`, `muted`, `stream_overflow`.
 
     truth: violations (VIOLATION_SCHEMA); alerts: the records of the same scope (kind, revision, source and the like);
-    verdict_only: see by_verdict.
+    verdict_only: see by_verdict; masked: names of streams with sensitive fields.
     """
     latest = canonical(latest_revisions(alerts.filter(pl.col("source") == "stream")))
     announced = pl.col("kind_latest") == "alert"
     both = canonical(truth).join(latest, on="alert_id", how="full", suffix="_latest", coalesce=True)
-    true, differs = pl.col("rule_id").is_not_null(), _differs("_latest", verdict_only)
+    true, differs = pl.col("rule_id").is_not_null(), _differs("_latest", verdict_only, masked)
     outcome = (
         pl.when(true & announced & ~differs).then(pl.lit(Outcome.MATCHED.value))
         .when(true & announced).then(pl.lit(Outcome.REVISED.value))
@@ -132,18 +139,22 @@ def with_withdrawn(outcomes: pl.DataFrame, pending: pl.DataFrame) -> pl.DataFram
 
 
 def corrections(
-    truth: pl.DataFrame, alerts: pl.DataFrame, causes: pl.DataFrame, verdict_only: Versions = ()
+    truth: pl.DataFrame,
+    alerts: pl.DataFrame,
+    causes: pl.DataFrame,
+    verdict_only: Versions = (),
+    masked: Collection[str] = (),
 ) -> pl.DataFrame:
     """What has to be published so that the highest revision of each alert is the truth: alert records without a source.
 
-    verdict_only: see by_verdict. causes: alert_id and cause of the stream's differences. Where the stream was right and
-    an earlier correction no longer is, the cause is that correction's.
+    verdict_only, masked: as `reconcile` has them. causes: alert_id and cause of the stream's differences. Where the
+    stream was right and an earlier correction no longer is, the cause is that correction's.
     """
     last = canonical(latest_revisions(alerts))
     both = canonical(truth).join(last, on="alert_id", how="full", suffix="_last", coalesce=True)
     both = both.rename({"kind": "kind_last", "revision": "revision_last", "cause": "cause_last"})
     true, announced = pl.col("rule_id").is_not_null(), (pl.col("kind_last") == "alert").fill_null(value=False)
-    differs = _differs("_last", verdict_only)
+    differs = _differs("_last", verdict_only, masked)
     wrong = both.filter((true & (~announced | differs)) | (~true & announced)).join(causes, on="alert_id", how="left")
     chosen = [pl.coalesce(name, f"{name}_last").alias(name) for name in [*_IDENTITY[1:], *CONTENT]]
     return wrong.select(

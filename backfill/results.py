@@ -13,13 +13,13 @@ from backfill.causes import Cause
 from backfill.config import BackfillConfig, Request
 from backfill.division import heaps_of, shares
 from backfill.replacing import CHANGED, Part, Replacing, emptied
-from backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, REPLACEMENT, staged_files
+from backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, REPLACEMENT, STANDING, staged_files
 from backfill.survey import judged_spans
 from contracts.run_manifest import RunManifest, RunState
 from lake import delta
 from lake.arrow_shuffle import exchange
 from lake.events import date_of
-from lake.scanning import scan
+from lake.scanning import parquet, scan
 from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table
 from rules.versions import RuleSet
 
@@ -28,9 +28,14 @@ if TYPE_CHECKING:
 
 
 def publish_violations(session: SparkSession, config: BackfillConfig, request: Request, ruleset: RuleSet) -> int:
-    """Replace the table's violations in the run's scope by the staged ones; returns how many rows changed."""
-    dates = [(date_of(lo), date_of(hi)) for lo, hi in judged_spans(request.staged(config.lake))]
-    return _replace(session, config, request, ruleset, VIOLATIONS, EVALUATED, dates, all_judged=False)
+    """Replace the table's violations in the run's scope by the staged ones, but for those of alerts that stand; returns
+    how many rows changed."""
+    staged = request.staged(config.lake)
+    dates = [(date_of(lo), date_of(hi)) for lo, hi in judged_spans(staged)]
+    standing = frozenset(parquet(staged / STANDING / "*.parquet").collect().get_column("alert_id"))
+    return _replace(
+        session, config, request, ruleset, VIOLATIONS, EVALUATED, dates, all_judged=False, standing=standing
+    )
 
 
 def publish_reconciliation(session: SparkSession, config: BackfillConfig, request: Request, ruleset: RuleSet) -> int:
@@ -50,6 +55,7 @@ def _replace(
     dates: list[tuple[date, date]],
     *,
     all_judged: bool,
+    standing: frozenset[str] = frozenset(),
 ) -> int:
     """Put what is staged under the name into the table's folders of these dates; how many rows changed."""
     if not dates:
@@ -68,7 +74,7 @@ def _replace(
         return 0
     folder = emptied(staged / REPLACEMENT / table.name)
     heaps = heaps_of(parts, parallelism)
-    work = Replacing(table, parts, request, staged, ruleset.versions, all_judged, folder, heaps)
+    work = Replacing(table, parts, request, staged, ruleset.versions, all_judged, folder, heaps, standing)
     changed = (
         pc.sum(
             exchange(session, work, CHANGED, staged / EXCHANGED, config.lake.max_driver_rows).column("changed")

@@ -37,7 +37,7 @@ from backfill.verdicts import held_back, refuse_outdated, refuse_unarchived
 from contracts.run_manifest import RunManifest, RunState
 from expectations.findings import VerdictError
 from lake.archive import archive, make_tables
-from lake.scanning import scan
+from lake.scanning import parquet, scan
 from lake.tables import ALERTS
 from rules.rulebook import effective_text
 from rules.versions import actions_of
@@ -66,6 +66,7 @@ class Run:
         """
         folder = self.request.staged(self.config.lake)
         began = time.monotonic()
+        self.config.lake.refuse_overtaken()
         try:
             counts: dict[str, Any] = getattr(self, stage)()
         # A library that ends the program, as PySpark does where it lacks another, has not done the stage.
@@ -130,11 +131,13 @@ class Run:
         published = overflow = 0
         ruleset = PublishedRules.of(config, request, notes).asked_for
         if request.publish:
-            staged = pl.read_parquet(request.staged(config.lake) / CORRECTED / "*.parquet")
+            staged = parquet(request.staged(config.lake) / CORRECTED / "*.parquet").collect()
             staged = with_overflow(staged.sort("event_time", "alert_id"), config.alerts_per_rule_and_hour)
             overflow = int(staged.get_column("overflow").sum())
+            config.lake.refuse_overtaken()
             note = partial(results.note_corrections, config, request, staged)
             published = publish(config, staged, self._archived_alerts(notes), note, actions_of(ruleset.versions))
+        config.lake.refuse_overtaken()
         changed = results.publish_violations(self.session, config, request, ruleset)
         results.publish_reconciliation(self.session, config, request, ruleset)
         return {"published": published, "overflow_corrections": overflow, "violations_changed": changed}

@@ -14,6 +14,7 @@ import polars as pl
 from backfill.backtest_comparison import changed
 from backfill.config import BackfillConfig, Request
 from backfill.staging import EVALUATED
+from lake.scanning import parquet
 from rules.model import State
 from rules.timestamps import from_microseconds
 from rules.versions import RuleSet, RuleVersion
@@ -30,7 +31,7 @@ def compared_shadows(config: BackfillConfig, request: Request, ruleset: RuleSet)
         if since >= request.end:
             continue
         at = pl.col("event_time")
-        violations = pl.scan_parquet(request.staged(config.lake) / EVALUATED / "*.parquet").filter(
+        violations = parquet(request.staged(config.lake) / EVALUATED / "*.parquet").filter(
             pl.col("failed").is_null(), at >= from_microseconds(since), at < from_microseconds(request.end)
         )
         days = [request.day + timedelta(days=number) for number in range(request.days)]

@@ -6,17 +6,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backfill.config import BackfillConfig, BackfillError
 from lake import delta, stream_state
-from lake.atomic_write import whole
+from lake.scanning import parquet
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, RUNS, events_table
 from rules.streams import Stream
+from storage.objects import ObjectPath
+from storage.paths import AnyPath, access_of, matching, whole
 
 # Parquet: the violations (and, with `failed`, the measures without a value), and the groups touched: a row for each
 # span to judge, whose spans of one group do not overlap, with the bucket that it is evaluated in.
@@ -26,33 +28,40 @@ EXCHANGED = "exchanged"
 # Parquet: alerts that earlier runs left to the stream; and, of buckets with differences, records about the alerts that
 # are judged, and outcomes that differ.
 PENDING, JUDGED, DIFFERING = "pending", "judged", "differing"
-# Parquet: outcomes of alerts, the corrections to publish, and those that are held back.
-OUTCOMES, CORRECTED, HELD_BACK = "outcomes", "corrections", "held_back"
+# Parquet: outcomes of alerts, the corrections to publish, those that are held back, and the ids of alerts that stand as
+# they are, whatever this run has found (S15.4).
+OUTCOMES, CORRECTED, HELD_BACK, STANDING = "outcomes", "corrections", "held_back", "standing"
 # By table, Parquet: what publishing puts into its folders.
 REPLACEMENT = "replacement"
 _NOTES, _PROGRESS, _JUDGED_TIMES = "run.json", "progress.json", "judged.json"
 
 
-def groups_folder(folder: Path, stream: Stream, number: int) -> Path:
+def groups_folder(folder: AnyPath, stream: Stream, number: int) -> AnyPath:
     """The touched groups of a stream's group-by of this number, as Parquet (see scope.touched_groups), with BUCKET."""
     return folder / "groups" / f"{stream.name}-{number}"
 
 
-def repeated_folder(folder: Path, stream: Stream) -> Path:
+def repeated_folder(folder: AnyPath, stream: Stream) -> AnyPath:
     """The records whose event id is repeated, as Parquet (see survey.repeated)."""
     return folder / "repeated" / stream.name
 
 
-def stage(rows: pa.Table, file: Path) -> None:
+def stage(rows: pa.Table, file: AnyPath) -> None:
     """Write Parquet atomically, even if several attempts at a task write at once."""
     with whole(file) as partial:
         pq.write_table(rows, partial)
 
 
-def staged_files(folder: Path) -> list[delta.File]:
+def staged_files(folder: AnyPath) -> list[delta.File]:
     """The files in a folder that have rows, in the order of their names."""
-    files = (delta.File(str(file), pq.read_metadata(file).num_rows) for file in sorted(folder.glob("*.parquet")))
+    files = (delta.File(str(f), _row_count(f), access_of(f)) for f in matching(folder, "*.parquet"))
     return [file for file in files if file.rows]
+
+
+def _row_count(file: AnyPath) -> int:
+    if isinstance(file, ObjectPath):
+        return int(parquet(file).select(pl.len()).collect().item())
+    return int(pq.read_metadata(file).num_rows)
 
 
 @dataclass(frozen=True)
@@ -77,12 +86,12 @@ def take_notes(config: BackfillConfig, cut: int, started_at: int) -> Notes:
     return Notes(cut, started_at, versions, [(each.offset, each.arrival, each.value.decode()) for each in answers])
 
 
-def write_notes(folder: Path, notes: Notes) -> None:
+def write_notes(folder: AnyPath, notes: Notes) -> None:
     """Write the notes for the next stages."""
     _write(folder / _NOTES, notes)
 
 
-def read_notes(folder: Path) -> Notes:
+def read_notes(folder: AnyPath) -> Notes:
     """The notes of an earlier stage.
 
     Raises:
@@ -98,13 +107,13 @@ def read_notes(folder: Path) -> Notes:
     return Notes(**written, answers=answers)
 
 
-def write_judged_times(folder: Path, judged: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+def write_judged_times(folder: AnyPath, judged: Mapping[str, Sequence[tuple[int, int]]]) -> None:
     """Leave the event times (µs, both included) that the run judges, by stream, for the stages after the first."""
     with whole(folder / _JUDGED_TIMES) as partial:
         partial.write_text(json.dumps(judged))
 
 
-def read_judged_times(folder: Path) -> dict[str, list[tuple[int, int]]]:
+def read_judged_times(folder: AnyPath) -> dict[str, list[tuple[int, int]]]:
     """What `write_judged_times` has left."""
     written = json.loads((folder / _JUDGED_TIMES).read_text())
     return {stream: [(lo, hi) for lo, hi in spans] for stream, spans in written.items()}
@@ -118,7 +127,7 @@ class Progress:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: Path) -> Progress:
+    def of(cls, folder: AnyPath) -> Progress:
         """The counts so far."""
         file = folder / _PROGRESS
         return cls(**json.loads(file.read_text())) if file.exists() else cls()
@@ -127,11 +136,11 @@ class Progress:
         """Add a stage."""
         return Progress({**self.counts, **counts}, {**self.seconds, stage: seconds})
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: AnyPath) -> None:
         """Write it for the next stage."""
         _write(folder / _PROGRESS, self)
 
 
-def _write(file: Path, content: Notes | Progress) -> None:
+def _write(file: AnyPath, content: Notes | Progress) -> None:
     with whole(file) as partial:
         partial.write_text(json.dumps(asdict(content)))

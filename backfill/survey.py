@@ -5,11 +5,9 @@ Both need all related events in one place: those of a group, and those of an id.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -22,7 +20,9 @@ from backfill.event_selection import ARRIVED, PLACE, Portion, Reading, groupings
 from backfill.scope import BUCKET, GROUP, HI, LO, GroupBy, belongs, merged, spans_of, touched_groups, touched_spans
 from backfill.staging import EXCHANGED, TOUCHED_GROUPS, groups_folder, repeated_folder, stage
 from lake.arrow_shuffle import OverParts, exchange
+from lake.scanning import parquet
 from rules.streams import Stream
+from storage.paths import AnyPath, remove_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ class Heap:
     reading: Reading
     group_by: GroupBy | None
 
-    def place(self, folder: Path) -> Path:
+    def place(self, folder: AnyPath) -> AnyPath:
         """Where what is found is staged."""
         stream = self.reading.stream
         if self.group_by is None:
@@ -59,7 +59,7 @@ class Surveyor(OverParts):
 
     readings: Sequence[Reading]
     parts: Sequence[Portion]
-    folder: Path
+    folder: AnyPath
     cut: int
     pending: pl.DataFrame
 
@@ -123,7 +123,7 @@ def survey(
     session: SparkSession,
     readings: Sequence[Reading],
     portions: Sequence[Portion],
-    folder: Path,
+    folder: AnyPath,
     cut: int,
     pending: pl.DataFrame,
     most_here: int,
@@ -132,16 +132,16 @@ def survey(
     how many groups there are."""
     surveyor = Surveyor(readings, portions, folder, cut, pending)
     for place in (folder / TOUCHED_GROUPS, *(heap.place(folder) for heap in surveyor.heaps)):
-        shutil.rmtree(place, ignore_errors=True)  # of an earlier attempt
+        remove_tree(place)  # of an earlier attempt
     _stage(pl.DataFrame(schema=_TOUCHED), folder / TOUCHED_GROUPS / "none.parquet")
     counted = exchange(session, surveyor, _COUNTED, folder / EXCHANGED, most_here)
     return pc.sum(counted.column("groups")).as_py() or 0
 
 
-def judged_spans(folder: Path) -> list[tuple[int, int]]:
+def judged_spans(folder: AnyPath) -> list[tuple[int, int]]:
     """The event times (µs, both included) that a run judges in any group: some dozens of disjoint spans at most, in
     their order."""
-    touched = pl.scan_parquet(folder / TOUCHED_GROUPS / "*.parquet")
+    touched = parquet(folder / TOUCHED_GROUPS / "*.parquet")
     dates = touched.group_by(pl.col("lo").floordiv(DAY).alias("date")).agg(pl.col("lo").min(), pl.col("hi").max())
     return merged(dates.select("lo", "hi").collect(engine="streaming").rows())
 
@@ -161,7 +161,7 @@ def repeated(records: pl.DataFrame, event_id: str) -> pl.DataFrame:
     )
 
 
-def _stage(rows: pl.DataFrame, file: Path) -> None:
+def _stage(rows: pl.DataFrame, file: AnyPath) -> None:
     stage(rows.to_arrow(compat_level=pl.CompatLevel.oldest()), file)
 
 

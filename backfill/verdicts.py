@@ -6,19 +6,19 @@ A verdict ends a stage with its own exit code, so that it is not retried like a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-import polars as pl
 
 from backfill.config import BackfillConfig, Request
 from backfill.results import finished_since
 from backfill.staging import HELD_BACK, Notes
 from expectations.findings import VerdictError
 from lake.archive import archived_until
+from lake.scanning import parquet
 from lake.tables import RUNS
 from rules.errors import printable
+from rules.masking import masked_text
 from rules.timestamps import iso_text
+from storage.paths import AnyPath
 
 _LISTED = 100  # alerts that an error names; all of them are in the staged folder and in the table `reconciliation`
 
@@ -37,7 +37,7 @@ class HeldBackError(VerdictError):
     alerts: alert_id, rule_id, rule_version, group, event_id and outcome of each.
     """
 
-    def __init__(self, alerts: Sequence[Mapping[str, Any]], *, where: str, folder: Path) -> None:
+    def __init__(self, alerts: Sequence[Mapping[str, Any]], *, where: str, folder: AnyPath) -> None:
         self.alerts = tuple(alerts)
         listed = [f"- {_named(alert)}" for alert in self.alerts[:_LISTED]]
         if len(self.alerts) > _LISTED:
@@ -83,11 +83,16 @@ def refuse_outdated(config: BackfillConfig, request: Request, notes: Notes) -> N
 def held_back(config: BackfillConfig, request: Request) -> HeldBackError | None:
     """The verdict about the corrections that the run has held back; None if there are none."""
     folder = request.staged(config.lake)
-    alerts = pl.read_parquet(folder / HELD_BACK / "*.parquet").sort("event_time", "alert_id")
+    alerts = parquet(folder / HELD_BACK / "*.parquet").collect().sort("event_time", "alert_id")
     if not alerts.height:
         return None
     columns = ("alert_id", "rule_id", "rule_version", "group", "event_id", "outcome")
-    return HeldBackError(alerts.select(columns).to_dicts(), where=f"day {request.day}", folder=folder)
+    sensitive = {stream.name: stream.sensitive for stream in config.streams.values()}
+    listed = [
+        {**row, "group": masked_text(row["group"], sensitive.get(row["stream"], frozenset()))}
+        for row in alerts.select(*columns, "stream").iter_rows(named=True)
+    ]
+    return HeldBackError(listed, where=f"day {request.day}", folder=folder)
 
 
 def _named(alert: Mapping[str, Any]) -> str:

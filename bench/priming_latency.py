@@ -29,7 +29,7 @@ from nightjar.kafka.readers import Reader
 from nightjar.local.kafka import LocalKafka
 
 # Seconds: until latencies count, until the rule is published, and of traffic in all.
-WARM, PUBLISHED, TRAFFIC = 30.0, 50.0, 120.0
+WARM, PUBLISHED, TRAFFIC = 30.0, 50.0, 150.0
 # Seconds in which the buckets have compiled a rule that was published.
 COMPILED = 3.0
 SLOW = 800  # ms

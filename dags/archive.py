@@ -21,7 +21,7 @@ from nightjar.airflow.tasks import Stage
 
 with DAG(
     dag_id="archive",
-    schedule="*/15 * * * *",
+    schedule=submission.schedule("archive", "*/15 * * * *"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,

@@ -22,7 +22,7 @@ from nightjar.airflow.upkeep_tasks import MaintainLake
 
 with DAG(
     dag_id="lake_maintenance",
-    schedule="0 12 * * 0",
+    schedule=submission.schedule("lake_maintenance", "0 12 * * 0"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,

@@ -85,9 +85,11 @@ another run has finished since this one was evaluated: clear from evaluate. Or, 
 corrections were held back: keep the staging folder and open an issue with the alerts listed in the log.""",
 }
 
+NIGHTS = submission.schedule("nightly_backfill")
+
 with DAG(
     dag_id="nightly_backfill",
-    schedule=CronDataIntervalTimetable(submission.schedule(), timezone="UTC"),
+    schedule=None if NIGHTS is None else CronDataIntervalTimetable(NIGHTS, timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,

@@ -14,12 +14,13 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, Param
 
+from nightjar.airflow import submission
 from nightjar.airflow.notifications import Notify
 from nightjar.airflow.upkeep_tasks import WatchStream
 
 with DAG(
     dag_id="stream_watchdog",
-    schedule="*/5 * * * *",
+    schedule=submission.schedule("stream_watchdog", "*/5 * * * *"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import fcntl
 import html
+import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ import structlog
 from expectations import library
 from expectations.findings import Checked
 from expectations.offline import bring_assets, localise
+from storage.paths import AnyPath, mirrored
 
 _log = structlog.get_logger(__name__)
 
@@ -36,42 +38,35 @@ _UNUSED = ("static/images/glossary_scroller.gif", "static/images/validation_fail
 
 def build(
     checked: Iterable[Checked],
-    folder: Path,
+    folder: AnyPath,
     *,
     run_id: str,
     day: date,
     at: datetime | None = None,
     keep: int = MOST_RUNS,
-) -> Path | None:
+) -> AnyPath | None:
     """Add a run's results to the site in `folder`; return the path of its first page, or None if the build failed.
 
     at: when the run was checked (None: now), which distinguishes runs. keep: number of runs whose results are kept.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
-            return _build(list(checked), folder, _run_name(day, run_id), at or datetime.now(UTC), keep)
+        with mirrored(folder) as local, _locked(local):
+            _build(list(checked), local, _run_name(day, run_id), at or datetime.now(UTC), keep)
+        return folder / _SITE / "index.html"
     except Exception:  # noqa: BLE001  a problem with the pages must not fail the run
         _log.exception("data docs could not be built", folder=str(folder), run=run_id)
         return None
 
 
-def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, keep: int) -> Path:
-    library.load()
-    import great_expectations as gx
+def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, keep: int) -> None:
+    context = _context(folder)
     from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
     from great_expectations.core.run_identifier import RunIdentifier
-    from great_expectations.data_context.store.validation_results_store import ValidationResultsStore
     from great_expectations.data_context.types.resource_identifiers import (
         ExpectationSuiteIdentifier,
         ValidationResultIdentifier,
     )
-    from great_expectations.render.renderer.site_builder import SiteBuilder
 
-    site = folder / _SITE
-    context = gx.get_context(mode="ephemeral")
-    store = ValidationResultsStore(store_backend=_backend(folder / _RESULTS), store_name="results")
-    context.stores["results"] = store
     keys = []
     for each in checked:
         result = expectationSuiteValidationResultSchema.load(_escaped(each.validation))
@@ -79,9 +74,76 @@ def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, ke
         result.meta |= {"run_id": run, "batch_spec": {"data_asset_name": each.suite}}
         suite = ExpectationSuiteIdentifier(each.suite)
         key = ValidationResultIdentifier(expectation_suite_identifier=suite, run_id=run, batch_identifier=each.suite)
-        store.set(key, result)
+        context.stores["results"].set(key, result)
         keys.append(key)
     _prune(folder, keep)
+    _render(context, folder, keys)
+
+
+def erase(folder: AnyPath, names: Callable[[str], bool], masked: Callable[[str], str], *, dry_run: bool) -> int:
+    """Remove the examples that name a person from all results, mask the person elsewhere, and render their pages again;
+    returns how many results changed. Stop at the first failure: unlike `build`, this must be complete.
+
+    names: whether a value names the person; masked: a text without the person.
+    """
+    if not (folder / _RESULTS).is_dir():
+        return 0
+    with mirrored(folder) as local, _locked(local):
+        return _erase(local, names, masked, dry_run=dry_run)
+
+
+def _erase(folder: Path, names: Callable[[str], bool], masked: Callable[[str], str], *, dry_run: bool) -> int:
+    results, changed = folder / _RESULTS, []
+    for file in sorted(results.rglob("*.json")):
+        written = json.loads(file.read_text())
+        without = _without(written, names, masked)
+        if without != written:
+            changed.append(file)
+            if not dry_run:
+                file.write_text(json.dumps(without))
+    if changed and not dry_run:
+        context = _context(folder)
+        files = {file.relative_to(results).with_suffix("").parts for file in changed}
+        store = context.stores["results"]
+        _render(context, folder, [key for key in store.list_keys() if key.to_tuple() in files])
+    return len(changed)
+
+
+def _without(value: Any, names: Callable[[str], bool], masked: Callable[[str], str]) -> Any:
+    """A result without the examples that name somebody, and with the names masked in other texts."""
+    if isinstance(value, dict):
+        return {
+            key: _unnamed(each, names)
+            if key == "examples" and isinstance(each, list)
+            else _without(each, names, masked)
+            for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [_without(each, names, masked) for each in value]
+    return masked(value) if isinstance(value, str) else value
+
+
+def _unnamed(rows: list[Any], names: Callable[[str], bool]) -> list[Any]:
+    return [row for row in rows if not any(names(cell) for cell in row.values() if isinstance(cell, str))]
+
+
+def _context(folder: Path) -> Any:
+    """Great Expectations' context with the store of results."""
+    library.load()
+    import great_expectations as gx
+    from great_expectations.data_context.store.validation_results_store import ValidationResultsStore
+
+    context = gx.get_context(mode="ephemeral")
+    store = ValidationResultsStore(store_backend=_backend(folder / _RESULTS), store_name="results")
+    context.stores["results"] = store
+    return context
+
+
+def _render(context: Any, folder: Path, keys: list[Any]) -> None:
+    """Write the pages of some results, and the index."""
+    from great_expectations.render.renderer.site_builder import SiteBuilder
+
+    site = folder / _SITE
     builder = SiteBuilder(
         context,
         store_backend=_backend(site),
@@ -98,7 +160,6 @@ def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, ke
         (site / unused).unlink(missing_ok=True)
     bring_assets(site)
     localise(site, _pages(site))
-    return site / "index.html"
 
 
 def _escaped(validation: dict[str, Any]) -> dict[str, Any]:

@@ -137,7 +137,8 @@ def _first_line(problem: Exception) -> str:
 
 
 def _counts(suite: Suite, expectation: Expectation, rows: int, breaking: int, some: pl.DataFrame) -> pa.Table:
-    examples = [{name: _shown(value) for name, value in row.items()} for row in some.iter_rows(named=True)]
+    rows_shown = (suite.example(row) for row in some.iter_rows(named=True))
+    examples = [{name: _shown(value) for name, value in row.items()} for row in rows_shown]
     row = {
         "suite": suite.name, "expectation": expectation.name, "rows": rows, "breaking": breaking,
         "examples": json.dumps(examples),

@@ -6,11 +6,15 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from rules.errors import NightjarError
+from storage.paths import AnyPath, access_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,6 +22,13 @@ if TYPE_CHECKING:
 # Hadoop's local file system starts a `chmod` process for every file it creates; this one sets permissions itself.
 _LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 _LOCAL_FILES_JAR = "hadoop-bare-naked-local-fs-"
+
+_log = structlog.get_logger(__name__)
+
+_OTHERS = 0o077
+
+# Writes a file of a checkpoint by one request at its end, because an object store cannot rename.
+_OBJECT_CHECKPOINTS = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 
 # Masters for which Spark generates the secret of `spark.authenticate`; others take it from their own settings.
 _SECRET_MADE_BY_SPARK = ("local", "yarn", "k8s://")
@@ -37,30 +48,49 @@ QUICK_COMPILER = ("-XX:TieredStopAtLevel=1",)
 # The folder of all our packages, from which executors import them.
 _CODE = Path(__file__).resolve().parent.parent
 
+# The folder that executors unpack the archive of this code to.
+_UNPACKED = "nightjar-code"
+
+# Between driver and executors, and for shuffled rows; a master without it is spoken to as it can.
+_ENCRYPTED = {"spark.network.crypto.enabled": "true", "spark.network.crypto.authEngineVersion": "2"}
+
 # Referenced by name so that the driver does not import it; see that module.
 _PYTHON_DAEMON = "streaming.python_daemon"
 
 
-def common_settings(
-    master: str, driver_memory: str, jars: Iterable[Path], java_options: Iterable[str]
-) -> dict[str, str]:
-    """The settings of all our Spark programs. java_options: for the driver's JVM.
+@dataclass(frozen=True)
+class Driver:
+    """What a program's driver is given. java_options: for its JVM. code: the archive of `make dist`, for executors of a
+    cluster whose machines have no copy of this code and the jars; None: they have, at the same paths as here."""
 
-    On a cluster, every machine must have the jars, Python and this code at the same paths as here.
-    """
-    paths = [str(jar) for jar in jars]
+    master: str
+    memory: str
+    jars: tuple[Path, ...]
+    java_options: tuple[str, ...] = ()
+    code: Path | None = None
+
+
+def common_settings(driver: Driver, files: AnyPath) -> dict[str, str]:
+    """The settings of all our Spark programs. files: where Spark keeps checkpoints and tables."""
+    master, paths = driver.master, [str(jar) for jar in driver.jars]
+    access = access_of(files)
+    store_options = () if access is None else access.java_options()
+    java_options = [_VFORK, *driver.java_options, *store_options]
     settings = {
         "spark.master": master,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": driver_memory,
-        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in [_VFORK, *java_options]),
+        "spark.driver.memory": driver.memory,
+        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in java_options),
         "spark.sql.session.timeZone": "UTC",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.daemon.module": _PYTHON_DAEMON,
         # On the class path from the start, because Hadoop looks for its file systems before `spark.jars` are loaded.
         "spark.driver.extraClassPath": os.pathsep.join(paths),
     }
+    if access is not None:
+        settings |= access.hadoop_settings()
+        settings["spark.sql.streaming.checkpointFileManagerClass"] = _OBJECT_CHECKPOINTS
     if any(_LOCAL_FILES_JAR in path for path in paths):
         settings["spark.hadoop.fs.file.impl"] = _LOCAL_FILES
     if master.startswith(_SECRET_MADE_BY_SPARK):
@@ -69,11 +99,25 @@ def common_settings(
     if master.startswith("local"):
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
     else:
-        settings["spark.executor.extraClassPath"] = os.pathsep.join(paths)
-        settings["spark.executor.extraJavaOptions"] = _VFORK
-        found = [str(_CODE), *filter(None, [os.environ.get("PYTHONPATH")])]
-        settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(found)
+        settings |= _ENCRYPTED | _executors_code(driver, paths)
+        settings["spark.executor.extraJavaOptions"] = " ".join(f'"{option}"' for option in [_VFORK, *store_options])
     return settings
+
+
+def _executors_code(driver: Driver, jars: list[str]) -> dict[str, str]:
+    """Where executors find the jars and this code."""
+    if driver.code is None:
+        found = [str(_CODE), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return {
+            "spark.executor.extraClassPath": os.pathsep.join(jars),
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(found),
+        }
+    # the archive is unpacked in the working directory of an executor, from which its Python processes are started
+    return {
+        "spark.jars": ",".join(jars),
+        "spark.archives": f"{driver.code}#{_UNPACKED}",
+        "spark.executorEnv.PYTHONPATH": _UNPACKED,
+    }
 
 
 def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) -> SparkSession:
@@ -86,8 +130,9 @@ def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) 
     from pyspark.sql import SparkSession
 
     master = settings["spark.master"]
+    _refuse_open(settings, error)
     _refuse_silent(master, error)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
     # For the small JVM that only builds the command line of the real one.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     builder = SparkSession.builder.appName(name)
@@ -113,6 +158,25 @@ def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) 
 def has_executors(session: SparkSession) -> bool:
     """Whether tasks run outside the driver's JVM."""
     return not str(session.sparkContext.master).startswith("local")
+
+
+def _refuse_open(settings: Mapping[str, str], error: type[NightjarError]) -> None:
+    """Raise for a standalone cluster without a secret, unless somebody has decided so: who reaches it can run code."""
+    if not settings["spark.master"].startswith(_STANDALONE) or "spark.authenticate" in settings:
+        return
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME", "/nonexistent")) / "conf")
+    file = folder / "spark-defaults.conf"
+    given = [line.split()[0] for line in file.read_text().splitlines() if line.split()] if file.is_file() else []
+    if "spark.authenticate" not in given:
+        raise error(
+            "the cluster has no secret, so whoever reaches its ports can run code on it",
+            where=settings["spark.master"],
+            remedy="Put spark.authenticate true and spark.authenticate.secret … into spark-defaults.conf, readable by "
+            "its user only, in the folder that SPARK_CONF_DIR names, for master, workers and driver; or set "
+            '"spark.authenticate" = "false" in spark_conf',
+        )
+    if file.stat().st_mode & _OTHERS:
+        _log.warning("others can read the cluster's secret", file=str(file), remedy="chmod 600")
 
 
 def _refuse_silent(master: str, error: type[NightjarError]) -> None:

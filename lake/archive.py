@@ -25,7 +25,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kafka.errors
@@ -47,6 +46,7 @@ from lake.tables import (
     ALERTS,
     ARCHIVES,
     CORRECTIONS,
+    FORGOTTEN,
     LATE_EVENTS,
     PROGRESS,
     QUARANTINE,
@@ -60,6 +60,7 @@ from lake.tables import (
     events_table,
 )
 from rules.timestamps import from_microseconds, iso_text
+from storage.paths import AnyPath, names_in, spark_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,7 +94,7 @@ def make_tables(config: LakeConfig) -> None:
     """
     for stream in config.streams.values():
         refuse_other_fields(config.root, stream)
-    results = [VIOLATIONS, RECONCILIATION, CORRECTIONS, RUNS, ARCHIVES]
+    results = [VIOLATIONS, RECONCILIATION, CORRECTIONS, RUNS, ARCHIVES, FORGOTTEN]
     tables = [*map(events_table, config.streams.values()), *_of_topics(config).values(), *results]
     for table in tables:
         delta.make(config.root, table)
@@ -124,7 +125,7 @@ def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: boo
             .load()
         )
         writer = records.writeStream.foreachBatch(lambda batch, number: _add(config, batch, number, rows))
-        writer = writer.option("checkpointLocation", str(config.root / _CHECKPOINT))
+        writer = writer.option("checkpointLocation", spark_name(config.root / _CHECKPOINT))
         writer.trigger(availableNow=True).start().awaitTermination()
     except (StreamingQueryException, PySparkException) as failure:
         raise _as_lake_error(str(failure), config) from failure
@@ -134,7 +135,7 @@ def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: boo
     return archived
 
 
-def archived_until(root: Path) -> int | None:
+def archived_until(root: AnyPath) -> int | None:
     """The time (µs, by the brokers' timestamps) before which every arrival is in the lake; None if unknown."""
     if not delta.exists(root, ARCHIVES):
         return None
@@ -142,10 +143,10 @@ def archived_until(root: Path) -> int | None:
     return until
 
 
-def archived_offsets(root: Path) -> dict[str, dict[int, int]]:
+def archived_offsets(root: AnyPath) -> dict[str, dict[int, int]]:
     """Topic -> partition -> the offset after the last record that is in the lake; empty if the archive never ran."""
     folder = root / _CHECKPOINT
-    done = [int(file.name) for file in (folder / "commits").glob("*") if file.name.isdigit()]
+    done = [int(name) for name in names_in(folder / "commits") if name.isdigit()]
     if not done:
         return {}
     # a line with the version, one with Spark's settings, then the offsets of the only source
@@ -211,6 +212,13 @@ def _as_lake_error(failure: str, config: LakeConfig) -> LakeError:
             remedy="They are lost to the lake; keep records for longer (event_retention). "
             "`nightjar archive --leave-out-deleted` continues with the remaining ones",
         )
+    if (refused := re.search(r"Not authorized to access topics: \[(.*?)\]", failure)) is not None:
+        return LakeError(
+            f"Kafka refuses the archive access to topic {refused[1]}",
+            where=str(config.root),
+            remedy="An administrator can grant it: `nightjar topics` shows which access the backfill needs, `nightjar "
+            "topics grant` grants it",
+        )
     cause = failure.partition("=== Streaming Query ===")[0].strip()
     return LakeError(
         f"the archive failed: {cause[:2000]}",
@@ -243,6 +251,7 @@ def _add(config: LakeConfig, batch: DataFrame, number: int, rows: Counter[str]) 
     """Add one batch's records to every table."""
     from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
+    config.refuse_overtaken()  # after Spark has logged the batch, so that whoever takes over repeats it
     batch.persist()
     try:
         counted = batch.groupBy("topic").agg(F.count(F.lit(1)), F.sum(F.coalesce(F.octet_length("value"), F.lit(0))))

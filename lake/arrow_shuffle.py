@@ -7,17 +7,16 @@ the lake itself. Spark schedules, distributes and retries the tasks.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import polars as pl
 import pyarrow as pa
 
-from lake.atomic_write import whole
 from lake.delta import File
+from storage.objects import ObjectPath
+from storage.paths import AnyPath, matching, remove_tree, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +91,7 @@ class InHeaps(OverParts):
             yield heap, some.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
-def exchange(session: SparkSession, work: Work, schema: pa.Schema, folder: Path, most_here: int) -> pa.Table:
+def exchange(session: SparkSession, work: Work, schema: pa.Schema, folder: AnyPath, most_here: int) -> pa.Table:
     """What is received, of this schema. folder: where tables lie until then; what is there is removed. most_here: work
     on so few rows is done by this process, which takes less time than starting tasks.
 
@@ -100,14 +99,14 @@ def exchange(session: SparkSession, work: Work, schema: pa.Schema, folder: Path,
     """
     if work.rows <= most_here:
         return _here(work, schema)
-    shutil.rmtree(folder, ignore_errors=True)  # left by an earlier attempt
+    remove_tree(folder)  # left by an earlier attempt
     folder.mkdir(parents=True)
     try:
         buckets = sorted(set(_in_tasks(session, work.tasks, _Sender(work, folder))))
         received = _in_tasks(session, work.receivers, _Receiver(work, folder, buckets))
         return pa.concat_tables([schema.empty_table(), *(pa.ipc.open_stream(each).read_all() for each in received)])
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
 
 
 def _here(work: Work, schema: pa.Schema) -> pa.Table:
@@ -127,7 +126,7 @@ def _in_tasks(session: SparkSession, tasks: int, do: Callable[[int], Iterable[_T
 @dataclass(frozen=True)
 class _Sender:
     work: Work
-    folder: Path
+    folder: AnyPath
 
     def __call__(self, task: int) -> Iterator[int]:
         for bucket, table in self.work.send(task):
@@ -138,13 +137,13 @@ class _Sender:
 @dataclass(frozen=True)
 class _Receiver:
     work: Work
-    folder: Path
+    folder: AnyPath
     buckets: list[int]
 
     def __call__(self, task: int) -> Iterator[bytes]:
         for bucket in self.buckets:
             if bucket % self.work.receivers == task:
-                received = [_read(file) for file in sorted((self.folder / str(bucket)).glob("*.arrow"))]
+                received = [_read(file) for file in matching(self.folder / str(bucket), "*.arrow")]
                 yield _as_bytes(self.work.receive(bucket, pa.concat_tables(received)))
 
 
@@ -155,7 +154,7 @@ def _as_bytes(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _write(table: pa.Table, file: Path) -> None:
+def _write(table: pa.Table, file: AnyPath) -> None:
     with (
         whole(file) as partial,
         pa.OSFile(str(partial), "wb") as sink,
@@ -164,6 +163,8 @@ def _write(table: pa.Table, file: Path) -> None:
         writer.write_table(table)
 
 
-def _read(file: Path) -> pa.Table:
+def _read(file: AnyPath) -> pa.Table:
+    if isinstance(file, ObjectPath):
+        return pa.ipc.open_file(pa.py_buffer(file.read_bytes())).read_all()
     with pa.memory_map(str(file)) as source:
         return pa.ipc.open_file(source).read_all()

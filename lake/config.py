@@ -9,6 +9,8 @@ from pathlib import Path
 from contracts.topics import Topics
 from rules.errors import NightjarError
 from rules.streams import Stream
+from storage.lease import Fence
+from storage.paths import AnyPath
 
 
 class LakeError(NightjarError):
@@ -23,10 +25,11 @@ class LakeConfig:
     Spark's (`kafka.…`) and kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's
     JVM. spark_conf: Spark settings, which override the lake's. max_offsets_per_batch: most records in one batch of the
     archive. max_driver_bytes: larger batches are written by Spark's tasks. max_driver_rows: work on more rows is done
-    by Spark's tasks.
+    by Spark's tasks. fence: of the lease on a lake in an object store, which writers check. code: see
+    ingestion.session.Driver.
     """
 
-    root: Path
+    root: AnyPath
     streams: Mapping[str, Stream]
     spark_kafka: Mapping[str, str] = field(repr=False)  # may hold passwords
     jars: tuple[Path, ...]
@@ -39,3 +42,10 @@ class LakeConfig:
     max_driver_bytes: int = 64 << 20
     max_driver_rows: int = 200_000
     python_kafka: Mapping[str, object] = field(default_factory=dict, repr=False)
+    fence: Fence | None = None
+    code: Path | None = None
+
+    def refuse_overtaken(self) -> None:
+        """Raise LostLeaseError if another process has taken over the lake."""
+        if self.fence is not None:
+            self.fence.check()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -19,6 +17,8 @@ from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_de
 
 from lake.config import LakeError
 from lake.tables import Table
+from storage.access import Access
+from storage.paths import AnyPath, access_of, local_copy, names_in, options_of, remove_tree, spark_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,18 +29,22 @@ _COMMITTED = re.compile(r"_last_checkpoint|[0-9]{20}\..*(json|parquet)", re.ASCI
 _UNCOMMITTED = re.compile(r"_commit_[0-9a-f-]+\.json\.tmp.*", re.ASCII)
 
 
-def folder(root: Path, table: Table) -> str:
+def folder(root: AnyPath, table: Table) -> str:
     """The folder of a table."""
     return str(root / table.name)
 
 
-def exists(root: Path, table: Table) -> bool:
+def exists(root: AnyPath, table: Table) -> bool:
     """Whether the table's log has a commit or a checkpoint; a crash during the table's creation leaves neither."""
-    log = root / table.name / "_delta_log"
-    return log.is_dir() and any(_COMMITTED.fullmatch(file.name) for file in log.iterdir())
+    return any(_COMMITTED.fullmatch(name) for name in names_in(root / table.name / "_delta_log"))
 
 
-def make(root: Path, table: Table) -> None:
+def opened(root: AnyPath, table: Table, at: int | None = None) -> DeltaTable:
+    """The table in the version `at` (None: the newest)."""
+    return DeltaTable(folder(root, table), version=at, storage_options=options_of(root))
+
+
+def make(root: AnyPath, table: Table) -> None:
     """Create the table if it does not exist, else add missing columns. Never removes data.
 
     Not with Spark, which takes half a second per table.
@@ -49,10 +53,16 @@ def make(root: Path, table: Table) -> None:
         LakeError: there is no table, but its folder has files.
     """
     if exists(root, table):
-        _add_columns(DeltaTable(folder(root, table)), table)
+        _add_columns(opened(root, table), table)
         return
     _remove_unfinished(root / table.name)
-    DeltaTable.create(folder(root, table), table.arrow, mode="ignore", partition_by=list(table.partitioned_by))
+    DeltaTable.create(
+        folder(root, table),
+        table.arrow,
+        mode="ignore",
+        partition_by=list(table.partitioned_by),
+        storage_options=options_of(root),
+    )
 
 
 def _add_columns(made: DeltaTable, table: Table) -> None:
@@ -62,7 +72,7 @@ def _add_columns(made: DeltaTable, table: Table) -> None:
         made.alter.add_columns(lacking)
 
 
-def _remove_unfinished(place: Path) -> None:
+def _remove_unfinished(place: AnyPath) -> None:
     """Remove what a crash before the first commit leaves: empty folders and hidden temporary files.
 
     This is necessary because Delta rejects a log without a commit.
@@ -70,32 +80,32 @@ def _remove_unfinished(place: Path) -> None:
     files = (file for file in place.rglob("*") if not file.is_dir() and not file.name.startswith("."))
     kept = sorted(file for file in files if not _UNCOMMITTED.fullmatch(file.name))
     if kept:
+        example = str(kept[0]).removeprefix(f"{place}/")
         raise LakeError(
-            f"the folder has files, such as {kept[0].relative_to(place)}, but its _delta_log has no commit and no "
-            "checkpoint",
+            f"the folder has files, such as {example}, but its _delta_log has no commit and no checkpoint",
             where=str(place),
             remedy="Restore _delta_log from a backup; if the data is not needed, move the folder away",
         )
-    if place.is_dir():
-        shutil.rmtree(place)
+    remove_tree(place)
 
 
-def version(root: Path, table: Table) -> int:
+def version(root: AnyPath, table: Table) -> int:
     """The table's newest version. Not with Spark, which would run a job to find it."""
-    return DeltaTable(folder(root, table)).version()
+    return opened(root, table).version()
 
 
-def schema(root: Path, table: Table, at: int | None = None) -> pa.Schema:
+def schema(root: AnyPath, table: Table, at: int | None = None) -> pa.Schema:
     """The table's columns in the version `at` (None: the newest); a newer declaration or release may have more."""
-    return pa.schema(DeltaTable(folder(root, table), version=at).schema().to_arrow())
+    return pa.schema(opened(root, table, at).schema().to_arrow())
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of a table and its number of rows."""
+    """A file of a table and its number of rows. access: to the object store that it is in, if it is in one."""
 
     path: str
     rows: int
+    access: Access | None = None
 
 
 # The log's times are truncated to milliseconds (µs).
@@ -103,7 +113,7 @@ _STATISTICS_STEP = 1000
 
 
 def files_within(
-    root: Path, table: Table, at: int, *, instant: str, spans: Sequence[tuple[int, int]], arrived: date | None = None
+    root: AnyPath, table: Table, at: int, *, instant: str, spans: Sequence[tuple[int, int]], arrived: date | None = None
 ) -> list[File]:
     """The files of the version `at` that may have rows whose `instant` (a timestamp column) is in one of the spans.
 
@@ -111,7 +121,7 @@ def files_within(
     these is always selected. arrived: files of earlier arrival dates are omitted.
     """
     place = folder(root, table)
-    found = pl.DataFrame(pa.table(DeltaTable(place, version=at).get_add_actions(flatten=True)))
+    found = pl.DataFrame(pa.table(opened(root, table, at).get_add_actions(flatten=True)))
     if not found.height:
         return []
     least, greatest = (_microseconds(found, f"{bound}.{instant}") for bound in ("min", "max"))
@@ -120,30 +130,30 @@ def files_within(
     if arrived is not None:
         wanted &= pl.col("partition.arrival_date") >= arrived
     rows = found.filter(wanted).sort("path").select("path", pl.col("num_records").fill_null(0)).iter_rows()
-    return [File(f"{place}/{unquote(path)}", count) for path, count in rows]
+    return [File(f"{place}/{unquote(path)}", count, access_of(root)) for path, count in rows]
 
 
-def files_of(root: Path, table: Table, at: int, column: str, dates: Sequence[tuple[date, date]]) -> list[File]:
+def files_of(root: AnyPath, table: Table, at: int, column: str, dates: Sequence[tuple[date, date]]) -> list[File]:
     """The files of the version `at` in the partitions of `column` within some ranges of dates (both ends included)."""
     place = folder(root, table)
-    found = pl.DataFrame(pa.table(DeltaTable(place, version=at).get_add_actions(flatten=True)))
+    found = pl.DataFrame(pa.table(opened(root, table, at).get_add_actions(flatten=True)))
     if not found.height:
         return []
     wanted = pl.any_horizontal(pl.col(f"partition.{column}").is_between(first, last) for first, last in dates)
     rows = found.filter(wanted).sort("path").select("path", pl.col("num_records").fill_null(0)).iter_rows()
-    return [File(f"{place}/{unquote(path)}", count) for path, count in rows]
+    return [File(f"{place}/{unquote(path)}", count, access_of(root)) for path, count in rows]
 
 
 def _microseconds(log: pl.DataFrame, name: str) -> pl.Expr:
     return pl.col(name).dt.epoch("us") if name in log.columns else pl.lit(None, pl.Int64)
 
 
-def earliest_by_day(root: Path, table: Table, column: str) -> dict[date, int | None]:
+def earliest_by_day(root: AnyPath, table: Table, column: str) -> dict[date, int | None]:
     """The arrival dates of the newest version's rows, with the minimum (µs) of a timestamp column on each date.
 
     Taken from the table's log: None if it has no minimum of the column.
     """
-    found = pa.table(DeltaTable(folder(root, table)).get_add_actions(flatten=True))
+    found = pa.table(opened(root, table).get_add_actions(flatten=True))
     least = f"min.{column}"
     if least not in found.column_names:
         return dict.fromkeys(pc.unique(found.column("partition.arrival_date")).to_pylist())
@@ -152,7 +162,7 @@ def earliest_by_day(root: Path, table: Table, column: str) -> dict[date, int | N
     return dict(zip(grouped.column("partition.arrival_date").to_pylist(), values, strict=True))
 
 
-def read(session: SparkSession, root: Path, table: Table, at: int | None = None) -> DataFrame:
+def read(session: SparkSession, root: AnyPath, table: Table, at: int | None = None) -> DataFrame:
     """The table's rows in the version `at` (None: the newest). Columns that it does not have yet are NULL.
 
     Raises:
@@ -165,20 +175,22 @@ def read(session: SparkSession, root: Path, table: Table, at: int | None = None)
             "the table does not exist yet", where=folder(root, table), remedy="Run `nightjar archive` to create it"
         )
     reader = session.read.format("delta")
-    found = (reader if at is None else reader.option("versionAsOf", at)).load(folder(root, table))
+    found = (reader if at is None else reader.option("versionAsOf", at)).load(spark_name(root / table.name))
     lacking = {name: kind for name, kind in table.columns.items() if name not in found.columns}
     return found.withColumns({name: F.lit(None).cast(kind) for name, kind in lacking.items()})
 
 
-def append(rows: DataFrame, root: Path, table: Table, writer: str, number: int) -> None:
+def append(rows: DataFrame, root: AnyPath, table: Table, writer: str, number: int) -> None:
     """Append rows, unless this writer has already appended some under this or a higher number."""
     options = {"txnAppId": writer, "txnVersion": str(number)}
-    rows.select(*table.columns).write.format("delta").mode("append").options(**options).save(folder(root, table))
+    rows.select(*table.columns).write.format("delta").mode("append").options(**options).save(
+        spark_name(root / table.name)
+    )
 
 
-def add(root: Path, table: Table, rows: pa.Table, writer: str, number: int) -> None:
+def add(root: AnyPath, table: Table, rows: pa.Table, writer: str, number: int) -> None:
     """Like `append`, for rows in this process. Not with Spark, which takes seconds to plan and commit."""
-    made = DeltaTable(folder(root, table))
+    made = opened(root, table)
     added = made.transaction_version(writer)
     if added is not None and added >= number:
         return
@@ -186,8 +198,9 @@ def add(root: Path, table: Table, rows: pa.Table, writer: str, number: int) -> N
     write_deltalake(made, rows.select(list(table.columns)), mode="append", commit_properties=properties)
 
 
-def replace(root: Path, table: Table, rows: Sequence[Path], condition: str) -> None:
-    """Replace the rows that meet a condition on partition columns with the rows of Parquet files, in one commit.
+def replace(root: AnyPath, table: Table, rows: Sequence[AnyPath], condition: str | None) -> None:
+    """Replace the rows that meet a condition on partition columns (None: all) with the rows of Parquet files, in one
+    commit.
 
     All new rows must meet the condition. They are never all in memory at once.
     """
@@ -195,28 +208,28 @@ def replace(root: Path, table: Table, rows: Sequence[Path], condition: str) -> N
 
     def batches() -> Iterator[pa.RecordBatch]:
         for path in rows:
-            with pq.ParquetFile(path) as file:
+            with local_copy(path) as local, pq.ParquetFile(local) as file:
                 yield from (batch.select(names).cast(table.arrow) for batch in file.iter_batches())
 
     reader = pa.RecordBatchReader.from_batches(table.arrow, batches())
-    write_deltalake(DeltaTable(folder(root, table)), reader, mode="overwrite", predicate=condition)
+    write_deltalake(opened(root, table), reader, mode="overwrite", predicate=condition)
 
 
-def merge(root: Path, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
+def merge(root: AnyPath, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
     """Upsert rows by key, in one commit."""
-    made = DeltaTable(folder(root, table))
+    made = opened(root, table)
     same = " AND ".join(f"known.{name} = new.{name}" for name in key)
     merger = made.merge(rows, same, source_alias="new", target_alias="known")
     merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-def newest_files(root: Path, table: Table, rows: int) -> list[File]:
+def newest_files(root: AnyPath, table: Table, rows: int) -> list[File]:
     """The files of the newest version that have arrived last, as many as have that number of rows, and no more.
 
     The table is one by arrival date; files of a date are in the order of their latest arrival where the log has that.
     """
     place = folder(root, table)
-    found = pl.DataFrame(pa.table(DeltaTable(place).get_add_actions(flatten=True)))
+    found = pl.DataFrame(pa.table(opened(root, table).get_add_actions(flatten=True)))
     if not found.height:
         return []
     counted = found.select(
@@ -227,4 +240,4 @@ def newest_files(root: Path, table: Table, rows: int) -> list[File]:
     ).sort("partition.arrival_date", "latest", "path", descending=True, nulls_last=True)
     before = pl.col("num_records").cum_sum() - pl.col("num_records")
     chosen = counted.filter(before < rows).select("path", "num_records").iter_rows()
-    return [File(f"{place}/{unquote(path)}", count) for path, count in chosen]
+    return [File(f"{place}/{unquote(path)}", count, access_of(root)) for path, count in chosen]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
-from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
@@ -25,6 +24,7 @@ from lake.tables import (
     VIOLATIONS,
     Table,
 )
+from storage.paths import AnyPath
 
 # Files are merged up to about this size (bytes): large enough to be read fast, small enough to be skipped by its dates.
 _FILE_SIZE = 128 * 1024 * 1024
@@ -50,7 +50,7 @@ class Maintained:
         return asdict(self)
 
 
-def maintain(root: Path, table: Table, *, first: date | None, unused: timedelta) -> Maintained | None:
+def maintain(root: AnyPath, table: Table, *, first: date | None, unused: timedelta) -> Maintained | None:
     """Look after one table; None if it does not exist. Every step is a commit of its own and may be repeated.
 
     first: rows of earlier dates, by the column that the table is partitioned by, are removed; None: none. unused: files
@@ -58,7 +58,7 @@ def maintain(root: Path, table: Table, *, first: date | None, unused: timedelta)
     """
     if not delta.exists(root, table):
         return None
-    held = DeltaTable(delta.folder(root, table))
+    held = delta.opened(root, table)
     files_before = len(held.file_uris())
     removed = 0 if first is None else _remove_before(held, table, first)
     held.optimize.compact(target_size=_FILE_SIZE)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
-from deltalake import DeltaTable
 
+from lake import delta
 from lake.tables import events_table
 from rules.streams import Stream
+from storage.paths import AnyPath
 
 # Enough to have seen every weekday.
 DAYS = 7
 
 
-def events_per_day(root: Path, stream: Stream) -> int | None:
+def events_per_day(root: AnyPath, stream: Stream) -> int | None:
     """Records of the busiest of the stream's last DAYS arrival days; None if the lake has none."""
-    path = str(root / events_table(stream).name)
-    if not DeltaTable.is_deltatable(path):
+    table = events_table(stream)
+    if not delta.exists(root, table):
         return None
-    files = pl.DataFrame(DeltaTable(path).get_add_actions(flatten=True))
+    files = pl.DataFrame(delta.opened(root, table).get_add_actions(flatten=True))
     if files.is_empty() or "num_records" not in files.columns:
         return None
     days = files.group_by("partition.arrival_date").agg(pl.col("num_records").sum()).sort("partition.arrival_date")

@@ -5,17 +5,17 @@ A column that a table, or an old file of it, does not have yet is read as NULL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Collection
 
 import polars as pl
 
 from lake import delta
 from lake.config import LakeError
 from lake.tables import Table
+from storage.paths import AnyPath, options_of
 
 
-def scan(root: Path, table: Table, at: int | None = None) -> pl.LazyFrame:
+def scan(root: AnyPath, table: Table, at: int | None = None) -> pl.LazyFrame:
     """The table's rows in the version `at` (None: the newest).
 
     Raises:
@@ -25,19 +25,34 @@ def scan(root: Path, table: Table, at: int | None = None) -> pl.LazyFrame:
         raise LakeError(
             "the table does not exist yet", where=delta.folder(root, table), remedy="Run `nightjar archive`"
         )
-    found = pl.scan_delta(delta.folder(root, table), version=at)
+    found = pl.scan_delta(delta.folder(root, table), version=at, storage_options=options_of(root))
     held = found.collect_schema()
     lacking = {name: kind for name, kind in columns(table).items() if name not in held}
     return found.with_columns(pl.lit(None, kind).alias(name) for name, kind in lacking.items())
 
 
-def scan_files(table: Table, files: Iterable[delta.File]) -> pl.LazyFrame:
+def scan_files(table: Table, files: Collection[delta.File]) -> pl.LazyFrame:
     """The rows of some of the table's files, without the columns that it is partitioned by."""
     inside = {name: kind for name, kind in columns(table).items() if name not in table.partitioned_by}
     paths = [file.path for file in files]
     if not paths:
         return pl.LazyFrame(schema=inside)
-    return pl.scan_parquet(paths, schema=inside, missing_columns="insert", extra_columns="ignore")
+    (access,) = {file.access for file in files}
+    options = None if access is None else access.client_options()
+    return pl.scan_parquet(
+        paths, schema=inside, missing_columns="insert", extra_columns="ignore", storage_options=options
+    )
+
+
+def file_rows(file: delta.File) -> pl.LazyFrame:
+    """The rows of a Parquet file as they are."""
+    options = None if file.access is None else file.access.client_options()
+    return pl.scan_parquet(file.path, storage_options=options)
+
+
+def parquet(place: AnyPath) -> pl.LazyFrame:
+    """The rows of a Parquet file, or of all that a pattern as the last part of the place matches."""
+    return pl.scan_parquet(str(place), storage_options=options_of(place))
 
 
 def columns(table: Table) -> pl.Schema:

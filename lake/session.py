@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from ingestion.session import QUICK_COMPILER, common_settings, started
+from ingestion.session import QUICK_COMPILER, Driver, common_settings, started
 from lake.config import LakeConfig, LakeError
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ def open_session(config: LakeConfig, name: str = "nightjar-lake") -> SparkSessio
 
 def spark_settings(config: LakeConfig) -> dict[str, str]:
     """Every Spark setting the lake's jobs depend on."""
-    settings = common_settings(config.master, config.driver_memory, config.jars, (*_COMPILER, *config.java_options)) | {
+    java_options = (*_COMPILER, *config.java_options)
+    driver = Driver(config.master, config.driver_memory, config.jars, java_options, config.code)
+    settings = common_settings(driver, config.root) | {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # A table's log is small; Delta's default of fifty tasks takes longer than reading it.

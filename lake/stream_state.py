@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import or_
-from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -30,6 +29,7 @@ from rules.engine.ledger import LEDGER_SCHEMA
 from rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
 from rules.streams import Stream, optional_field
 from rules.timestamps import MIN_TIMESTAMP, from_microseconds, microseconds
+from storage.paths import AnyPath
 
 _log = structlog.get_logger(__name__)
 
@@ -37,7 +37,7 @@ _log = structlog.get_logger(__name__)
 Ranges = Mapping[int, tuple[int, int]]
 
 
-def consumed(root: Path, at: int | None = None) -> dict[str, dict[int, int]]:
+def consumed(root: AnyPath, at: int | None = None) -> dict[str, dict[int, int]]:
     """Topic -> partition -> the offset after the last record the stream had read, from its last report (may be empty).
 
     Invalid reports are skipped, since anybody may write to a topic. at: the version of the progress table (None: the
@@ -46,12 +46,12 @@ def consumed(root: Path, at: int | None = None) -> dict[str, dict[int, int]]:
     return _reported(root, "consumed", at)
 
 
-def began(root: Path, at: int | None = None) -> dict[str, dict[int, int]]:
+def began(root: AnyPath, at: int | None = None) -> dict[str, dict[int, int]]:
     """Topic -> partition -> the offset of the first record that the stream's state can have, from its last report."""
     return _reported(root, "began", at)
 
 
-def _reported(root: Path, name: str, at: int | None) -> dict[str, dict[int, int]]:
+def _reported(root: AnyPath, name: str, at: int | None) -> dict[str, dict[int, int]]:
     """The newest valid offsets under this name."""
     progress = scan(root, PROGRESS, at)
     if name not in progress.collect_schema():
@@ -70,7 +70,7 @@ def _reported(root: Path, name: str, at: int | None) -> dict[str, dict[int, int]
         wanted *= 100
 
 
-def answers(root: Path, at: int | None = None) -> list[Record]:
+def answers(root: AnyPath, at: int | None = None) -> list[Record]:
     """The lake's answers to rule messages, in order.
 
     at: the version of the table (None: the newest).
@@ -85,7 +85,7 @@ def answers(root: Path, at: int | None = None) -> list[Record]:
     return [Record(row["offset"], row["arrival"], ascii_json(ANSWER.record(row))) for row in read.iter_rows(named=True)]
 
 
-def rule_book(root: Path, streams: Mapping[str, Stream]) -> RuleBook:
+def rule_book(root: AnyPath, streams: Mapping[str, Stream]) -> RuleBook:
     """The rules after the answers that the lake has."""
     book = RuleBook(streams)
     for answer in answers(root):
@@ -94,7 +94,7 @@ def rule_book(root: Path, streams: Mapping[str, Stream]) -> RuleBook:
 
 
 def events(
-    root: Path,
+    root: AnyPath,
     stream: Stream,
     offsets: Ranges,
     since: int = MIN_TIMESTAMP,
@@ -122,14 +122,14 @@ def events(
         yield rows.select(schema.names).collect().to_arrow().cast(schema)
 
 
-def extent(root: Path, stream: Stream, offsets: Ranges) -> tuple[int, int | None]:
+def extent(root: AnyPath, stream: Stream, offsets: Ranges) -> tuple[int, int | None]:
     """The number of these records in the lake, including unusable ones, and their first arrival (µs)."""
     arrival = pl.col("arrival_time").min().dt.epoch("us")
     counted = _records(root, stream, offsets).select(pl.len(), arrival).collect()
     return counted.row(0)
 
 
-def _records(root: Path, stream: Stream, offsets: Ranges) -> pl.LazyFrame:
+def _records(root: AnyPath, stream: Stream, offsets: Ranges) -> pl.LazyFrame:
     return scan(root, events_table(stream)).filter(_of(offsets))
 
 
@@ -139,7 +139,7 @@ def _of(offsets: Ranges) -> pl.Expr:
     return reduce(or_, wanted, pl.lit(value=False))
 
 
-def announced(root: Path, stream: Stream, book: RuleBook, route: Route, since: int) -> pa.Table:
+def announced(root: AnyPath, stream: Stream, book: RuleBook, route: Route, since: int) -> pa.Table:
     """The latest revision of each alert of the rules that the route serves, for events from `since` (µs) on, and of
     those before that can still mute one of these.
 
@@ -173,7 +173,7 @@ def announced(root: Path, stream: Stream, book: RuleBook, route: Route, since: i
     return table.append_column(ROUTED_BY, values.cast(stream.fields[route.field].arrow))
 
 
-def refuse_other_fields(root: Path, stream: Stream) -> None:
+def refuse_other_fields(root: AnyPath, stream: Stream) -> None:
     """Raise LakeError if the lake has the stream's events with other fields or types than are declared.
 
     A missing optional field is allowed: `delta.make` adds it.

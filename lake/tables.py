@@ -77,7 +77,8 @@ def spark_type(kind: FieldType) -> str:
 def events_table(stream: Stream) -> Table:
     """Every record of the stream's topic including duplicates, so that offsets without gaps prove that nothing is lost.
 
-    rejected: the reason code of an invalid record; its fields are NULL and its bytes are in `original`.
+    rejected: the reason code of an invalid record; its fields are NULL and its bytes are in `original`. ERASED: the
+    event of a forgotten person (lake/erasure.py); of it only the coordinates are left.
     """
     fields = {name: spark_type(kind) for name, kind in stream.fields.items()}
     unusable = {"rejected": "string", "detail": "string", "original": "binary"}
@@ -143,5 +144,14 @@ CORRECTIONS = Table(
 # A completed run of the archive. until: every record that arrived before it, by the brokers' timestamps, is in the
 # lake; rows: JSON, records by table.
 ARCHIVES = Table("archives", {"finished_at": "timestamp", "until": "timestamp", "rows": "string"})
+# One row for each event that was erased with its person: a window that held it cannot be evaluated any more. marks:
+# JSON, group-by to the mark of the event's group (lake/person.py), which many groups share.
+FORGOTTEN = Table(
+    "forgotten",
+    {
+        "stream": "string", "partition": "int", "offset": "bigint", "event_time": "timestamp", "marks": "string",
+        "forgotten_at": "timestamp",
+    },
+)  # fmt: skip
 # The manifests of the backfill's runs.
 RUNS = Table("runs", _types_of(RUN_MANIFEST.members) | {"day": "date"})

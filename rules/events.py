@@ -35,6 +35,9 @@ _BRACKET = re.compile(r'[{}\[\]]|"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
 _WHITE_SPACE = " \t\r\n"  # JSON's
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", re.ASCII)
 
+# In the place of a Reason in the lake: the event was erased with the person that it was about.
+ERASED = "forgotten"
+
 
 class Reason(StrEnum):
     """Why an event goes to quarantine."""
@@ -78,7 +81,7 @@ def parse_event(raw: bytes | str | Mapping[str, Any], stream: Stream) -> dict[st
         except ValueError as failure:
             return Rejection(Reason.NOT_JSON, _short(str(failure)))
     if not isinstance(fields, dict):
-        return Rejection(Reason.NOT_AN_OBJECT, f"the JSON is {_short(fields)}")
+        return Rejection(Reason.NOT_AN_OBJECT, f"the JSON is {'no object' if stream.sensitive else _short(fields)}")
     if fields.get(stream.event_id) in (None, ""):
         return Rejection(Reason.NO_ID, f"{stream.event_id} is absent, null or empty")
     event: dict[str, Any] = {}
@@ -92,7 +95,8 @@ def parse_event(raw: bytes | str | Mapping[str, Any], stream: Stream) -> dict[st
         if declared.kind is Kind.STRING and isinstance(value, str) and len(value) > MAX_STRING:
             return Rejection(Reason.MISTYPED_FIELD, f"{name} has {len(value)} characters, more than {MAX_STRING}")
         if value is not None and event[name] is None:
-            return Rejection(Reason.MISTYPED_FIELD, f"{name} is {_short(value)}, which is not a valid {declared}")
+            shown = "a value that is not shown" if name in stream.sensitive else _short(value)
+            return Rejection(Reason.MISTYPED_FIELD, f"{name} is {shown}, which is not a valid {declared}")
     return event
 
 

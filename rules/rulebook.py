@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, replace
 from rules.approval import is_approval
 from rules.model import Rule
 from rules.publishing import Answer
+from rules.states import State
 from rules.streams import Stream
 from rules.timestamps import iso_text
-from rules.versions import NOT_YET, Approval, Primed, RuleSet, RuleVersion, Superseded
+from rules.versions import NOT_YET, Approval, Primed, RuleSet, RuleVersion, Superseded, superseded
 
 WHOLE_STREAM = ""
 
@@ -119,6 +120,31 @@ class RuleBook:
     def waiting(self) -> list[RuleVersion]:
         """The versions that wait for their route."""
         return [version for version in self.ruleset.versions if version.effective == NOT_YET]
+
+    def wanted(self) -> frozenset[Route]:
+        """The routes that versions wait for."""
+        return frozenset(self.serving[v.rule.stream, v.rule.group_by] for v in self.waiting)
+
+    def unused(self, clocks: Mapping[str, int]) -> frozenset[Route]:
+        """The routes that no entity field is, and whose rules no event on time sees any more (S5.8).
+
+        clocks: µs, by stream; without that of its stream a route is in use.
+        """
+        made = {route for route in self.routes if route.field not in self.streams[route.stream].entities}
+        for version in self.ruleset.versions if made else ():
+            rule = version.rule
+            route = self.serving[rule.stream, rule.group_by]
+            if route in made and not self._has_ended(version, clocks.get(rule.stream)):
+                made.remove(route)
+        return frozenset(made)
+
+    def _has_ended(self, version: RuleVersion, clock: int | None) -> bool:
+        """Whether no event that is on time by that clock (µs) is evaluated, or will be, because of this version."""
+        if clock is None:
+            return False
+        settled = clock - self.streams[version.rule.stream].allowed_lateness
+        is_retired = version.rule.state is State.RETIRED and version.effective <= settled
+        return is_retired or superseded(version, self.of_rule(version.rule.id), settled) is not None
 
     def take(self, answer: Answered, arrival: int) -> bool:
         """Take the next answer, which arrived at `arrival` (µs); returns whether it changed anything.

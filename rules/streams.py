@@ -28,14 +28,15 @@ RESERVED_FIELDS = frozenset(
 _STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _KEYS = ("topic", "event_id", "event_time", "entities", "allowed_lateness", "max_future_skew", "fields")
-_FIELD_KEYS = ("type", "optional")
+_FIELD_KEYS = ("type", "optional", "sensitive")
 
 
 @dataclass(frozen=True)
 class Stream:
     """A declared kind of event; `allowed_lateness` and `max_future_skew` are in microseconds, `fields` are ordered.
 
-    optional: the fields that an event's JSON may lack; their value is then NULL.
+    optional: the fields that an event's JSON may lack; their value is then NULL. sensitive: those whose values are not
+    shown to people (rules/masking.py).
     """
 
     name: str
@@ -47,6 +48,7 @@ class Stream:
     max_future_skew: int
     fields: Mapping[str, FieldType]
     optional: frozenset[str] = frozenset()
+    sensitive: frozenset[str] = frozenset()
 
     @property
     def schema(self) -> pa.Schema:
@@ -135,7 +137,7 @@ class _Declaration:
                 raise self.error(str(key), "is not a key of a stream", did_you_mean(str(key), _KEYS, "Keys are"))
 
     def stream(self) -> Stream:
-        fields, optional = self.fields()
+        fields, optional, sensitive = self.fields()
         event_id, event_time = self.field_key("event_id", fields), self.field_key("event_time", fields)
         if fields[event_id].kind is not Kind.STRING:
             raise self.error(
@@ -152,6 +154,12 @@ class _Declaration:
                 raise self.error(
                     f"fields.{name}", f"is the {key}, which every event has", f'Declare {name} = "{fields[name]}"'
                 )
+            if name in sensitive:
+                raise self.error(
+                    f"fields.{name}",
+                    f"is the {key}, by which people and logs name an event",
+                    f"Let only other fields be sensitive; an {key} should say nothing about a person",
+                )
         topic = self.body.get("topic", self.name)
         if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise self.error("topic", f"{topic!r} is not a Kafka topic name", "Use letters, digits, '.', '_' and '-'")
@@ -165,10 +173,11 @@ class _Declaration:
             self.duration("max_future_skew", DEFAULT_MAX_FUTURE_SKEW),
             MappingProxyType(fields),
             optional,
+            sensitive,
         )
 
-    def fields(self) -> tuple[dict[str, FieldType], frozenset[str]]:
-        """The declared fields, and which of them are optional."""
+    def fields(self) -> tuple[dict[str, FieldType], frozenset[str], frozenset[str]]:
+        """The declared fields, which of them are optional, and which sensitive."""
         declared = self.body.get("fields")
         if not isinstance(declared, Mapping) or not declared:
             raise self.error(
@@ -179,6 +188,7 @@ class _Declaration:
         fields: dict[str, FieldType] = {}
         folded: dict[str, str] = {}
         optional: set[str] = set()
+        sensitive: set[str] = set()
         for name, written in declared.items():
             place = f"fields.{name}"
             if not is_usable_name(name):
@@ -189,27 +199,29 @@ class _Declaration:
             if other := folded.get(name.lower()):
                 raise self.error(place, f"differs from {other!r} in case only", "Give one of the two another name")
             folded[name.lower()] = name
-            kind, may_lack = self.field(place, written)
-            if may_lack:
-                optional.add(name)
+            kind, marks = self.field(place, written)
+            optional |= {name} if "optional" in marks else set()
+            sensitive |= {name} if "sensitive" in marks else set()
             try:
                 fields[name] = FieldType.parse(kind)
             except DeclarationError as refusal:
                 raise self.error(place, refusal.what, refusal.remedy) from None
-        return fields, frozenset(optional)
+        return fields, frozenset(optional), frozenset(sensitive)
 
-    def field(self, place: str, written: Any) -> tuple[Any, bool]:
-        """The written type, and whether the field is optional: "string", or {type = "string", optional = true}."""
+    def field(self, place: str, written: Any) -> tuple[Any, set[str]]:
+        """The written type, and which of `optional` and `sensitive` are true: "string", or
+        {type = "string", sensitive = true}."""
         if not isinstance(written, Mapping):
-            return written, False
+            return written, set()
         for key in written:
             if key not in _FIELD_KEYS:
                 remedy = did_you_mean(str(key), _FIELD_KEYS, "Keys are")
                 raise self.error(f"{place}.{key}", "is not a key of a field", remedy)
-        optional = written.get("optional", False)
-        if not isinstance(optional, bool):
-            raise self.error(f"{place}.optional", f"{optional!r} is not true or false", "Write true or false")
-        return written.get("type", ""), optional
+        marks = {key: written[key] for key in _FIELD_KEYS[1:] if key in written}
+        for key, value in marks.items():
+            if not isinstance(value, bool):
+                raise self.error(f"{place}.{key}", f"{value!r} is not true or false", "Write true or false")
+        return written.get("type", ""), {key for key, value in marks.items() if value}
 
     def field_key(self, key: str, fields: Mapping[str, FieldType]) -> str:
         name = self.body.get(key)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import threading
 from collections import Counter
@@ -31,7 +32,7 @@ from bench.figures import log_progress
 from lake.scanning import scan
 from lake.tables import ALERTS, CORRECTIONS, LATE_EVENTS, QUARANTINE, RULE_STATUS, RULES, events_table
 from nightjar.cli.stages import terminated_as_interrupt
-from nightjar.configuration.settings import Settings
+from nightjar.configuration.settings import PREFIX, Settings, load_settings
 from nightjar.demo.history import History, plan_history
 from nightjar.demo.run import RULES as SHIPPED
 from nightjar.demo.sandbox import own_settings
@@ -49,6 +50,7 @@ from rules.model import load_rules, rule_to_mapping
 from rules.streams import Stream, load_streams
 from rules.timestamps import from_microseconds, microseconds, parse_timestamp
 from soak.kill_targets import NIGHTLY, Job, Kind, Nightly, drawn_kinds
+from tests.support.object_store import ObjectStore
 
 HOUR = 3_600_000_000
 FIRST = datetime(2026, 1, 5, tzinfo=UTC)
@@ -215,6 +217,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--events", type=int, default=4_000, help="payments a day, beside half as many logins")
     parser.add_argument("--each", type=int, default=10, help="kills a day")
+    parser.add_argument("--store", action="store_true", help="lake and checkpoint in an object store")
     options = parser.parse_args()
     clients.CONNECT_TIMEOUT_MS = 120_000  # the replay outlives a broker that was killed on a busy machine
     rng = np.random.default_rng(options.seed)
@@ -225,7 +228,12 @@ def main() -> None:
         events=options.events * days, days=days, customers=max(200, options.events // 10),
         terminals=max(50, options.events // 60), logins=0.5, fraud=0.02, start=FIRST, seed=options.seed,
     )  # fmt: skip
-    with terminated_as_interrupt(), own_settings() as given, ExitStack() as running:
+    with terminated_as_interrupt(), ExitStack() as running:
+        given = running.enter_context(own_settings())
+        if options.store:
+            store = running.enter_context(ObjectStore(given.data_dir / "store"))
+            os.environ.update({f"{PREFIX}{name}".upper(): of for name, of in store.environment("crash").items()})
+            given = load_settings()
         broker = running.enter_context(LocalKafka(given, short_lived=True))
         site = Site(broker.settings, streams, plan_history(streams, simulation))
         topics.ensure(site.settings, streams.values())

@@ -26,6 +26,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 from bench.figures import log_progress
 from nightjar.configuration.settings import load_settings
 from nightjar.local.kafka import LocalKafka
+from tests.support.object_store import ObjectStore
 from tests.support.runs_on_job import RunsOnJob, drawn, with_topics_of_its_own
 from tests.support.sessions import session_of
 from tests.support.spark_cluster import SparkCluster
@@ -38,6 +39,7 @@ def main() -> None:
     arguments.add_argument("--at-once", type=int, default=100)
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--cluster", action="store_true")
+    arguments.add_argument("--store", action="store_true", help="lake and checkpoints in an object store")
     options = arguments.parse_args()
     complaints = 0
     with tempfile.TemporaryDirectory(prefix="nightjar-runs-") as folder, ExitStack() as running:
@@ -46,6 +48,9 @@ def main() -> None:
             cluster = running.enter_context(SparkCluster(Path(folder) / "cluster"))
             os.environ.update(cluster.own_environment)
             master = cluster.settings
+        if options.store:
+            store = running.enter_context(ObjectStore(Path(folder) / "store"))
+            master |= store.settings("runs")
         own = load_settings(data_dir=Path(folder) / "kafka", kafka_port=0, driver_memory="1g", **master)
         with LocalKafka(own, short_lived=True) as broker:
             session = session_of(broker.settings, "runs")

@@ -19,6 +19,9 @@ import psutil
 from nightjar.configuration.settings import Settings
 from nightjar.local.job_process import JobProcess
 from nightjar.local.kafka import LocalKafka
+from storage.objects import ObjectPath
+from storage.paths import AnyPath, names_in
+from streaming.epochs import own_folder
 
 # Seconds within which a killed process must recover; a start of the job takes half a minute on a slow machine.
 PATIENCE = 240.0
@@ -79,7 +82,11 @@ class Checkpoint:
     """The progress of a query's batches, read from its checkpoint."""
 
     def __init__(self, settings: Settings) -> None:
-        self._query, self._state = settings.checkpoint / "query", settings.checkpoint / "state"
+        self._checkpoint, self._state = settings.checkpoint, settings.checkpoint / "state"
+
+    @property
+    def _query(self) -> AnyPath:
+        return own_folder(self._checkpoint, None) / "query"
 
     def has_committed(self, since: float, *, begun: bool) -> bool:
         """Whether a batch was committed after this wall clock (s). begun: it must also have begun after it."""
@@ -95,14 +102,17 @@ class Checkpoint:
         if batch < 0 or (self._query / "commits" / str(batch)).exists():
             return False
         of_batch = re.compile(rf"{batch + 1}-|head-{batch + 1}-")  # a bucket's version is one more than the batch
-        return any(of_batch.match(name) for _, _, names in os.walk(self._state) for name in names)
+        return any(of_batch.match(file.name) for file in self._state.rglob("*"))
 
     def _batches(self, log: str) -> Iterator[int]:
-        with suppress(FileNotFoundError):
-            yield from (int(file.name) for file in (self._query / log).iterdir() if file.name.isdigit())
+        yield from (int(name) for name in names_in(self._query / log) if name.isdigit())
 
 
-def _modified(file: Path) -> float:
+def _modified(file: AnyPath) -> float:
+    """Wall clock (s), in an object store in whole seconds; 0 where there is no such file."""
+    if isinstance(file, ObjectPath):
+        changed = file.changed_at()
+        return 0.0 if changed is None else changed.timestamp()
     try:
         return file.stat().st_mtime
     except FileNotFoundError:

@@ -260,9 +260,18 @@ class Answering:
         return self.book.next_offset
 
     @property
+    def lacks_route(self) -> bool:
+        """Whether a version waits for a route that the query does not have."""
+        versions = (self.book.of_rule(rule_id)[number - 1] for rule_id, number in self._inactive)
+        return any(v.effective == NOT_YET and self._route_of(v) not in self._routes for v in versions)
+
+    @property
     def owes(self) -> bool:
         """Whether `activate` may have something to answer."""
         return bool(self._inactive)
+
+    def _route_of(self, version: RuleVersion) -> Route:
+        return self.book.serving[version.rule.stream, version.rule.group_by]
 
     def _give_effect(self, version: RuleVersion, *, is_known: bool) -> None:
         """Answer with the effective time of a version that waited for its route, or for history. is_known: whether the
@@ -271,7 +280,7 @@ class Answering:
         Where producers set arrivals there is no present time: the version takes effect from its publication.
         """
         rule = version.rule
-        route = self.book.serving[rule.stream, rule.group_by]
+        route = self._route_of(version)
         if route not in self._routes:
             return
         ready = self._history.find(version, route, is_known=is_known)

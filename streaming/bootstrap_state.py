@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -23,6 +22,7 @@ from rules.engine.strings import StringTable
 from rules.rulebook import WHOLE_STREAM, Route, RuleBook
 from rules.streams import Stream
 from rules.versions import RuleSet
+from storage.paths import AnyPath
 from streaming.bucket import Bucket
 from streaming.config import JobConfig
 from streaming.partitioning import buckets_of, divided
@@ -62,7 +62,7 @@ def share_of(config: JobConfig, book: RuleBook, number: int, clock: int | None) 
 
 
 def write_share(
-    folder: Path, share: Share, events: Iterable[pa.Table], announcements: pa.Table, unread: Iterable[pa.Table] = ()
+    folder: AnyPath, share: Share, events: Iterable[pa.Table], announcements: pa.Table, unread: Iterable[pa.Table] = ()
 ) -> int:
     """Write the state (see state_files.py) of a route's buckets into the folder; returns the number of events in it.
 

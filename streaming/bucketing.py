@@ -48,6 +48,7 @@ class Packer:
     """What `mapInArrow` runs. Route r has the buckets from r * buckets on; the whole-stream route has only that one.
 
     answers_topic: `rule-status`. bounded: whether brokers stamp arrivals, so that no clock is later than its record.
+    dropped: the numbers of routes that nothing is sent to.
     """
 
     streams: Mapping[str, Stream]
@@ -58,6 +59,7 @@ class Packer:
     clock_topic: str
     quarantine_topic: str
     bounded: bool
+    dropped: frozenset[int] = frozenset()
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Kafka records (see query.kafka_records) to rows of payloads.PACKED_SCHEMA."""
@@ -105,9 +107,16 @@ class Packer:
 
     def _to_buckets(self, kind: Kind, payload: bytes, stream: str | None = None) -> Iterator[Packed]:
         """The payload, for every bucket of the stream (None: of all streams)."""
-        for number, route in enumerate(self.routes):
-            if stream in (None, route.stream):
-                yield from ((bucket, kind, payload) for bucket in buckets_of(number, route, self.buckets))
+        for number, route in self._routes_of(stream):
+            yield from ((bucket, kind, payload) for bucket in buckets_of(number, route, self.buckets))
+
+    def _routes_of(self, stream: str | None) -> list[tuple[int, Route]]:
+        """The routes of a stream (None: of all) that are in use, with their numbers."""
+        return [
+            (number, route)
+            for number, route in enumerate(self.routes)
+            if stream in (None, route.stream) and number not in self.dropped
+        ]
 
     def _events(self, records: pa.Table, stream: Stream) -> Iterator[Packed]:
         """A stream's events, for the buckets of its routes; unusable records, for the quarantine topic."""
@@ -133,7 +142,7 @@ class Packer:
 
     def _routed(self, events: pa.RecordBatch, stream: Stream) -> Iterator[Packed]:
         """Events for the buckets of each route of their stream, the first of which reports the late ones."""
-        of_stream = [(number, route) for number, route in enumerate(self.routes) if route.stream == stream.name]
+        of_stream = self._routes_of(stream.name)
         for number, route in of_stream:
             values = None if route.field == WHOLE_STREAM else events.column(route.field)
             for at, part in divided(events, values, self.buckets):

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import json
-import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from rules.rulebook import Route
 from rules.streams import Stream, optional_field
+from storage.objects import ObjectPath
+from storage.paths import AnyPath, names_in, remove_tree, write_whole
 from streaming import state_files
 from streaming.config import JobConfig, JobError
+from streaming.epochs import METADATA, QUERY, own_folder
+from streaming.partitioning import buckets_of
 from streaming.state_files import begin, files_of
 from streaming.statelog import Head
 
 # Increased by any change of a format that older code wrote: this file, the numbering of buckets (partitioning.py),
 # their state (state_files.py, statelog.py, the engine's Delta), or the query's sources. 6: heads have their run's id.
-FORMAT = 6
-_READ = (5, 6)
-_FILE = "nightjar.json"
+# 7: routes may be dropped.
+FORMAT = 7
+_READ = (5, 6, 7)
 _REBUILD = "nightjar stream rebuild"
 _REBUILT = "rebuilt-"
 
@@ -35,13 +37,20 @@ class Identity:
     """A checkpoint's name, random when it is created, and the routes that number its buckets.
 
     began: the first offsets of events in its state; a partition without one is in it from its beginning. added: by
-    number, those of routes that were added later, for the partitions of their stream.
+    number, those of routes that were added later, for the partitions of their stream. dropped: the numbers of routes
+    that are out of use and have no state (S5.8).
     """
 
     name: str
     routes: tuple[Route, ...]
     began: Offsets = field(default_factory=dict)
     added: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    dropped: frozenset[int] = frozenset()
+
+    @property
+    def in_use(self) -> list[Route]:
+        """The routes that events are sent to."""
+        return [route for number, route in enumerate(self.routes) if number not in self.dropped]
 
     def lacks_before(self, number: int, topic: str) -> Mapping[int, int]:
         """By partition of the topic the first offset that the state of the route of this number can have, if not 0."""
@@ -49,34 +58,41 @@ class Identity:
         return {partition: offset for partition, offset in of_route.items() if offset}
 
 
-def query_folder(config: JobConfig) -> Path:
+def query_folder(config: JobConfig) -> AnyPath:
     """Spark's own part of the checkpoint."""
-    return _folder(config) / "query"
+    return _folder(config) / QUERY
 
 
-def committed_state(config: JobConfig, run: str, exports: Collection[str] = ()) -> Path:
+def committed_state(config: JobConfig, run: str, exports: Collection[str] = ()) -> AnyPath:
     """The folder of the buckets' state (see state_files.py); this run resumes at the last committed batch.
 
     exports: of history that are not taken in yet.
     """
     folder, last = state_folder(config), _committed(config)
-    begin(folder, None if last is None else last + 1, run, exports)
+    version = None if last is None else last + 1
+    begin(folder, version, run, exports, last=run_file(config), fence=config.fence)
     return folder
 
 
 def last_run(config: JobConfig) -> tuple[Identity, str] | None:
     """The checkpoint as the last run of the job left it, and that run's id; None if there is no checkpoint yet."""
-    if not (config.checkpoint / _FILE).exists():
+    if not _metadata(config).is_file():
         return None
     found = _found(config)
     routes = tuple(Route(r["stream"], r["field"]) for r in found["routes"])
-    identity = Identity(found["name"], routes, _numbered(found.get("began", {})), _added(found))
-    return identity, state_files.last_run(state_folder(config))
+    identity = Identity(found["name"], routes, _numbered(found.get("began", {})), _added(found), _dropped(found))
+    return identity, state_files.last_run(run_file(config))
 
 
-def state_folder(config: JobConfig) -> Path:
-    """The folder of the buckets' state."""
-    return (_folder(config) / "state").resolve()
+def state_folder(config: JobConfig) -> AnyPath:
+    """The folder of the buckets' state. In an object store all holders of the lease share it: its names are unique."""
+    return (config.checkpoint / str(_kept(config).get("folder", "")) / "state").resolve()
+
+
+def run_file(config: JobConfig) -> AnyPath:
+    """The file with the id of the run whose heads count."""
+    in_store = isinstance(config.checkpoint, ObjectPath)
+    return (own_folder(config.checkpoint, config.fence) if in_store else state_folder(config)) / state_files.RUN
 
 
 def committed_heads(config: JobConfig, run: str, buckets: Iterable[int]) -> list[Head]:
@@ -89,13 +105,19 @@ def committed_heads(config: JobConfig, run: str, buckets: Iterable[int]) -> list
     return [files_of(folder, bucket, run).before(version + 1) for bucket in buckets]
 
 
+def refuse_overtaken(config: JobConfig) -> None:
+    """Raise LostLeaseError if another job has taken over the checkpoint."""
+    if config.fence is not None:
+        config.fence.check()
+
+
 def refuse_unfit(config: JobConfig) -> None:
     """Raise what `settle` would, as far as that is known without the rules: before Spark is started."""
     _found(config)
 
 
 @contextmanager
-def rebuilding(config: JobConfig, routes: list[Route], begins: Offsets) -> Iterator[tuple[Identity, Path]]:
+def rebuilding(config: JobConfig, routes: list[Route], begins: Offsets) -> Iterator[tuple[Identity, AnyPath]]:
     """Write a new checkpoint: yields its identity and the folder for its state.
 
     begins: the offsets from which it resumes. When the block succeeds, the new checkpoint replaces the old one by
@@ -109,35 +131,53 @@ def rebuilding(config: JobConfig, routes: list[Route], begins: Offsets) -> Itera
     try:
         yield Identity(name, tuple(routes)), state
     except BaseException:
-        shutil.rmtree(folder)
+        remove_tree(folder)
         raise
     _write(config, {"name": name, "folder": folder.name, "begins": begins}, routes)
     _remove_others(config)
 
 
-def settle(config: JobConfig, routes: list[Route], begins: Callable[[], Offsets] = dict) -> Identity:
+def settle(
+    config: JobConfig,
+    routes: list[Route],
+    begins: Callable[[], Offsets] = dict,
+    *,
+    unused: Collection[Route] = (),
+    wanted: Collection[Route] = (),
+) -> Identity:
     """Check the checkpoint against the job and store what is new; creates the file for a new checkpoint.
 
-    routes: all that the streams and rules need; those that the checkpoint lacks are numbered last. begins: the first
-    offsets of events that Kafka has, called for a new checkpoint only. Raises JobError with a remedy if the checkpoint
-    was written with other buckets or another declaration of a stream.
+    routes: all that the streams and rules have needed; those that the checkpoint lacks are numbered last. begins: the
+    first offsets of events that Kafka has, called for a new checkpoint only. unused: routes to drop with their state.
+    wanted: routes to take into use again, without state, if they were dropped.
+    Raises JobError with a remedy if the checkpoint was written with other buckets or another declaration of a stream.
     """
     found = _found(config)
-    is_new = not (config.checkpoint / _FILE).exists()
+    is_new = not _metadata(config).is_file()
     found.setdefault("began", begins() if is_new else {})
     kept = [Route(r["stream"], r["field"]) for r in found["routes"]]
     if not set(kept) <= set(routes):
         raise _unfit(config, "its routes are not those of the rules", "Name the rule_status_topic it was made with")
     # A stream that was declared later has its entity fields before the routes that rules need.
     numbered = kept + [route for route in routes if route not in kept]
-    added = _added(found)
+    added, before = _added(found), _dropped(found)
+    again = {number for number in before if numbered[number] in wanted}
     if not is_new:
         read = committed_offsets(config)
         topics = {name: stream.topic for name, stream in config.streams.items()}
-        fresh = {n: read.get(topics.get(r.stream, "")) for n, r in enumerate(numbered) if r not in kept}
+        fresh = {n: read.get(topics.get(r.stream, "")) for n, r in enumerate(numbered) if r not in kept or n in again}
         added |= {number: offsets for number, offsets in fresh.items() if offsets}
-    _write(config, found, numbered, added)
-    return Identity(found["name"], tuple(numbered), _numbered(found["began"]), added)
+    dropped = (before | {number for number, route in enumerate(numbered) if route in unused}) - again
+    # What they had is removed while they are dropped: after a crash it is removed again, and never read.
+    _remove_state(config, again, numbered)
+    _write(config, found, numbered, added, dropped)
+    _remove_state(config, dropped, numbered)
+    return Identity(found["name"], tuple(numbered), _numbered(found["began"]), added, frozenset(dropped))
+
+
+def _remove_state(config: JobConfig, numbers: Iterable[int], routes: list[Route]) -> None:
+    for number in numbers:
+        state_files.remove(state_folder(config), buckets_of(number, routes[number], config.buckets), config.fence)
 
 
 def committed_offsets(config: JobConfig) -> Offsets:
@@ -159,6 +199,10 @@ def _added(found: Mapping[str, Any]) -> dict[int, Mapping[int, int]]:
     return _numbered({number: r["began"] for number, r in enumerate(found["routes"]) if "began" in r})
 
 
+def _dropped(found: Mapping[str, Any]) -> frozenset[int]:
+    return frozenset(number for number, r in enumerate(found["routes"]) if r.get("dropped"))
+
+
 def _numbered(offsets: Mapping[K, Mapping[Any, int]]) -> dict[K, Mapping[int, int]]:
     """Partitions as numbers: JSON keys are strings."""
     return {topic: {int(p): offset for p, offset in of.items()} for topic, of in offsets.items()}
@@ -166,19 +210,22 @@ def _numbered(offsets: Mapping[K, Mapping[Any, int]]) -> dict[K, Mapping[int, in
 
 def _committed(config: JobConfig) -> int | None:
     """The last batch that was committed."""
-    commits = query_folder(config) / "commits"
-    done = [int(file.name) for file in commits.iterdir() if file.name.isdigit()] if commits.is_dir() else []
+    done = [int(name) for name in names_in(query_folder(config) / "commits") if name.isdigit()]
     return max(done, default=None)
 
 
-def _folder(config: JobConfig) -> Path:
-    return config.checkpoint / str(_kept(config).get("folder", ""))
+def _folder(config: JobConfig) -> AnyPath:
+    return own_folder(config.checkpoint, config.fence) / str(_kept(config).get("folder", ""))
+
+
+def _metadata(config: JobConfig) -> AnyPath:
+    return own_folder(config.checkpoint, config.fence) / METADATA
 
 
 def _kept(config: JobConfig) -> dict[str, Any]:
     """The content of the file, if any; `_found` checks whether it fits."""
     try:
-        kept = json.loads((config.checkpoint / _FILE).read_text())
+        kept = json.loads(_metadata(config).read_text())
     except (OSError, ValueError):
         return {}
     return kept if isinstance(kept, dict) else {}
@@ -189,6 +236,7 @@ def _write(
     kept: Mapping[str, Any],
     routes: list[Route],
     added: Mapping[int, Mapping[int, int]] | None = None,
+    dropped: Collection[int] = (),
 ) -> None:
     wanted = {
         **{key: kept[key] for key in ("name", "folder", "begins", "began") if key in kept},
@@ -198,22 +246,27 @@ def _write(
         "routes": [
             {"stream": route.stream, "field": route.field}
             | ({"began": added[number]} if added and number in added else {})
+            | ({"dropped": True} if number in dropped else {})
             for number, route in enumerate(routes)
         ],
     }
-    config.checkpoint.mkdir(parents=True, exist_ok=True)
-    path = config.checkpoint / _FILE
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(wanted, indent=1))
-    partial.replace(path)
+    write_whole(_metadata(config), json.dumps(wanted, indent=1).encode())
 
 
 def _remove_others(config: JobConfig) -> None:
     """Remove what earlier checkpoints and interrupted rebuilds left in this folder."""
     ours = query_folder(config)
-    for old in [*config.checkpoint.glob(f"{_REBUILT}*"), config.checkpoint / "query", config.checkpoint / "state"]:
-        if old.is_dir() and old not in (ours, ours.parent, ours.with_name("state")):
-            shutil.rmtree(old)
+    own, state = own_folder(config.checkpoint, config.fence), state_folder(config)
+    found = [
+        *config.checkpoint.glob(f"{_REBUILT}*"),
+        *own.glob(f"{_REBUILT}*"),
+        own / QUERY,
+        config.checkpoint / "state",
+    ]
+    others = [old for old in found if old not in (ours, ours.parent, state, state.parent) and old.is_dir()]
+    refuse_overtaken(config)
+    for old in others:
+        remove_tree(old)
 
 
 def _declaration(stream: Stream) -> dict[str, Any]:
@@ -229,29 +282,29 @@ def _declaration(stream: Stream) -> dict[str, Any]:
 
 def _found(config: JobConfig) -> dict[str, Any]:
     """The identity of a checkpoint that fits; a new one if there is none yet."""
-    path = config.checkpoint / _FILE
-    if path.exists():
+    path = _metadata(config)
+    if path.is_file():
         found = _read(path, config)
         _check(found, config)
         return found
     if query_folder(config).exists():
-        raise _unfit(config, f"{_FILE} is missing", f"If the folder is nightjar's, `{_REBUILD}` writes a new one")
+        raise _unfit(config, f"{METADATA} is missing", f"If the folder is nightjar's, `{_REBUILD}` writes a new one")
     return {"name": uuid.uuid4().hex, "routes": []}
 
 
-def _read(path: Path, config: JobConfig) -> dict[str, Any]:
+def _read(path: AnyPath, config: JobConfig) -> dict[str, Any]:
     put_back = f"Put back what was there, or `{_REBUILD}` writes a new one from the lake"
     try:
         found: dict[str, Any] = json.loads(path.read_text())
         written = found["format"]
     except (ValueError, KeyError, TypeError):
-        raise _unfit(config, f"{_FILE} is not what nightjar wrote", put_back) from None
+        raise _unfit(config, f"{METADATA} is not what nightjar wrote", put_back) from None
     if written not in _READ:
-        what = f"its format is {written}, this release reads {' and '.join(map(str, _READ))}"
+        what = f"its format is {written}, this release reads {_READ[0]} to {_READ[-1]}"
         raise _unfit(config, what, f"`{_REBUILD}` writes a new one from the lake; or run the release that wrote it")
     lacking = [key for key in ("name", "buckets", "streams", "routes") if key not in found]
     if lacking:
-        raise _unfit(config, f"{_FILE} lacks {', '.join(lacking)}", put_back)
+        raise _unfit(config, f"{METADATA} lacks {', '.join(lacking)}", put_back)
     return found
 
 

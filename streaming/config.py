@@ -11,6 +11,8 @@ from contracts.topics import Topics
 from rules.errors import NightjarError
 from rules.foreign import DEFAULT_FORMS, Forms
 from rules.streams import Stream
+from storage.lease import Fence
+from storage.paths import AnyPath
 
 
 class JobError(NightjarError):
@@ -23,16 +25,18 @@ class JobConfig:
 
     streams: by name. spark_kafka, python_kafka: settings of every Kafka client, under Spark's (`kafka.…`) and
     kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's JVM. spark_conf:
-    Spark settings, which override the job's. checkpoint: a folder that every Spark process sees.
+    Spark settings, which override the job's. checkpoint: a folder that every Spark process reaches.
     max_offsets_per_trigger: None to let the job adapt it (batch_size.py). alerts_per_rule_and_hour: those after which
     further ones are marked; None: none is. lake: its folder, None if there is none. priming_rate: events per
     second that priming reads; 0: versions start with the history that the state has.
+    fence: of the lease on a checkpoint in an object store, which the job's writers check. code: see
+    ingestion.session.Driver.
     """
 
     streams: Mapping[str, Stream]
     spark_kafka: Mapping[str, str] = field(repr=False)  # may hold passwords
     python_kafka: Mapping[str, object] = field(repr=False)
-    checkpoint: Path
+    checkpoint: AnyPath
     jars: tuple[Path, ...]
     topics: Topics = field(default_factory=Topics)
     arrival: Literal["broker", "producer"] = "broker"
@@ -52,5 +56,7 @@ class JobConfig:
     clock_interval: int = 5_000_000
     clock_margin: int = 2_000_000
     warm_up_batches: int = 8
-    lake: Path | None = None
+    lake: AnyPath | None = None
     priming_rate: int = 0
+    fence: Fence | None = None
+    code: Path | None = None

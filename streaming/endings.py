@@ -39,7 +39,8 @@ class Endings:
         """
         found: list[Status] = []
         for rule_id in sorted(self._open):
-            versions = [version for version in self._book.of_rule(rule_id) if not version.is_proposed]
+            # one that waits ends nothing yet, and is taken again with its effective time
+            versions = [version for version in self._book.of_rule(rule_id) if version.effective != NOT_YET]
             clock = clocks.get(versions[0].rule.stream) if versions else None
             known = [version for version in versions if self._made[rule_id, version.version] < consumed]
             if clock is not None:
@@ -52,8 +53,6 @@ class Endings:
     def _of(self, version: RuleVersion, versions: list[RuleVersion], clock: int) -> list[Status]:
         """The answers about a version that are due at that time (µs), and were not given."""
         name = rule_id, number = version.rule.id, version.version
-        if version.effective == NOT_YET > clock:
-            return []  # it is answered ACTIVE first
         found = []
         by = superseded(version, versions, clock)
         applied = version.effective <= clock and (by is None or by.since > version.effective)

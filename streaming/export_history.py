@@ -1,9 +1,10 @@
 """Purpose: the process that writes the history which the state of a route lacks, beside the running job.
 
 How it works: it reads the events from the lake, as far as the archive has come, and the rest from Kafka, and writes
-them into the folders of the route's buckets (primed_state.py). It runs at the lowest priority, on one core, and reads
-at most `priming_rate` events per second. It is given a `Request` on its standard input, reports its progress as lines
-of JSON on its standard output, and ends when the driver does.
+them into the folders of the route's buckets (primed_state.py). A micro-batch that waits for a core is a late alert: it
+runs at the lowest priority, on one core, in short slices for half of the time, and reads at most `priming_rate`
+events per second. It is given a `Request` on its standard input, reports its progress as lines of JSON on its standard
+output, and ends when the driver does.
 
 What it does not do: decide what is lacking, or take anything in.
 
@@ -20,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,7 @@ from lake.tables import events_table
 from rules.engine.store import ARRIVAL, MICROSECONDS
 from rules.rulebook import Route
 from rules.streams import Stream
+from storage.paths import AnyPath
 from streaming import kafka_clients
 from streaming.bootstrap_state import divided_events
 from streaming.config import JobConfig, JobError
@@ -48,7 +49,9 @@ _FETCH_BYTES = 1 << 20
 _POLL_MS = 200
 # A record that exists is read within this time (seconds), or something is wrong.
 _PATIENCE = 60.0
-_LOWEST_PRIORITY = 19
+# Events between two rests, and the share of the time in which it works.
+_SLICE = 4096
+_SHARE = 0.5
 _REPORT_SECONDS = 1.0
 
 
@@ -65,7 +68,7 @@ class Request:
     name: str
     number: int
     route: Route
-    state: Path
+    state: AnyPath
     since: int
     until: Mapping[int, int]
     horizons: tuple[int, ...]
@@ -79,17 +82,18 @@ class Request:
 
 
 class Throttle:
-    """Sleeps so that what is taken is at most `rate` per second."""
+    """Sleeps so that what is taken is at most `rate` per second, and this process uses at most `share` of a core."""
 
-    def __init__(self, rate: int) -> None:
-        self._rate = rate
-        self._began = time.monotonic()
+    def __init__(self, rate: int, share: float = 1.0) -> None:
+        self._rate, self._share = rate, share
+        self._began, self._used = time.monotonic(), time.process_time()
         self._taken = 0
 
     def take(self, events: int) -> None:
         """Wait until so many more may have been taken."""
         self._taken += events
-        time.sleep(max(0.0, self._began + self._taken / self._rate - time.monotonic()))
+        least = max(self._taken / self._rate, (time.process_time() - self._used) / self._share)
+        time.sleep(max(0.0, self._began + least - time.monotonic()))
 
 
 def export(request: Request, report: Callable[[int], None] = lambda _: None) -> int:
@@ -104,13 +108,15 @@ def export(request: Request, report: Callable[[int], None] = lambda _: None) -> 
         ExportWriter(files_of(request.state, bucket), stream, request.name, request.since, first - span)
         for bucket, first in zip(buckets_of(request.number, route, config.buckets), request.firsts, strict=True)
     ]
-    throttle, read = Throttle(config.priming_rate), 0
+    throttle, read = Throttle(config.priming_rate, _SHARE), 0
     for table in _lacking(request):
-        for at, part in divided_events(table, route, route.field, config.buckets):
-            writers[at].take(part.filter(_is_lacking(part, stream, request.horizons[at], request.always)))
-        throttle.take(table.num_rows)
-        read += table.num_rows
-        report(read)
+        for begin in range(0, table.num_rows, _SLICE):
+            some = table.slice(begin, _SLICE)
+            for at, part in divided_events(some, route, route.field, config.buckets):
+                writers[at].take(part.filter(_is_lacking(part, stream, request.horizons[at], request.always)))
+            throttle.take(some.num_rows)
+            read += some.num_rows
+            report(read)
     return sum(writer.close() for writer in writers)
 
 
@@ -206,7 +212,6 @@ class _Reports:
 def main() -> None:
     """The process."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    os.nice(_LOWEST_PRIORITY)
     pa.set_cpu_count(1)  # the driver limits Polars likewise
     request: Request = pickle.load(sys.stdin.buffer)  # noqa: S301  the driver's
     threading.Thread(target=_end_with_the_driver, daemon=True).start()

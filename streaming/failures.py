@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, TopicAuthorizationFailedError
 
+from storage.paths import AnyPath
 from streaming.config import JobConfig, JobError
 from streaming.query import event_topics
 from streaming.state_files import STATE_LOST
@@ -25,6 +25,10 @@ _UNREADABLE_STATE = (
     "Where the checkpoint's files cannot be repaired, or Kafka no longer has the next records, "
     "`nightjar stream rebuild` writes a new one from the lake"
 )
+_NOT_ALLOWED = (
+    "An administrator can grant it: `nightjar topics` shows the access that the job needs, and `nightjar topics grant` "
+    "grants it"
+)
 # Spark's errors if a checkpoint is incomplete or was written by another plan, and the option that it names if Kafka no
 # longer has the next records.
 _ERRORS_OF_STATE = (
@@ -36,13 +40,13 @@ _ERRORS_OF_STATE = (
 )
 
 
-def raise_failure(query: StreamingQuery, checkpoint: Path) -> None:
+def raise_failure(query: StreamingQuery, checkpoint: AnyPath) -> None:
     """Raise JobError if the query has failed."""
     failure = query.exception()
     if failure is not None:
         detail, cause = described_failure(str(failure))
         _log.error("the query failed", detail=detail)
-        remedy = _UNREADABLE_STATE if is_of_state(detail) else _GOES_ON
+        remedy = _UNREADABLE_STATE if is_of_state(detail) else _NOT_ALLOWED if "Authoriz" in detail else _GOES_ON
         raise JobError(f"the query failed: {cause}", where=str(checkpoint), remedy=remedy)
 
 
@@ -76,7 +80,10 @@ def reporting_lost_kafka(config: JobConfig) -> Iterator[None]:
     try:
         yield
     except KafkaError as failure:
-        raise JobError(f"Kafka does not answer: {failure}", where=_brokers(config), remedy=_GOES_ON) from failure
+        what, remedy = f"Kafka does not answer: {failure}", _GOES_ON
+        if isinstance(failure, TopicAuthorizationFailedError):
+            what, remedy = f"Kafka refuses the job access to topic {failure}", _NOT_ALLOWED
+        raise JobError(what, where=_brokers(config), remedy=remedy) from failure
 
 
 def refuse_missing_topics(config: JobConfig, consumer: KafkaConsumer) -> None:
@@ -85,9 +92,9 @@ def refuse_missing_topics(config: JobConfig, consumer: KafkaConsumer) -> None:
     missing = sorted(set(wanted) - set(consumer.topics()))
     if missing:
         raise JobError(
-            f"there is no topic {', '.join(missing)}",
+            f"there is no topic {', '.join(missing)}, or the job may not see it",
             where=_brokers(config),
-            remedy="`nightjar up` makes the topics, or create them as described in docs/reference/settings.md",
+            remedy="`nightjar up` and `nightjar topics create` make the topics, `nightjar topics grant` grants access",
         )
 
 

@@ -32,6 +32,8 @@ from contracts.job_progress import DRIVER_KEY, JobReport
 from contracts.json_text import ascii_json
 from ingestion.offsets import end_offsets
 from rules.rulebook import Route
+from storage.objects import ObjectPath
+from storage.paths import spark_name
 from streaming import kafka_clients
 from streaming.answering import Answering
 from streaming.batch_size import BatchSize
@@ -46,6 +48,7 @@ from streaming.checkpoint import (
 )
 from streaming.clock import Arrivals, BrokerClock, ClockPublisher, Position, host_clock
 from streaming.config import JobConfig
+from streaming.epochs import take_over
 from streaming.failures import raise_failure, refuse_missing_topics, reporting_lost_jvm, reporting_lost_kafka
 from streaming.overflow import CapWatch
 from streaming.places import Places
@@ -88,6 +91,7 @@ def run(
     """
     stop = stop or threading.Event()
     with reporting_lost_jvm(str(config.checkpoint)), reporting_lost_kafka(config), contextlib.ExitStack() as cleanup:
+        take_over(config.checkpoint, config.fence)
         refuse_unfit(config)
         prepare()
         needed = 3 if config.alerts_per_rule_and_hour is None else 4
@@ -96,7 +100,9 @@ def run(
         producer = cleanup.enter_context(kafka_clients.producer(config))
         if isinstance(session, Future):
             session = session.result()
-            cleanup.enter_context(held_by_jvm(session, config.checkpoint.with_name(f".{config.checkpoint.name}.jvm")))
+            if not isinstance(config.checkpoint, ObjectPath):  # there the fence stops it
+                lock = config.checkpoint.with_name(f".{config.checkpoint.name}.jvm")
+                cleanup.enter_context(held_by_jvm(session, lock))
         cleanup.enter_context(_heeding_signals(stop))
         places = Places(session, config.shuffle_partitions)
         cleanup.callback(places.release)
@@ -134,13 +140,15 @@ class Driver:
         )
         most, watched = config.alerts_per_rule_and_hour, config.topics.job_progress
         self._cap = None if most is None else CapWatch(most, consumers[3], watched)
-        self._routes: tuple[Route, ...] = ()
+        self._routes: list[Route] = []
+        self._clocked: Mapping[str, int] = {}
+        self._unused: frozenset[Route] = frozenset()
         self._began: Mapping[str, Mapping[int, int]] = {}
         self._run_id = ""
         self._batch_size = BatchSize(config.max_offsets_per_trigger)
         self._batches = RecentBatches(config.slow_batch_warning)
         self._lacks_places = places.outdated
-        self._next_report = 0.0
+        self._next_report = self._next_check = 0.0
 
     def run(self, stop: threading.Event, ready: Callable[[], None] | None = None) -> None:
         """Run until `stop`; plans the query again whenever rules need it. ready: called once the first query runs."""
@@ -151,7 +159,7 @@ class Driver:
         query = None
         while not stop.is_set():
             rows = self._plan()
-            while not stop.is_set() and not self._lacks_routes:
+            while not (stop.is_set() or self._needs_other_routes):
                 self._spread_buckets()
                 query = self._start(rows())
                 if ready is not None:
@@ -161,7 +169,7 @@ class Driver:
                 self._change_batch_size()
             if query is not None and not stop.is_set():
                 self._try_report(query, "replanning")
-                _log.info("a rule needs a new shuffle key: the query is restarted")
+                _log.info("rules need other shuffle keys: the query is restarted")
         if query is not None:
             self._try_report(query, "stopped")
         with self._without_kafka():
@@ -173,9 +181,11 @@ class Driver:
         if (before := last_run(config)) is not None:
             self._priming.resume(*before)
         answering.catch_up()
-        identity = settle(config, answering.book.routes, self._arrivals.begins)
-        self._routes, self._began = identity.routes, identity.began
-        answering.run_with(identity.routes)
+        book = answering.book
+        self._unused = book.unused(self._clocked)
+        identity = settle(config, book.routes, self._arrivals.begins, unused=self._unused, wanted=book.wanted())
+        self._routes, self._began = identity.in_use, identity.began
+        answering.run_with(identity.in_use)
         self._run_id = uuid.uuid4().hex
         begins = committed_offsets(config) or self._first_offsets(identity.began)
         answered = begins.get(config.topics.rule_status, {}).get(0, 0)
@@ -183,9 +193,11 @@ class Driver:
         plan = BucketPlan(
             identity.name, self._run_id, committed_state(config, self._run_id, exports), config.streams,
             identity.routes, config.buckets, config.topics, answering.before(answered), config.alerts_per_rule_and_hour,
+            config.fence,
         )  # fmt: skip
         self._priming.resume(identity, self._run_id)
-        starting, packer = starting_offsets(config, self._consumer, begins), packer_of(config, identity.routes)
+        starting = starting_offsets(config, self._consumer, begins)
+        packer = packer_of(config, identity.routes, identity.dropped)
         return lambda: evaluated(
             kafka_records(self._session, config, self._batch_size.records, starting),
             config,
@@ -208,7 +220,7 @@ class Driver:
             _log.info("buckets are spread over the executors")
 
     def _start(self, rows: DataFrame) -> StreamingQuery:
-        query = started(rows, self._config, str(query_folder(self._config).resolve()), "nightjar")
+        query = started(rows, self._config, spark_name(query_folder(self._config).resolve()), "nightjar")
         self._batches.restart()
         _log.info("the query runs", routes=len(self._routes), most_records=self._batch_size.records)
         return query
@@ -216,7 +228,7 @@ class Driver:
     def _watch(self, query: StreamingQuery, stop: threading.Event) -> None:
         """Monitor the query until it is to stop, and stop it between two batches. Raises JobError if it failed."""
         try:
-            while not (stop.is_set() or self._lacks_routes or self._lacks_size or self._lacks_places):
+            while not (stop.is_set() or self._needs_other_routes or self._lacks_size or self._lacks_places):
                 raise_failure(query, self._config.checkpoint)
                 self._look(query)
                 stop.wait(_LOOK_SECONDS)
@@ -230,8 +242,9 @@ class Driver:
             _log.info("batches have another size", records=self._batch_size.records)
 
     @property
-    def _lacks_routes(self) -> bool:
-        return len(self._answering.book.routes) > len(self._routes)
+    def _needs_other_routes(self) -> bool:
+        """Whether a version waits for a route, or one is out of use."""
+        return self._answering.lacks_route or not self._unused.isdisjoint(self._routes)
 
     @property
     def _lacks_size(self) -> bool:
@@ -239,10 +252,11 @@ class Driver:
 
     def _look(self, query: StreamingQuery) -> None:
         """Answer rule messages, and report once per second."""
+        self._refuse_overtaken()
         with self._without_kafka():
             self._answering.poll()
             self._priming.step()
-            if self._answering.owes and not self._lacks_routes:
+            if self._answering.owes and not self._answering.lacks_route:
                 committed = committed_offsets(self._config)
                 self._answering.activate(committed.get(self._config.topics.rule_status, {}).get(0, 0))
             if self._cap is not None and (reached := self._cap.reached()):
@@ -250,6 +264,12 @@ class Driver:
             if time.monotonic() >= self._next_report:
                 self._next_report = time.monotonic() + REPORT_SECONDS
                 self._report(query, "running")
+
+    def _refuse_overtaken(self) -> None:
+        """Raise LostLeaseError if another job has taken over the checkpoint; looks once per second."""
+        if self._config.fence is not None and time.monotonic() >= self._next_check:
+            self._config.fence.check()
+            self._next_check = time.monotonic() + REPORT_SECONDS
 
     def _report(self, query: StreamingQuery, state: str) -> None:
         """Publish the query's progress, and the clock when due."""
@@ -264,6 +284,7 @@ class Driver:
         self._send(self._config.topics.job_progress, ascii_json(report), key=DRIVER_KEY)
         if state == "running" and (clocks := self._clocks.publish_if_due(self._run_id, positions, stamped)):
             self._priming.note_clocks(clocks)
+            self._clocked, self._unused = clocks, self._answering.book.unused(clocks)
             self._answering.conclude(clocks, committed.get(self._config.topics.rule_status, {}).get(0, 0))
 
     def _try_report(self, query: StreamingQuery, state: str) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from contracts.rule_status import fold
 from contracts.topics import Topics
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
+from storage.lease import Fence
+from storage.paths import AnyPath
 
 
 @dataclass(frozen=True)
@@ -17,17 +18,19 @@ class BucketPlan:
     """checkpoint: its name, so that two jobs in one worker never share an engine; run_id: this run; state: the folder
     of the buckets' files, which every Spark process sees; rules: the answers on `rule-status` before the first one that
     this run reads; alerts_per_rule_and_hour: those after which a bucket marks further ones; None: never.
+    fence: see JobConfig.
     """
 
     checkpoint: str
     run_id: str
-    state: Path
+    state: AnyPath
     streams: Mapping[str, Stream]
     routes: tuple[Route, ...]
     buckets: int
     topics: Topics
     rules: tuple[Record, ...]
     alerts_per_rule_and_hour: int | None = None
+    fence: Fence | None = None
 
     def route_of(self, bucket: int) -> Route:
         """The route whose bucket this is: route r has the buckets from r * buckets on."""

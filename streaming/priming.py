@@ -253,7 +253,8 @@ class _Export:
         self.request = request
         self.read = 0
         self._events: int | None = None
-        command = [sys.executable, "-m", "streaming.export_history"]
+        # at the lowest priority from the first: its imports would delay a micro-batch
+        command = ["nice", "-n", "19", sys.executable, "-m", "streaming.export_history"]
         own = {**os.environ, "POLARS_MAX_THREADS": "1"}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=own)
         self._reader = threading.Thread(target=self._follow, args=[self._process.stdout], daemon=True)

@@ -83,6 +83,8 @@ class BucketProcessor:
         """Process a batch in an engine process, given its version and its payloads by bucket and kind; returns an
         Arrow stream of RECORDS."""
         version, packed = request
+        if self._plan.fence is not None:
+            self._plan.fence.check()  # after Spark has logged the batch, so that whoever takes over repeats it
         records = [table for number in sorted(packed) for table in self.process(number, version, packed[number])]
         return to_ipc(pa.concat_tables([RECORDS.empty_table(), *records]))
 

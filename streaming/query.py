@@ -52,11 +52,12 @@ def starting_offsets(config: JobConfig, consumer: KafkaConsumer, begins: Mapping
     )
 
 
-def packer_of(config: JobConfig, routes: tuple[Route, ...]) -> Packer:
-    """The packer of a job with these routes."""
+def packer_of(config: JobConfig, routes: tuple[Route, ...], dropped: frozenset[int] = frozenset()) -> Packer:
+    """The packer of a job with these routes, of which those with the `dropped` numbers are out of use."""
     return Packer(
         config.streams, routes, config.buckets, config.shuffle_partitions,
         config.topics.rule_status, config.topics.clock, config.topics.quarantine, config.arrival == "broker",
+        dropped,
     )  # fmt: skip
 
 

@@ -9,13 +9,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingestion.session import QUICK_COMPILER, common_settings, started
+from ingestion.session import QUICK_COMPILER, Driver, common_settings, started
+from storage.objects import ObjectPath
 from streaming.config import JobConfig, JobError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 # A JVM whose Python process has ended stops by itself, after the batch at most.
@@ -88,19 +90,21 @@ def spark_settings(config: JobConfig) -> dict[str, str]:
     """Every Spark setting the job depends on."""
     java_options = (*QUICK_COMPILER, *config.java_options)
     return (
-        common_settings(config.master, config.driver_memory, config.jars, java_options)
+        common_settings(
+            Driver(config.master, config.driver_memory, config.jars, java_options, config.code), config.checkpoint
+        )
         | {
             "spark.sql.shuffle.partitions": str(config.shuffle_partitions),
             "spark.sql.adaptive.enabled": "false",
             # A task must not run where its input was written: places.py decides where.
             "spark.shuffle.reduceLocality.enabled": "false",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-            "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTING,
             "spark.sql.streaming.minBatchesToRetain": "20",
             "spark.sql.streaming.numRecentProgressUpdates": "64",
             # Without data the job would request offsets from the brokers a hundred times per second.
             "spark.sql.streaming.pollingDelay": "20ms",
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         }
+        | ({} if isinstance(config.checkpoint, ObjectPath) else {_MANAGER: _CHECKPOINTING})
         | dict(config.spark_conf)
     )

@@ -16,23 +16,22 @@ one machine must be visible to the others.
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Collection, Iterator
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
+from storage.lease import Fence
+from storage.paths import AnyPath, names_in, remove_tree, write_whole
 from streaming.statelog import NOTHING, Head
 
 # Begins the error about a missing or damaged file.
 STATE_LOST = "the state of the checkpoint cannot be read"
 
 _HEAD = "head-"
-_PARTIAL = ".partial-"
 _EXPORT = "history-"
 # Holds the id of the run whose heads count. Without it they are those of `FIRST`.
-_RUN = "run"
+RUN = "run"
 # Not the id of a run: heads of a rebuilt checkpoint, and of releases without ids in their names.
 FIRST = ""
 
@@ -40,7 +39,7 @@ FIRST = ""
 class BucketFiles:
     """The files of one bucket, as a run sees them: the first write creates the folder."""
 
-    def __init__(self, folder: Path, run: str = FIRST) -> None:
+    def __init__(self, folder: AnyPath, run: str = FIRST) -> None:
         self._folder = folder
         self._suffix = f"-{run}" if run else ""
 
@@ -53,13 +52,7 @@ class BucketFiles:
 
     def put(self, name: str, value: bytes) -> None:
         """Write an entry."""
-        partial = self._folder / f"{_PARTIAL}{uuid.uuid4().hex}"  # process ids repeat on other machines
-        try:
-            partial.write_bytes(value)
-        except FileNotFoundError:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(value)
-        partial.replace(self._folder / name)
+        write_whole(self._folder / name, value)
 
     def put_new(self, value: bytes) -> str:
         """Write an entry under a unique name, and return the name."""
@@ -87,25 +80,24 @@ class BucketFiles:
         for name in [*head.stale, *(self._head(number) for number in self._heads() if number < head.version)]:
             (self._folder / name).unlink(missing_ok=True)
 
-    def keep_only(self, head: Head, exports: Collection[str] = ()) -> None:
+    def keep_only(self, head: Head, exports: Collection[str] = (), fence: Fence | None = None) -> None:
         """Remove everything that this head does not refer to: it was never committed.
 
-        exports: names of exports of history that are not taken in yet (primed_state.py), whose files stay.
+        exports: names of exports of history that are not taken in yet (primed_state.py), whose files stay. fence: is
+        checked once the names are known, so that none of them is that of a later holder of the lease.
         """
         known = head.names | {self._head(head.version)}
-        for file in self._folder.iterdir():
-            if file.name not in known and export_of(file.name) not in exports:
-                file.unlink(missing_ok=True)
+        unknown = [name for name in names_in(self._folder) if name not in known and export_of(name) not in exports]
+        if fence is not None:
+            fence.check()
+        for name in unknown:
+            (self._folder / name).unlink(missing_ok=True)
 
     def _head(self, version: int) -> str:
         return f"{_HEAD}{version}{self._suffix}"
 
     def _heads(self) -> Iterator[int]:
-        try:
-            names = os.listdir(self._folder)  # noqa: PTH208  half the time of iterdir, in every batch of every bucket
-        except FileNotFoundError:
-            return
-        for name in names:
+        for name in names_in(self._folder):
             number = name.removeprefix(_HEAD).removesuffix(self._suffix)
             if name.startswith(_HEAD) and name.endswith(self._suffix) and number.isdigit():
                 yield int(number)
@@ -121,32 +113,51 @@ def export_of(name: str) -> str | None:
     return name.removeprefix(_EXPORT).partition("-")[0] if name.startswith(_EXPORT) else None
 
 
-def files_of(state: Path, bucket: int, run: str = FIRST) -> BucketFiles:
+def files_of(state: AnyPath, bucket: int, run: str = FIRST) -> BucketFiles:
     """The files of the bucket of this number, as this run sees them."""
     return BucketFiles(state / str(bucket), run)
 
 
-def last_run(state: Path) -> str:
-    """The id of the run whose heads count."""
-    last = state / _RUN
-    return last.read_text() if last.exists() else FIRST
+def remove(state: AnyPath, buckets: Iterable[int], fence: Fence | None = None) -> None:
+    """Remove the state of these buckets. fence: as in `keep_only`."""
+    for bucket in buckets:
+        folder = state / str(bucket)
+        if fence is None:
+            remove_tree(folder)
+            continue
+        names = names_in(folder)
+        fence.check()
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
 
 
-def begin(state: Path, version: int | None, run: str, exports: Collection[str] = ()) -> None:
+def last_run(last: AnyPath) -> str:
+    """The id of the run whose heads count. last: the file that has it."""
+    return last.read_text() if last.is_file() else FIRST
+
+
+def begin(
+    state: AnyPath,
+    version: int | None,
+    run: str,
+    exports: Collection[str] = (),
+    *,
+    last: AnyPath | None = None,
+    fence: Fence | None = None,
+) -> None:
     """Start a new run from the committed state only. version: of the last committed batch, None if there was none.
 
-    exports: as in `keep_only`.
+    exports, fence: as in `keep_only`. last: the file with the id of the run whose heads count; None: in the folder.
     If it is interrupted, the next `begin` finds the same state.
     """
     state.mkdir(parents=True, exist_ok=True)
-    last, earlier = state / _RUN, last_run(state)
+    last = last or state / RUN
+    earlier = last_run(last)
     folders = [folder for folder in state.iterdir() if folder.is_dir()]
     committed = {folder: BucketFiles(folder, earlier).before((version or 0) + 1) for folder in folders}
     for folder, head in committed.items():
         if head.version != NOTHING:
             BucketFiles(folder, run).keep(head)
-    partial = last.with_suffix(".partial")
-    partial.write_text(run)
-    partial.replace(last)
+    write_whole(last, run.encode())
     for folder, head in committed.items():
-        BucketFiles(folder, run).keep_only(head, exports)
+        BucketFiles(folder, run).keep_only(head, exports, fence)

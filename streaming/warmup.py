@@ -8,13 +8,11 @@ events come from one of Spark's sources.
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -29,6 +27,7 @@ from rules.measures import Function, accepted_kinds
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
 from rules.types import FieldType, Kind
+from storage.paths import AnyPath, remove_tree, spark_name
 from streaming.answering import answer_to
 from streaming.config import JobConfig
 from streaming.places import Places
@@ -65,16 +64,15 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places) -> None:
     prefix = f".{config.checkpoint.name}.warm-up-"
     config.checkpoint.parent.mkdir(parents=True, exist_ok=True)
     for killed in config.checkpoint.parent.glob(f"{prefix}*"):
-        shutil.rmtree(killed, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=config.checkpoint.parent) as folder:
-        state = Path(folder) / "state"
-        plan = BucketPlan(name, name, state, config.streams, routes, config.buckets, config.topics, rules)
+        remove_tree(killed)
+    with _temporary(config.checkpoint.with_name(f"{prefix}{uuid.uuid4().hex[:8]}")) as folder:
+        plan = BucketPlan(name, name, folder / "state", config.streams, routes, config.buckets, config.topics, rules)
         rows = evaluated(records, config, packer_of(config, routes), plan, places)
         clocks = rows.where(F.col("topic") == config.topics.job_progress).select(
             F.lit(config.topics.clock).alias("topic"), "key", F.lit(Clock(name, {}).encoded().decode()).alias("value"),
             "headers",
         )  # fmt: skip
-        query = started(clocks, config, f"{folder}/query", name)
+        query = started(clocks, config, spark_name(folder / "query"), name)
         while query.isActive and time.monotonic() - began < _AT_MOST:
             progress = query.lastProgress
             if progress is not None and progress["batchId"] + 2 >= config.warm_up_batches:
@@ -82,6 +80,14 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places) -> None:
             query.awaitTermination(0.02)  # type: ignore[arg-type]  # fractions of a second work
         finish(query)
     _log.info("warm", seconds=round(time.monotonic() - began, 1))
+
+
+@contextmanager
+def _temporary(folder: AnyPath) -> Iterator[AnyPath]:
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
 
 
 def _records(session: SparkSession, config: JobConfig) -> DataFrame:

@@ -15,28 +15,49 @@ import pytest
 from nightjar.configuration.settings import load_settings
 from nightjar.local.kafka import LocalKafka
 from rules.streams import load_streams
-from tests.support.topics import CLUSTER, TestTopics
+from tests.support.topics import CLUSTER, STORE, TestTopics, in_folders_of_its_own
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.support.object_store import ObjectStore
 
-# Properties are tried on many histories; the inner loop (`make test-fast`) tries a fifth of them.
-hypothesis.settings.register_profile("full", max_examples=100, deadline=None)
+
+_LONG = ("spark", "kafka", "slow")
+
+# Properties are tried on many histories, and on thousands by `python -m soak.truth`; the inner loop (`make test-fast`)
+# tries a third of them.
+hypothesis.settings.register_profile("full", max_examples=60, deadline=None)
 hypothesis.settings.register_profile("fast", max_examples=20, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long begins first, so that no process is left with it in the end."""
+    """What takes long begins first, so that no process is left with it in the end; and Python's tracer, which makes the
+    code that it watches half as slow again, watches the short tests only.
+    """
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    for item in items:
+        if hypothesis.is_hypothesis_test(getattr(item, "obj", None)) or any(map(item.get_closest_marker, _LONG)):
+            item.add_marker(pytest.mark.no_cover)
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """A broker on a free port, started when the first test asks for it."""
-    settings = load_settings(data_dir=tmp_path_factory.mktemp("nightjar"), kafka_port=0, kafka_heap="384m")
+    given = json.loads(os.environ.get(CLUSTER, "{}"))
+    places = {name: given[name] for name in STORE if name in given}
+    settings = load_settings(data_dir=tmp_path_factory.mktemp("nightjar"), kafka_port=0, kafka_heap="384m", **places)
     with LocalKafka(settings, short_lived=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator["ObjectStore"]:
+    """An object store, started when the first test asks for it."""
+    from tests.support.object_store import ObjectStore
+
+    with ObjectStore(tmp_path_factory.mktemp("object-store")) as running:
         yield running
 
 
@@ -61,6 +82,7 @@ def kafka_topics(broker: LocalKafka, tmp_path: Path) -> TestTopics:
     own = broker.settings.model_dump()
     named = {name: f"{prefix}-{value}" for name, value in own.items() if name.endswith("_topic")}
     settings = broker.settings.model_copy(update={**named, "data_dir": tmp_path / "data"})
+    settings = in_folders_of_its_own(settings, prefix)
     streams = {name: replace(stream, topic=f"{prefix}-{stream.topic}") for name, stream in load_streams().items()}
     return TestTopics(settings, streams)
 

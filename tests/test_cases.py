@@ -21,6 +21,7 @@ from backfill.run import Run
 from backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES
 from contracts.alerts import correction_record
 from expectations.findings import GateError
+from lake.scanning import parquet
 from nightjar.cases import Case, Expectation, Outcome, check, find_cases, load_case
 from nightjar.cases.model import final_alerts
 from nightjar.cases.simulate import simulate
@@ -32,6 +33,7 @@ from rules.streams import Stream
 from rules.timestamps import from_microseconds
 from tests.support.job_host import NEVER, CaseRun, streamed
 from tests.support.together import Together
+from tests.support.topics import in_folders_of_its_own
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +84,7 @@ def on_job(spark: "SparkSession", broker: LocalKafka, folder: Path, cases: Toget
     small = {"arrival": "producer", "partitions": 1, "buckets": 2, "warm_up_batches": 0}
     given = {"bootstrap_servers": broker.bootstrap, "data_dir": folder, "approvals": approvals}
     given["alerts_per_rule_and_hour"] = 2  # marks alerts of all cases, which one looks at
-    settings = broker.settings.model_copy(update={**named, **small, **given})
+    settings = in_folders_of_its_own(broker.settings.model_copy(update={**named, **small, **given}), own)
     streams = {name: replace(stream, topic=f"{own}-{stream.topic}") for name, stream in cases.streams.items()}
     topics.ensure(settings, streams.values())
     with CaseRun(spark, settings, streams, clock_interval=NEVER) as run:
@@ -117,7 +119,7 @@ def after(spark: "SparkSession", job: Streamed) -> Mapping[str, Outcome]:
         run.do("reconcile")
 
     def staged(name: str) -> pl.DataFrame:
-        return pl.read_parquet(request.staged(config.lake) / name / "*.parquet")
+        return parquet(request.staged(config.lake) / name / "*.parquet").collect()
 
     violations = staged(EVALUATED).filter(pl.col("failed").is_null()).to_dicts()
     # those that are held back have a cause that no case expects

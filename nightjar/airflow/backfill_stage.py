@@ -63,7 +63,8 @@ def main(
         if stage not in (*STAGES, *_OTHERS):
             names = ", ".join((*STAGES, *_OTHERS))
             raise NightjarError("unknown stage", where=stage, remedy=f"Stages are {names}")
-        with sole_writer(config.lake.root):
+        with sole_writer(config.lake.root) as fence:
+            config = config.fenced(fence)
             _OTHERS[stage](config, request) if stage in _OTHERS else _one(config, request, stage)
     except NightjarError as error:
         show_error(error)

@@ -31,7 +31,7 @@ LONGEST_MESSAGE = 1 << 20
 # What a session depends on: values by kind (such as `setting`) and name.
 Parts = Mapping[str, Mapping[str, Any]]
 
-_PACKAGES = ("backfill", "contracts", "expectations", "ingestion", "lake", "nightjar", "rules", "streaming")
+_PACKAGES = ("backfill", "contracts", "expectations", "ingestion", "lake", "nightjar", "rules", "storage", "streaming")
 # Environment variables that Spark, Java, Python and nightjar read.
 _VARIABLES = ("NIGHTJAR_", "SPARK_", "PYSPARK_", "HADOOP_", "JAVA_", "JDK_", "_JAVA_")
 _NAMES = frozenset({"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR", "TZ", "HOME"})
@@ -75,7 +75,11 @@ def session_parts(environment: Mapping[str, str]) -> Parts:
         "setting": _plain(settings),
         "file": {
             str(file): _content(file)
-            for file in (settings.streams, Path(environment.get(FILE_VARIABLE) or "nightjar.toml"))
+            for file in (
+                settings.streams,
+                settings.kafka_password_file,
+                Path(environment.get(FILE_VARIABLE) or "nightjar.toml"),
+            )
         },
         "jar": _stamps(jars("spark")),
         "variable": {n: v for n, v in sorted(environment.items()) if n in _NAMES or n.startswith(_VARIABLES)},

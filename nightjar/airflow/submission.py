@@ -66,8 +66,18 @@ def delay() -> timedelta:
     return -(-(lateness + _MARGIN) // _MINUTE) * _MINUTE
 
 
-def schedule() -> str:
-    """Cron expression (UTC) of the nightly run: once a day, at the delay's time of day."""
+def schedule(dag_id: str, default: str = "") -> str | None:
+    """Cron expression (UTC) of a DAG by the setting `schedules`, else `default`; None: it never runs by itself.
+
+    An empty default stands for the night's: once a day, at the delay's time of day.
+    """
+    from nightjar.configuration.settings import load_settings
+
+    given = load_settings().schedules.get(dag_id)
+    if given is not None:
+        return None if given == "off" else given
+    if default:
+        return default
     minutes = delay() % _DAY // _MINUTE
     return f"{minutes % 60} {minutes // 60} * * *"
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from backfill.backtest_comparison import Comparison, Curve
-from lake.atomic_write import whole
+from storage.paths import whole
 
 _DRAFT, _LIVE = "#2563a8", "#b0b7bf"
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from contracts.topics import Topics
 from nightjar.configuration.settings import Settings
+from nightjar.configuration.spark_jars import spark_jars
 from nightjar.jvm.class_archive import java_options
-from nightjar.jvm.jars import jars
 from nightjar.kafka.clients import python_options, spark_options
 from rules.streams import Stream
 from streaming.config import JobConfig
@@ -23,13 +23,14 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
         checkpoint=settings.checkpoint.resolve(),
         spark_kafka=spark_options(settings),
         python_kafka=python_options(settings),
-        jars=tuple(jars("spark")),
+        jars=spark_jars(settings.checkpoint),
         topics=topics(settings),
         arrival=settings.arrival,
         activation_delay=settings.activation_delay,
         approvals=settings.approvals,
         forms=settings.forms,
         master=settings.spark_master,
+        code=settings.code_archive and settings.code_archive.resolve(),
         spark_conf=settings.spark_conf,
         driver_memory=settings.driver_memory,
         java_options=java_options(),

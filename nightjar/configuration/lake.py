@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from lake.config import LakeConfig
 from nightjar.configuration.job import topics
 from nightjar.configuration.settings import Settings
+from nightjar.configuration.spark_jars import spark_jars
 from nightjar.jvm.class_archive import java_options
-from nightjar.jvm.jars import jars
 from nightjar.kafka.clients import python_options, spark_options
 from rules.streams import Stream
 
@@ -22,9 +22,10 @@ def lake_config(settings: Settings, streams: Mapping[str, Stream]) -> LakeConfig
         root=settings.lake.resolve(),
         streams=streams,
         spark_kafka=spark_options(settings),
-        jars=tuple(jars("spark")),
+        jars=spark_jars(settings.lake),
         topics=topics(settings),
         master=settings.spark_master,
+        code=settings.code_archive and settings.code_archive.resolve(),
         spark_conf=settings.spark_conf,
         driver_memory=settings.driver_memory,
         java_options=java_options(),

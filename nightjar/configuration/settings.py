@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -27,10 +27,17 @@ from pydantic_settings import (
 from rules.durations import Duration, format_duration
 from rules.errors import SettingsError
 from rules.foreign import Forms
+from storage.access import Access
+from storage.paths import AnyPath, checked, place_of
 
 PREFIX = "NIGHTJAR_"
 FILE_VARIABLE = "NIGHTJAR_SETTINGS"
 DEFAULT_FILE = "nightjar.toml"
+
+AirflowRole = Literal["viewer", "user", "op", "admin"]
+
+# DAGs whose schedule may be set.
+SCHEDULED = ("archive", "lake_maintenance", "nightly_backfill", "stream_watchdog")
 
 # Spark settings that have a setting of their own here; `spark_conf` rejects them.
 _SPARK_SETTINGS = {"spark.master": "spark_master", "spark.driver.memory": "driver_memory"}
@@ -47,6 +54,18 @@ def _kafka_names(value: Any) -> Any:
         if not name.startswith(("security.", "sasl.", "ssl.")):
             raise ValueError(f"{name!r} is not a Kafka security setting: names begin with security., sasl. or ssl.")
     return flat
+
+
+def _schedules(value: dict[str, str]) -> dict[str, str]:
+    """Refuse what is no schedule of one of nightjar's DAGs, as a DAG that cannot be parsed vanishes from Airflow."""
+    from croniter import croniter
+
+    for name, cron in value.items():
+        if name not in SCHEDULED:
+            raise ValueError(f"{name!r} is no DAG with a schedule: these are {', '.join(SCHEDULED)}")
+        if cron != "off" and not croniter.is_valid(cron):
+            raise ValueError(f"{cron!r} is no cron expression. Write one, such as 0 3 * * *, or off")
+    return value
 
 
 def _spark_names(value: Any) -> Any:
@@ -81,9 +100,25 @@ def _no_url(value: Any) -> Any:
     return value
 
 
+def _location(value: Any) -> Any:
+    """Check a folder that may be in an object store; a file URL becomes its path."""
+    return value if value is None else checked(str(value))
+
+
+def _access(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        try:
+            Access.of({str(name): str(of) for name, of in value.items()})
+        except SettingsError as error:
+            raise ValueError(f"{error.where.partition(': ')[2]}: {error.what}. {error.remedy}") from None
+    return value
+
+
 Port = Annotated[int, Field(ge=0, le=65535)]
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 LocalPath = Annotated[Path, BeforeValidator(_no_url)]
+Location = Annotated[str, BeforeValidator(_location)]
+StorageOptions = Annotated[dict[str, str], BeforeValidator(_access)]
 SparkConf = Annotated[dict[str, str], BeforeValidator(_spark_names)]
 KafkaSecurity = Annotated[dict[str, SecretStr], BeforeValidator(_kafka_names)]
 
@@ -111,6 +146,13 @@ class Settings(BaseSettings):
         {},
         description="Security settings in Kafka's own names (`security.protocol`, `sasl.*`, `ssl.*`), given to every "
         "client. Never printed. In the environment as one JSON object.",
+    )
+    kafka_username: str = Field(
+        "",
+        description="Name to log in to Kafka with, by SASL (`sasl.mechanism` in `kafka`: SCRAM-SHA-512, PLAIN, ...).",
+    )
+    kafka_password_file: LocalPath | None = Field(
+        None, description="File that holds the password of `kafka_username`, readable by its owner only."
     )
     data_dir: LocalPath = Field(
         Path(".nightjar"), description="Folder of all local data: the local broker's data, checkpoints, logs."
@@ -179,9 +221,20 @@ class Settings(BaseSettings):
         description="How long alerts, restrictions, late events, quarantined records and progress are kept.",
     )
 
-    lake_dir: LocalPath | None = Field(None, description="Folder of the lake's tables. Empty: `lake` in `data_dir`.")
-    checkpoint_dir: LocalPath | None = Field(
-        None, description="Folder of the job's checkpoint. Empty: `checkpoint` in `data_dir`."
+    lake_dir: Location | None = Field(
+        None,
+        description="Folder of the lake's tables: a path, or `s3://bucket/folder`. Empty: `lake` in `data_dir`.",
+    )
+    checkpoint_dir: Location | None = Field(
+        None,
+        description="Folder of the job's checkpoint: a path, or `s3://bucket/folder`. Empty: `checkpoint` in "
+        "`data_dir`.",
+    )
+    storage_options: StorageOptions = Field(
+        {},
+        description="How the object store is reached: `endpoint` (empty: AWS), `region`, `credentials_file` (in the "
+        "form of AWS's own; empty: the usual chain, such as the machine's role) and its `profile`. In the environment "
+        "as one JSON object.",
     )
     # In local mode Spark fails a job at a task's first failure unless the master gives a number of tries.
     spark_master: str = Field(
@@ -193,6 +246,11 @@ class Settings(BaseSettings):
         {},
         description="Further Spark settings in Spark's own names (`spark.executor.memory`, `spark.cores.max`, ...). In "
         "the environment as one JSON object.",
+    )
+    code_archive: LocalPath | None = Field(
+        None,
+        description="Archive of nightjar's code (`make dist`) that executors of a cluster are given, with the jars. "
+        "Empty: their machines have the checkout at the same path.",
     )
     driver_memory: Annotated[str, Field(pattern=r"^[1-9][0-9]*[mg]$")] = Field(
         "2g", description="Java heap size of the Spark driver."
@@ -269,6 +327,18 @@ class Settings(BaseSettings):
         description="Id of the Airflow connection that failed tasks are reported over: of type `http`, a webhook that "
         'takes `{"text": ...}`; of type `smtp`, mail. Empty: nobody is told.',
     )
+    schedules: Annotated[dict[str, str], AfterValidator(_schedules)] = Field(
+        {},
+        description="When a DAG runs, by its id, as a cron expression in UTC, such as "
+        '`{archive = "*/5 * * * *", lake_maintenance = "0 3 * * 6"}`; `off`: never by itself. DAGs: '
+        f"{', '.join(SCHEDULED)}. In the environment as one JSON object.",
+    )
+    airflow_users: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,63}$")], AirflowRole] = Field(
+        {},
+        description="Users of the local Airflow besides `admin`, and their roles: `viewer` looks, `user` also "
+        "triggers, clears and approves, `op` also changes pools and connections. Their passwords are generated. In the "
+        "environment as one JSON object.",
+    )
     airflow_port: Port = Field(8080, description="Port of the local Airflow. 0: any free one.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Lowest level of messages to log."
@@ -292,14 +362,14 @@ class Settings(BaseSettings):
         return self.data_dir / "kafka"
 
     @property
-    def checkpoint(self) -> Path:
+    def checkpoint(self) -> AnyPath:
         """Folder of the job's checkpoint."""
-        return self.checkpoint_dir or self.data_dir / "checkpoint"
+        return place_of(self.checkpoint_dir or self.data_dir / "checkpoint", Access.of(self.storage_options))
 
     @property
-    def lake(self) -> Path:
+    def lake(self) -> AnyPath:
         """Folder of the lake."""
-        return self.lake_dir or self.data_dir / "lake"
+        return place_of(self.lake_dir or self.data_dir / "lake", Access.of(self.storage_options))
 
     @classmethod
     def settings_customise_sources(
@@ -329,7 +399,7 @@ def load_settings(**overrides: Any) -> Settings:
         raise SettingsError(
             f"cannot be read: {error.__cause__ or error}",
             where="environment",
-            remedy="NIGHTJAR_KAFKA and NIGHTJAR_SPARK_CONF take one JSON object each",
+            remedy="NIGHTJAR_KAFKA, NIGHTJAR_SPARK_CONF and NIGHTJAR_STORAGE_OPTIONS take one JSON object each",
         ) from None
 
 
@@ -400,6 +470,8 @@ def _explained(error: ValidationError, overrides: Mapping[str, Any]) -> Settings
     message = first["msg"].removeprefix("Value error, ")
     if name == "kafka":  # the value may be a password
         return SettingsError(message, where=where, remedy="Give an object of Kafka's setting names and text values")
+    if name == "storage_options" or "@" in str(first["input"]):  # likewise
+        return SettingsError(message, where=where, remedy=Settings.model_fields[name].description or "")
     field = Settings.model_fields[name]
     return SettingsError(
         f"{first['input']!r} is not valid: {message}",

@@ -25,6 +25,7 @@ from nightjar.local.airflow_client import RunResult
 from rules.errors import NightjarError
 from rules.streams import Stream
 from rules.timestamps import from_microseconds
+from storage.paths import mirrored
 
 DAG = "nightly_backfill"
 
@@ -130,7 +131,8 @@ def _night(settings: Settings, streams: Mapping[str, Stream], explained: str) ->
     runs = {manifest.day: dict(manifest.counts) for manifest in manifests if manifest is not None}
     outcomes = scan(root, RECONCILIATION).sort("day").collect().unique("alert_id", keep="last")
     shutil.rmtree(DOCS, ignore_errors=True)
-    shutil.copytree(docs_folder(root) / "site", DOCS)
+    with mirrored(docs_folder(root)) as docs:
+        shutil.copytree(docs / "site", DOCS)
     return Night(
         archived,
         runs,

@@ -19,7 +19,7 @@ from nightjar.demo.night import Night, pass_nights
 from nightjar.demo.sandbox import own_settings
 from nightjar.demo.verdict import Comparison, compare
 from nightjar.demo.watching import Tally, Watch
-from nightjar.jvm.jars import PROJECT
+from nightjar.installation import shipped
 from nightjar.kafka import rule_topics, topics
 from nightjar.local.job_process import JobProcess, JobProcessError
 from nightjar.local.kafka import LocalKafka
@@ -36,8 +36,8 @@ from rules.timestamps import from_microseconds, iso_text
 # Two days pass in about 75 seconds.
 SPEED = 2_300.0
 
-RULES = PROJECT / "examples" / "rules.yaml"
-CHANGES = PROJECT / "examples" / "changes.yaml"
+RULES = shipped("examples") / "rules.yaml"
+CHANGES = shipped("examples") / "changes.yaml"
 
 _HOUR = 3_600_000_000
 _ANSWER_SECONDS = 60.0
@@ -102,7 +102,7 @@ def _start(
 def _play(
     stages: Stages, settings: Settings, streams: dict[str, Stream], history: History, job: JobProcess
 ) -> "_Outcome":
-    with stages.stage("Rules", f"publishing {RULES.relative_to(PROJECT)} an hour before the first event"):
+    with stages.stage("Rules", f"publishing {RULES.parent.name}/{RULES.name} an hour before the first event"):
         messages = [rule_message(rule) for rule in load_rules(RULES, streams)]
         with rule_topics.Answers(settings) as answers:
             rule_topics.send(settings, messages, history.begins - _HOUR)

@@ -1,8 +1,8 @@
 """Resolves and locates the jars that pyspark does not ship.
 
 `ivy.xml` lists them in two sets: `spark` (added to Spark's class path) and `kafka` (a whole broker). The Ivy inside
-pyspark resolves them once into `.jars/<hash of ivy.xml>/<set>/`, so a changed `ivy.xml` never uses an old folder.
-Other Ivy files, such as the one of tests, have folders of their own.
+pyspark resolves them once into `<jars>/<hash of ivy.xml>/<set>/` (installation.py), so a changed `ivy.xml` never uses
+an old folder. Other Ivy files, such as the one of tests, have folders of their own.
 """
 
 import hashlib
@@ -15,10 +15,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from nightjar.installation import IMPORTED_FROM, jars_root, shipped
 from rules.errors import NightjarError
 
-PROJECT = Path(__file__).resolve().parents[2]
-IVY_XML = PROJECT / "ivy.xml"
+PROJECT = IMPORTED_FROM
+IVY_XML = shipped("ivy.xml")
+# Beside an Ivy file: the SHA-256 of each jar, as `sha256sum` writes it. `python -m tools.jar_checksums` makes it.
+CHECKSUMS = "jars.sha256"
 
 
 class JarsError(NightjarError):
@@ -31,9 +34,9 @@ def jar_folder(ivy_xml: Path = IVY_XML) -> Path:
         raise JarsError(
             f"{ivy_xml.name} is missing",
             where=str(ivy_xml.parent),
-            remedy="Run nightjar from a checkout of its repository",
+            remedy="Install nightjar again, or restore it in the checkout",
         )
-    return PROJECT / ".jars" / hashlib.sha256(ivy_xml.read_bytes()).hexdigest()[:12]
+    return jars_root() / hashlib.sha256(ivy_xml.read_bytes()).hexdigest()[:12]
 
 
 def jars(jar_set: str, ivy_xml: Path = IVY_XML) -> list[Path]:
@@ -44,7 +47,11 @@ def jars(jar_set: str, ivy_xml: Path = IVY_XML) -> list[Path]:
     """
     folder = jar_folder(ivy_xml) / jar_set
     if not folder.is_dir():
-        raise JarsError(f"the {jar_set} jars are missing", where=str(folder), remedy="Run `make jars`")
+        raise JarsError(
+            f"the {jar_set} jars are missing",
+            where=str(folder),
+            remedy="Run `nightjar jars` (in a checkout: `make jars`)",
+        )
     return sorted(folder.glob("*.jar"))
 
 
@@ -65,30 +72,56 @@ def java() -> str:
 def resolve(ivy_xml: Path = IVY_XML) -> Path:
     """Download every set of an Ivy file unless present, printing what is being downloaded.
 
-    The sets appear all together or not at all: they are collected in a temporary folder that is renamed at the end.
+    The sets appear all together or not at all: they are collected in a temporary folder that is renamed at the end,
+    once each jar has the checksum that stands beside the Ivy file (if there are any).
 
     Raises:
-        JarsError: Ivy failed; the message includes its errors.
+        JarsError: Ivy failed (the message includes its errors), or a jar is not the one that was tested.
     """
     folder = jar_folder(ivy_xml)
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".resolving-", dir=folder.parent) as temporary:
         staged = Path(temporary) / folder.name
         sets = ET.parse(ivy_xml).findall("configurations/conf")  # noqa: S314  a file of the repository
         for jar_set in (each.attrib["name"] for each in sets):
             _log(f"==> resolving the {jar_set} jars of {ivy_xml.name}")
             _run_ivy(ivy_xml, jar_set, staged)
+        refuse_altered(staged, ivy_xml.with_name(CHECKSUMS))
         if not folder.is_dir():  # another process may have been faster
             staged.rename(folder)
     return folder
 
 
+def refuse_altered(folder: Path, checksums: Path) -> None:
+    """Raise JarsError unless the sets in the folder have exactly the jars of the file of checksums, if there is one."""
+    if not checksums.is_file():
+        return
+    lines = (line.split("  ", 1) for line in checksums.read_text().splitlines())
+    expected = {name: digest for digest, name in lines}
+    found = checksums_of(folder)
+    altered = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    if altered:
+        listed = ", ".join(altered[:5]) + (" and others" if len(altered) > 5 else "")
+        raise JarsError(
+            f"these are not the jars that were tested: {listed}",
+            where=str(checksums),
+            remedy="Look for the cause before you trust them: a repository or mirror that serves other files. After a "
+            "change of ivy.xml, `python -m tools.jar_checksums` writes the checksums anew",
+        )
+
+
+def checksums_of(folder: Path) -> dict[str, str]:
+    """SHA-256 of the jars in a folder of sets, by `set/file`."""
+    jars = sorted(folder.glob("*/*.jar"))
+    return {f"{jar.parent.name}/{jar.name}": hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars}
+
+
 def _run_ivy(ivy_xml: Path, jar_set: str, into: Path) -> None:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise JarsError("pyspark is not installed", remedy="Run `make setup`")
+        raise JarsError("pyspark is not installed", remedy="Install nightjar with its dependencies")
     ivy = next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     pattern = f"{into}/[conf]/[artifact]-[revision](-[classifier]).[ext]"
     options = ["-ivy", str(ivy_xml), "-confs", jar_set, "-retrieve", pattern, "-types", "jar", "bundle"]
@@ -107,7 +140,7 @@ def _run_ivy(ivy_xml: Path, jar_set: str, into: Path) -> None:
         raise JarsError(
             f"Ivy could not resolve the {jar_set} jars:\n" + "\n".join(problems[-20:]),
             where=ivy_xml.name,
-            remedy="Check that this machine reaches Maven Central (or your Ivy mirror), then run `make jars` again",
+            remedy="Check that this machine reaches Maven Central (or your Ivy mirror), then run `nightjar jars` again",
         )
     _log(f"    {len(found)} jars")
 

@@ -1,7 +1,7 @@
 """Defines which principals may write and read each topic, as one table.
 
-docs/reference/security.md shows the table, `nightjar topics` prints it, and `nightjar topics --acls` turns it into
-commands of Kafka's own tool.
+docs/reference/security.md shows the table, `nightjar topics` prints it, `nightjar topics --acls` turns it into commands
+of Kafka's own tool, and `nightjar topics grant` into the brokers' access control lists (administration.py).
 
 nightjar checks records against their schema but cannot detect a forged record that conforms to it. So each topic has as
 few writers as possible.
@@ -17,7 +17,7 @@ from rules.streams import Stream
 
 
 class Role(StrEnum):
-    """Who uses topics. Each is one Kafka principal."""
+    """Who uses topics. Each is one Kafka principal, or several."""
 
     PRODUCERS = "producers"
     ANALYSTS = "analysts"
@@ -28,10 +28,10 @@ class Role(StrEnum):
 
 ROLES: Mapping[Role, str] = {
     Role.PRODUCERS: "the applications that send events, and `nightjar replay`",
-    Role.ANALYSTS: "people and programs that publish rules: `nightjar rules`",
+    Role.ANALYSTS: "people and programs that publish and approve rules: `nightjar rules`, the DAG `rule_backtest`",
     Role.JOB: "`nightjar stream`; `nightjar stream rebuild` needs the rights of job and backfill",
     Role.BACKFILL: "`nightjar archive`, `nightjar backfill`, and Airflow's tasks",
-    Role.READERS: "consumers of alerts and restrictions, dashboards, `nightjar status` and `nightjar alerts tail`",
+    Role.READERS: "consumers of alerts and restrictions; `nightjar metrics`, `nightjar status`, `nightjar alerts tail`",
 }
 
 
@@ -68,7 +68,7 @@ ACCESS = (
     Access("quarantine_topic", "unusable records", (Role.JOB,), (Role.BACKFILL, Role.READERS)),
     Access(
         "job_progress_topic", "progress reports of the job, and the archive's markers",
-        (Role.JOB, Role.BACKFILL), (Role.BACKFILL, Role.READERS),
+        (Role.JOB, Role.BACKFILL), (Role.JOB, Role.BACKFILL, Role.READERS),
     ),
 )  # fmt: skip
 
@@ -94,40 +94,57 @@ def topic_access(settings: Settings, streams: Iterable[Stream]) -> list[TopicAcc
     ]
 
 
-def default_principals() -> dict[Role, str]:
-    """The default principal of each role."""
-    return {role: f"User:nightjar-{role}" for role in Role}
+@dataclass(frozen=True)
+class Grant:
+    """What one principal may do with one resource, in Kafka's names (`Write`, `DescribeConfigs`).
+
+    transactional: the resource is every transactional id that begins with `name`; otherwise it is the topic `name`.
+    """
+
+    principal: str
+    operations: tuple[str, ...]
+    name: str
+    transactional: bool = False
 
 
-def acl_commands(
-    settings: Settings, streams: Iterable[Stream], principals: Mapping[Role, str], command_config: str | None = None
-) -> list[str]:
-    """`kafka-acls` commands, quoted for a POSIX shell, that grant exactly the access in the table.
+def default_principals() -> dict[Role, list[str]]:
+    """The default principals of each role: one."""
+    return {role: [f"User:nightjar-{role}"] for role in Role}
+
+
+def grants(settings: Settings, streams: Iterable[Stream], principals: Mapping[Role, Iterable[str]]) -> list[Grant]:
+    """Exactly the access in the table, for all principals of each role.
 
     The job may also create topics and read their settings, which it does when it starts.
     """
-    start = ["kafka-acls", "--bootstrap-server", settings.bootstrap]
-    if command_config is not None:
-        start += ["--command-config", command_config]
-    commands: list[list[str]] = []
-
-    def allow(principal: str, operations: Iterable[str], resource: list[str]) -> None:
-        given = [argument for operation in operations for argument in ("--operation", operation)]
-        commands.append([*start, "--add", "--allow-principal", principal, *given, *resource])
-
-    for found in topic_access(settings, streams):
+    found = []
+    for each in topic_access(settings, streams):
         for role in Role:
             operations = [
-                name
-                for name, roles in (("Write", found.access.writers), ("Read", found.access.readers))
-                if role in roles
+                name for name, roles in (("Write", each.access.writers), ("Read", each.access.readers)) if role in roles
             ]
             if role is Role.JOB:
                 operations += ["Create", "DescribeConfigs"]
             if operations:
-                allow(principals[role], [*operations, "Describe"], ["--topic", found.topic])
-    prefixed = ["--transactional-id", TRANSACTIONAL_IDS, "--resource-pattern-type", "prefixed"]
-    allow(principals[Role.BACKFILL], ["Write", "Describe"], prefixed)
+                found += [Grant(who, (*operations, "Describe"), each.topic) for who in principals[role]]
+    found += [
+        Grant(who, ("Write", "Describe"), TRANSACTIONAL_IDS, transactional=True) for who in principals[Role.BACKFILL]
+    ]
+    return found
+
+
+def acl_commands(settings: Settings, wanted: Iterable[Grant], command_config: str | None = None) -> list[str]:
+    """`kafka-acls` commands, quoted for a POSIX shell, for these grants."""
+    start = ["kafka-acls", "--bootstrap-server", settings.bootstrap]
+    if command_config is not None:
+        start += ["--command-config", command_config]
+    commands = []
+    for grant in wanted:
+        operations = [argument for operation in grant.operations for argument in ("--operation", operation)]
+        resource = ["--topic", grant.name]
+        if grant.transactional:
+            resource = ["--transactional-id", grant.name, "--resource-pattern-type", "prefixed"]
+        commands.append([*start, "--add", "--allow-principal", grant.principal, *operations, *resource])
     return [shlex.join(command) for command in commands]
 
 

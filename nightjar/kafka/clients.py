@@ -1,12 +1,9 @@
 """Creates Kafka clients (kafka-python's and Spark's) from one set of security settings in Kafka's own names.
 
-A client that cannot reach the brokers raises our `KafkaError`, which names them.
-Known limitation: kafka-python reads PEM files only and cannot configure an OAUTHBEARER login from settings; both raise
-an error with the remedy.
+A client that cannot reach the brokers, or that they turn away, raises our `KafkaError`, which names them.
 """
 
 import logging
-import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,9 +11,10 @@ from typing import Any
 
 import kafka
 import kafka.errors
-from pydantic import SecretStr
 
 from nightjar.configuration.settings import Settings
+from nightjar.kafka import refusals
+from nightjar.kafka.security import java_security, python_security, refuse_unreadable
 from rules.errors import NightjarError, SettingsError
 
 # kafka-python logs every connection attempt; failures are raised as our own errors instead.
@@ -26,16 +24,15 @@ CONNECT_TIMEOUT_MS = 10_000
 # By default a client that has not reached a broker for a while retries only every half minute.
 _RECONNECT_MS = 1_000
 
-# Kafka's name -> kafka-python's, where the value means the same in both.
-_SAME_MEANING = {
-    "security.protocol": "security_protocol",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
-    "ssl.truststore.location": "ssl_cafile",
-    "ssl.keystore.location": "ssl_certfile",
-    "ssl.key.password": "ssl_password",
-}
-_JAAS_OPTION = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+AUTHORIZATION = (
+    kafka.errors.TopicAuthorizationFailedError,
+    kafka.errors.ClusterAuthorizationFailedError,
+    kafka.errors.GroupAuthorizationFailedError,
+    kafka.errors.TransactionalIdAuthorizationFailedError,
+)
+GRANT = (
+    "An administrator can grant it: `nightjar topics` shows who needs which access, `nightjar topics grant` grants it"
+)
 
 
 class KafkaError(NightjarError):
@@ -83,7 +80,7 @@ def python_options(settings: Settings) -> dict[str, Any]:
     return {
         "bootstrap_servers": settings.bootstrap.split(","),
         "reconnect_backoff_max_ms": _RECONNECT_MS,
-        **_python_security(_revealed(settings.kafka)),
+        **python_security(java_security(settings)),
     }
 
 
@@ -91,7 +88,7 @@ def spark_options(settings: Settings) -> dict[str, str]:
     """Options of Spark's Kafka source and sink: the same, under `kafka.` names."""
     return {
         "kafka.bootstrap.servers": settings.bootstrap,
-        **{f"kafka.{name}": value for name, value in _revealed(settings.kafka).items()},
+        **{f"kafka.{name}": value for name, value in java_security(settings).items()},
     }
 
 
@@ -102,23 +99,25 @@ def explained(settings: Settings, doing: str) -> Iterator[None]:
         yield
     except kafka.errors.KafkaError as error:
         reason = str(error) or type(error).__name__
-        raise KafkaError(
-            f"{doing} failed: {reason}",
-            where=f"Kafka at {settings.bootstrap}",
-            remedy="See the brokers' log for the cause",
-        ) from error
+        what, remedy = f"{doing} failed: {reason}", "See the brokers' log for the cause"
+        if isinstance(error, AUTHORIZATION):
+            what, remedy = f"{doing} is not allowed to this login", GRANT
+        raise KafkaError(what, where=f"Kafka at {settings.bootstrap}", remedy=remedy) from error
 
 
 def _connected(client: Any, settings: Settings, options: Mapping[str, Any], *topics: str) -> Any:
-    try:
-        _probe(settings.bootstrap)
-        return client(*topics, bootstrap_timeout_ms=CONNECT_TIMEOUT_MS, **python_options(settings), **options)
-    except (kafka.errors.KafkaError, OSError) as error:
-        raise KafkaError(
-            f"no broker responds ({str(error) or type(error).__name__})",
-            where=f"Kafka at {settings.bootstrap}",
-            remedy="Start one with `nightjar up`, or set bootstrap_servers (and kafka, if it requires a login)",
-        ) from error
+    given = python_options(settings)
+    refuse_unreadable(settings)
+    with refusals.noted() as refused:
+        try:
+            _probe(settings.bootstrap)
+            return client(*topics, bootstrap_timeout_ms=CONNECT_TIMEOUT_MS, **given, **options)
+        except (kafka.errors.KafkaError, OSError) as error:
+            what, remedy = refusals.described(refused, settings) or (
+                f"no broker responds ({str(error) or type(error).__name__})",
+                "Start one with `nightjar up`, or set bootstrap_servers (and kafka, if it requires a login)",
+            )
+            raise KafkaError(what, where=f"Kafka at {settings.bootstrap}", remedy=remedy) from error
 
 
 def _probe(bootstrap: str) -> None:
@@ -137,55 +136,3 @@ def _probe(bootstrap: str) -> None:
         else:
             return
     raise failures[0]
-
-
-def _revealed(security: Mapping[str, SecretStr]) -> dict[str, str]:
-    return {name: value.get_secret_value() for name, value in security.items()}
-
-
-def _python_security(security: Mapping[str, str]) -> dict[str, Any]:
-    options: dict[str, Any] = {ours: security[name] for name, ours in _SAME_MEANING.items() if name in security}
-    for store in ("truststore", "keystore"):
-        if f"ssl.{store}.location" in security and security.get(f"ssl.{store}.type", "JKS").upper() != "PEM":
-            raise _refused(
-                f"ssl.{store}.type",
-                "not every client can read formats other than PEM",
-                f'Convert the {store} and set it to "PEM"',
-            )
-    for name in ("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key"):
-        if name in security:
-            raise _refused(
-                name,
-                "not every client can read certificates from a setting",
-                "Put it in a PEM file and give its location",
-            )
-    if "ssl_certfile" in options:
-        options["ssl_keyfile"] = options[
-            "ssl_certfile"
-        ]  # a PEM key store holds the key and its certificates in one file
-    if "ssl.endpoint.identification.algorithm" in security:
-        options["ssl_check_hostname"] = security["ssl.endpoint.identification.algorithm"] != ""
-    mechanism = security.get("sasl.mechanism", "").upper()
-    if mechanism == "PLAIN" or mechanism.startswith("SCRAM-"):
-        login = {
-            name: re.sub(r"\\(.)", r"\1", value)
-            for name, value in _JAAS_OPTION.findall(security.get("sasl.jaas.config", ""))
-        }
-        if set(login) != {"username", "password"}:
-            raise _refused(
-                "sasl.jaas.config",
-                "has no username and password",
-                'Write: ... required username="NAME" password="WORD";',
-            )
-        options |= {"sasl_plain_username": login["username"], "sasl_plain_password": login["password"]}
-    elif mechanism and mechanism != "GSSAPI":
-        raise _refused(
-            "sasl.mechanism",
-            f"not every client supports {mechanism}",
-            "Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or GSSAPI",
-        )
-    return options
-
-
-def _refused(name: str, what: str, remedy: str) -> SettingsError:
-    return SettingsError(what, where=f"kafka: {name}", remedy=remedy)

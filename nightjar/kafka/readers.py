@@ -54,13 +54,14 @@ class Skipped:
 class Reader:
     """Reads topics without a consumer group; a context manager.
 
+    options: of the consumer, in kafka-python's names.
     Raises KafkaError if no broker responds or a topic does not exist.
     """
 
-    def __init__(self, settings: Settings, *topics: str) -> None:
+    def __init__(self, settings: Settings, *topics: str, **options: Any) -> None:
         self._settings = settings
         self._topics = topics
-        self._client: KafkaConsumer = consumer(settings)
+        self._client: KafkaConsumer = consumer(settings, **options)
         try:
             self._places = [place for topic in topics for place in self._partitions(topic)]
             with explained(settings, f"reading {', '.join(topics)}"):
@@ -125,9 +126,9 @@ class Reader:
         while not (found := self._client.partitions_for_topic(topic)):
             if topic not in self._client.topics() or time.monotonic() > deadline:
                 raise KafkaError(
-                    "the topic does not exist",
+                    "the topic does not exist, or this login may not read it",
                     where=f"topic {topic} at {self._settings.bootstrap}",
-                    remedy="`nightjar up` and `nightjar stream` create the topics",
+                    remedy="`nightjar topics create` creates the topics, `nightjar topics grant` grants access",
                 )
         return [TopicPartition(topic, partition) for partition in sorted(found)]
 

@@ -1,7 +1,7 @@
 """Runs a real Airflow on this machine: API server, scheduler, DAG processor and triggerer, on SQLite.
 
 How it works: all its files are in `airflow/` under `data_dir`: `airflow.cfg` (rewritten at each start, keeping its
-secrets), the database (created once), one log per component, and `passwords.json` with a generated password. Each
+secrets), the database (created once), one log per component, and `passwords.json` with generated passwords. Each
 component runs in its own process session, as under `airflow standalone`. Unlike there, they are stopped with everything
 they started, and in the order that lets a running task be reported as killed. `airflow.json` records their processes,
 so that a second start on the folder is refused, and processes that outlived a killed parent are stopped first.
@@ -19,7 +19,6 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -29,7 +28,7 @@ import psutil
 from nightjar.airflow.stage_client import stop_servers
 from nightjar.airflow.submission import LAKE_POOL
 from nightjar.configuration.settings import Settings
-from nightjar.jvm.jars import PROJECT
+from nightjar.installation import shipped
 from nightjar.local.airflow_client import AirflowClient, RunResult
 from nightjar.local.process import HOST, ManagedProcess, Record, free_port, refuse_taken, stop_families
 from rules.errors import NightjarError
@@ -82,6 +81,7 @@ class LocalAirflow:
         self._schedule = schedule
         self._components: dict[str, ManagedProcess] = {}
         self._record = Record(self.home / "airflow.json")
+        self._users = {**settings.airflow_users, USER: "admin"}
 
     def __enter__(self) -> Self:
         self.start()
@@ -103,7 +103,11 @@ class LocalAirflow:
     @property
     def client(self) -> AirflowClient:
         """A client of its API, logged in as administrator."""
-        return AirflowClient(HOST, self.port, USER, json.loads(self.password_file.read_text())[USER])
+        return self.client_of(USER)
+
+    def client_of(self, user: str) -> AirflowClient:
+        """A client of its API, logged in as one of its users."""
+        return AirflowClient(HOST, self.port, user, json.loads(self.password_file.read_text())[user])
 
     def start(self) -> None:
         """Start it and return once all components are healthy.
@@ -213,12 +217,12 @@ class LocalAirflow:
         configuration.read_dict(
             {
                 "core": {
-                    "dags_folder": _escaped(PROJECT / "dags"),
-                    "plugins_folder": _escaped(PROJECT / "plugins"),
+                    "dags_folder": _escaped(shipped("dags")),
+                    "plugins_folder": _escaped(shipped("plugins")),
                     "load_examples": "False",
                     "executor": "LocalExecutor",
                     "parallelism": "2",
-                    "simple_auth_manager_users": f"{USER}:admin",
+                    "simple_auth_manager_users": ",".join(f"{user}:{role}" for user, role in self._users.items()),
                     "simple_auth_manager_passwords_file": _escaped(self.password_file),
                     "execution_api_server_url": f"{self.url}/execution/",
                     # The default asks a name server for this machine's full name.
@@ -251,11 +255,15 @@ class LocalAirflow:
             configuration.write(file)
 
     def _make_password(self) -> None:
-        with suppress(FileExistsError):
-            descriptor = os.open(self.password_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            self.new_password = secrets.token_urlsafe(12)
-            with os.fdopen(descriptor, "w") as file:
-                json.dump({USER: self.new_password}, file)
+        known = json.loads(self.password_file.read_text()) if self.password_file.is_file() else {}
+        passwords = {user: known.get(user) or secrets.token_urlsafe(12) for user in self._users}
+        if passwords == known:
+            return
+        self.new_password = None if USER in known else passwords[USER]
+        partial = self.password_file.with_suffix(".partial")
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(passwords, file)
+        partial.replace(self.password_file)
 
     def _make_database(self) -> None:
         marker, current = self.home / "database-version", version("apache-airflow-core")

@@ -4,7 +4,8 @@ How it works: `server.properties` is generated, the storage is formatted once, a
 in `broker.log`. `broker.json` in the same folder records its process, so that a second start on the folder is refused,
 and a broker that outlived a killed parent is stopped first. The data is kept between starts.
 
-What it does not do: it supports neither a second broker nor security, and listens on 127.0.0.1 only.
+What it does not do: it supports neither a second broker nor security, and listens on 127.0.0.1 only. (A test's broker
+with security extends `server_properties` and `settings`.)
 """
 
 import os
@@ -12,7 +13,7 @@ import socket
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from nightjar.configuration.settings import Settings
@@ -26,6 +27,8 @@ START_SECONDS = 90.0
 
 # A broker with unflushed data takes a few seconds; after that it is killed (its log recovers at the next start).
 STOP_SECONDS = 30.0
+
+_NO_SECURITY: Mapping[str, object] = {"kafka": {}, "kafka_username": "", "kafka_password_file": None}
 
 _LOG4J = """
 appender.out.type = Console
@@ -72,7 +75,7 @@ class LocalKafka:
     @property
     def settings(self) -> Settings:
         """The given settings, connecting to this broker."""
-        return self._given.model_copy(update={"bootstrap_servers": self.bootstrap, "kafka": {}})
+        return self._given.model_copy(update={"bootstrap_servers": self.bootstrap, **_NO_SECURITY})
 
     @property
     def pid(self) -> int | None:
@@ -124,8 +127,9 @@ class LocalKafka:
         stop_families(self._record.left_behind("a broker", LocalKafkaError, remedy), STOP_SECONDS)
         self._record.remove()
 
-    def _write_configuration(self, port: int, controller_port: int) -> None:
-        properties = {
+    def server_properties(self, port: int, controller_port: int) -> dict[str, object]:
+        """The broker's configuration, in Kafka's own names."""
+        return {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@{HOST}:{controller_port}",
@@ -149,6 +153,9 @@ class LocalKafka:
             # The default of 128 MB would be a quarter of the heap, for compaction that hardly happens here.
             "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,
         }
+
+    def _write_configuration(self, port: int, controller_port: int) -> None:
+        properties = self.server_properties(port, controller_port)
         text = "".join(f"{name}={value}\n" for name, value in properties.items())
         (self.folder / "server.properties").write_text(text)
         (self.folder / "log4j2.properties").write_text(_LOG4J)

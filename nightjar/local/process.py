@@ -8,6 +8,7 @@ the programs left behind.
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -59,8 +60,8 @@ class ManagedProcess:
         """Start it, with an empty log; that of the start before gets the suffix `.1`."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         if self.log.exists():
-            self.log.replace(self.log.with_name(f"{self.log.name}.1"))
-        with self.log.open("wb") as log:
+            self.log.replace(self._older_log)
+        with self.log.open("ab") as log:  # so that it writes at the end, also once the log was shortened
             self._process = psutil.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -70,6 +71,19 @@ class ManagedProcess:
                 cwd=self._folder,
                 start_new_session=True,
             )
+
+    @property
+    def _older_log(self) -> Path:
+        return self.log.with_name(f"{self.log.name}.1")
+
+    def rotate_log(self, most: int) -> None:
+        """If the log has more than that many bytes, begin it anew; what it had gets the suffix `.1`.
+
+        The program keeps the file open, so its content is moved; what is written meanwhile may be lost.
+        """
+        if self.log.exists() and self.log.stat().st_size > most:
+            shutil.copyfile(self.log, self._older_log)
+            os.truncate(self.log, 0)
 
     @property
     def process(self) -> psutil.Process | None:

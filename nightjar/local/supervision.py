@@ -1,4 +1,4 @@
-"""Starts a program again when it dies, later each time, and gives up on one that cannot stay up."""
+"""Starts a program again when it dies, later each time, gives up on one that cannot stay up, and bounds its log."""
 
 import time
 from collections.abc import Callable
@@ -13,6 +13,8 @@ _LONGEST_DELAY = 60.0
 _STEADY = 120.0
 _MOST_TRIES = 6
 _REST_SECONDS = 10.0
+# A month of an ordinary job's lines; there is one older file of this size.
+_LONGEST_LOG = 50_000_000
 
 
 def keep_running(program: ManagedProcess, say: Callable[[str], object], check: Callable[[], object]) -> None:
@@ -27,7 +29,7 @@ def keep_running(program: ManagedProcess, say: Callable[[str], object], check: C
     while True:
         began = time.monotonic()
         while not program.wait(1.0):
-            pass
+            program.rotate_log(_LONGEST_LOG)
         check()
         tries = 1 if time.monotonic() - began > _STEADY else tries + 1
         try:

@@ -28,7 +28,8 @@ _LAKE_SECONDS = 60.0
 _STALLED = 60.0
 _RETRY_SECONDS = 5.0
 # A poll finds nothing both where there is nothing new and where no broker answers, so the brokers are asked this often.
-_ASK_SECONDS = 10.0
+_ASK_SECONDS = 5.0
+_ANSWER_MS = 5_000
 # Reports of a driver and some dozens of buckets over a few minutes.
 _LATEST_REPORTS = 5000
 
@@ -86,7 +87,9 @@ class Exporter:
             answers = readers.enter_context(Reader(settings, settings.rule_status_topic))
             for record in answers.all():
                 self._job.answer(record)
-            reports = readers.enter_context(Reader(settings, settings.job_progress_topic))
+            reports = readers.enter_context(
+                Reader(settings, settings.job_progress_topic, request_timeout_ms=_ANSWER_MS)
+            )
             for record in reports.last(_LATEST_REPORTS):
                 self._job.begin(record)
             self._began = True

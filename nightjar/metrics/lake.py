@@ -6,7 +6,6 @@ import calendar
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -18,6 +17,7 @@ from lake import delta
 from lake.archive import archived_until
 from lake.scanning import scan
 from lake.tables import RUNS
+from storage.paths import AnyPath
 
 _log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ _COUNTS = {
 class LakeMetrics:
     """Collects the metrics of a lake. `read` looks at its tables; what it found is shown until the next time."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: AnyPath) -> None:
         self._root = root
         self._lock = threading.Lock()
         self._found: list[Metric] = []

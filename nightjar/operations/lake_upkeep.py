@@ -32,8 +32,8 @@ def upkeep(settings: Settings, config: BackfillConfig, now: int) -> Iterator[Mai
         LakeError: there is no lake.
         SettingsError: `lake_retention` names an unknown table, or would remove what a backfill may still need.
     """
-    with sole_writer(config.lake.root):
-        yield from _upkeep(settings, config, now)
+    with sole_writer(config.lake.root) as fence:
+        yield from _upkeep(settings, config.fenced(fence), now)
 
 
 def _upkeep(settings: Settings, config: BackfillConfig, now: int) -> Iterator[Maintained]:

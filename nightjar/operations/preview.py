@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 import polars as pl
 
@@ -26,6 +25,7 @@ from rules.streams import Stream
 from rules.timestamps import MIN_TIMESTAMP
 from rules.truth import Truth
 from rules.versions import RuleSet, RuleVersion
+from storage.paths import AnyPath
 
 MOST_EVENTS = 50_000
 # The ids of the rules to check, beside the live ones; no published id has a space.
@@ -46,7 +46,7 @@ class Preview:
 
 
 def previews(
-    root: Path, streams: Mapping[str, Stream], rules: Iterable[Rule], most: int = MOST_EVENTS
+    root: AnyPath, streams: Mapping[str, Stream], rules: Iterable[Rule], most: int = MOST_EVENTS
 ) -> dict[str, Preview]:
     """What came of each rule, by its id; rules on streams of which the lake has no events are left out.
 
@@ -67,7 +67,7 @@ def previews(
 
 
 def _of_stream(
-    root: Path, streams: Mapping[str, Stream], stream: Stream, drafts: list[Rule], most: int
+    root: AnyPath, streams: Mapping[str, Stream], stream: Stream, drafts: list[Rule], most: int
 ) -> dict[str, Preview]:
     stream_state.refuse_other_fields(root, stream)
     events = newest_events(root, stream, most)
@@ -98,7 +98,7 @@ def _of_stream(
     return found
 
 
-def newest_events(root: Path, stream: Stream, most: int) -> pl.DataFrame:
+def newest_events(root: AnyPath, stream: Stream, most: int) -> pl.DataFrame:
     """The usable events that arrived last: the stream's fields and arrival, first arrivals first."""
     table = events_table(stream)
     usable = (pl.col(stream.event_id).is_not_null(), pl.col(stream.event_time).is_not_null())

@@ -14,7 +14,7 @@ Known limitation: invalid records reach the quarantine topic only if the job rea
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafka import TopicPartition
@@ -40,6 +40,7 @@ from streaming.bootstrap_state import share_of, write_share
 from streaming.checkpoint import Offsets, rebuilding
 from streaming.clock import Arrivals, clocks_of_positions
 from streaming.config import JobConfig
+from streaming.epochs import take_over
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +76,9 @@ def rebuild(
             the job had yet to read is neither there nor on Kafka.
     """
     config, lake = job_config(settings, streams), lake_config(settings, streams)
-    with sole_job(config.checkpoint), sole_writer(lake.root):
+    with sole_job(config.checkpoint) as fence, sole_writer(lake.root) as lake_fence:
+        config, lake = replace(config, fence=fence), replace(lake, fence=lake_fence)
+        take_over(config.checkpoint, fence)
         for stream in streams.values():
             stream_state.refuse_other_fields(lake.root, stream)
         with stages.stage("Archive", f"{settings.bootstrap} to {lake.root}"):

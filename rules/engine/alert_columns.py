@@ -15,6 +15,7 @@ from rules.engine.measures import Values
 from rules.engine.plan import CompiledRule
 from rules.engine.store import EventStore
 from rules.engine.strings import Int64Array
+from rules.masking import MASK, sensitive_names
 from rules.measures import MAX_LISTED, Function
 from rules.model import PLACEHOLDER
 from rules.types import FieldType, Kind
@@ -74,18 +75,23 @@ class Described:
     def text(self) -> pl.Series:
         """The rule's description with {measure} and {field} filled in; other braces stay.
 
-        Values have MAX_VALUE characters each, lists of them are whole. Doubles have two digits after the point, small
-        ones two significant digits; `measures` has all.
+        Sensitive values are masked. Values have MAX_VALUE characters each, lists of them are whole. Doubles
+        have two digits after the point, small ones two significant digits; `measures` has all.
         """
         parts: list[pl.Expr] = []
         columns: dict[str, pa.Array] = {}
         end = 0
         description = self._compiled.rule.description
         measures = self._compiled.measures
+        hidden = sensitive_names(self._compiled.rule, self._store.stream)
         lists = {name for name, measure in measures.items() if measure.function is Function.VALUES}
         for match in PLACEHOLDER.finditer(description):
             name = match[1]
             if name not in self._measures and name not in self._store.stream.fields:
+                continue
+            if name in hidden:
+                parts.append(pl.lit(description[end : match.start()] + MASK))
+                end = match.end()
                 continue
             columns[name] = self._measures[name] if name in self._measures else self._field(name)
             value = _for_people(pl.col(name)) if pa.types.is_floating(columns[name].type) else pl.col(name)

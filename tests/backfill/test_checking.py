@@ -69,8 +69,7 @@ def checked(folder: Path, records: pl.DataFrame, staged: list[pa.Table]) -> dict
     files = staged_files(laid(folder / "violations", failed))
     suites = [events_suite(STREAM, EVENTS.columns), violations_suite()]
     parts = [*parts_of(0, staged_files(day), 2, DAY), *parts_of(1, files, 2)]
-    paths = [file.path for file in files]
-    work = EvaluationChecks(suites, parts, 3, [STREAM], RULES, WHOLE_DAY[0][1], WHOLE_DAY, paths)
+    work = EvaluationChecks(suites, parts, 3, [STREAM], RULES, WHOLE_DAY[0][1], WHOLE_DAY, files)
     counts = exchanged(work)
     columns = (EVENTS.columns, VIOLATIONS)
     return {

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,11 @@ from nightjar.operations.job_watch import await_consumed
 from rules.streams import load_streams
 from streaming.config import JobError
 from streaming.session import open_session
-from tests.support.places import MINUTE, RULES, SECONDS, final, history, place_of, truth, until
+from tests.support.object_store import ObjectStore
+from tests.support.places import MINUTE, RULES, SECONDS, Place, final, history, place_of, truth, until
 from tests.support.spark_cluster import SparkCluster
 from tests.support.topics import CLUSTER, TestTopics
+from tools.dist import build
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 PROJECT = Path(__file__).parents[2]
@@ -28,10 +31,19 @@ long = pytest.mark.skipif("ALL_ON_CLUSTER" not in os.environ, reason="minutes; A
 
 
 @long
-def test_every_case_comes_out_as_on_one_machine(cluster: SparkCluster) -> None:
-    """The tests of all case files, on the job and on the backfill, in a session of the cluster's."""
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("in_store", [False, True])
+def test_every_case_comes_out_as_on_one_machine(
+    cluster: SparkCluster, request: pytest.FixtureRequest, *, in_store: bool
+) -> None:
+    """The tests of all case files, on the job and on the backfill, in a session of the cluster's; in_store: with the
+    checkpoints and the lakes in an object store."""
+    settings = cluster.settings
+    if in_store:
+        store: ObjectStore = request.getfixturevalue("store")
+        settings |= store.settings("cases")
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "spark", "tests/test_cases.py"]
-    environment = os.environ | cluster.own_environment | {CLUSTER: json.dumps(cluster.settings)}
+    environment = os.environ | cluster.own_environment | {CLUSTER: json.dumps(settings)}
     ran = subprocess.run(
         [sys.executable, *command], cwd=PROJECT, env=environment, capture_output=True, text=True, check=False
     )
@@ -74,13 +86,56 @@ def test_a_machine_lost_in_mid_stream_loses_nothing(
     assert final(place) == truth(place, events)
 
 
+@long
+def test_executors_need_no_copy_of_the_code_and_no_shared_folder(
+    cluster: SparkCluster, store: ObjectStore, kafka_topics: TestTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are given the archive of `make dist` and the jars, and find the state in an object store; one is lost."""
+    for name, value in cluster.own_environment.items():
+        monkeypatch.setenv(name, value)
+    place = place_of(kafka_topics, tmp_path)
+    place = Place(
+        replace(place.topics, settings=place.topics.settings.model_copy(update=store.settings(tmp_path.name))), tmp_path
+    )
+    topic = place.topics.streams["transactions"].topic
+    events, _ = history(2000)
+    place.publish(*RULES, at=-MINUTE)
+    given = cluster.settings | store.settings(tmp_path.name) | {"code_archive": build(tmp_path)}
+    conf = {name: json.dumps(of) if isinstance(of, dict) else of for name, of in given.items()}
+    with place.job(max_offsets_per_trigger=200, **conf) as job:
+        until(job, lambda: place.settled(*((r["id"], 1) for r in RULES)), "the rules to be active")
+        place.send(events)
+        until(job, lambda: sum(place.committed.get(topic, {}).values()) > len(events) / 3, "a third of the stream")
+        cluster.kill_worker(0)
+        assert not place.consumed()
+        cluster.start_worker(0)
+        await_consumed(place.topics.settings, ["transactions"], job, SECONDS)
+        assert job.stop() == 0
+    assert final(place) == truth(place, events)
+    unpacked = list((cluster.folder / "work-1").glob("*/*/nightjar-code/streaming/python_daemon.py"))
+    assert unpacked
+    assert list(unpacked[0].parents[1].rglob("__pycache__/*.nbi")), "the executor runs another copy of the code"
+
+
+def test_a_cluster_without_a_secret_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless somebody has decided so."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    settings = load_settings(spark_master="spark://127.0.0.1:1", data_dir=tmp_path)
+    with pytest.raises(JobError, match="the cluster has no secret"):
+        open_session(job_config(settings, load_streams()))
+    decided = settings.model_copy(update={"spark_conf": {"spark.authenticate": "false"}})
+    with pytest.raises(JobError, match="no Spark master responds"):
+        open_session(job_config(decided, load_streams()))
+
+
 @pytest.mark.parametrize(
     ("master", "message"),
     [("spark://127.0.0.1:1", "no Spark master responds"), ("spark://nowhere", "no Spark master responds")],
 )
 def test_a_master_that_is_not_there_is_named_at_once(master: str, message: str, tmp_path: Path) -> None:
     """Before a JVM is started."""
-    config = job_config(load_settings(spark_master=master, data_dir=tmp_path), load_streams())
+    decided = {"spark.authenticate": "false"}
+    config = job_config(load_settings(spark_master=master, data_dir=tmp_path, spark_conf=decided), load_streams())
     with pytest.raises(JobError, match=f"{master}: {message}"):
         open_session(config)
 

@@ -17,13 +17,16 @@ from nightjar.local.airflow_client import AirflowApiError, AirflowClient
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 DAG = "nightly_backfill"
+SECRET = "a-secret-of-kafka"
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAirflow]:
     """One, without a schedule."""
-    settings = load_settings(data_dir=tmp_path_factory.mktemp("nightjar"), airflow_port=0, spark_master="local[2]")
-    with LocalAirflow(settings, schedule=False) as airflow:
+    folder, users = tmp_path_factory.mktemp("nightjar"), {"vera": "viewer", "uli": "user"}
+    settings = load_settings(data_dir=folder, airflow_port=0, spark_master="local[2]", airflow_users=users)
+    kafka = {"NIGHTJAR_KAFKA": json.dumps({"sasl.jaas.config": f'x username="u" password="{SECRET}";'})}
+    with LocalAirflow(settings, schedule=False, environment=kafka) as airflow:
         yield airflow
 
 
@@ -56,12 +59,47 @@ def test_a_run_that_waits_too_long_is_reported_with_its_tasks(running: LocalAirf
 
 def test_its_secrets_are_the_owners_and_a_wrong_password_opens_nothing(running: LocalAirflow) -> None:
     """Files of mode 600, in a folder of mode 700."""
-    assert json.loads(running.password_file.read_text()) == {USER: running.new_password}
+    passwords = json.loads(running.password_file.read_text())
+    assert passwords.keys() == {USER, "vera", "uli"}
+    assert passwords[USER] == running.new_password
     for name in ("passwords.json", "airflow.cfg"):
         assert stat.S_IMODE((running.home / name).stat().st_mode) == 0o600
     assert stat.S_IMODE(running.home.stat().st_mode) == 0o700
     with pytest.raises(AirflowApiError, match="401"):
         AirflowClient(HOST, running.port, USER, "guess").has_dag(DAG)
+
+
+def test_who_looks_may_not_trigger_and_who_triggers_may_not_administer(running: LocalAirflow) -> None:
+    """Nobody's role lets them change what a DAG does: the API has nothing for it."""
+    running.await_dag(DAG, 60)
+    viewer, user = running.client_of("vera"), running.client_of("uli")
+    assert viewer.has_dag(DAG)
+    for refused in (
+        lambda: viewer.trigger(DAG, {"dry_run": True}),
+        lambda: viewer.unpause(DAG),
+        lambda: viewer.ensure_pool("another", 1, ""),
+        lambda: user.ensure_pool("another", 1, ""),
+    ):
+        with pytest.raises(AirflowApiError, match="403"):
+            refused()
+    run = user.trigger(DAG, {"day": "2026-01-06", "dry_run": True})
+    assert user.run(DAG, run).state == "queued"
+
+
+def test_no_secret_is_in_a_command_line_or_in_what_airflow_shows(running: LocalAirflow) -> None:
+    """Kafka's password is in the components' environment, and read where it is used: no DAG is made of it."""
+    running.await_dag(DAG, 60)
+    ours = [each for each in psutil.process_iter() if _environment(each).get("AIRFLOW_HOME") == str(running.home)]
+    assert len([each for each in ours if SECRET in str(_environment(each))]) >= 4, "else this shows nothing"
+    passwords = json.loads(running.password_file.read_text()).values()
+    lines = " ".join(" ".join(process.cmdline()) for process in ours)
+    assert not any(secret in lines for secret in (SECRET, *passwords))
+    run = running.client.trigger(DAG, {"day": "2026-01-07"})
+    paths = (f"dags/{DAG}/details", f"dags/{DAG}/tasks", f"dags/{DAG}/dagRuns/{run}/taskInstances",
+             f"dagSources/{DAG}")  # fmt: skip
+    shown = json.dumps([running.client._ask("GET", path) for path in paths])
+    assert "stage_arguments" in shown
+    assert SECRET not in shown
 
 
 def test_a_second_one_on_the_folder_is_refused(running: LocalAirflow) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from backfill.stages import STAGES
 from nightjar.airflow.submission import LAKE_POOL, PENDING
-from tests.support.airflow import Airflow
+from tests.support.airflow import HEAVY, Airflow
 
 # Reads the DAG once; what the parsing alone has imported is taken before anything is rendered.
 LOOK = """
@@ -61,8 +61,6 @@ report({
 
 # Importing Airflow takes five seconds by itself.
 pytestmark = pytest.mark.slow
-
-HEAVY = {"pyspark", "pandas", "numpy", "polars", "pyarrow", "numba", "great_expectations", "kafka", "deltalake"}
 
 
 @pytest.fixture(scope="module")

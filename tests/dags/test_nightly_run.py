@@ -13,9 +13,8 @@ from lake.tables import RECONCILIATION, RUNS, VIOLATIONS, events_table
 from nightjar.airflow.submission import PENDING
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
-from rules.streams import SHIPPED
 from rules.timestamps import microseconds
-from tests.support.airflow import Airflow
+from tests.support.airflow import Airflow, settings_file
 from tests.support.answers import answered
 from tests.support.topics import TestTopics
 
@@ -53,23 +52,6 @@ import nightly_backfill
 run = nightly_backfill.dag.test(run_conf={"day": "2026-01-05", "rules": ["busy"], "groups": ["customer_id=ann,bob"]})
 report({"state": run.state, "tasks": {ti.task_id: ti.state for ti in run.get_task_instances()}})
 """
-
-
-def settings_file(own: TestTopics, folder: Path) -> Path:
-    """A file of the test's settings, and of its streams, which have topics of their own."""
-    streams = SHIPPED.read_text()
-    for name, stream in own.streams.items():
-        streams = streams.replace(f'topic = "{name}"', f'topic = "{stream.topic}"')
-    (folder / "streams.toml").write_text(streams)
-    values = own.settings.model_dump(
-        include={name for name in type(own.settings).model_fields if name.endswith("_topic")}
-    )
-    values |= {"bootstrap_servers": own.settings.bootstrap, "arrival": "producer", "data_dir": str(folder / "data")}
-    values |= {"streams": str(folder / "streams.toml"), "spark_master": "local[2]", "driver_memory": "1g"}
-    values |= {"pending_days": 3650}  # the day is long ago by the broker's clock
-    path = folder / "nightjar.toml"
-    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
-    return path
 
 
 def publish(own: TestTopics, at: datetime) -> None:

@@ -93,9 +93,13 @@ def test_a_night_begins_once_the_latest_event_may_have_come(
     given = ((name, "" if value is None else f'allowed_lateness = "{value}"\n') for name, value in lateness.items())
     declared.write_text("".join(f"[streams.{name}]\n{line}" for name, line in given))
     monkeypatch.setenv("NIGHTJAR_STREAMS", str(declared))
-    assert schedule() == cron
+    assert schedule("nightly_backfill") == cron
     assert run_day(DagRun(data_interval_end=begins)) == date(2026, 11, 20)
     assert run_day(DagRun(run_after=begins, data_interval_end=None)) == date(2026, 11, 20)
+    monkeypatch.setenv("NIGHTJAR_SCHEDULES", '{"nightly_backfill": "0 3 * * *", "archive": "off"}')
+    assert schedule("nightly_backfill") == "0 3 * * *"
+    assert schedule("archive", "*/15 * * * *") is None
+    assert schedule("lake_maintenance", "0 12 * * 0") == "0 12 * * 0"
     early = begins - timedelta(minutes=2)  # less than that is within the minute to which the schedule is rounded
     assert run_day(DagRun(run_after=early, data_interval_end=None)) == date(2026, 11, 19)
 

@@ -29,7 +29,10 @@ def result_of(suite: Suite, *broken: str, problem: str | None = None) -> Checked
     for each in suite_of(suite).expectations:
         config: dict[str, Any] = json.loads(json.dumps(each.configuration.to_json_dict()))
         wrong = config["meta"]["name"] in broken
-        found = {"observed_value": int(wrong), "examples": [{"alert_id": "a1", "group": HOSTILE}] if wrong else []}
+        found = {
+            "observed_value": int(wrong),
+            "examples": [{"alert_id": "ann-s-alert", "group": HOSTILE}] if wrong else [],
+        }
         raised = {
             "raised_exception": wrong and bool(problem),
             "exception_traceback": problem,
@@ -117,6 +120,30 @@ def test_a_page_shows_what_holds_and_what_breaks_it(tmp_path: Path) -> None:
     assert "NOT coalesce(alert_id = expected_id, false)" in text
     assert "Data asset: violations" in " ".join(re.sub(r"<[^>]*>", " ", text).split())
     assert "&amp;" not in text
+
+
+def test_rows_of_a_person_go_and_others_stay(tmp_path: Path) -> None:
+    """S15: examples that name somebody are removed, other texts masked, and the pages rendered again."""
+    built(tmp_path)
+    docs.build([result_of(violations_suite(), "event_exists", problem="no 'O&M'")], tmp_path, run_id="x", day=DAY)
+
+    def names(text: str) -> bool:
+        return text == "ann-s-alert"
+
+    def masked(text: str) -> str:
+        return text.replace("O&amp;M", "•••")
+
+    assert docs.erase(tmp_path, names, masked, dry_run=True) == 2
+    first, second = sorted(
+        (tmp_path / "site").rglob("violations.html"), key=lambda page: "x" in page.parent.parent.name
+    )
+    assert "ann-s-alert" in first.read_text()
+    assert docs.erase(tmp_path, names, masked, dry_run=False) == 2
+    assert "ann-s-alert" not in first.read_text()
+    assert "violated by 1 row" in first.read_text(), "the result itself stays"
+    assert "O&" not in second.read_text()
+    assert docs.erase(tmp_path, names, masked, dry_run=False) == 0
+    assert "ann-s-alert" not in "".join(file.read_text() for file in (tmp_path / "results").rglob("*.json"))
 
 
 def test_runs_add_up_until_there_are_too_many(tmp_path: Path) -> None:

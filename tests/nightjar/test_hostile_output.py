@@ -135,6 +135,11 @@ def _locked(*arguments: str) -> Callable[[Ground], list[str]]:
     return prepare
 
 
+def _no_java(ground: Ground) -> list[str]:
+    ground.given |= {"JAVA_HOME": HOSTILE, "NIGHTJAR_JAR_DIR": str(ground.folder / "none")}
+    return ["jars", "--no-archive"]
+
+
 def _demo(ground: Ground) -> list[str]:
     ground.given["JAVA_HOME"] = HOSTILE
     return ["demo"]
@@ -266,6 +271,11 @@ def _explain(ground: Ground) -> list[str]:
     return ["explain", str(ALERT["alert_id"])]
 
 
+def _forget(ground: Ground) -> list[str]:
+    _explain(ground)
+    return ["lake", "forget", "--key", f"customer_id={HOSTILE}"]
+
+
 _POLARS: Mapping[str, Any] = {
     "string": pl.String, "bigint": pl.Int64, "timestamp": pl.Datetime("us", "UTC"), "date": pl.Date,
     "boolean": pl.Boolean, "int": pl.Int32, "binary": pl.Binary,
@@ -279,6 +289,16 @@ def _write(lake: Path, name: str, rows: list[dict[str, Any]], types: dict[str, A
 
 
 SCENARIOS: dict[str, list[Scenario]] = {
+    "airflow dags": [
+        Scenario(lambda ground: ["airflow", "dags", "--link", str(ground.folder / NAME)], 2, shown=printable(NAME))
+    ],
+    "airflow plugins": [
+        Scenario(lambda ground: ["airflow", "plugins", "--link", str(ground.folder / NAME)], 2, shown=printable(NAME))
+    ],
+    "airflow prepare": [
+        Scenario(lambda _: ["airflow", "prepare", "--connection", HOSTILE], 2, shown="is no id of a connection")
+    ],
+    "jars": [Scenario(_no_java, 2, shown="no java found")],
     "airflow": [Scenario(_taken_port, 2, shown=printable(NAME))],
     "alerts tail": [Scenario(_tail, 0, kafka=True)],
     "archive": [Scenario(_locked("archive"), 2, shown=printable(NAME))],
@@ -293,6 +313,10 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario(lambda ground: [*_explain(ground)[:-1], HOSTILE], 2),
     ],
     "generate": [Scenario(_generate, 0, shown="[link=http:\\\\e.example]l[\\link]")],
+    "lake forget": [
+        Scenario(_forget, 0, kafka=True, shown="Repeat the command with --yes to erase"),
+        Scenario(lambda ground: [*_forget(ground)[:-1], f"{HOSTILE}=1"], 2, shown="ann[/x][conceal]b"),
+    ],
     "lake maintain": [Scenario(_locked("lake", "maintain"), 2, shown=printable(NAME))],
     "metrics": [Scenario(_strangers, 2)],
     "replay": [Scenario(lambda ground: ["replay", ground.file("e.csv", ""), "--stream", HOSTILE], 2)],
@@ -303,6 +327,9 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "rules publish": [Scenario(_publish, 1, kafka=True)],
     "rules approve": [Scenario(_approve, 0, kafka=True, shown="ann[/x][conceal]b[/conceal]")],
     "rules list": [Scenario(_list, 0, kafka=True, shown="ann[/x]")],
+    "rules restore": [
+        Scenario(lambda ground: ["rules", "restore", "--lake", str(ground.folder / NAME)], 2, shown=printable(NAME))
+    ],
     "rules diff": [Scenario(_diff, 1, kafka=True, shown="ann[/x][conceal]b[/conceal]")],
     **{f"rules {name}": [Scenario(_control(name), 2, kafka=True, shown="ann[/x]")]
        for name in ("pause", "resume", "shadow", "retire")},
@@ -311,6 +338,9 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "stream": [Scenario(_no_broker("stream"), 2, shown="[/x]", alone=True)],
     "stream rebuild": [Scenario(_locked("stream", "rebuild"), 2, shown=printable(NAME))],
     "topics": [Scenario(lambda _: ["topics", "--acls", "--principal", f"job=User:{HOSTILE}"], 0)],
+    "topics add-logins": [Scenario(lambda _: ["topics", "add-logins", f"{NAME}=x"], 2, shown="[conceal]b")],
+    "topics create": [Scenario(_no_broker("topics", "create"), 2)],
+    "topics grant": [Scenario(lambda _: ["topics", "grant", "--principal", HOSTILE], 2)],
     "up": [Scenario(_no_broker("up"), 2)],
 }  # fmt: skip
 MACHINE_READABLE = ["alerts tail", "evaluate", "explain", "generate", "rules list", "simulate", "status", "topics"]
@@ -452,6 +482,7 @@ def test_every_command_that_prints_json_is_among_them() -> None:
         "archive",
         "backfill",
         "backtest",
+        "lake forget",
         "lake maintain",
         "replay",
         "stream rebuild",

@@ -12,7 +12,7 @@ from rules.timestamps import iso_text
 from streaming.checkpoint import committed_heads, last_run, state_folder
 from streaming.config import JobConfig
 from tests.support.job_host import CaseRun
-from tests.support.places import MINUTE, NOON, Place, Row, final, rule, truth
+from tests.support.places import MINUTE, NOON, Place, Row, final, place_of, rule, truth
 from tests.support.topics import TestTopics
 
 if TYPE_CHECKING:
@@ -35,10 +35,8 @@ WIDE = [
 @pytest.fixture
 def place(kafka_topics: TestTopics, tmp_path: Path) -> Place:
     """Topics whose producers give the arrival, and settings for many small batches."""
-    small = {"activation_delay": 0, "warm_up_batches": 0, "buckets": 2, "max_offsets_per_trigger": 100}
-    streams = {"transactions": kafka_topics.streams["transactions"]}
-    settings = kafka_topics.settings.model_copy(update=small)
-    return Place(TestTopics(settings, streams).with_arrival("producer").ensure(), tmp_path)
+    own = TestTopics(kafka_topics.settings, {"transactions": kafka_topics.streams["transactions"]})
+    return place_of(own, tmp_path, warm_up_batches=0, buckets=2, max_offsets_per_trigger=100)
 
 
 def payments(first: int, days: int, *, again: int = 0) -> list[tuple[int, Row]]:

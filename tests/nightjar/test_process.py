@@ -1,6 +1,9 @@
 """Programs in the background: what they leave when they end."""
 
+import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -22,3 +25,32 @@ def test_exit_code_that_another_collected_is_unknown(tmp_path: Path) -> None:
     assert sleeper.stop(20) is None
     sleeper.start()
     assert sleeper.stop(20) == -15
+
+
+def test_a_long_log_is_moved_while_the_program_writes(tmp_path: Path) -> None:
+    """There is one older file; the program writes on at the beginning of the new one."""
+    code = "import sys; print('a' * 100, flush=True)\nfor line in sys.stdin: print(line, end='', flush=True)"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    program = ManagedProcess("a writer", ["sh", "-c", f'exec "$0" -c "$1" < {pipe}', sys.executable, code],
+                             tmp_path / "log", NightjarError)  # fmt: skip
+    program.start()
+    with pipe.open("w") as lines:
+        until(lambda: program.log.stat().st_size == 101)
+        program.rotate_log(101)
+        assert program.log.stat().st_size == 101
+        program.rotate_log(100)
+        assert program.log.stat().st_size == 0
+        lines.write("more\n")
+        lines.flush()
+        until(lambda: program.log.read_text() == "more\n")
+    assert program.wait(20)
+    assert (tmp_path / "log.1").read_text() == "a" * 100 + "\n"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

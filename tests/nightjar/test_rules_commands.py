@@ -179,4 +179,4 @@ def test_a_second_person_approves(own: TestTopics, file: Path) -> None:
 def test_rules_of_no_topic(kafka_topics: TestTopics, file: Path) -> None:
     """Before the topics are made the message says who makes them."""
     done = run("rules", "publish", str(file), code=2, environment=environment(kafka_topics.settings))
-    assert "nightjar up" in done.stderr
+    assert "`nightjar topics create` creates the topics" in done.stderr

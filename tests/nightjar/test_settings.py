@@ -1,6 +1,7 @@
 """Settings: where they come from, what is refused, and that the docs know them all."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -66,15 +67,15 @@ def test_named_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("NIGHTJAR_ACTIVATION_DELAY", "10", "as in 500ms, 10s"),
         ("NIGHTJAR_ARRIVAL", "mine", "should be 'broker' or 'producer'"),
         ("NIGHTJAR_SETTINGS", "gone.toml", "gone.toml: cannot be read"),
-        ("NIGHTJAR_LAKE_DIR", "s3a://bucket/lake", "NIGHTJAR_LAKE_DIR: 's3a://bucket/lake' is not valid"),
+        ("NIGHTJAR_LAKE_DIR", "hdfs://name/lake", "NIGHTJAR_LAKE_DIR: 'hdfs://name/lake' is not valid"),
         (
             "NIGHTJAR_CHECKPOINT_DIR",
             "hdfs://name:8020/x",
-            "the path of a local folder, or one mounted on every machine",
+            "a path (file:///folder is the same), on a cluster one that every machine mounts",
         ),
         ("NIGHTJAR_DATA_DIR", "file:///srv/nightjar", "URLs are not supported"),
         ("NIGHTJAR_STREAMS", "https://example.org/streams.toml", "URLs are not supported"),
-        ("NIGHTJAR_KAFKA", "{", "NIGHTJAR_SPARK_CONF take one JSON object each"),
+        ("NIGHTJAR_KAFKA", "{", "take one JSON object each"),
         ("NIGHTJAR_KAFKA", '{"linger.ms": "5"}', "'linger.ms' is not a Kafka security setting"),
         ("NIGHTJAR_SPARK_CONF", '{"executor.memory": "2g"}', "'executor.memory' is not a Spark setting"),
         ("NIGHTJAR_SPARK_CONF", '{"spark.master": "yarn"}', "set spark.master with the setting spark_master"),
@@ -91,14 +92,16 @@ def test_a_refusal_has_the_place_and_the_remedy(
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize("given", ["abfss://lake@account/x", Path("s3a://bucket/lake")])
+@pytest.mark.parametrize("given", ["abfss://lake@account/x", Path("hdfs://name/lake")])
 def test_a_url_is_no_folder_wherever_it_is_given(given: str | Path) -> None:
-    """Also in the file, and as a Path, which makes one slash of two: never a local folder called `s3a:`."""
-    with pytest.raises(SettingsError, match=r"lake_dir: .* URLs are not supported"):
+    """Also in the file, and as a Path, which makes one slash of two: never a local folder called `hdfs:`."""
+    with pytest.raises(SettingsError, match=r"lake_dir: .*: is not supported"):
         load_settings(lake_dir=given)
     Path("nightjar.toml").write_text(f'lake_dir = "{given}"\n')
-    with pytest.raises(SettingsError, match=r"nightjar.toml: lake_dir: .* URLs are not supported"):
+    with pytest.raises(SettingsError, match=r"nightjar.toml: lake_dir: .*: is not supported"):
         load_settings()
+    with pytest.raises(SettingsError, match=r"data_dir: .* URLs are not supported"):
+        load_settings(data_dir="s3://bucket/data")
 
 
 @pytest.mark.parametrize("given", ["lake", "/mnt/lake", "../lake", "a:b/c", "C:/lake"])
@@ -151,6 +154,43 @@ def test_security_settings_reach_both_clients() -> None:
         "kafka.bootstrap.servers": "a:1,b:2",
         **{f"kafka.{name}": value for name, value in SASL.items()},
     }
+
+
+LOGIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
+
+
+def test_a_login_has_its_password_in_a_file() -> None:
+    """Both clients get it from there, whatever it contains, and the settings only know the file."""
+    Path("word").write_text('hun"t\\er2\n')
+    settings = load_settings(bootstrap_servers="a:1", kafka=LOGIN, kafka_username="me", kafka_password_file="word")
+    options = python_options(settings)
+    assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("me", 'hun"t\\er2')
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    assert spark_options(settings)["kafka.sasl.jaas.config"] == (
+        f'{module} required username="me" password="hun\\"t\\\\er2";'
+    )
+    assert "er2" not in f"{settings!r}"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kafka_username": "me"}, "kafka_password_file: a login needs a name and a password"),
+        ({"kafka_username": "me", "kafka_password_file": "gone"}, "kafka_password_file: gone: cannot be read"),
+        ({"kafka_username": "me", "kafka_password_file": "empty"}, "kafka_password_file: empty: holds no password"),
+        (
+            {"kafka_username": "me", "kafka_password_file": "word", "kafka": SASL},
+            "sasl.jaas.config: there is a second login",
+        ),
+        ({"kafka_username": "me", "kafka_password_file": "word", "kafka": {}}, "Set it to SCRAM-SHA-512"),
+    ],
+)
+def test_half_a_login_is_refused(given: dict[str, Any], message: str) -> None:
+    """With what is missing."""
+    Path("word").write_text("hunter2")
+    Path("empty").write_text("\n")
+    with pytest.raises(SettingsError, match=message):
+        python_options(load_settings(**{"bootstrap_servers": "a:1", "kafka": LOGIN, **given}))
 
 
 def test_kafka_table_in_toml_needs_no_quotes() -> None:

@@ -75,6 +75,21 @@ def test_a_version_that_looks_for_nothing_waits_for_no_route() -> None:
     assert answers == [("ACCEPTED", 1, iso_text(5 * SECOND))]
 
 
+def test_a_route_is_unused_once_no_event_on_time_sees_its_rules() -> None:
+    """Each is retired, or groups by something else now, for longer than events may be late; paused rules come back."""
+    amount, lateness = Route("transactions", "amount"), STREAMS["transactions"].allowed_lateness
+    by_amount, by_customer = rule(group_by=["amount"], state="paused"), rule()
+    for end in ({"control": "retire", "rule": "r"}, by_customer):
+        book, _ = book_after(by_amount, end)
+        (ended,) = (version.effective for version in book.of_rule("r") if version.version == 2)
+        assert book.unused({}) == frozenset()
+        assert book.unused({"transactions": ended + lateness - 1}) == frozenset()
+        assert book.unused({"transactions": ended + lateness}) == {amount}
+    book, _ = book_after(by_amount, {"control": "retire", "rule": "r"}, rule(id="other", group_by=["amount"]))
+    assert (book.unused({"transactions": 10**15}), book.wanted()) == (frozenset(), {amount})
+    assert book_after(by_amount)[0].unused({"transactions": 10**15}) == frozenset()
+
+
 def test_the_route_of_a_group_by_is_fixed_when_it_is_first_seen() -> None:
     """A later route that would come first does not move it, and neither does another declaration of entities."""
     both = rule(id="a", group_by=["amount", "customer_id"]), rule(id="b", group_by=["amount"])

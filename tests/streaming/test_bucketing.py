@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -88,6 +89,17 @@ def test_every_route_of_its_stream_gets_an_event_once_and_one_speaks_for_it() ->
     assert Counter(name for _, name, primary in packed if primary) == {e["transaction_id"]: 1 for e in sent}
     assert {bucket for bucket, _, _ in packed if route_of(bucket).field == WHOLE_STREAM} == {3 * BUCKETS}
     assert len({bucket for bucket, _, _ in packed if route_of(bucket).field == "customer_id"}) > 1
+
+
+def test_nothing_is_sent_to_a_dropped_route() -> None:
+    """No event, rule or clock; the events are still spoken for, whichever route was the first."""
+    number = len(ROUTES) - 1
+    sent = [("transactions", transaction("t1")), ("clock", {"run_id": "a", "clocks": {"transactions": 0}})]
+    for dropped in ({number}, {0, number}):
+        packed = list(replace(PACKER, dropped=frozenset(dropped)).packed(records(*sent)))
+        numbers = {bucket // BUCKETS for bucket, _, _ in packed}
+        assert numbers == set(range(len(ROUTES))) - dropped
+        assert sum(primary for _, _, primary in events(packed)) == 1
 
 
 def test_events_of_one_value_share_a_bucket_in_their_order() -> None:

@@ -20,6 +20,7 @@ from streaming.checkpoint import (
     rebuilding,
     refuse_unfit,
     settle,
+    state_folder,
 )
 from streaming.config import JobConfig, JobError
 from streaming.state_files import FIRST, files_of
@@ -65,6 +66,31 @@ def test_a_route_that_was_added_lacks_what_was_read_before(config: JobConfig) ->
     found = settle(config, more)
     assert [dict(found.lacks_before(number, topic)) for number in (0, len(ROUTES))] == [{0: 3}, {0: 9, 1: 4}]
     assert last_run(config) == (found, "")
+
+
+def test_a_dropped_route_keeps_its_number_and_has_no_state_when_it_is_wanted_again(config: JobConfig) -> None:
+    """What it had is gone when it is dropped, and after a crash before that, when it is taken into use again (S5.8)."""
+    whole, topic = Route("transactions", WHOLE_STREAM), STREAMS["transactions"].topic
+    more, number = [*ROUTES, whole], len(ROUTES)
+    settle(config, more)
+    state = state_folder(config)
+
+    def leave(bucket: int) -> Path:
+        files_of(state, bucket).put("entry", b"of an event")
+        return state / str(bucket)
+
+    kept, lost = leave(0), leave(number * config.buckets)
+    found = settle(config, more, unused={whole})
+    assert (found.routes, found.in_use, found.dropped) == (tuple(more), ROUTES, {number})
+    assert (kept.exists(), lost.exists()) == (True, False)
+    assert settle(config, more) == found == last_run(config)[0]  # type: ignore[index]
+    for folder, content in (("commits", ""), ("offsets", f"v1\n{{}}\n{json.dumps({topic: {'0': 9}})}")):
+        (query_folder(config) / folder).mkdir(parents=True)
+        (query_folder(config) / folder / "0").write_text(content)
+    leave(number * config.buckets)
+    again = settle(config, more, wanted={whole})
+    assert (again.in_use, again.dropped, again.lacks_before(number, topic)) == (more, frozenset(), {0: 9})
+    assert (kept.exists(), lost.exists()) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +175,7 @@ def test_optional_fields_may_be_added_and_a_field_may_become_optional(config: Jo
         (None, "nightjar.json is missing"),
         ("{", "nightjar.json is not what nightjar wrote"),
         ("[]", "nightjar.json is not what nightjar wrote"),
-        ('{"format": 9}', r"its format is 9, this release reads 5 and 6. `nightjar stream rebuild` writes a new one"),
+        ('{"format": 9}', r"its format is 9, this release reads 5 to 7. `nightjar stream rebuild` writes a new one"),
         ('{"format": 5, "name": "x", "routes": []}', "nightjar.json lacks buckets, streams"),
     ],
 )

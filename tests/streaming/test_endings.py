@@ -6,17 +6,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from contracts.rule_status import answer_record, fold
 from nightjar.cases import Step
+from rules.publishing import Answer, Status
+from rules.rulebook import Record, RuleBook
+from rules.streams import load_streams
+from streaming.endings import Endings
+from tests.support.answers import answered
 from tests.support.job_host import CaseRun
 from tests.support.topics import TestTopics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 RULE = {"id": "large", "stream": "transactions", "group_by": ["customer_id"], "when": "amount > 100"}
 RETIRE = {"control": "retire", "rule": "large"}
+STREAMS = load_streams()
+MINUTE = 60_000_000
 
 
 def step(*messages: dict[str, object], crash: bool = False) -> Step:
@@ -24,6 +31,37 @@ def step(*messages: dict[str, object], crash: bool = False) -> Step:
     return Step(time.time_ns() // 1000, crash=crash, rules=tuple(json.dumps(m).encode() for m in messages), events=())
 
 
+def test_a_version_that_waits_ends_nothing() -> None:
+    """One of a retired rule that waits for its shuffle key, until it has its effective time."""
+    book = RuleBook(STREAMS)
+    endings, topic = Endings(book), answered(STREAMS, RULE, RETIRE, RULE | {"group_by": ["amount"]})
+
+    def take(record: Record) -> None:
+        if (change := fold(book, record)) is not None and change.rule_version is not None:
+            endings.take("large", change.rule_version, record.offset)
+
+    def due(clock: int) -> list[tuple[Answer, int | None]]:
+        found = endings.due({"transactions": clock}, len(topic))
+        for status in found:
+            topic.append(Record(len(topic), clock, json.dumps(answer_record(status)[1]).encode()))
+            take(topic[-1])
+        return [(status.answer, status.rule_version) for status in found]
+
+    for record in topic:
+        take(record)
+    retired = book.of_rule("large")[1].effective
+    assert due(retired) == [(Answer.SUPERSEDED, 1), (Answer.RETIRED, 2)]
+    assert due(2 * retired) == []
+    active = Status(Answer.ACTIVE, "large", 3, retired + MINUTE)
+    topic.append(Record(len(topic), retired, json.dumps(answer_record(active)[1]).encode()))
+    take(topic[-1])
+    assert due(retired) == []
+    assert due(retired + MINUTE) == [(Answer.SUPERSEDED, 2)]
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.slow
 def test_a_superseded_and_a_retired_version_are_answered_by_the_clock(
     spark: "SparkSession", kafka_topics: TestTopics
 ) -> None:

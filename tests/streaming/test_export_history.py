@@ -96,8 +96,9 @@ def test_each_bucket_gets_what_it_lacks(own: TestTopics, tmp_path: Path) -> None
 
 
 def test_the_rate_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On average: a day's events are read at once, and then waited for."""
-    now, slept = [0.0], list[float]()
+    """On average: a day's events are read at once, and then waited for; and so is the process's share of a core."""
+    now, used, slept = [0.0], [7.0], list[float]()
+    monkeypatch.setattr(export_history.time, "process_time", lambda: used[0])
     monkeypatch.setattr(export_history.time, "monotonic", lambda: now[0])
 
     def sleep(seconds: float) -> None:
@@ -112,3 +113,7 @@ def test_the_rate_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     throttle.take(300)
     assert slept == [0.5, 0.0, 2.0]
     assert now == [4.5]
+    throttle = Throttle(1000, share=0.25)
+    used[0] += 1.0
+    throttle.take(1000)
+    assert slept[3:] == [4.0]

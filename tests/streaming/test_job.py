@@ -14,8 +14,9 @@ import pytest
 from nightjar.configuration.job import job_config
 from nightjar.local.job_process import JobProcess
 from nightjar.operations.job_watch import await_consumed, await_running
+from rules.rulebook import Route
 from rules.timestamps import iso_text
-from streaming.checkpoint import query_folder
+from streaming.checkpoint import last_run, query_folder
 from tests.support.command import run
 from tests.support.places import MINUTE, NOON, RULES, SECONDS, Place, Row, final, history, place_of, rule, truth, until
 from tests.support.topics import TestTopics
@@ -81,6 +82,13 @@ def payment(number: int, at: int, amount: int) -> tuple[int, Row]:
     return NOON + at, event
 
 
+def dropped(place: Place) -> set[Route]:
+    """The routes that the job has dropped."""
+    found = last_run(job_config(place.topics.settings, place.topics.streams))
+    assert found is not None
+    return set(found[0].routes) - set(found[0].in_use)
+
+
 def test_rules_and_routes_change_while_it_runs_and_a_stop_loses_nothing(place: Place) -> None:
     """Each event is judged by the rules of its time, once; also by rules that need routes the job must make first,
     which count what came before as well (S5.7)."""
@@ -119,6 +127,16 @@ def test_rules_and_routes_change_while_it_runs_and_a_stop_loses_nothing(place: P
         place.send([payment(15, 15 * MINUTE, 10)])
         job.start()
         until(job, place.consumed, "the event sent while it was stopped")
+        rules_at(16, {"control": "retire", "rule": "same-amount"}, accepted=[("same-amount", 2)])
+        # of several customers: a stream's clock starts once each partition has a record
+        place.send(
+            (NOON + 28 * MINUTE, payment(28, 28 * MINUTE, 10)[1] | {"transaction_id": name, "customer_id": name})
+            for name in "abcd"
+        )
+        until(job, lambda: dropped(place) == {Route("transactions", "amount")}, "an unused shuffle key to be dropped")
+        rules_at(29, same, active=[("same-amount", 3)])
+        assert dropped(place) == set()
+        event_at(30, 10)
         assert job.stop() == 0
 
     reported = [(a["event_id"], a["rule_id"], a["rule_version"], a["revision"], a["measures"]) for a in place.alerts()]
@@ -131,10 +149,11 @@ def test_rules_and_routes_change_while_it_runs_and_a_stop_loses_nothing(place: P
             ("e10", "of-all", 1, 1, {"payments": 6}),
             ("e11", "same-amount", 1, 1, {"payments": 2}),
             ("e15", "same-amount", 1, 1, {"payments": 3}),
+            ("e30", "same-amount", 3, 1, {"payments": 8}),
         ],
         key=str,
     )
-    assert sum(status["status"] == "ACTIVE" for status in place.read(place.topics.settings.rule_status_topic)) == 5
+    assert sum(status["status"] == "ACTIVE" for status in place.read(place.topics.settings.rule_status_topic)) == 6
 
     refused = run("stream", code=2, environment=place.environment(buckets=3), folder=place.folder).stderr
     assert "made with buckets = 4" in refused

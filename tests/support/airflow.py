@@ -8,8 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from nightjar.jvm.jars import PROJECT
+from rules.streams import SHIPPED
+from tests.support.topics import TestTopics
 
 DAGS = PROJECT / "dags"
+# What no DAG file may import: it is read again every half minute.
+HEAVY = {"pyspark", "pandas", "numpy", "polars", "pyarrow", "numba", "great_expectations", "kafka", "deltalake"}
+
+
+def settings_file(own: TestTopics, folder: Path) -> Path:
+    """A file of the test's settings, and of its streams, which have topics of their own."""
+    streams = SHIPPED.read_text()
+    for name, stream in own.streams.items():
+        streams = streams.replace(f'topic = "{name}"', f'topic = "{stream.topic}"')
+    (folder / "streams.toml").write_text(streams)
+    values = own.settings.model_dump(
+        include={name for name in type(own.settings).model_fields if name.endswith("_topic")}
+    )
+    values |= {"bootstrap_servers": own.settings.bootstrap, "arrival": "producer", "data_dir": str(folder / "data")}
+    values |= {"streams": str(folder / "streams.toml"), "spark_master": "local[2]", "driver_memory": "1g"}
+    values |= {"pending_days": 3650}  # the day is long ago by the broker's clock
+    path = folder / "nightjar.toml"
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
+    return path
 
 
 class Airflow:
@@ -35,7 +56,9 @@ class Airflow:
         return json.loads(answer.read_text()) if answer.exists() else None
 
     def make_database(self) -> None:
-        """What `dag.test` needs."""
+        """What `dag.test` needs; made once."""
+        if (self.home / "airflow.db").exists():
+            return
         done = self._process([sys.executable, "-m", "airflow", "db", "migrate"])
         assert done.returncode == 0, done.stdout
 

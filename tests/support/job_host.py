@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -22,7 +22,9 @@ from nightjar.kafka import topics
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from nightjar.local.kafka import LocalKafka
+from nightjar.operations.locks import sole_job
 from rules.streams import Stream, load_streams
+from storage.objects import ObjectPath
 from streaming import job
 from streaming.checkpoint import committed_offsets
 from streaming.clock import host_clock
@@ -261,6 +263,9 @@ class _Job:
 
     def _run(self, ready: threading.Event) -> None:
         try:
-            job.run(self._config, self._session, stop=self._stop, ready=ready.set, host=self._clock)
+            in_store = isinstance(self._config.checkpoint, ObjectPath)
+            with sole_job(self._config.checkpoint) if in_store else nullcontext() as fence:
+                config = replace(self._config, fence=fence)
+                job.run(config, self._session, stop=self._stop, ready=ready.set, host=self._clock)
         except BaseException as failure:  # noqa: BLE001  raised again where the test waits
             self._failure = failure

@@ -52,6 +52,7 @@ class Oracle:
         self._rows: list[Event] = []  # in the order of S1.1
         self._last: dict[str, dict[str, Any]] = {}  # the last record of each alert
         self._read = 0
+        self._outdated: set[tuple[Subject, str, int]] = set()
         self.overflown: set[tuple[str, int, str]] = set()
 
     def complaints(
@@ -73,6 +74,7 @@ class Oracle:
         for row in self._rows:
             if self._time(row) >= self.horizon:  # what has been folded stays
                 row["in_time"] = row["arrival"] - self._time(row) <= 2 * allowed_lateness
+                row["changed"] = row["in_time"] is not row.setdefault("was_in_time", row["in_time"])
         if late is not None and sorted(late) != sorted(expected_late):
             yield f"reports {sorted(late)} as late, expected {sorted(expected_late)}"
         concluded = self._concluded(versions)
@@ -138,6 +140,7 @@ class Oracle:
     def _concluded(self, versions: list[Version]) -> dict[tuple[Subject, str, int], tuple[bool, Measured]]:
         """Whether what applies is violated, and the measures, at every event that is neither settled nor late."""
         found = {}
+        self._outdated = set()
         violated: dict[Subject, set[str]] = {}
         for index, row in enumerate(self._rows):
             if row["late"] or self._time(row) < self.horizon:
@@ -163,7 +166,10 @@ class Oracle:
                     before.add(row[self._stream.event_id])
                 if self._time(row) < self.settled:
                     continue
-                found[subject, row[self._stream.event_id], self._time(row)] = holds, measures
+                key = subject, row[self._stream.event_id], self._time(row)
+                found[key] = holds, measures
+                if version.has_resolution and any(other.get("changed") for other in seen):
+                    self._outdated.add(key)
                 self.overflown |= {(*subject, name) for name, value in measures.items() if value is OVERFLOW}
         return found
 
@@ -204,13 +210,14 @@ class Oracle:
         """Alerts on unsettled events that should be retracted, are missing, or have other measures.
 
         A version that came to apply to an event after it was read announces nothing: the event is not evaluated again.
+        Nor is one for another `allowed_lateness`, by which other events count in measures with a resolution (S14.4).
         """
         unretracted = {_key(r): r for r in self._last.values() if r["kind"] == "alert" and _key(r)[2] >= self.settled}
         picks = {(row[self._stream.event_id], self._time(row)): row["picks"] for row in self._rows}
         for key in sorted({key for key, (holds, _) in concluded.items() if holds} | unretracted.keys()):
             (rule_id, _), event_id, time = key
             then = picks.get((event_id, time), {}).get(rule_id)
-            if then is not applicable(versions, rule_id, time):
+            if then is not applicable(versions, rule_id, time) or key in self._outdated:
                 continue
             holds, measures = concluded.get(key, (False, {}))
             if not holds:

@@ -203,7 +203,7 @@ def final(place: Place) -> dict[str, Row]:
     }
 
 
-def place_of(topics: TestTopics, folder: Path) -> Place:
-    """Topics whose producers give the arrival: what happens follows from the events alone."""
-    own = topics.settings.model_copy(update={"activation_delay": 0})
+def place_of(topics: TestTopics, folder: Path, **settings: object) -> Place:
+    """Topics whose producers give the arrival: what happens follows from the events alone. settings: further ones."""
+    own = topics.settings.model_copy(update={"activation_delay": 0, **settings})
     return Place(TestTopics(own, topics.streams).with_arrival("producer").ensure(), folder)

@@ -29,6 +29,7 @@ from backfill.config import Request
 from backfill.run import Run as Night
 from backfill.staging import CORRECTED, HELD_BACK
 from contracts.alerts import correction_record
+from lake.scanning import parquet
 from nightjar.cases.documents import json_text
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import Settings
@@ -43,6 +44,7 @@ from tests.support.job_host import CaseRun
 from tests.support.random_cases import event_json
 from tests.support.random_runs import Answer, Answers, Published, Restart, Run, runs
 from tests.support.reference import Event, violations
+from tests.support.topics import in_folders_of_its_own
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -209,7 +211,9 @@ class RunsOnJob:
         night = Night(self.session, config, request)
         for stage in ("archive", "evaluate", "reconcile"):
             night.do(stage)
-        staged = [pl.read_parquet(request.staged(config.lake) / name / "*.parquet") for name in (CORRECTED, HELD_BACK)]
+        staged = [
+            parquet(request.staged(config.lake) / name / "*.parquet").collect() for name in (CORRECTED, HELD_BACK)
+        ]
         rows = pl.concat([staged[0], staged[1].drop("outcome")])
         return [correction_record(row, 0) for row in rows.to_dicts()]
 
@@ -252,7 +256,7 @@ def with_topics_of_its_own(settings: Settings, mark: str, folder: Path) -> Setti
     """Settings for RunsOnJob: topics that begin with the mark, and everything else in the folder."""
     named = {name: f"{mark}-{value}" for name, value in settings.model_dump().items() if name.endswith("_topic")}
     small = {"arrival": "producer", "partitions": PARTITIONS, "buckets": 2, "warm_up_batches": 0}
-    return settings.model_copy(update={**named, **small, "data_dir": folder / mark})
+    return in_folders_of_its_own(settings.model_copy(update={**named, **small, "data_dir": folder / mark}), mark)
 
 
 def _marked(run: Run, mark: str) -> _Marked:

@@ -8,6 +8,15 @@ from rules.streams import Stream
 
 # Settings of a cluster, as JSON, for the session that tests share: tests/cluster runs other tests so.
 CLUSTER = "TESTS_ON_CLUSTER"
+# Those of them that bring lake and checkpoint into an object store.
+STORE = ("lake_dir", "checkpoint_dir", "storage_options")
+
+
+def in_folders_of_its_own(settings: Settings, name: str) -> Settings:
+    """The settings with a lake and a checkpoint of this name, where they are in an object store; else they are in
+    data_dir."""
+    places = {key: f"{of}/{name}" for key in STORE[:2] if (of := getattr(settings, key)) is not None}
+    return settings.model_copy(update=places)
 
 
 @dataclass(frozen=True)

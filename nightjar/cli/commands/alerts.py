@@ -45,8 +45,10 @@ def tail(
             "counted; --json always prints them.",
         ),
     ] = False,
+    reveal: Annotated[bool, typer.Option("--reveal", help="Show the values of sensitive fields.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the records as they are, one per line, with latency_ms.")
+        bool,
+        typer.Option("--json", help="Print the records, one per line, with latency_ms; without --reveal also masked."),
     ] = False,
 ) -> None:
     """Show alerts as they arrive: event time, severity, rule, group, text, and the latency since the event was sent.
@@ -56,12 +58,15 @@ def tail(
     """
     from nightjar.cli.alert_cap import AlertCap, Flood
     from nightjar.cli.alert_lines import alert_line, alert_of
+    from nightjar.cli.alert_masks import AlertMasks
     from nightjar.cli.console import counted, progress_console, result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka.readers import Reader, Skipped
     from rules.errors import printable
+    from rules.streams import load_streams
 
     settings = load_settings()
+    masks = None if reveal else AlertMasks(settings, load_streams(settings.streams))
     console = result_console()
     shown = muted = 0
     skipped, cap = Skipped(), None if per_hour is None else AlertCap(per_hour)
@@ -97,6 +102,8 @@ def tail(
                 continue
             if cap is not None and not cap.admits(alert.record):
                 continue
+            if masks is not None:
+                alert = alert._replace(record=masks.masked(alert.record))
             if as_json:
                 latency = None if alert.latency is None else alert.latency / 1000
                 show_json({**alert.record, "latency_ms": latency})

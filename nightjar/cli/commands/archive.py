@@ -17,6 +17,8 @@ def archive(
     ] = False,
 ) -> None:
     """Copy the new records of every topic to the Delta tables of the lake, each exactly once."""
+    from dataclasses import replace
+
     from lake.archive import archive as archived
     from lake.session import open_session
     from nightjar.cli.console import result_console, show_json
@@ -32,7 +34,8 @@ def archive(
     logs.configure("warning")
     data_dir.prepare(settings.data_dir)
     stages = Stages()
-    with sole_writer(config.root):
+    with sole_writer(config.root) as fence:
+        config = replace(config, fence=fence)
         with stages.stage("Spark", "starting"):
             session = open_session(config)
         with stages.stage("Archive", f"{settings.bootstrap} to {config.root}"):

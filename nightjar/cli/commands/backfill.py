@@ -71,7 +71,8 @@ def backfill(
         return
     stages = Stages()
     found: list[Ended] = []
-    with sole_writer(config.lake.root):
+    with sole_writer(config.lake.root) as fence:
+        config = config.fenced(fence)
         with stages.stage("Spark", "starting"):
             from nightjar.airflow import preload
 

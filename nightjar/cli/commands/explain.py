@@ -25,6 +25,7 @@ def explain(
     every: Annotated[
         bool, typer.Option("--all", help=f"Show all events in the window, not only the last {_SHOWN}.")
     ] = False,
+    reveal: Annotated[bool, typer.Option("--reveal", help="Show the values of sensitive fields.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show an alert's rule version, the events in its window, its measures, its revisions and its outcome.
@@ -40,6 +41,8 @@ def explain(
     settings = load_settings()
     config = lake_config(settings, load_streams(settings.streams))
     found = explained(config, alert_id)
+    if not reveal:
+        found = found.masked()
     if as_json:
         show_json(_as_json(found))
     else:

@@ -1,8 +1,14 @@
-"""`nightjar lake maintain`: looks after the lake's tables."""
+"""`nightjar lake`: looks after the lake's tables, and erases people from them."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from backfill.forgetting import Removal
+    from nightjar.operations.forgetting import Remains
 
 app = typer.Typer(name="lake", no_args_is_help=True, help="Look after the lake.")
 
@@ -46,3 +52,127 @@ def maintain(as_json: Annotated[bool, typer.Option("--json", help="Print one JSO
         numbers = (each.files_before, each.files, round(each.bytes / 1e6, 1), each.removed_rows, each.deleted_files)
         shown.add_row(each.table, *(f"{number:,}" for number in numbers))
     result_console().print(shown)
+
+
+@app.command()
+def forget(
+    key: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FIELD=VALUE",
+            help="Whom to erase: a field and its value, as in customer_id=C123. Repeatable; - reads one per line from "
+            "standard input, so that no value is in the shell's history.",
+        ),
+    ],
+    stream: Annotated[
+        list[str] | None, typer.Option(help="Search this stream only; repeatable. Default: all that have the field.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Erase. Without it, only show what would be erased.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Erase a person from the lake, and show what Kafka and the job still have, and until when.
+
+    Erases events, alerts, results of past nights, quarantined originals, staged data and rows in data docs; in alerts
+    of others the person's values are masked. It cannot be undone. Fails if an archive or a backfill is running.
+    """
+    import sys
+
+    from nightjar.cli.console import show_json
+    from nightjar.cli.stages import Stages
+    from nightjar.configuration import logs
+    from nightjar.configuration.backfill import backfill_config
+    from nightjar.configuration.settings import load_settings
+    from nightjar.operations.forgetting import forget_person, person_of, searched_streams
+    from rules.streams import load_streams
+
+    settings = load_settings()
+    config = backfill_config(settings, load_streams(settings.streams))
+    logs.configure("warning")
+    given = [line for each in key for line in (sys.stdin.read().splitlines() if each == "-" else [each])]
+    person = person_of(given)
+    streams = searched_streams(config, stream or [], person)
+    with Stages().stage("Erasing" if yes else "Searching", str(config.lake.root)):
+        removal, remains = forget_person(settings, config, person, streams, dry_run=not yes)
+    if as_json:
+        show_json(_as_json(removal, remains, erased=yes))
+    else:
+        _show(removal, remains, erased=yes)
+
+
+def _as_json(removal: "Removal", remains: "Remains", *, erased: bool) -> dict[str, Any]:
+    topics = (
+        None
+        if remains.topics is None
+        else [
+            {"topic": each.topic, "until": _iso(each.until), "unarchived": each.unarchived} for each in remains.topics
+        ]
+    )
+    return {
+        "erased": erased,
+        "tables": {each.table: {"rows": each.rows, "masked": each.masked} for each in removal.tables},
+        "staged_folders": removal.folders,
+        "data_docs": removal.pages,
+        "remains": {
+            "topics": topics,
+            "unknown": remains.unknown,
+            "state": {name: _iso(until) for name, until in remains.state_until.items()},
+            "rules": removal.rules,
+            "other_fields": removal.other_fields,
+        },
+    }
+
+
+def _iso(instant: "datetime | None") -> str | None:
+    return None if instant is None else f"{instant:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _show(removal: "Removal", remains: "Remains", *, erased: bool) -> None:
+    from rich.table import Table
+
+    from nightjar.cli.console import counted, result_console
+
+    console, verb = result_console(), "erased" if erased else "to erase"
+    table = Table("table", f"rows {verb}", "rows of others masked" if erased else "rows of others to mask")
+    for each in removal.tables:
+        table.add_row(each.table, f"{each.rows:,}", f"{each.masked:,}")
+    if removal.tables:
+        console.print(table)
+    else:
+        console.print("The lake has no row about this person.")
+    console.print(f"Staged folders of runs {verb}: {len(removal.folders)}. Results in data docs: {removal.pages}.")
+    if removal.rules:
+        console.print(f"Rules that name the person, and are never erased: {', '.join(removal.rules)}.", soft_wrap=True)
+    for name, rows in removal.other_fields.items():
+        field = name.partition(".")[2]
+        console.print(
+            f"{counted(rows, 'event')} of others {'has' if rows == 1 else 'have'} the same value in {name}. If it is "
+            f"the same person there, repeat with --key {field}=...",
+            soft_wrap=True,
+        )  # fmt: skip
+    _show_remains(remains)
+    if not erased:
+        console.print("Nothing was changed. Repeat the command with --yes to erase; that cannot be undone.")
+
+
+def _show_remains(remains: "Remains") -> None:
+    from rich.table import Table
+
+    from nightjar.cli.console import result_console
+
+    console = result_console()
+    if remains.topics is None:
+        console.print(f"Kafka was not asked what remains there: {remains.unknown}", soft_wrap=True)
+    else:
+        table = Table("remains in topic", "until", "records not archived yet")
+        for each in remains.topics:
+            until = "deleted never" if each.until is None else f"{each.until:%Y-%m-%d %H:%M} UTC"
+            table.add_row(each.topic, until, f"{each.unarchived:,}")
+        console.print(table)
+        if any(each.unarchived for each in remains.topics):
+            console.print("The next archive brings these records to the lake: repeat the command after it.")
+    for name, gone in remains.state_until.items():
+        console.print(
+            f"The job keeps the person's events of {name} until its clock has passed {gone:%Y-%m-%d %H:%M} UTC. To "
+            "remove them at once, stop it and run `nightjar stream rebuild`.",
+            soft_wrap=True,
+        )  # fmt: skip

@@ -97,7 +97,7 @@ def replay(
         seed=seed,
     )
     records, batches = replay_batches(table, declared[stream], options)
-    topics.ensure(settings, declared.values())
+    topics.ensure(settings, declared.values(), only={declared[stream].topic})
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

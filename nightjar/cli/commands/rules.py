@@ -10,6 +10,7 @@ from nightjar.cli.commands.rules_cases import run_cases
 from nightjar.cli.commands.rules_check import check_rules
 from nightjar.cli.commands.rules_import import import_rules
 from nightjar.cli.commands.rules_list import list_rules
+from nightjar.cli.commands.rules_restore import restore
 from nightjar.cli.rule_files import configured, read_rules, show_changes
 from nightjar.cli.rule_publishing import provenance, publish_rules, send_messages
 from rules.errors import NightjarError
@@ -40,6 +41,7 @@ app.command("test")(run_cases)
 app.command("import")(import_rules)
 app.command("approve")(approve_rule)
 app.command("list")(list_rules)
+app.command("restore")(restore)
 
 
 def register(main: typer.Typer) -> None:

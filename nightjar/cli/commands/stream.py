@@ -20,6 +20,8 @@ def stream(context: typer.Context) -> None:
     """
     if context.invoked_subcommand is not None:
         return
+    from dataclasses import replace
+
     from nightjar.configuration import data_dir, logs
     from nightjar.configuration.job import job_config
     from nightjar.configuration.settings import load_settings
@@ -33,10 +35,10 @@ def stream(context: typer.Context) -> None:
     config = job_config(settings, streams)
     logs.configure(settings.log_level)
     data_dir.prepare(settings.data_dir)
-    with sole_job(config.checkpoint), starting(config) as session:
+    with sole_job(config.checkpoint) as fence, starting(replace(config, fence=fence)) as session:
         from streaming import job  # the engine's imports take a second, while the JVM starts
 
-        job.run(config, session, prepare=lambda: topics.ensure(settings, streams.values()))
+        job.run(replace(config, fence=fence), session, prepare=lambda: topics.ensure(settings, streams.values()))
 
 
 @app.command()

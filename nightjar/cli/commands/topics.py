@@ -1,28 +1,40 @@
-"""`nightjar topics`: lists this installation's topics and who may write and read them."""
+"""`nightjar topics`: this installation's topics, and who may write and read them; creates, grants, and adds logins."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rules.errors import SettingsError
 
+if TYPE_CHECKING:
+    from nightjar.kafka.acls import Role
+
 app = typer.Typer(name="topics", invoke_without_command=True)
+
+Principals = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--principal",
+        help="A role's Kafka principal, like job=User:nightjar-job. May be repeated, also for one role.",
+        show_default=False,
+    ),
+]
 
 
 def register(main: typer.Typer) -> None:
-    """Add the command."""
+    """Add the commands."""
     main.add_typer(app)
 
 
 @app.callback()
 def topics(
+    context: typer.Context,
     acls: Annotated[
         bool, typer.Option("--acls", help="Print the `kafka-acls` commands that grant exactly this access.")
     ] = False,
-    principal: Annotated[
-        list[str] | None,
-        typer.Option(help="A role's Kafka principal, like job=User:nightjar. May be repeated.", show_default=False),
-    ] = None,
+    principal: Principals = None,
     command_config: Annotated[
         str | None, typer.Option(help="Client configuration file for `kafka-acls` to log in with.", show_default=False)
     ] = None,
@@ -32,26 +44,21 @@ def topics(
 
     docs/reference/security.md explains the roles. Without --principal a role's principal is User:nightjar-ROLE.
     """
+    if context.invoked_subcommand is not None:
+        return
     from rich.table import Table
 
     from nightjar.cli.console import line, result_console, show_json
     from nightjar.configuration.settings import load_settings
-    from nightjar.kafka.acls import Role, acl_commands, default_principals, topic_access
-    from rules.names import did_you_mean
+    from nightjar.kafka.acls import acl_commands, grants, topic_access
     from rules.streams import load_streams
 
     settings = load_settings()
     streams = list(load_streams(settings.streams).values())
-    principals = default_principals()
-    for given in principal or []:
-        role, equals, name = given.partition("=")
-        if role not in set(Role) or not equals or ":" not in name:
-            remedy = did_you_mean(role, set(Role), "Write ROLE=TYPE:NAME, as in job=User:nightjar. Roles are")
-            raise SettingsError(f"{given!r} is not a principal", where="--principal", remedy=remedy)
-        principals[Role(role)] = name
+    principals = _principals(principal or [])
     console = result_console()
     if acls:
-        commands = acl_commands(settings, streams, principals, command_config)
+        commands = acl_commands(settings, grants(settings, streams, principals), command_config)
         if as_json:
             show_json(commands)
         for command in [] if as_json else commands:
@@ -64,8 +71,8 @@ def topics(
                 {
                     "topic": each.topic,
                     "holds": each.access.holds,
-                    "writers": [principals[role] for role in each.access.writers],
-                    "readers": [principals[role] for role in each.access.readers],
+                    "writers": [who for role in each.access.writers for who in principals[role]],
+                    "readers": [who for role in each.access.readers for who in principals[role]],
                 }
                 for each in found
             ]
@@ -75,3 +82,77 @@ def topics(
     for each in found:
         table.add_row(each.topic, each.access.holds, ", ".join(each.access.writers), ", ".join(each.access.readers))
     console.print(table)
+
+
+@app.command()
+def create() -> None:
+    """Create the topics that are missing, and check the others; needs a login that may do so."""
+    from nightjar.cli.console import line, result_console
+    from nightjar.configuration.settings import load_settings
+    from nightjar.kafka import topics as kafka_topics
+    from rules.streams import load_streams
+
+    settings = load_settings()
+    made = kafka_topics.ensure(settings, load_streams(settings.streams).values())
+    result_console().print(line(f"Created: {', '.join(made) or 'none, all exist'}."), soft_wrap=True)
+
+
+@app.command()
+def grant(principal: Principals = None) -> None:
+    """Grant exactly the access that `nightjar topics` shows, on brokers with an authorizer.
+
+    Needs a login that may alter the cluster. Access that principals have beyond it stays.
+    """
+    from nightjar.cli.console import counted, line, result_console
+    from nightjar.configuration.settings import load_settings
+    from nightjar.kafka import administration
+    from nightjar.kafka.acls import grants
+    from rules.streams import load_streams
+
+    settings = load_settings()
+    principals = _principals(principal or [])
+    wanted = grants(settings, load_streams(settings.streams).values(), principals)
+    entries = administration.grant(settings, wanted)
+    text = f"{counted(entries, 'access control entry', 'access control entries')} in force for "
+    names = ", ".join(dict.fromkeys(who for role in principals.values() for who in role))
+    result_console().print(line(f"{text}{names}."), soft_wrap=True)
+
+
+@app.command()
+def add_logins(
+    logins: Annotated[
+        list[str], typer.Argument(help="NAME=FILE: a user, and the file that holds its password.", show_default=False)
+    ],
+) -> None:
+    """Let users log in by SCRAM-SHA-512; needs a login that may alter the cluster.
+
+    A user that exists gets the password in the file.
+    """
+    from nightjar.cli.console import line, result_console
+    from nightjar.configuration.settings import load_settings
+    from nightjar.kafka import administration
+
+    files: dict[str, Path] = {}
+    for given in logins:
+        name, equals, file = given.partition("=")
+        if not name or not equals or not file or not name.isprintable():
+            remedy = "Write NAME=FILE, as in nightjar-job=/run/secrets/job"
+            raise SettingsError(f"{given!r} is not a login", where="topics add-logins", remedy=remedy)
+        files[name] = Path(file)
+    administration.add_logins(load_settings(), files)
+    result_console().print(line(f"May log in: {', '.join(files)}."), soft_wrap=True)
+
+
+def _principals(options: Sequence[str]) -> "dict[Role, list[str]]":
+    """Those of each role: the default, or those given for it."""
+    from nightjar.kafka.acls import Role, default_principals
+    from rules.names import did_you_mean
+
+    given: dict[Role, list[str]] = {}
+    for option in options:
+        role, equals, name = option.partition("=")
+        if role not in set(Role) or not equals or ":" not in name:
+            remedy = did_you_mean(role, set(Role), "Write ROLE=TYPE:NAME, as in job=User:nightjar. Roles are")
+            raise SettingsError(f"{option!r} is not a principal", where="--principal", remedy=remedy)
+        given.setdefault(Role(role), []).append(name)
+    return default_principals() | given

@@ -1,0 +1,172 @@
+"""Makes the certificates and passwords of an installation in containers: `python -m nightjar.deployment.secrets`.
+
+How it works: every part has a folder of its own, which only its user can read and only its container mounts, with the
+authority's certificate and what the part needs to prove who it is. What exists is kept, so a second start changes
+nothing; remove a folder's content (and that of every other folder that must agree with it) to renew it.
+
+What it does not do: keep the authority's key. It ends with this program, so nobody can add a part later; renewing
+certificates makes a new authority, for all parts at once.
+"""
+
+import argparse
+import base64
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nightjar.deployment.certificates import Authority, write_secret
+
+# Users of the images: of nightjar's own (deploy/image/Dockerfile) and of Kafka's. PostgreSQL's starts as root.
+NIGHTJAR, KAFKA, ROOT = 10001, 1000, 0
+PROMETHEUS, GRAFANA = 65534, 472
+
+DONE = ".complete"
+LOGINS = ("job", "backfill", "rebuild", "analysts", "producers", "readers")
+AIRFLOW_USERS = ("admin", "operator", "analyst", "viewer")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part's folder.
+
+    user: the id of its container's user. certificate: its name and the hosts it serves, if it has one. files: further
+    files, by name, each made from all passwords. outside: whether clients also use the installation's own host names.
+    """
+
+    user: int
+    certificate: tuple[str, tuple[str, ...]] | None = None
+    files: Mapping[str, Callable[["Passwords"], str]] = field(default_factory=dict)
+    outside: bool = False
+
+
+class Passwords:
+    """The random passwords of one installation, by name, each the same wherever it is asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        return self._made.setdefault(name, secrets.token_urlsafe(32))
+
+
+def _spark(passwords: Passwords) -> str:
+    """Spark authenticates and encrypts all connections within the cluster."""
+    lines = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": passwords["spark"],
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.authEngineVersion": "2",  # what our drivers speak
+        "spark.io.encryption.enabled": "true",
+        "spark.master.rest.enabled": "false",  # it would take applications from anybody
+    }
+    return "".join(f"{name} {value}\n" for name, value in lines.items())
+
+
+def _database(passwords: Passwords) -> str:
+    tls = "sslmode=verify-full&sslrootcert=/run/secrets/airflow/ca.pem"
+    return f"postgresql+psycopg2://airflow:{passwords['postgres']}@postgres:5432/airflow?{tls}"
+
+
+def _fernet(passwords: Passwords) -> str:
+    return base64.urlsafe_b64encode(passwords["fernet"].encode()[:32]).decode()
+
+
+def _login(name: str) -> dict[str, Callable[[Passwords], str]]:
+    return {"kafka-password": lambda passwords: passwords[f"kafka-{name}"]}
+
+
+_SPARK = {"spark-defaults.conf": _spark}
+PARTS: Mapping[str, Part] = {
+    "kafka": Part(KAFKA, ("broker", ("kafka", "localhost")), outside=True),
+    "admin": Part(
+        NIGHTJAR, ("admin", ()),
+        {f"{name}.password": lambda passwords, name=name: passwords[f"kafka-{name}"] for name in LOGINS},  # type: ignore[misc]
+    ),
+    "postgres": Part(ROOT, ("postgres", ("postgres",)), {"password": lambda passwords: passwords["postgres"]}),
+    "spark": Part(NIGHTJAR, None, _SPARK),
+    "job": Part(NIGHTJAR, None, _login("job") | _SPARK),
+    "backfill": Part(NIGHTJAR, None, _login("backfill") | _SPARK),
+    "rebuild": Part(NIGHTJAR, None, _login("rebuild") | _SPARK),
+    "analysts": Part(NIGHTJAR, None, _login("analysts")),
+    "producers": Part(NIGHTJAR, None, _login("producers")),
+    "readers": Part(NIGHTJAR, None, _login("readers")),
+    "metrics": Part(NIGHTJAR, ("metrics", ("metrics", "localhost")), _login("readers")),
+    "airflow": Part(
+        NIGHTJAR, ("airflow", ("airflow", "localhost")),
+        {
+            "database": _database,
+            "fernet-key": _fernet,
+            "api-secret-key": lambda passwords: passwords["api"],
+            "jwt-secret": lambda passwords: passwords["jwt"] + passwords["jwt-more"],
+        },
+        outside=True,
+    ),
+    "airflow-users": Part(
+        NIGHTJAR, None, {name: lambda passwords, name=name: passwords[f"airflow-{name}"] for name in AIRFLOW_USERS}  # type: ignore[misc]
+    ),
+    "grafana": Part(GRAFANA, None, {"admin-password": lambda passwords: passwords["grafana"]}),
+    "prometheus": Part(PROMETHEUS, ("prometheus", ("prometheus", "localhost"))),
+}  # fmt: skip
+
+
+def make(root: Path, hosts: Sequence[str] = ()) -> bool:
+    """Fill the folder of every part below `root`, all at once, unless that has been done; returns whether it was now.
+
+    hosts: names by which clients elsewhere find this installation. A start that was interrupted is begun again. Files
+    belong to the part's user where this process may give them away.
+    """
+    if (root / DONE).exists():
+        return False
+    authority, passwords = Authority.new(), Passwords()
+    for name, part in PARTS.items():
+        folder = root / name
+        folder.mkdir(exist_ok=True)
+        for left in list(folder.iterdir()):
+            left.unlink()
+        write_secret(folder / "ca.pem", authority.pem)
+        for file, content in _files(part, authority, passwords, hosts):
+            write_secret(folder / file, content)
+        for made in [folder, *folder.iterdir()]:
+            with suppress(PermissionError):
+                os.chown(made, part.user, part.user)
+        folder.chmod(0o500)
+    (root / DONE).touch()
+    return True
+
+
+def _files(part: Part, authority: Authority, passwords: Passwords, hosts: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    if part.certificate is not None:
+        name, served = part.certificate
+        more = [host for host in hosts if part.outside and host not in served]
+        key, certificate = authority.certificate_for(name, [*served, *more])
+        # The authority's certificate completes the chain for servers that have to trust themselves (Airflow's).
+        yield "tls.pem", key + certificate
+        yield "tls-key.pem", key
+        yield "tls-certificate.pem", certificate + authority.pem
+    for name, content in part.files.items():
+        yield name, (content(passwords) + "\n").encode()
+
+
+def _main() -> None:
+    """Make them, or show one file: `python -m nightjar.deployment.secrets /secrets [show airflow-users/admin]`."""
+    parser = argparse.ArgumentParser(prog="python -m nightjar.deployment.secrets")
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--host", action="append", default=[], help="a name by which clients elsewhere find it")
+    parser.add_argument("--show", metavar="PART/FILE", help="print a file instead")
+    given = parser.parse_args()
+    if given.show is not None:
+        part, _, file = given.show.partition("/")
+        if part not in PARTS or not (found := given.root / part / Path(file).name).is_file():
+            sys.exit(f"error: {given.show}: there is no such secret. Parts are {', '.join(PARTS)}")
+        sys.stdout.write(found.read_text())
+        return
+    made = make(given.root, given.host)
+    sys.stderr.write("Made certificates and passwords.\n" if made else "Certificates and passwords exist.\n")
+
+
+if __name__ == "__main__":
+    _main()

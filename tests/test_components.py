@@ -1,0 +1,67 @@
+"""What nightjar ships, and what it is installed with: licences, the bill of materials, and the jars' checksums."""
+
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from nightjar.jvm.jars import CHECKSUMS, IVY_XML, JarsError, jar_folder, refuse_altered
+from tools import bill_of_materials, jar_checksums
+from tools.components import PROJECT, Component, components
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Component]:
+    """All components."""
+    return components()
+
+
+def test_notice_and_licences_are_current(found: list[Component]) -> None:
+    """`python -m tools.bill_of_materials` writes them."""
+    assert bill_of_materials.NOTICE.read_text() == bill_of_materials.notice(found)
+    assert bill_of_materials.PAGE.read_text() == bill_of_materials.page(found)
+
+
+def test_the_bill_names_every_package_and_jar_with_its_licence(found: list[Component]) -> None:
+    """Jars with the checksum that is verified."""
+    bill = json.loads(bill_of_materials.bill(found))
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert len(bill["components"]) == len(found)
+    assert all(each["licenses"] for each in bill["components"])
+    digests = {each["hashes"][0]["content"] for each in bill["components"] if each["purl"].startswith("pkg:maven/")}
+    assert digests == {line.split()[0] for line in IVY_XML.with_name(CHECKSUMS).read_text().splitlines()}
+    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert len(declared) < sum(each.kind == "pypi" for each in found)
+
+
+def test_no_licence_forbids_what_an_installation_does(found: list[Component]) -> None:
+    """A new dependency under another copyleft licence is noticed here, before anybody ships it."""
+    asks_for_more = {each.name for each in found if "GPL" in each.licence}
+    assert asks_for_more == {"crc32c", "text-unidecode"}, "LGPL, a separate package; GPL or Artistic, by choice"
+
+
+def test_checksums_are_those_of_the_jars_in_use() -> None:
+    """`python -m tools.jar_checksums` writes them after a change of ivy.xml."""
+    assert IVY_XML.with_name(CHECKSUMS).read_text() == jar_checksums.text()
+    refuse_altered(jar_folder(), IVY_XML.with_name(CHECKSUMS))
+
+
+@pytest.mark.parametrize("change", ["altered", "missing", "added"])
+def test_a_jar_that_was_not_tested_is_refused(tmp_path: Path, change: str) -> None:
+    """Altered on its way, or beside the others."""
+    jar, checksums = tmp_path / "new" / "spark" / "a-1.jar", tmp_path / CHECKSUMS
+    jar.parent.mkdir(parents=True)
+    jar.write_bytes(b"tested")
+    checksums.write_text(f"{hashlib.sha256(b'tested').hexdigest()}  spark/a-1.jar\n")
+    refuse_altered(tmp_path / "new", checksums)
+    match change:
+        case "altered":
+            jar.write_bytes(b"other")
+        case "missing":
+            jar.unlink()
+        case _:
+            jar.with_name("b-1.jar").write_bytes(b"new")
+    with pytest.raises(JarsError, match=r"not the jars that were tested: spark/[ab]-1\.jar"):
+        refuse_altered(tmp_path / "new", checksums)

@@ -1,0 +1,130 @@
+"""docker-compose.yaml and what it starts with, without Docker: limits, health checks, secrets and logins."""
+
+import re
+import ssl
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from nightjar.deployment.secrets import DONE, LOGINS, PARTS, make
+
+ROOT = Path(__file__).parents[1]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+LASTING = [name for name, service in SERVICES.items() if service["restart"] != "no"]
+
+
+def mounts(name: str) -> dict[str, str]:
+    """Volume to where a service mounts it."""
+    return dict(each.split(":")[:2] for each in SERVICES[name].get("volumes", []))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_each_service_is_confined(name: str) -> None:
+    """Limits of memory and processes, no capabilities that it does not need, no way to more rights."""
+    service = SERVICES[name]
+    assert service["mem_limit"]
+    assert service["pids_limit"]
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert service["read_only"] or name == "kafka"
+    assert "privileged" not in service
+    assert re.fullmatch(r"[\w/.-]+:(\$\{NIGHTJAR_TAG\}|[\w.-]*\d[\w.-]*)", service["image"]), "the image is pinned"
+
+
+@pytest.mark.parametrize("name", [name for name in LASTING if name != "simulator"])
+def test_each_service_that_lasts_has_a_health_check(name: str) -> None:
+    """And is started again."""
+    assert SERVICES[name]["restart"] == "unless-stopped"
+    assert SERVICES[name]["healthcheck"]["test"]
+
+
+@pytest.mark.parametrize("name", [name for name in SERVICES if name != "secrets"])
+def test_each_service_mounts_its_own_secrets_and_cannot_write_them(name: str) -> None:
+    """A part whose container is taken over has the secrets of no other."""
+    mounted = [each for each in SERVICES[name].get("volumes", []) if each.startswith("secrets")]
+    assert all(each.endswith(":ro") for each in mounted)
+    assert not any(each.startswith("secrets:") for each in mounted)
+
+
+def test_every_part_with_secrets_has_a_volume() -> None:
+    """The service that makes them fills each part's own."""
+    assert mounts("secrets") == {
+        "secrets": "/secrets",
+        **{f"secrets-{part}": f"/secrets/{part}" for part in PARTS},
+    }
+    used = {volume for name in SERVICES for volume in mounts(name)}
+    assert used == set(COMPOSE["volumes"])
+
+
+def test_the_image_has_all_packages_in_the_versions_of_the_lock() -> None:
+    """Its own lock differs where Airflow's users and roles need another version, and has no more."""
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    copied = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert set(packages["packages"]) <= copied
+    ours, images = (
+        dict(re.findall(r"^([\w.-]+)(?:\[\S+\])?==(\S+)", (ROOT / file).read_text(), re.MULTILINE))
+        for file in ("requirements.lock", "deploy/image/requirements.lock")
+    )
+    different = {name for name in ours.keys() & images.keys() if ours[name] != images[name]}
+    assert different == {"python-dateutil"}, "update it as deploy/image/requirements.in says"
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {re.split(r"[\[<>=]", each)[0] for each in wanted} <= images.keys()
+
+
+def test_environment_names_files_instead_of_secrets() -> None:
+    """Everybody who may talk to Docker reads a container's environment."""
+    for name, service in SERVICES.items():
+        for variable, value in service.get("environment", {}).items():
+            if re.search("PASSWORD|SECRET|KEY|TOKEN", variable):
+                assert str(value).startswith(("/run/", "PEM")), f"{name}: {variable}"
+
+
+def test_secrets_are_made_once_and_each_is_readable_by_its_part_only(tmp_path: Path) -> None:
+    """A second start changes nothing; an interrupted one is begun again."""
+    assert make(tmp_path)
+    files = {file.relative_to(tmp_path): file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    assert not make(tmp_path)
+    assert files == {file.relative_to(tmp_path): file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    modes = {stat.S_IMODE((tmp_path / file).stat().st_mode) for file in files if file.name != DONE}
+    assert modes == {0o400}
+    assert {stat.S_IMODE((tmp_path / part).stat().st_mode) for part in PARTS} == {0o500}
+    for login in LOGINS:
+        assert files[Path("admin", f"{login}.password")] == files[Path(login, "kafka-password")]
+    assert len({files[Path(login, "kafka-password")] for login in LOGINS}) == len(LOGINS)
+    (tmp_path / DONE).unlink()
+    for part in PARTS:
+        (tmp_path / part).chmod(0o700)
+    assert make(tmp_path)
+    assert files[Path("job", "kafka-password")] != (tmp_path / "job" / "kafka-password").read_bytes()
+
+
+def test_certificates_name_the_hosts_that_clients_use(tmp_path: Path) -> None:
+    """The installation's own name is in those of the parts that clients elsewhere reach, and in no other."""
+    make(tmp_path, ["kafka.example.com"])
+    named = {
+        part
+        for part, each in PARTS.items()
+        if each.certificate is not None
+        and b"kafka.example.com"
+        in x509.load_pem_x509_certificate((tmp_path / part / "tls-certificate.pem").read_bytes()).public_bytes(
+            serialization.Encoding.DER
+        )
+    }
+    assert named == {"kafka", "airflow"}
+
+
+def test_certificates_are_those_of_one_authority(tmp_path: Path) -> None:
+    """A part's key and certificate belong together, and the authority's is the same for all."""
+    make(tmp_path)
+    assert len({(tmp_path / part / "ca.pem").read_bytes() for part in PARTS}) == 1
+    for part in (name for name, each in PARTS.items() if each.certificate is not None):
+        context = ssl.create_default_context(cafile=tmp_path / part / "ca.pem")
+        context.load_cert_chain(tmp_path / part / "tls-certificate.pem", tmp_path / part / "tls-key.pem")
+        context.load_cert_chain(tmp_path / part / "tls.pem")
