@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from tests.support.object_store import ObjectStore
 
-
-_LONG = ("spark", "kafka", "slow")
-
 # Properties are tried on many histories, and on thousands by `python -m soak.truth`; the inner loop (`make test-fast`)
 # tries a third of them.
 hypothesis.settings.register_profile("full", max_examples=60, deadline=None)
@@ -33,13 +30,11 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long begins first, so that no process is left with it in the end; and Python's tracer, which makes the
-    code that it watches half as slow again, watches the short tests only.
-    """
+    """What takes long begins first, so that no process is left with it in the end; properties are marked as such."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
     for item in items:
-        if hypothesis.is_hypothesis_test(getattr(item, "obj", None)) or any(map(item.get_closest_marker, _LONG)):
-            item.add_marker(pytest.mark.no_cover)
+        if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.property)
 
 
 @pytest.fixture(scope="session")
