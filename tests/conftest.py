@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from tests.support.object_store import ObjectStore
 
 # Properties are tried on many histories, and on thousands by `python -m soak.truth`; the inner loop (`make test-fast`)
-# tries a third of them.
+# tries a sixth of them.
 hypothesis.settings.register_profile("full", max_examples=60, deadline=None)
-hypothesis.settings.register_profile("fast", max_examples=20, deadline=None)
+hypothesis.settings.register_profile("fast", max_examples=10, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full"))
 
 

@@ -87,6 +87,7 @@ def test_report_escapes_what_events_hold(first_night: FirstNight, tmp_path: Path
     assert json.loads(json.dumps(as_mapping(found), default=str))["alerts"] == found.alerts
 
 
+@pytest.mark.slow
 def test_labels_from_files(tmp_path: Path, first_night: FirstNight) -> None:
     """The simulator's column, or one that is named; a file without them is refused with its columns."""
     stream = first_night.night.config.streams["transactions"]

@@ -15,6 +15,8 @@ from storage.objects import ObjectPath, StorageError
 from storage.paths import checked, mirrored, names_in, whole
 from tests.support.object_store import ObjectStore
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_object_is_written_whole_and_found_by_its_folder(store: ObjectStore) -> None:
     folder = store.place("objects")
