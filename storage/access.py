@@ -55,14 +55,14 @@ class Access:
         Raises:
             SettingsError: the credentials cannot be read.
         """
-        found = {"aws_region": self.region or ("us-east-1" if self.endpoint else "")}
+        found = {"aws_region": self._region}
         if self.endpoint:
             found |= {"aws_endpoint": self.endpoint, "aws_allow_http": str(self._is_plain).lower()}
         return {name: value for name, value in (found | self._credentials()).items() if value}
 
     def hadoop_settings(self) -> dict[str, str]:
         """For Spark's JVMs, without secrets: on a command line everybody on the machine could read them."""
-        found = {"endpoint.region": self.region or ("us-east-1" if self.endpoint else "")}
+        found = {"endpoint.region": self._region}
         if self.endpoint:
             found |= {
                 "endpoint": self.endpoint,
@@ -78,6 +78,10 @@ class Access:
         if not self.credentials_file:
             return ()
         return (f"-Daws.sharedCredentialsFile={self.credentials_file}", f"-Daws.profile={self.profile}")
+
+    @property
+    def _region(self) -> str:
+        return self.region or ("us-east-1" if self.endpoint else "")  # other stores want one, whichever it is
 
     @property
     def _is_plain(self) -> bool:

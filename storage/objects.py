@@ -112,12 +112,11 @@ class ObjectPath:
 
     def rglob(self, pattern: str) -> Iterator[ObjectPath]:
         """The objects below this folder with such a name."""
-        return (each for each in self._below() if fnmatch.fnmatchcase(each.name, pattern))
+        return (each for each in self._listed() if fnmatch.fnmatchcase(each.name, pattern))
 
     def after(self, name: str) -> Iterator[ObjectPath]:
         """The objects below this folder whose names sort after this one."""
-        for found in self._listed(offset=f"{self._prefix}{name}"):
-            yield ObjectPath(self.bucket, found, self.access)
+        return self._listed(offset=f"{self._prefix}{name}")
 
     def changed_at(self) -> datetime | None:
         """When the object, or one below this folder, was written last, by the store's clock; None if there is none."""
@@ -180,7 +179,7 @@ class ObjectPath:
         """Remove all objects below this folder."""
         import obstore
 
-        if keys := list(self._listed()):
+        if keys := [each.key for each in self._listed()]:
             with _explained(self):
                 obstore.delete(self._store, keys)
 
@@ -197,15 +196,12 @@ class ObjectPath:
         file = self.access.credentials_file
         return os.stat(file).st_mtime_ns if file and os.path.exists(file) else 0  # noqa: PTH110, PTH116  half the time
 
-    def _below(self) -> Iterator[ObjectPath]:
-        return (ObjectPath(self.bucket, key, self.access) for key in self._listed())
-
-    def _listed(self, offset: str | None = None) -> Iterator[str]:
+    def _listed(self, offset: str | None = None) -> Iterator[ObjectPath]:
         import obstore
 
         with _explained(self):
             for batch in obstore.list(self._store, self._prefix, offset=offset):
-                yield from _keys(batch)
+                yield from (ObjectPath(self.bucket, key, self.access) for key in _keys(batch))
 
 
 def _keys(listed: Iterable[ObjectMeta]) -> Iterator[str]:

@@ -20,7 +20,6 @@ AnyPath: TypeAlias = Path | ObjectPath
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")  # one slash: a Path merges two
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_PARTIAL = ".partial-"
 _SUPPORTED = (
     "Give s3://bucket/folder (s3a:// is the same) of a store with conditional writes, such as AWS, MinIO or Ceph; or a "
     "path (file:///folder is the same), on a cluster one that every machine mounts"
@@ -101,7 +100,7 @@ def write_whole(file: AnyPath, content: bytes) -> None:
     if isinstance(file, ObjectPath):
         file.write_bytes(content)
         return
-    partial = file.with_name(f"{_PARTIAL}{uuid.uuid4().hex}")  # process ids repeat on other machines
+    partial = _partial_of(file)
     try:
         partial.write_bytes(content)
     except FileNotFoundError:
@@ -120,7 +119,7 @@ def whole(file: AnyPath) -> Iterator[Path]:
             file.write_bytes(partial.read_bytes())
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(f".{uuid.uuid4().hex}")  # process ids repeat on other machines
+    partial = _partial_of(file)
     yield partial
     partial.replace(file)
 
@@ -160,3 +159,7 @@ def local_copy(file: AnyPath) -> Iterator[Path]:
         copy = Path(folder) / file.name
         copy.write_bytes(file.read_bytes())
         yield copy
+
+
+def _partial_of(file: Path) -> Path:
+    return file.with_name(f".partial-{uuid.uuid4().hex}")  # process ids repeat on other machines
