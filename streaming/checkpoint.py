@@ -92,7 +92,7 @@ def state_folder(config: JobConfig) -> AnyPath:
 def run_file(config: JobConfig) -> AnyPath:
     """The file with the id of the run whose heads count."""
     in_store = isinstance(config.checkpoint, ObjectPath)
-    return (own_folder(config.checkpoint, config.fence) if in_store else state_folder(config)) / state_files.RUN
+    return (_folder(config) if in_store else state_folder(config)) / state_files.RUN
 
 
 def committed_heads(config: JobConfig, run: str, buckets: Iterable[int]) -> list[Head]:

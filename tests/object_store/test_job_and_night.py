@@ -3,6 +3,7 @@
 `ALL_ON_CLUSTER=1` runs all of it; without, what takes longest is left out.
 """
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -35,6 +36,13 @@ def until_read(place: Place, job: JobProcess, share: float, events: int) -> None
     topic = place.topics.streams["transactions"].topic
     goal = share * events
     until(job, lambda: sum(place.committed.get(topic, {}).values()) >= goal, f"{share} of the stream")
+
+
+def reported(place: Place) -> int:
+    """How many transactions the job has reported that it has read; it does so once per second."""
+    topic = place.topics.streams["transactions"].topic
+    reports = place.read(place.topics.settings.job_progress_topic)
+    return max((sum((each.get("consumed") or {}).get(topic, {}).values()) for each in reports), default=0)
 
 
 def kill(job: JobProcess) -> None:
@@ -76,6 +84,30 @@ def test_a_killed_job_resumes_and_the_night_agrees(
     kept = run("lake", "maintain", "--json", environment=environment, folder=tmp_path)
     assert ALERTS.name in kept.stdout
     assert store.secret not in (tmp_path / "job.log").read_text() + done.stderr
+
+
+def test_a_rebuilt_checkpoint_goes_on_from_the_lake(
+    store: ObjectStore, kafka_topics: TestTopics, tmp_path: Path
+) -> None:
+    """After a crash, and again after a stop: the second rebuild replaces a checkpoint that was itself rebuilt."""
+    place = place_in(store, kafka_topics, tmp_path)
+    given, (events, _) = store.environment(tmp_path.name), history(1200)
+    parts = events[:500], events[500:900], events[900:]
+    place.publish(*RULES, at=-MINUTE)
+    with place.job(max_offsets_per_trigger=150, **given) as job:
+        until(job, lambda: place.settled(*((r["id"], 1) for r in RULES)), "the rules to be active")
+        place.send(parts[0])
+        until_read(place, job, 0.5, len(parts[0]))
+        until(job, lambda: reported(place) > 0, "a report of it")
+        kill(job)
+    for part in parts[1:]:
+        done = run("stream", "rebuild", "--json", environment=place.environment(**given), folder=tmp_path)
+        assert json.loads(done.stdout)["events"], done.stderr
+        place.send(part)
+        with place.job(**given) as job:
+            await_consumed(place.topics.settings, ["transactions"], job, SECONDS)
+            assert job.stop() == 0
+    assert final(place) == truth(place, events)
 
 
 @long
