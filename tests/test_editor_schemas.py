@@ -72,6 +72,7 @@ def test_a_key_that_a_rule_needs_is_missed(missing: str) -> None:
     assert not RULES.is_valid({key: value for key, value in GOOD.items() if key != missing})
 
 
+@pytest.mark.slow
 def test_the_cases_are_valid() -> None:
     """All whose rules are accepted: what others show is often a rule of a wrong shape."""
     valid = 0

@@ -4,6 +4,8 @@ import re
 import textwrap
 from typing import Any
 
+import pytest
+
 from nightjar.airflow.submission import LAKE_POOL
 from nightjar.jvm.jars import PROJECT
 from tests.dags.conftest import Airflow
@@ -22,6 +24,7 @@ report({{"dag": dag.dag_id, "pool": task.pool, "arguments": arguments}})
 """
 
 
+@pytest.mark.slow
 def test_the_example_of_the_guide_is_a_dag(airflow: Airflow) -> None:
     """Airflow reads it, and its task asks for the stage."""
     text = (PROJECT / "docs" / "how-to" / "add-a-dag.md").read_text(encoding="utf-8")

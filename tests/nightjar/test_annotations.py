@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.command import run
 
+pytestmark = pytest.mark.slow  # each starts the command line
+
 BAD = """\
 rules:
   - id: good

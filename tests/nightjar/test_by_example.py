@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tools.by_example import CASES, PAGE, contents, page
 
 
+@pytest.mark.slow
 def test_page_is_what_the_case_files_make_it() -> None:
     """`make docs` writes it."""
     assert PAGE.read_text() == page(), "the case files have changed: run `make docs`"

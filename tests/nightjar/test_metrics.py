@@ -175,6 +175,7 @@ def port_of(kafka: LocalKafka) -> int:
     return int(kafka.bootstrap.rpartition(":")[2])
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_away_is_reported(tmp_path: Path) -> None:
     """Without a broker there are metrics all the same, which say so."""
     with running(tmp_path, bootstrap_servers="127.0.0.1:1", lake_dir=tmp_path / "none") as metrics:
@@ -183,6 +184,7 @@ def test_a_broker_that_is_away_is_reported(tmp_path: Path) -> None:
         assert metrics.get("/readyz").status_code == 503
 
 
+@pytest.mark.slow
 def test_strangers_need_a_certificate(tmp_path: Path) -> None:
     """An address that others reach is refused without TLS; with it, a client without a certificate gets nothing."""
     with pytest.raises(SettingsError, match="can be reached from other machines"):

@@ -10,6 +10,8 @@ from deltalake import write_deltalake
 from rules.types import TIMESTAMP
 from tests.support.command import run
 
+pytestmark = pytest.mark.slow  # each starts the command line
+
 RULE = """
 id: usual
 stream: transactions

@@ -64,6 +64,7 @@ def test_every_problem_of_every_file_is_reported(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_rules_are_checked_against_the_streams_that_are_named(tmp_path: Path) -> None:
     """A field of another declaration is unknown here."""
     declared = '[streams.transactions]\nevent_id = "id"\nevent_time = "at"\nentities = ["id"]\n'
@@ -75,6 +76,7 @@ def test_rules_are_checked_against_the_streams_that_are_named(tmp_path: Path) ->
     assert "stream transactions has no field 'customer_id'" in done.stderr
 
 
+@pytest.mark.slow
 def test_conditions_that_never_hold_are_warnings(tmp_path: Path) -> None:
     """The rule is fine otherwise; in a pull request they are annotations at their lines."""
     (tmp_path / "night.yaml").write_text(
@@ -86,6 +88,7 @@ def test_conditions_that_never_hold_are_warnings(tmp_path: Path) -> None:
     assert "::warning file=night.yaml,line=6,title=rule a::" in annotated
 
 
+@pytest.mark.slow
 def test_the_newest_events_of_the_lake_are_tried(tmp_path: Path) -> None:
     """How many alerts, on what, and which live rules alert on the same events; nothing of it on request."""
     config = config_of(tmp_path / "lake")
@@ -118,6 +121,7 @@ def test_the_newest_events_of_the_lake_are_tried(tmp_path: Path) -> None:
     assert "but the lake has it as" in run(*other, code=2, folder=tmp_path, environment=given).stderr
 
 
+@pytest.mark.slow
 def test_cases_are_run_with_the_rules_of_files(tmp_path: Path) -> None:
     """In place of those of the same ids; a case about a change of the rule keeps its own, and others are not run."""
     case = ROOT / "examples" / "cases"

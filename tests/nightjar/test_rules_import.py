@@ -45,6 +45,7 @@ def imported(text: str, folder: Path, name: str = "rules.txt") -> list[str]:
     ],
     ids=["object", "tabs", "list", "rules", "lines", "envelope", "documents"],
 )
+@pytest.mark.slow
 def test_a_file_has_one_message_or_many(text: str, tmp_path: Path) -> None:
     """JSON, JSON lines, YAML; a message without an equivalent rule is refused."""
     if "delete" in text:
@@ -56,6 +57,7 @@ def test_a_file_has_one_message_or_many(text: str, tmp_path: Path) -> None:
         assert imported(text, tmp_path)[0] == "flink-3"
 
 
+@pytest.mark.slow
 def test_the_last_message_about_a_rule_decides(tmp_path: Path) -> None:
     """A comment has the place of each rule, and differences in meaning."""
     (tmp_path / "rules.txt").write_text(TEXT + json.dumps(FLINK) + "\n")
@@ -68,6 +70,7 @@ def test_the_last_message_about_a_rule_decides(tmp_path: Path) -> None:
     assert "when: avg_paymentAmount > 50.1" in third
 
 
+@pytest.mark.slow
 def test_what_cannot_be_converted_is_reported_with_its_line(tmp_path: Path) -> None:
     """The others are shown all the same, and nothing is written."""
     refused = '{"ruleState": "CONTROL", "controlType": "DELETE_RULES_ALL"}\n{"ruleId": \nnonsense\n'
@@ -84,12 +87,14 @@ def test_what_cannot_be_converted_is_reported_with_its_line(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "a: {", "[]"])
+@pytest.mark.slow
 def test_a_file_without_a_message_is_refused(text: str, tmp_path: Path) -> None:
     """With its name and a remedy."""
     (tmp_path / "rules.txt").write_text(text)
     assert "error: rules.txt: " in run("rules", "import", "rules.txt", code=2, folder=tmp_path).stderr
 
 
+@pytest.mark.slow
 def test_a_folder_gets_one_file_per_rule(tmp_path: Path) -> None:
     """What somebody has changed there since is not overwritten."""
     (tmp_path / "rules.txt").write_text(TEXT)

@@ -239,6 +239,7 @@ def test_bad_input_is_exit_code_2(folder: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_answers_show_their_time_and_quarantine_the_event(tmp_path: Path) -> None:
     """A person sees from when on a rule applies, and which event could not be used."""
     late = CASE.replace("activation_delay: 0s", "activation_delay: 1m") + (

@@ -29,6 +29,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_any_name_that_is_usable_can_be_used() -> None:
     """A field or measure called like a word of SQL stands for itself wherever a value may stand."""
     assert {"show", "explain", "any", "if", "abs", "timestamp"} <= set(WORDS)
