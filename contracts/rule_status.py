@@ -38,8 +38,8 @@ RULE_STATUS = RecordType(
     {
         "status": Member(
             "ACCEPTED or REJECTED: of a message; PROPOSED: of one whose version waits for approval; ACTIVE: the rule "
-            "is evaluated; SUPERSEDED: a later version has taken its place; RETIRED: the rule has ended with this "
-            "version; FAILED: a measure of it, at an event",
+            "is evaluated; SUPERSEDED: a later version has taken its place, or came before this one was approved; "
+            "RETIRED: the rule has ended with this version; FAILED: a measure of it, at an event",
             schema={"enum": [answer.value for answer in Answer]},
         ),
         "rule_id": Member("the rule; null where the message names none", nullable=True),
@@ -60,7 +60,8 @@ RULE_STATUS = RecordType(
         "approval_reason": Member("the reason for the approval", optional=True),
         "superseded_by": Member("of SUPERSEDED: the version that has taken its place", Kind.INT64, {"minimum": 1},
                                 optional=True),
-        "superseded_from": Member("of SUPERSEDED: event time from which that version applies", Kind.TIMESTAMP,
+        "superseded_from": Member("of SUPERSEDED: event time from which that version applies; not of one "
+                                  "that was only proposed", Kind.TIMESTAMP,
                                   optional=True),
         "history_since": Member("of ACTIVE, where the version waited for history: the event time from which on the "
                                 "job has it", Kind.TIMESTAMP, optional=True),
@@ -90,7 +91,8 @@ def status_record(status: Status) -> Row:
         found |= {"history_since": iso_text(status.primed.since)}
         found |= {"priming": status.primed.name} if status.primed.name else {}
     if status.superseded is not None:
-        found |= {"superseded_by": status.superseded.by, "superseded_from": iso_text(status.superseded.since)}
+        found |= {"superseded_by": status.superseded.by}
+        found |= {} if status.superseded.since is None else {"superseded_from": iso_text(status.superseded.since)}
     return found
 
 
@@ -123,8 +125,9 @@ def read_answer(value: bytes) -> Answered | None:
             found = Answered(answer, -1, rule_id, version, effective, primed=primed)
             return found if _is_version(rule_id, version) else None
         if answer is Answer.SUPERSEDED:
-            by, since = written["superseded_by"], parse_timestamp(written["superseded_from"], zone_required=True)
-            if since is None or not (_is_version(rule_id, version) and _is_version(rule_id, by)):
+            by, begins = written["superseded_by"], written.get("superseded_from")
+            since = None if begins is None else parse_timestamp(begins, zone_required=True)
+            if (since is None) != (begins is None) or not (_is_version(rule_id, version) and _is_version(rule_id, by)):
                 return None
             return Answered(answer, -1, rule_id, version, effective, superseded=Superseded(by, since))
         message = int(written["message"].rpartition("-")[2])

@@ -100,6 +100,12 @@ def judge(
     return made, _status(made, reading.notes)
 
 
+def overtaken_status(version: RuleVersion, by: Superseded) -> Status:
+    """The answer about a proposal once a later version has overtaken it."""
+    why = f"version {by.by} was published before it was approved: it never applies"
+    return Status(Answer.SUPERSEDED, version.rule.id, version.version, reasons=(why,), superseded=by)
+
+
 def _status(version: RuleVersion, notes: tuple[str, ...]) -> Status:
     """The answer to a message that made a version, or that repeats it."""
     rule_id, number = version.rule.id, version.version

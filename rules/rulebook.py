@@ -22,7 +22,7 @@ from rules.publishing import Answer
 from rules.states import State
 from rules.streams import Stream
 from rules.timestamps import iso_text
-from rules.versions import NOT_YET, Approval, Primed, RuleSet, RuleVersion, Superseded, superseded
+from rules.versions import NOT_YET, Approval, Primed, RuleSet, RuleVersion, Superseded, overtaken, superseded
 
 WHOLE_STREAM = ""
 
@@ -241,8 +241,16 @@ class RuleBook:
         return versions[number - 1]
 
     def _note(self, answer: Answered) -> None:
-        """Note that a version was superseded or retired, which decides nothing: its effective time already has."""
-        if (version := self._in_force(answer)) is None:
+        """Note that a version was superseded or retired, which decides nothing: its effective time, or the version that
+        was published after a proposal, already has."""
+        versions = self._by_rule.get(str(answer.rule_id), [])
+        if answer.superseded is not None and answer.superseded.since is None:
+            proposals = [version for version, by in overtaken(tuple(versions)) if by == answer.superseded]
+            version = next((found for found in proposals if found.version == answer.rule_version), None)
+            self.skipped += version is None
+        else:
+            version = self._in_force(answer)
+        if version is None:
             return
         name = version.rule.id, version.version
         if answer.superseded is None:

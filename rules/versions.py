@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 from rules.errors import Problem, RuleError
@@ -45,10 +46,10 @@ class RuleVersion:
 
 @dataclass(frozen=True)
 class Superseded:
-    """Which version took the place of another, and from which event time on (µs)."""
+    """Which version took the place of another, and from which event time on (µs; None: of a proposal)."""
 
     by: int
-    since: int
+    since: int | None
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,12 @@ def superseded(version: RuleVersion, versions: Iterable[RuleVersion], at_us: int
         return None
     first = min(later, key=lambda other: (other.effective, -other.version))
     return Superseded(first.version, first.effective)
+
+
+def overtaken(versions: tuple[RuleVersion, ...]) -> list[tuple[RuleVersion, Superseded]]:
+    """Of a rule's versions, in the order of publication, the proposed ones that nobody can approve any more (S5.5), and
+    the version that was published next."""
+    return [(version, Superseded(later.version, None)) for version, later in pairwise(versions) if version.is_proposed]
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,11 @@ from ingestion.offsets import beginning_offsets, end_offsets
 from rules.errors import Problem
 from rules.foreign import DEFAULT_FORMS, Forms
 from rules.model import Rule
-from rules.publishing import Answer, Status, judge
+from rules.publishing import Answer, Status, judge, overtaken_status
 from rules.retention import too_much
 from rules.rulebook import Record, Route, RuleBook
 from rules.timestamps import microseconds
-from rules.versions import NOT_YET, RuleVersion
+from rules.versions import NOT_YET, RuleVersion, overtaken
 from streaming.config import JobConfig, JobError
 from streaming.endings import Endings
 from streaming.history import AS_IT_IS, History
@@ -175,6 +175,8 @@ class Answering:
         # Versions that may have to be answered ACTIVE, and the offset of the answer that made each.
         self._inactive: dict[tuple[str, int], int] = {}
         self._endings = Endings(self.book)
+        # rules of which a version has been published since their proposals were seen to
+        self._published: set[str] = set()
         self._routes: frozenset[Route] = frozenset(self.book.routes)
 
     def catch_up(self) -> None:
@@ -299,6 +301,7 @@ class Answering:
 
     def _answer(self) -> None:
         """Answer waiting messages, several at once where none depends on the answer to another."""
+        self._answer_overtaken()
         while self._unanswered:
             first, about = self._unanswered[0], set[str | None]()
             sent: list[FutureRecordMetadata] = []
@@ -324,6 +327,15 @@ class Answering:
                 self._unanswered.clear()
                 self._messages.back_to(first.offset)
                 raise
+            self._answer_overtaken()
+
+    def _answer_overtaken(self) -> None:
+        """Answer SUPERSEDED for proposals that a later version has overtaken."""
+        for rule_id in sorted(self._published):
+            for version, by in overtaken(self.book.of_rule(rule_id)):
+                if (rule_id, version.version) not in self.book.superseded:
+                    self._send(*answer_record(overtaken_status(version, by)), self.book.published[rule_id, by.by])
+            self._published.remove(rule_id)
 
     def _answer_to(self, message: Record) -> tuple[str, dict[str, Any]]:
         config = self._config
@@ -365,6 +377,8 @@ class Answering:
         if answer is None:
             return
         self._changes.append(record)
+        if answer.answer in (Answer.PROPOSED, Answer.ACCEPTED):
+            self._published.add(str(answer.rule_id))
         if answer.answer is Answer.PROPOSED:
             return
         if answer.primed is not None and answer.primed.name:

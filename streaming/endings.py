@@ -55,10 +55,11 @@ class Endings:
         name = rule_id, number = version.rule.id, version.version
         found = []
         by = superseded(version, versions, clock)
-        applied = version.effective <= clock and (by is None or by.since > version.effective)
+        end = None if by is None else by.since
+        applied = version.effective <= clock and (end is None or end > version.effective)
         if applied and version.rule.state is State.RETIRED and name not in self._book.retired:
             found.append(Status(Answer.RETIRED, rule_id, number, version.effective))
-        if by is not None and name not in self._book.superseded:
-            why = f"version {by.by} applies from {iso_text(by.since)}"
+        if by is not None and end is not None and name not in self._book.superseded:
+            why = f"version {by.by} applies from {iso_text(end)}"
             found.append(Status(Answer.SUPERSEDED, rule_id, number, version.effective, (why,), superseded=by))
         return found

@@ -16,12 +16,12 @@ from rules.engine import Delta, Engine, Failure
 from rules.engine.store import ARRIVAL, LATE
 from rules.events import Rejection, check_skew, parse_event
 from rules.hourly_cap import HourlyCap
-from rules.publishing import Answer, Status, judge
+from rules.publishing import Answer, Status, judge, overtaken_status
 from rules.rulebook import RuleBook
 from rules.streams import Stream
 from rules.timestamps import iso_text
 from rules.types import TIMESTAMP
-from rules.versions import RuleSet, actions_of
+from rules.versions import RuleSet, actions_of, overtaken
 
 
 def simulate(case: Case) -> Outcome:
@@ -93,6 +93,9 @@ class _Host:
         if newest is None:
             return
         self.book.add(newest, at, running=[self.book.route_of(newest.rule)])
+        for version, by in overtaken(self.book.of_rule(newest.rule.id)):
+            if by.by == newest.version and newest.approval is None:
+                self.report(overtaken_status(version, by), at)
         if newest.is_proposed:
             return
         self.published[newest.rule.id, newest.version] = at, self.engines[newest.rule.stream].horizon

@@ -176,6 +176,25 @@ def test_a_second_person_approves(own: TestTopics, file: Path) -> None:
     assert len(messages(own)) == 3
 
 
+def test_the_list_shows_what_overtook_a_proposal(own: TestTopics, file: Path) -> None:
+    """S5.5: and whoever waits for the answer to the later one sees it too."""
+    settings = own.settings.model_copy(update={"approvals": 1})
+    given = environment(settings) | {"NIGHTJAR_APPROVALS": "1"}
+    publish = ("rules", "publish", str(file), "--author", "ann", "--reason", "trial", "--wait")
+    with answering(own, settings):
+        run(*publish, environment=given)
+        file.write_text(RULE.replace(">= 4", ">= 5"))
+        run(*publish, environment=given)
+        file.write_text(RULE.replace(">= 4", ">= 6"))
+        assert "burst version 3  PROPOSED" in run(*publish, environment=given).stdout
+    rows = json.loads(run("rules", "list", "--all", "--json", environment=given).stdout)
+    assert [(row["status"], row["superseded_by"], row["superseded_from"]) for row in rows[:2]] == [
+        ("SUPERSEDED", 2, None), ("SUPERSEDED", 3, None),
+    ]  # fmt: skip
+    assert rows[2]["status"] == "PROPOSED"
+    assert "overtaken" in run("rules", "list", "--all", environment=given).stdout
+
+
 def test_rules_of_no_topic(kafka_topics: TestTopics, file: Path) -> None:
     """Before the topics are made the message says who makes them."""
     done = run("rules", "publish", str(file), code=2, environment=environment(kafka_topics.settings))

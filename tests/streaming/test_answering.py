@@ -14,7 +14,7 @@ from nightjar.configuration.job import job_config
 from nightjar.kafka.clients import admin, producer
 from nightjar.kafka.readers import Reader
 from rules.rulebook import Record, RuleBook
-from rules.versions import Approval
+from rules.versions import Approval, Superseded
 from streaming import kafka_clients
 from streaming.answering import Answering, answer_to
 from streaming.clock import Arrivals
@@ -205,14 +205,33 @@ def test_approvals_are_answered_once_and_for_good(own: TestTopics) -> None:
     with driver(replace(config, approvals=0)) as second:
         second.activate(second.end)
         versions = second.book.ruleset.versions
-    assert [status for status, _, _ in statuses(own)] == ["PROPOSED"] * 3 + ["ACCEPTED", "REJECTED", "ACTIVE"]
+    found = [status for status, _, _ in statuses(own)]
+    assert found == ["PROPOSED"] * 3 + ["SUPERSEDED", "ACCEPTED", "REJECTED", "ACTIVE"]
     assert [(v.rule.id, v.version, v.rule.author, v.approval) for v in versions] == [
         ("large", 2, "ann", Approval("bob", "looks right"))
     ]
-    assert statuses(own)[3][2] == statuses(own)[5][2] is not None
+    assert statuses(own)[4][2] == statuses(own)[6][2] is not None
+    assert second.book.superseded == {("large", 1): Superseded(2, None)}
     with driver(config) as third:
         assert (third.book.ruleset.versions, third.book.every) == (versions, second.book.every)
-    assert len(statuses(own)) == 6
+    assert len(statuses(own)) == 7
+
+
+def test_a_proposal_whose_answer_a_crash_has_left_out_is_answered(own: TestTopics) -> None:
+    """S5.5: once, and also where the version that overtook it needed no approval."""
+    config = job_config(own.settings, own.streams)
+    publish(own, {**RULE, "author": "ann", "reason": "trial"})
+    with driver(replace(config, approvals=1)) as first:
+        message = Record(1, 0, json.dumps(RULE | {"when": "amount > 200"}).encode())
+        _, accepted = answer_to(message, f"{own.settings.rules_topic}-0-1", first.book, first.book.routes, 0)
+    publish(own, json.loads(message.value))
+    with producer(own.settings) as client:
+        client.send(own.settings.rule_status_topic, json.dumps(accepted).encode()).get(10)
+    for _ in range(2):
+        with driver(config) as again:
+            assert (again.book.skipped, again.book.superseded) == (0, {("large", 1): Superseded(2, None)})
+    answers = statuses(own)
+    assert [answer[:2] for answer in answers] == [("PROPOSED", 1), ("ACCEPTED", 2), ("SUPERSEDED", 1)]
 
 
 def test_lost_answers_refuse_a_start(own: TestTopics) -> None:

@@ -77,10 +77,10 @@ def _status(book: "RuleBook", version: "RuleVersion") -> "Answer":
     from rules.publishing import Answer
 
     name = version.rule.id, version.version
-    if version.is_proposed:
-        return Answer.PROPOSED
     if name in book.superseded:
         return Answer.SUPERSEDED
+    if version.is_proposed:
+        return Answer.PROPOSED
     if name in book.retired:
         return Answer.RETIRED
     return Answer.ACTIVE if name in book.active else Answer.ACCEPTED
@@ -96,12 +96,12 @@ def _row(book: "RuleBook", version: "RuleVersion", unanswered: set[tuple[str, in
     superseded = book.superseded.get(name)
     if version.is_proposed:
         waits = book.of_rule(version.rule.id)[-1] is version
-        applies_from = "waiting for approval" if waits else "never: not approved in time"
+        applies_from = "waiting for approval" if waits else "never: overtaken before it was approved"
     elif name in unanswered:
         applies_from = "waiting for the job to answer"
     else:
         applies_from = f"{effective[:19]}Z" if effective else "waiting for the job to add a shuffle key"
-        if superseded is not None:
+        if superseded is not None and superseded.since is not None:
             applies_from += f"\nuntil {iso_text(superseded.since)[:19]}Z"
     return {
         "rule_id": version.rule.id,
@@ -111,7 +111,7 @@ def _row(book: "RuleBook", version: "RuleVersion", unanswered: set[tuple[str, in
         "answered": name not in unanswered,
         "status": None if name in unanswered else _status(book, version).value,
         "superseded_by": None if superseded is None else superseded.by,
-        "superseded_from": None if superseded is None else iso_text(superseded.since),
+        "superseded_from": None if superseded is None or superseded.since is None else iso_text(superseded.since),
         "published": iso_text(book.published[name]),
         "author": version.rule.author,
         "reason": version.rule.reason,
