@@ -22,13 +22,12 @@ import pyarrow.compute as pc
 
 from bench.engine import HOUR, history
 from bench.figures import emit, log_progress, timed
-from rules.engine import Delta
 from rules.model import Rule, parse_rule
 from rules.rulebook import Route, RuleBook
 from rules.streams import load_streams
 from rules.versions import RuleVersion
 from streaming.bucket import Bucket
-from streaming.primed_state import ExportWriter, take_in
+from streaming.primed_state import ExportWriter, Lack, Taken, take_in
 from streaming.resident_buckets import Resident
 from streaming.state_files import BucketFiles
 from streaming.statelog import Head, StateLog
@@ -74,13 +73,14 @@ def turn(events: pa.Table) -> tuple[float, float, int]:
     with tempfile.TemporaryDirectory() as folder:
         files = BucketFiles(Path(folder))
         bucket, head = filled(files, events)
-        writer = ExportWriter(files, STREAM, "bench", head.settled - 4 * HOUR, -events.num_rows)
+        lack = Lack(head.settled - 4 * HOUR, head.horizon)
+        writer = ExportWriter(files, STREAM, "bench", lack, first=-events.num_rows, ends={})
         evicted = pc.less(events.column(STREAM.event_time).cast(pa.int64()), head.horizon)
         writer.take(events.filter(evicted))
         count = writer.close()
-        took: list[tuple[Head, Delta]] = []
+        took: list[Taken] = []
         primed = timed(lambda: took.append(take_in(bucket, "bench", head, head.version + 1, files)))
-        ((after, delta),) = took
+        after, delta = took[0].head, took[0].delta
         engine = bucket.engine
         log = StateLog(files, STREAM.event_time)
         after = log.append(after, delta, engine.horizon, engine.clock, settled=engine.settled)

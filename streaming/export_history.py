@@ -1,14 +1,15 @@
 """Purpose: the process that writes the history which the state of a route lacks, beside the running job.
 
 How it works: it reads the events from the lake, as far as the archive has come, and the rest from Kafka, and writes
-them into the folders of the route's buckets (primed_state.py). A micro-batch that waits for a core is a late alert: it
-runs at the lowest priority, on one core, in short slices for half of the time, and reads at most `priming_rate`
-events per second. It is given a `Request` on its standard input, reports its progress as lines of JSON on its standard
-output, and ends when the driver does.
+them into the folders of the route's buckets (primed_state.py), those for measures with a resolution as steps. A
+micro-batch that waits for a core is a late alert: it runs at the lowest priority, on one core, in short slices for half
+of the time, and reads at most `priming_rate` events per second. It is given a `Request` on its standard input, reports
+its progress as lines of JSON on its standard output, and ends when the driver does.
 
 What it does not do: decide what is lacking, or take anything in.
 
-Known limitation: what is neither in the lake nor on Kafka is missing. It is logged.
+Known limitation: what is neither in the lake nor on Kafka is missing. It is logged. The ids of all events that a bucket
+lacks are in memory, to leave out repeated ones.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from streaming import kafka_clients
 from streaming.bootstrap_state import divided_events
 from streaming.config import JobConfig, JobError
 from streaming.partitioning import buckets_of
-from streaming.primed_state import ExportWriter
+from streaming.primed_state import ExportWriter, Lack
 from streaming.state_files import files_of
 
 _log = structlog.get_logger(__name__)
@@ -59,9 +60,8 @@ _REPORT_SECONDS = 1.0
 class Request:
     """What to export. name: of the export; number: of the route; state: the folder of all buckets.
 
-    since: event time (µs) from which on events are needed. until: the offset by partition of the stream's topic up to
-    which they are. horizons: by bucket of the route, event time (µs) from which on its state has them; always: the
-    offset by partition before which it has none. firsts: by bucket, the first position among arrivals that it uses.
+    until: the offset by partition of the stream's topic up to which events are needed. By bucket of the route, lacks:
+    what its state lacks; firsts: the first position among arrivals that it uses.
     """
 
     config: JobConfig
@@ -69,16 +69,29 @@ class Request:
     number: int
     route: Route
     state: AnyPath
-    since: int
     until: Mapping[int, int]
-    horizons: tuple[int, ...]
-    always: Mapping[int, int]
+    lacks: tuple[Lack, ...]
     firsts: tuple[int, ...]
 
     @property
     def stream(self) -> Stream:
         """The stream of the events."""
         return self.config.streams[self.route.stream]
+
+    @property
+    def since(self) -> int:
+        """Event time (µs) from which on events are needed."""
+        return min(lack.earliest for lack in self.lacks)
+
+    @property
+    def before(self) -> int:
+        """Event time (µs) from which on no bucket lacks an event, but for those before the offsets of `always`."""
+        return max(lack.latest for lack in self.lacks)
+
+    @property
+    def always(self) -> Mapping[int, int]:
+        """The offset by partition before which the route has no event at all."""
+        return self.lacks[0].always
 
 
 class Throttle:
@@ -105,28 +118,23 @@ def export(request: Request, report: Callable[[int], None] = lambda _: None) -> 
     config, stream, route = request.config, request.stream, request.route
     span = sum(request.until.values())  # at least as many positions as events
     writers = [
-        ExportWriter(files_of(request.state, bucket), stream, request.name, request.since, first - span)
-        for bucket, first in zip(buckets_of(request.number, route, config.buckets), request.firsts, strict=True)
+        ExportWriter(
+            files_of(request.state, bucket), stream, request.name, lack, first=first - span, ends=request.until
+        )
+        for bucket, lack, first in zip(
+            buckets_of(request.number, route, config.buckets), request.lacks, request.firsts, strict=True
+        )
     ]
     throttle, read = Throttle(config.priming_rate, _SHARE), 0
     for table in _lacking(request):
         for begin in range(0, table.num_rows, _SLICE):
             some = table.slice(begin, _SLICE)
             for at, part in divided_events(some, route, route.field, config.buckets):
-                writers[at].take(part.filter(_is_lacking(part, stream, request.horizons[at], request.always)))
+                writers[at].take(part)
             throttle.take(some.num_rows)
             read += some.num_rows
             report(read)
     return sum(writer.close() for writer in writers)
-
-
-def _is_lacking(events: pa.Table, stream: Stream, horizon: int, always: Mapping[int, int]) -> pa.Array:
-    times = events.column(stream.event_time).cast(pa.int64()).to_numpy()
-    partitions, offsets = (events.column(name).to_numpy() for name in ("partition", "offset"))
-    lacking = times < horizon
-    for partition, end in always.items():
-        lacking |= (partitions == partition) & (offsets < end)
-    return pa.array(lacking)
 
 
 def _lacking(request: Request) -> Iterator[pa.Table]:
@@ -139,7 +147,7 @@ def _lacking(request: Request) -> Iterator[pa.Table]:
     if lake is not None and any(split.values()):
         offsets = {partition: (0, end) for partition, end in split.items()}
         yield from stream_state.events(
-            lake, stream, offsets, request.since, before=max(request.horizons), always=request.always
+            lake, stream, offsets, request.since, before=request.before, always=request.always
         )
     rest = {p: (split[p], end) for p, end in request.until.items() if split[p] < end}
     for table in kafka_events(config, stream, rest, request.since):

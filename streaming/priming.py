@@ -6,8 +6,10 @@ is answered ACTIVE with its effective time and the name of the export, and the b
 (primed_state.py). One export runs at a time. If it fails it is tried again; a job that starts again exports again what
 no answer names yet.
 
-What it does not do: read events, or change the state. Measures with a resolution are not primed, nor is any where the
-state has steps (S14.3).
+For measures with a resolution the export has steps instead of events: so what is written, and taken in, is as little as
+what the state keeps of them (S14.3).
+
+What it does not do: read events, or change the state.
 
 Known limitation: the first batch of a bucket with the history takes as long as its engine needs to take it in.
 """
@@ -31,17 +33,18 @@ import structlog
 
 from contracts.job_progress import Priming as Report
 from rules.durations import format_duration
-from rules.retention import unfolded
+from rules.retention import widest
 from rules.rulebook import Route
 from rules.timestamps import MIN_TIMESTAMP, iso_text
 from rules.versions import Primed, RuleVersion
 from streaming.checkpoint import Identity, committed_heads, committed_offsets, state_folder
 from streaming.config import JobConfig
+from streaming.coverage import Coverage, Needs, Since, needs_of
 from streaming.export_history import Request
 from streaming.history import Ready
 from streaming.partitioning import buckets_of
 from streaming.state_files import export_of
-from streaming.statelog import FIRST_INSTANT, NOTHING, Head
+from streaming.statelog import FIRST_INSTANT, NOTHING
 
 _log = structlog.get_logger(__name__)
 
@@ -50,34 +53,6 @@ _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 60.0
 # An export that no version wants any more by then (seconds) is removed.
 _UNCLAIMED_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """The history that the state of a route has. heads: of its buckets; lacks: the offsets by partition before which it
-    has no events; settled: event time (µs) before which no event of the stream is evaluated any more."""
-
-    heads: tuple[Head, ...]
-    lacks: Mapping[int, int]
-    settled: int
-
-    @property
-    def horizon(self) -> int:
-        """Event time (µs) from which on all buckets have their events, except for what the state lacks."""
-        return max(head.horizon for head in self.heads)
-
-    @property
-    def has_steps(self) -> bool:
-        """Whether a bucket has folded events, which must not be given to it again (S14.3)."""
-        return any(head.folds and head.folded != NOTHING for head in self.heads)
-
-    def lacks_since(self, time: int) -> bool:
-        """Whether it lacks events from this event time (µs) on."""
-        return bool(self.lacks) or self.horizon > time
-
-    def needed_since(self, width: int) -> int:
-        """Event time (µs) from which on rules of this width (µs) need events; FIRST_INSTANT if the clock is unknown."""
-        return max(self.settled - width, FIRST_INSTANT)
 
 
 class Priming:
@@ -89,9 +64,10 @@ class Priming:
         self._run_id = ""
         self._coverages: dict[Route, tuple[float, Coverage | None]] = {}
         self._clocks: dict[str, int] = {}  # the latest that were published (µs), by stream
-        self._wanted: dict[Route, int] = {}  # the width (µs) that versions need
+        self._wanted: dict[Route, list[Needs]] = {}  # of versions that wait
+        self._needs: dict[tuple[str, int], Needs] = {}
         self._running: _Export | None = None
-        self._done: tuple[Request, float] | None = None
+        self._done: _Done | None = None
         self._retry_at = 0.0
 
     def resume(self, identity: Identity, run_id: str) -> None:
@@ -107,49 +83,54 @@ class Priming:
     def exports(self) -> list[str]:
         """The exports that run, or that no answer names yet."""
         of = [self._running.request] if self._running else []
-        return [request.name for request in (*of, *([self._done[0]] if self._done else []))]
+        return [request.name for request in (*of, *([self._done.request] if self._done else []))]
 
     def lacking(self, version: RuleVersion, route: Route) -> str | None:
         """See History."""
-        width, coverage = unfolded(version.rule), self._coverage(route)
-        if not width or coverage is None or coverage.has_steps:
+        needs, coverage = self._of(version), self._coverage(route)
+        if not needs or coverage is None:
             return None
         # the buckets may be given the clocks that are under way before they know the version
         settled = max(coverage.settled, self._clocks.get(route.stream, FIRST_INSTANT) - self._lateness(route))
-        evicted = settled if coverage.settled == FIRST_INSTANT else coverage.horizon + settled - coverage.settled
-        if not coverage.lacks and evicted <= max(version.effective, settled) - width:
+        if coverage.has(needs.since(max(version.effective, settled)), settled):
             return None
         return (
-            f"its windows reach back {format_duration(width)}, before the events that the job has: it takes effect "
-            "once it is primed with those before"
+            f"its windows reach back {format_duration(widest(version.rule))}, before the events that the job has: it "
+            "takes effect once it is primed with those before"
         )
 
     def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:
         """See History."""
-        width = unfolded(version.rule)
-        if not self._config.priming_rate or not width:
+        needs = self._of(version)
+        if not self._config.priming_rate or not needs:
             return Ready()
         coverage = self._coverage(route)
         if coverage is None or not is_known:
             return None
-        if coverage.has_steps:
-            return Ready()
-        if not coverage.lacks_since(coverage.needed_since(width)):
-            return Ready(Primed(max(coverage.horizon, MIN_TIMESTAMP)))
-        done = None if self._done is None else self._done[0]
-        if done is not None and done.route == route and done.since <= coverage.needed_since(width):
-            self._done = None
-            return Ready(Primed(max(done.since, MIN_TIMESTAMP), done.name))
-        self._wanted[route] = max(width, self._wanted.get(route, 0))
+        since = needs.since(coverage.settled)
+        if coverage.has(since, coverage.settled):
+            return Ready(Primed(max(since.earliest if needs.steps else coverage.horizon, MIN_TIMESTAMP)))
+        if self._done is not None:
+            done, has = self._done.request, self._done.has
+            if done.route == route and has.covers(since):
+                self._done = None
+                return Ready(Primed(max(has.earliest, MIN_TIMESTAMP), done.name))
+        self._wanted.setdefault(route, []).append(needs)
         return None
+
+    def _of(self, version: RuleVersion) -> Needs:
+        name = version.rule.id, version.version
+        if name not in self._needs:
+            self._needs[name] = needs_of(version, self._config.streams[version.rule.stream])
+        return self._needs[name]
 
     def step(self) -> None:
         """Start the next export if one is wanted, and see to the one that runs."""
         if self._running is not None:
             self._see_to(self._running)
         elif self._done is not None:
-            if time.monotonic() > self._done[1] + _UNCLAIMED_SECONDS:
-                self._remove(self._done[0])
+            if time.monotonic() > self._done.at + _UNCLAIMED_SECONDS:
+                self._remove(self._done.request)
                 self._done = None
         elif self._wanted and time.monotonic() >= self._retry_at:
             self._start(*self._wanted.popitem())
@@ -203,7 +184,7 @@ class Priming:
         settled = max(min(head.settled for head in each) for each in of.values())
         return Coverage(tuple(heads), lacks, settled)
 
-    def _start(self, route: Route, width: int) -> None:
+    def _start(self, route: Route, needs: list[Needs]) -> None:
         config, identity = self._config, self._identity
         assert identity is not None  # noqa: S101  versions are looked up in its routes
         topic = config.streams[route.stream].topic
@@ -211,12 +192,12 @@ class Priming:
         coverage = self._look(identity, route)
         if coverage is None:
             return
+        has = Since.of_all(each.since(coverage.settled) for each in needs)
         request = Request(
-            config, uuid.uuid4().hex[:12], identity.routes.index(route), route, state_folder(config),
-            coverage.needed_since(width), until, tuple(head.horizon for head in coverage.heads),
-            coverage.lacks, tuple(head.first for head in coverage.heads),
+            config, uuid.uuid4().hex[:12], identity.routes.index(route), route, state_folder(config), until,
+            coverage.lacking(has), tuple(head.first for head in coverage.heads),
         )  # fmt: skip
-        self._running = _Export(request)
+        self._running = _Export(request, has)
         since = iso_text(max(request.since, MIN_TIMESTAMP))
         _log.info("priming", stream=route.stream, route=route.field, since=since, lake=str(config.lake))
 
@@ -228,7 +209,7 @@ class Priming:
         request = export.request
         if events >= 0:
             _log.info("primed", stream=request.stream.name, route=request.route.field, events=events)
-            self._done = request, time.monotonic()
+            self._done = _Done(request, export.has, time.monotonic())
             return
         self._remove(request)
         self._retry_at = time.monotonic() + _RETRY_SECONDS
@@ -246,11 +227,20 @@ class Priming:
                     file.unlink(missing_ok=True)
 
 
-class _Export:
-    """The process of one export. read: events so far."""
+@dataclass(frozen=True)
+class _Done:
+    """An export that no answer names yet. has: what it has; at: when it ended, by time.monotonic."""
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
+    request: Request
+    has: Since
+    at: float
+
+
+class _Export:
+    """The process of one export. has: what it writes; read: events so far."""
+
+    def __init__(self, request: Request, has: Since) -> None:
+        self.request, self.has = request, has
         self.read = 0
         self._events: int | None = None
         # at the lowest priority from the first: its imports would delay a micro-batch

@@ -23,6 +23,8 @@ from contracts.job_progress import bucket_key
 from contracts.restrictions import restriction_records
 from ingestion.event_schema import events_schema
 from rules.engine import Delta
+from rules.engine.folds import concatenated
+from rules.engine.store import LONG_AGO
 from rules.streams import Stream
 from streaming.bucket import BatchResult, Bucket, failure_record
 from streaming.engine_processes import Remote
@@ -30,10 +32,10 @@ from streaming.output_records import RECORDS, ROWS_A_BATCH, alert_records, json_
 from streaming.partitioning import bucket_of
 from streaming.payloads import Kind, from_ipc, to_ipc
 from streaming.plan import BucketPlan
-from streaming.primed_state import LIST, held, take_in
+from streaming.primed_state import held, take_in
 from streaming.progress import bucket_report
 from streaming.resident_buckets import put_back, receive, take
-from streaming.state_files import BucketFiles, files_of, of_export
+from streaming.state_files import BucketFiles, files_of
 from streaming.statelog import Head, StateLog
 
 # A bucket reports at most this often (seconds): one record per batch and bucket would be too many.
@@ -99,10 +101,12 @@ class BucketProcessor:
         parts.end("read")
         known = plan.rules[-1].offset if plan.rules else -1
         rules, exports = receive(bucket, packed.get(Kind.RULE, []), known, before, files)
-        primed, extra = before, list[Delta]()
+        primed, extra, gone = before, list[Delta](), list[str]()
         for name in exports:
-            primed, delta = take_in(bucket, name, primed, version, files)
-            extra.append(delta)
+            taken = take_in(bucket, name, primed, version, files)
+            primed = taken.head
+            extra.append(taken.delta)
+            gone += taken.gone
         bucket.counts.skipped += sum(int(payload) for payload in packed.get(Kind.SKIPPED, []))
         events = _events(bucket.stream, packed, before, files)
         clocks = [clock for clock in map(read_clock, packed.get(Kind.CLOCK, [])) if clock is not None]
@@ -111,7 +115,6 @@ class BucketProcessor:
         parts.end("evaluate")
         head = _appended(bucket, _joined([*extra, result.delta]), version, primed, files)
         head = replace(head, held=held(bucket, result.dead, head, files))
-        gone = [of_export(name, LIST) for name in exports]
         files.keep(_with_rest(head, bucket, rules, before, gone))
         resident.at(head)
         put_back(plan, number, resident)
@@ -185,6 +188,7 @@ def _appended(bucket: Bucket, delta: Delta, version: int, before: Head, files: B
         counts,
         settled=engine.settled,
         folds=engine.position.held,
+        unfolded=engine.folded,
         version=version,
     )
 
@@ -194,13 +198,14 @@ def _joined(deltas: list[Delta]) -> Delta:
     if len(deltas) == 1:
         return deltas[0]
     events = pa.concat_tables([delta.events for delta in deltas], promote_options="permissive")
-    return Delta(events, pa.concat_tables([delta.announcements for delta in deltas]), deltas[-1].folds)
+    folds = concatenated((delta.folds for delta in deltas), LONG_AGO)
+    return Delta(events, pa.concat_tables([delta.announcements for delta in deltas]), folds)
 
 
-def _with_rest(head: Head, bucket: Bucket, rules: str, before: Head, exports: list[str]) -> Head:
-    """The head with the values it has beside the log. rules: the entry that holds the answers received; exports: the
-    lists of those that were taken in."""
-    gone = [*head.stale, *before.unread, *exports, *(name for name in before.held if name not in head.held)]
+def _with_rest(head: Head, bucket: Bucket, rules: str, before: Head, taken: list[str]) -> Head:
+    """The head with the values it has beside the log. rules: the entry that holds the answers received; taken: files of
+    exports that were taken in."""
+    gone = [*head.stale, *before.unread, *taken, *(name for name in before.held if name not in head.held)]
     gone += [before.rules] if before.rules not in ("", rules) else []
     capped = () if bucket.cap is None else bucket.cap.entries
     failed = tuple(sorted(bucket.failed))

@@ -82,7 +82,7 @@ class Head:
     reported failure; capped: HourlyCap.entries; held: names of entries that hold late events (events_schema) from
     before the horizon, which came while a version waited for its history; primed: whether history has been taken in
     (priming.py), and first: the first position among arrivals that its events have (0: none); folds: see
-    rules.engine.Position.held; folded: the version that last added steps.
+    rules.engine.Position.held; folded: the version that last added steps; unfolded: rules.engine.Position.folded.
     Every attempt at a batch has a new random token, which distinguishes an engine that took part in a failed attempt
     from one that is up to date with the log.
     """
@@ -104,11 +104,12 @@ class Head:
     capped: tuple[tuple[str, int, int, int, int | None], ...] = ()
     folds: dict[str, tuple[int, int]] = field(default_factory=dict)
     folded: int = NOTHING
+    unfolded: int = FIRST_INSTANT
 
     @property
     def position(self) -> Position:
         """How far the engine had come."""
-        return Position(self.clock, self.settled, self.horizon, self.folds)
+        return Position(self.clock, self.settled, self.horizon, self.folds, self.unfolded)
 
     def to_bytes(self) -> bytes:
         """The head as bytes."""
@@ -161,11 +162,13 @@ class StateLog:
         *,
         settled: int = FIRST_INSTANT,
         folds: Mapping[str, tuple[int, int]] | None = None,
+        unfolded: int = FIRST_INSTANT,
         version: int | None = None,
     ) -> Head:
         """Append a batch's delta, merge what is due, and return the new head.
 
-        horizon, clock, settled (µs), folds: as the engine's after the batch. version: of the batch; None: the next.
+        horizon, clock, settled, unfolded (µs), folds: as the engine's after the batch, see Head. version: of the batch;
+        None: the next.
         """
         version = head.version + 1 if version is None else version
         token = uuid.uuid4().hex[:12]
@@ -188,6 +191,7 @@ class StateLog:
             head, version=version, tokens=tokens, entries=tuple(log), stale=tuple(sorted(stale)),
             clock=max(head.clock, clock), settled=max(head.settled, settled), horizon=max(head.horizon, horizon),
             counts=dict(counts or {}), folds=dict(position.held), folded=version if delta.folds else head.folded,
+            unfolded=max(head.unfolded, unfolded),
         )  # fmt: skip
 
     def _write(self, name: str, level: int, last: int, delta: Delta) -> Entry:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from rules.engine.evaluation import Evaluated, Evaluations
 from rules.engine.folds import Folds
+from rules.engine.store import LONG_AGO
 from rules.engine.strings import Int64Array
 
 # Instead of a row of the batch, if the batch does not have the event.
@@ -35,13 +36,14 @@ class Position:
     """How far an engine has come: what another one needs beside its deltas to continue.
 
     clock, settled, horizon: see Engine, µs. held: by the names of folds, from when on (µs) each has counted without a
-    gap, and from when on its steps count.
+    gap, and from when on its steps count. folded: see Engine, µs.
     """
 
     clock: int
     settled: int
     horizon: int
     held: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    folded: int = LONG_AGO
 
     @property
     def since(self) -> int:

@@ -33,6 +33,7 @@ from rules.engine.folding import MOST_LATE, Folding
 from rules.engine.folds import Folds
 from rules.engine.ledger import LEDGER_SCHEMA, NO_ANNOUNCEMENTS, Ledger
 from rules.engine.muting import Muting
+from rules.engine.past import NO_PAST, Past
 from rules.engine.plan import GroupPlan, Plan, compile_plan
 from rules.engine.predicate_bitmaps import Masks
 from rules.engine.store import ARRIVAL, LATE, LONG_AGO, SEQ, EventStore, in_arrival_order
@@ -59,7 +60,8 @@ class Engine:
     group_bys: evaluate only the rules of these (None: of all), if others are evaluated elsewhere.
 
     clock: µs, the latest given; settled: event time (µs) before which no event is evaluated any more; horizon: event
-    time (µs) before which events have no effect.
+    time (µs) before which events have no effect; folded: event time (µs) before which events are in steps for measures
+    with a resolution, later than `horizon` only where that has moved back.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class Engine:
         group_bys: frozenset[tuple[str, ...]] | None = None,
     ) -> None:
         self.stream = stream
-        self.clock = self.settled = self.horizon = LONG_AGO
+        self.clock = self.settled = self.horizon = self.folded = LONG_AGO
         self._batch = batch
         self.store = EventStore(stream)
         self._masks = self._new_masks()
@@ -100,7 +102,7 @@ class Engine:
         later = (v.effective for v in ruleset.of_stream(self.stream.name).versions if v.effective > self.settled)
         self._plan_again_at = min(later, default=_NEVER)
         if not self._batch:
-            self._folding.use(self._plan, self.horizon)
+            self._folding.use(self._plan, self.folded)
         # a timeline may have evicted what only a wider window needs, while the store still has it
         known = {
             group_by: timeline
@@ -120,7 +122,7 @@ class Engine:
         return Masks(self.store, None if self._batch else MOST_LATE * self.stream.allowed_lateness)
 
     def _needed(self, plan: GroupPlan) -> Needed:
-        return Needed(self.horizon, self.settled, plan.reach, plan.has_resets)
+        return Needed(self.horizon, self.settled, plan.reach, plan.has_resets, self.folded)
 
     @property
     def unfit(self) -> dict[tuple[str, int], str]:
@@ -196,12 +198,13 @@ class Engine:
         self.settled = max(self.settled, self.clock - self.stream.allowed_lateness)
         if self.settled >= self._plan_again_at:
             self.set_rules(self._ruleset, self._group_bys)
-        before, folds = self.horizon, {}
+        folds: Folds = {}
         if self._plan.resolution:
-            self.horizon = max(before, self._folding.horizon(self._plan, self.settled))
-            folds = self._folding.settle(before, self.horizon, self.settled)
+            self.horizon = max(self.horizon, self._folding.horizon(self._plan, self.settled))
+            folds = self._folding.settle(self.folded, self.horizon, self.settled)
         else:
-            self.horizon = max(before, self.settled - self._plan.of_rows)
+            self.horizon = max(self.horizon, self.settled - self._plan.of_rows)
+        self.folded = max(self.folded, self.horizon)
         self._ledger.drop_settled(self.settled)
         self._muting.drop_settled(self.settled)
         self._evict()
@@ -210,7 +213,7 @@ class Engine:
     @property
     def position(self) -> Position:
         """What another engine needs beside the deltas to continue."""
-        return Position(self.clock, self.settled, self.horizon, self._folding.held)
+        return Position(self.clock, self.settled, self.horizon, self._folding.held, self.folded)
 
     def restore(self, delta: Delta) -> None:
         """Restore the events and announcements of an earlier engine; call `resume` after the last delta.
@@ -240,36 +243,48 @@ class Engine:
         """Continue as the engine whose deltas were restored, from its position after the last one."""
         self.clock, self.settled = max(self.clock, position.clock), max(self.settled, position.settled)
         self.horizon = max(self.horizon, position.horizon)
-        self._folding.resume(position.held, self.horizon)
+        self.folded = max(self.folded, position.folded, self.horizon)
+        self._folding.resume(position.held, self.folded)
         if self.settled >= self._plan_again_at:
             self.set_rules(self._ruleset, self._group_bys)
         self._ledger.drop_settled(self.settled)
         self._evict()
 
-    def prime(self, history: Delta, missed: pa.Table, horizon: int) -> Delta:
+    def prime(self, history: Delta, missed: pa.Table, horizon: int, past: Past = NO_PAST) -> Delta:
         """Take in events from before the horizon, which moves back to `horizon` (µs): from now on the engine is one
         whose rules had needed them all along (S8.6). Evaluates nothing.
 
         history: all events between both horizons that arrived before a moment, the first of each id. missed: those that
-        came after it (the stream's fields and arrival_time, in any order); returned as a delta to store.
+        came after it (the stream's fields and arrival_time, in any order). past: what earlier ones, which had arrived
+        before that moment, have been folded into. Returns what is to be stored beside `history`.
         """
-        before, self.horizon = self.horizon, min(self.horizon, max(horizon, self.settled - self._plan.of_rows))
-        if self.horizon < before:  # what is folded begins again, with events that are here once more
-            self._folding = Folding(self.store, self._masks)
+        self.horizon = min(self.horizon, max(horizon, self._needed_rows_since))
         self._timelines = {}  # they may have evicted what is needed again
+        before = self.store.rows
         self.restore(history)
+        read = self.store.rows
         late, _ = in_arrival_order(one_batch(missed.select(self._event_columns)))
         seq = np.arange(self._next_seq, self._next_seq + late.num_rows)
         numbered = pa.Table.from_batches([late]).append_column(SEQ, pa.array(seq, pa.int64()))
         delta = Delta(numbered.append_column(LATE, pa.repeat(pa.scalar(value=True), late.num_rows)), NO_ANNOUNCEMENTS)
         self.restore(delta)
+        rows = np.arange(before, self.store.rows)
+        times = self.store.times[rows]
+        unfolded = rows[(times < self.folded) & ((rows >= read) | (times >= past.until))]
+        folds = self._folding.take_in(past, unfolded)
         self.set_rules(self._ruleset, self._group_bys)
-        return delta
+        return replace(delta, folds=folds)
 
     @property
     def needed_since(self) -> int:
         """Event time (µs) from which on the rules need events, where they are to be had: at most `horizon`."""
-        return min(self.horizon, self.settled - self._plan.of_rows)
+        return min(self.horizon, self._needed_rows_since, self._folding.needed_since(self._plan, self.settled))
+
+    @property
+    def _needed_rows_since(self) -> int:
+        """The horizon of an engine that has had these rules all along, but for late events."""
+        plan = self._plan
+        return self._folding.target(plan, self.settled) if plan.resolution else self.settled - plan.of_rows
 
     def snapshot(self) -> Delta:
         """Everything that is still needed, as one delta."""
@@ -359,5 +374,5 @@ class Engine:
         self._folding, self._timelines = Folding(self.store, self._masks), {}
         self.set_rules(self._ruleset, self._group_bys)
         self.restore(needed)
-        self._folding.resume(held, self.horizon)
+        self._folding.resume(held, self.folded)
         self._next_seq = next_seq

@@ -12,11 +12,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from rules.engine.folds import Folds, Held
+from rules.engine.folds import Folds, Held, past_columns, renamed
+from rules.engine.past import Past
 from rules.engine.plan import Fold, Plan
 from rules.engine.predicate_bitmaps import Masks
 from rules.engine.steps import Steps
 from rules.engine.store import EventStore
+from rules.engine.strings import Int64Array
 
 # An event counts that came at most so many times the allowed lateness after it happened (S14.4): those of the horizon,
 # whatever else is kept.
@@ -65,8 +67,7 @@ class Folding:
 
     def horizon(self, plan: Plan, settled: int) -> int:
         """The event time (µs) up to which rows need not be kept as such."""
-        stream, part = self._store.stream, max(1, plan.resolution // _PARTS)
-        target = (settled - max(plan.of_rows, stream.allowed_lateness)) // part * part
+        stream, target = self._store.stream, self.target(plan, settled)
         if self._store.last_late < 0:
             return target
         rows = self._store.held(0, self._store.rows)
@@ -74,6 +75,16 @@ class Folding:
         # a row that is evaluated has an event time from `settled` on, and an arrival at most the skew before that
         hidden = rows[self._store.arrival(rows) >= settled - stream.max_future_skew]
         return min(target, int(self._store.times[hidden].min(initial=target)))
+
+    def target(self, plan: Plan, settled: int) -> int:
+        """The same (µs) without late events."""
+        part = max(1, plan.resolution // _PARTS)
+        return (settled - max(plan.of_rows, self._store.stream.allowed_lateness)) // part * part
+
+    def needed_since(self, plan: Plan, settled: int) -> int:
+        """Event time (µs) from which on the windows with a resolution of rows from `settled` (µs) on hold events."""
+        wanted = ((fold, reach) for group in plan.groups for fold, reach in group.folds.items())
+        return min(((settled - reach) // fold.resolution * fold.resolution for fold, reach in wanted), default=settled)
 
     def settle(self, since: int, horizon: int, settled: int) -> dict[str, pa.Table]:
         """Fold the rows from `since` on that the horizon has passed (µs); returns what has been added."""
@@ -86,6 +97,25 @@ class Folding:
             found = {key: table for key, table in tables.items() if table is not None}
         for steps in self._steps.values():
             steps.settle(horizon, settled)
+        return found
+
+    def take_in(self, past: Past, rows: Int64Array) -> dict[str, pa.Table]:
+        """Take in the past of folds, as far as they are held; returns all their steps, which replace what was returned
+        before. rows: of the store, which `past` does not have."""
+        found = {}
+        for key, steps in self._steps.items():
+            # one that no rule has needed meanwhile, and that has begun again since, keeps what it has
+            old = {fold: self._held[fold] for fold in steps.folds if past.completes(fold.name, self._held[fold])}
+            if old:
+                new = {f: replace(held, born=past.born, since=past.spans[f.name][0]) for f, held in old.items()}
+                self._held |= new
+                more = [renamed(past.folds[steps.key], past_columns(new))] if steps.key in past.folds else []
+                here = Steps(self._store, self._masks, *key)
+                here.use(new)
+                more += [added] if len(rows) and (added := here.fold(rows)) is not None else []
+                self._steps[key], tables = steps.reborn(old, new, more)
+                if tables is not None:
+                    found[steps.key] = tables
         return found
 
     def restore(self, folds: Folds) -> None:

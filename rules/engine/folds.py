@@ -41,6 +41,14 @@ class Held:
     since: int
     reach: int = 0
 
+    @property
+    def complete(self) -> int:
+        """Event time (µs) from which on all events count."""
+        return max(self.born, self.since)
+
+
+AT_ANY_TIME = Held(0, 0)
+
 
 def key_of(group_by: Iterable[str], resolution: int) -> str:
     """The name of a group-by and a resolution (µs)."""
@@ -50,6 +58,23 @@ def key_of(group_by: Iterable[str], resolution: int) -> str:
 def column_of(fold: Fold, held: Held, place: int) -> str:
     """The name of a fold's column."""
     return f"{fold.name}.{held.born}.{place}.{fold.how(place)}"
+
+
+def past_columns(folds: Mapping[Fold, Held]) -> dict[str, str]:
+    """Of a table of the past (see rules.engine.past), its columns' names there and here."""
+    return {
+        column_of(fold, AT_ANY_TIME, at): column_of(fold, held, at)
+        for fold, held in folds.items()
+        for at in fold.columns
+    }
+
+
+def renamed(table: pa.Table, names: Mapping[str, str]) -> pa.Table:
+    """The groups and steps of a table, with these of its columns, and their new names."""
+    found = [name for name in table.column_names if name in names]
+    return table.select([*groups_of(table), STEP, *found]).rename_columns(
+        [*groups_of(table), STEP, *(names[name] for name in found)]
+    )
 
 
 def how_of(column: str) -> int:

@@ -159,8 +159,9 @@ class _Walks:
     def _slid(self, window: Window) -> Int64Array:
         """Where the sliding window of each row begins."""
         walk, timeline, store = self._walk, self._timeline, self._timeline.store
+        begins = max(self._runs.horizon, self._runs.folded) if window.resolution else self._runs.horizon
         low: Int64Array = windows.lower_bounds(
-            walk.first, self._runs.start, timeline.times, walk.at, window.over, window.resolution, self._runs.horizon
+            walk.first, self._runs.start, timeline.times, walk.at, window.over, window.resolution, begins
         )
         if window.since is not None:
             word, bit = self._masks[window.since]

@@ -50,7 +50,7 @@ def after_violations(
         walks, begin, rows, after = resets.stretches(first, ahead, size, timeline.times, since, last)
         if not len(rows):
             break
-        stretches = Runs(begin, start[walks], places[rows], runs.horizon)
+        stretches = Runs(begin, start[walks], places[rows], runs.horizon, runs.folded)
         resets.take(walks, begin, rows, after, violated(stretches, after), places, ahead, size, last, found)
     after_rows: Int64Array = resets.at_rows(runs.first, runs.at, first, places, found)
     return after_rows

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rules.engine.arena import Arena
 from rules.engine.facts import Name
-from rules.engine.folds import NEUTRAL, STEP, Held, column_of, groups_of, key_of, merged
+from rules.engine.folds import NEUTRAL, STEP, Held, column_of, groups_of, key_of, merged, renamed
 from rules.engine.kernels import segments, steps
 from rules.engine.memory import allocate
 from rules.engine.plan import Fold
@@ -138,6 +139,26 @@ class Steps(Arena):
             if name in table.column_names:
                 values[:, at] = table.column(str(name)).to_numpy()[order]
         self._append(codes[order], times[order], values)
+
+    def reborn(
+        self, old: Mapping[Fold, Held], new: Mapping[Fold, Held], past: list[pa.Table]
+    ) -> tuple[Steps, pa.Table | None]:
+        """The same steps, where some folds have a past: and all rows of these, None if there is none.
+
+        old, new: these folds before and from now on; past: rows to add, with the columns of `new`.
+        """
+        here = self.table()
+        kept = {f: kept.held for f, kept in self.folds.items() if f not in old}
+        for fold, held in old.items():
+            own = {column_of(fold, held, at): column_of(fold, new[fold], at) for at in fold.columns}
+            counted = pc.greater_equal(here.column(STEP), held.since)
+            past = [*past, renamed(here.filter(counted), own)]
+        found = Steps(self._store, self._masks, self.group_by, self.resolution)
+        found.use({**kept, **new})
+        table = merged(past, min(held.since for held in new.values()))
+        of_kept = {column_of(f, held, at): column_of(f, held, at) for f, held in kept.items() for at in f.columns}
+        found.adopt([table, *([renamed(here, of_kept)] if of_kept else [])])
+        return found, table if table.num_rows else None
 
     def table(self) -> pa.Table:
         """All steps, as rows of which `adopt` makes the same."""

@@ -23,7 +23,7 @@ class Needed:
     """The rows that a group-by still needs, as event times in µs.
 
     horizon: rows before it are no longer there; settled: rows before it are no longer evaluated; reach: the widest
-    window.
+    window; folded: rows before it are in steps for the measures with a resolution.
     has_resets: whether a row may depend on the result of another that has seen more late rows.
     """
 
@@ -31,6 +31,7 @@ class Needed:
     settled: int
     reach: int
     has_resets: bool = False
+    folded: int = LONG_AGO
 
     @property
     def since(self) -> int:
@@ -42,13 +43,14 @@ class Needed:
 class Runs:
     """Rows to evaluate, split into ranges of one group each (see kernels.windows).
 
-    horizon: event time (µs) before which rows are in no window.
+    horizon: event time (µs) before which rows are in no window; folded: and before which in none with a resolution.
     """
 
     first: Int64Array
     start: Int64Array
     at: Int64Array
     horizon: int
+    folded: int = LONG_AGO
 
     @property
     def rows(self) -> int:
@@ -124,7 +126,7 @@ class Timeline(Arena):
             touched, first, places, base, self._spans, self.rows, self.times,
             store.late, store.order, store.newest, needed.reach, needed.settled, needed.has_resets,
         )  # fmt: skip
-        return Runs(first_of, start, at, needed.horizon)
+        return Runs(first_of, start, at, needed.horizon, needed.folded)
 
     def _fresh(self, facts: Facts, rows: slice) -> npt.NDArray[Any]:
         """The facts of the store's rows."""

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 DAY = 24 * 60 * MINUTE
-NARROW = rule("narrow", ["customer_id"], "payments >= 3", payments={"count": "*", "over": "1h"})
+# which nothing violates; the state has steps of the second measure before any rule is primed (S14.3)
+NARROW = rule(
+    "narrow", ["customer_id"], "payments >= 3 OR recent >= 9", payments={"count": "*", "over": "1h"},
+    recent={"count": "*", "over": "1d", "resolution": "1h"},
+)  # fmt: skip
 # over each customer, a value that the job has no shuffle key for, and all
 WIDE = [
     rule(
@@ -29,6 +33,15 @@ WIDE = [
         payments={"count": "*", "over": "30d"}, spent={"sum": "amount", "over": "30d"},
     )
     for by in (["customer_id"], ["amount"], [])
+] + [
+    rule(
+        f"steps-{by[0]}", by, "payments % 3 = 0",
+        payments={"count": "*", "over": "30d", "resolution": "1h"},
+        spent={"sum": "amount", "over": "30d", "resolution": "4h"},
+        largest={"max": "amount", "over": "20d", "resolution": "4h"},
+        recent={"count": "*", "over": "1h"},
+    )
+    for by in (["customer_id"], ["amount"])
 ]  # fmt: skip
 
 

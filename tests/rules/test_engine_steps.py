@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 from rules.durations import MICROSECONDS
 from rules.engine import Delta, Engine
 from rules.engine.ledger import NO_ANNOUNCEMENTS
-from rules.engine.store import LATE, SEQ
+from rules.engine.past import Past, PastFolder
+from rules.engine.plan import compile_plan
+from rules.engine.store import LATE, LONG_AGO, SEQ
 from rules.model import parse_rule
 from rules.timestamps import iso_text, microseconds
 from rules.versions import RuleSet
@@ -187,6 +190,32 @@ def test_events_that_come_back_are_not_counted_twice() -> None:
     assert len(gone) == 28
     kept.engine.prime(Delta(events, NO_ANNOUNCEMENTS), table([], STREAM), kept.engine.needed_since)
     assert [alert["measures"] for alert in kept.advance([event("e30", 600)], 600)] == [{"n": 31}, {"m": 31}]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_steps_of_the_past_count_as_if_they_had_been_folded_here(*, lost: bool) -> None:
+    """S14.3, S8.6: of a fold that began late, and of one that is whole; the past is folded in many parts."""
+    kept = Kept(RuleSet.of([rule(COUNTED)], 0))
+    made = [event(f"e{n}", 4 * n, who="xy"[n % 2], number=n) for n in range(150)]
+    for each in made:
+        kept.advance([each], (each["at"] - START) // SECOND)
+    kept.publish(rule({"s": {"sum": "number", "over": "10m", "resolution": "20s"}}, name="other"))
+    folds = {fold: fold.name for group in compile_plan(STREAM, kept.ruleset, None).groups for fold in group.folds}
+    lacking = [fold for fold, name in folds.items() if kept.engine.position.held[name][0] > START]
+    assert len(lacking) < len(folds)
+    begun = kept.engine.folded
+    gone = [each for each in made if each["at"] < begun]
+    folder = PastFolder(STREAM, lacking, 2 * STREAM.allowed_lateness)
+    for each in gone:
+        folder.add(table([each], STREAM), {fold: np.ones(1, bool) for fold in lacking})
+    past = Past("a", {fold.name: (LONG_AGO, begun) for fold in lacking}, folder.folded(), begun)
+    nothing = kept.engine.snapshot().events.slice(0, 0)
+    since = kept.engine.needed_since
+    kept.deltas.append(kept.engine.prime(Delta(nothing, NO_ANNOUNCEMENTS), table([], STREAM), since, past))
+    if lost:
+        kept.lose(merged=True)
+    alerts = {alert["rule_id"]: alert["measures"] for alert in kept.advance([event("last", 600, number=0)], 600)}
+    assert alerts == {"r": {"n": 76}, "other": {"s": sum(range(0, 150, 2))}}
 
 
 OVERS, RESOLUTIONS = ("20s", "1m", "5m", "20m"), ("1s", "7s", "20s")

@@ -176,6 +176,7 @@ def test_a_task_packs_all_its_batches_as_one() -> None:
     assert list(PACKER.pack(iter([]))) == []
 
 
+@pytest.mark.slow
 def test_a_task_full_of_garbage_is_packed_by_and_by() -> None:
     """Records of megabytes are not all held at once, and each comes to its record."""
     whole = records(*[("transactions", b"x" * 1_000_000)] * 150)

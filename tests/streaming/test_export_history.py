@@ -18,7 +18,7 @@ from rules.timestamps import iso_text
 from streaming import export_history
 from streaming.export_history import Request, Throttle, export, kafka_events
 from streaming.partitioning import bucket_numbers
-from streaming.primed_state import LIST, Exported
+from streaming.primed_state import LIST, Exported, Lack
 from streaming.state_files import files_of, of_export
 from streaming.statelog import read
 from tests.support.places import MINUTE, NOON
@@ -76,9 +76,8 @@ def test_each_bucket_gets_what_it_lacks(own: TestTopics, tmp_path: Path) -> None
     config = job_config(own.settings, own.streams)
     horizons = tuple(NOON + minute * MINUTE for minute in (4, 8, 12, 16))
     route, first = Route("transactions", "customer_id"), (0, -3, -5, 0)
-    request = Request(
-        config, "abc", 0, route, tmp_path, NOON + 2 * MINUTE, {0: 11, 1: 10}, horizons, {1: 9}, first
-    )  # fmt: skip
+    lacks = tuple(Lack(NOON + 2 * MINUTE, horizon, {1: 9}) for horizon in horizons)
+    request = Request(config, "abc", 0, route, tmp_path, {0: 11, 1: 10}, lacks, first)
     assert export(request) > 0
     customers = [f"c{number % 5}" for number in range(20)]
     buckets = bucket_numbers(pa.array(customers), config.buckets)

@@ -23,7 +23,7 @@ from rules.versions import Primed
 from streaming import resident_buckets
 from streaming.payloads import Kind, to_ipc
 from streaming.plan import BucketPlan
-from streaming.primed_state import ExportWriter
+from streaming.primed_state import ExportWriter, Lack
 from streaming.processor import BucketProcessor
 from streaming.state_files import begin, files_of
 from streaming.statelog import Head
@@ -109,7 +109,8 @@ class Job:
     def export(self, *events: dict[str, Any]) -> Record:
         """Write an export, as export_history does; the answer that names it."""
         since = self.head.settled - 180 * MINUTE
-        writer = ExportWriter(files_of(self.state, 0), STREAM, "abc", since, self.head.first - 100)
+        lack, first = Lack(since, self.head.horizon), self.head.first - 100
+        writer = ExportWriter(files_of(self.state, 0), STREAM, "abc", lack, first=first, ends={})
         schema = events_schema(STREAM)
         assert len(events) == 2
         for event in (*events, events[0]):  # Kafka may have an event twice

@@ -94,6 +94,7 @@ _FUNCTIONS = {
 # With a resolution.
 _FOLDING = ("count", "sum", "avg", "stddev", "min", "max")
 _SUMMING = ("sum", "avg", "stddev")
+OVERS = ("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m")
 _RESOLUTIONS = ("1s", "2s", "7s", "30s", "1m")
 _RESULT = {"count": "int64", "count_distinct": "int64", "avg": "double", "stddev": "double", "values": "string"}
 
@@ -154,15 +155,20 @@ def _keys(draw: st.DrawFn, stream: Stream, most: int) -> tuple[str, ...]:
 
 
 @st.composite
-def _windows(draw: st.DrawFn, stream: Stream, *, foldable: bool) -> _Window:
-    """foldable: whether measures of the rule may have a resolution."""
+def _windows(draw: st.DrawFn, stream: Stream, overs: tuple[str, ...], *, foldable: bool, stepped: bool) -> _Window:
+    """overs: how long they may be; foldable: whether measures of the rule may have a resolution; stepped: whether they
+    have one."""
+    if stepped:
+        over = draw(st.sampled_from(overs))
+        resolution = draw(st.sampled_from(_RESOLUTIONS[:3]))
+        return _Window(over, None, (), draw(st.booleans()), episode=False, until=None, resolution=resolution)
     kinds = kinds_of(stream)
     episode = draw(st.integers(0, 3)) == 3
     reset = draw(predicates(kinds)) if draw(st.integers(0, 2)) == 2 else None
-    over = draw(st.sampled_from(("30s", "3s", "1s", "500ms", "8s", "30s", "2m", "2m")))
+    over = draw(st.sampled_from(overs))
     per = draw(_keys(stream, 2)) if draw(st.integers(0, 2)) == 2 else ()
     fine = [step for step in _RESOLUTIONS if parse_duration(step) <= parse_duration(over)]
-    stepped = foldable and fine and not (episode or reset or per)
+    may_fold = foldable and fine and not (episode or reset or per)
     return _Window(
         over,
         None if episode else reset,
@@ -170,7 +176,7 @@ def _windows(draw: st.DrawFn, stream: Stream, *, foldable: bool) -> _Window:
         draw(st.booleans()),
         episode,
         reset if episode else None,
-        draw(st.sampled_from(fine)) if stepped and draw(st.booleans()) else None,
+        draw(st.sampled_from(fine)) if may_fold and draw(st.booleans()) else None,
     )
 
 
@@ -213,17 +219,26 @@ def measures(draw: st.DrawFn, stream: Stream, window: _Window) -> tuple[dict[str
 
 @st.composite
 def rules(
-    draw: st.DrawFn, rule_id: str, stream: Stream = STREAM, *, effective: int | None = None
+    draw: st.DrawFn,
+    rule_id: str,
+    stream: Stream = STREAM,
+    *,
+    effective: int | None = None,
+    overs: tuple[str, ...] = OVERS,
+    stepped: bool = False,
 ) -> tuple[dict[str, Any], Version]:
-    """One version of a rule, for nightjar and for the reference. effective: µs, written where it is given."""
+    """One version of a rule, for nightjar and for the reference. effective: µs, written where it is given; overs: how
+    long its windows may be; stepped: whether all have a resolution."""
     drawn: dict[str, tuple[dict[str, Any], Measure, str]] = {}
-    resets = draw(st.integers(0, 3)) == 3
+    resets = not stepped and draw(st.integers(0, 3)) == 3
     group_by = draw(_keys(stream, draw(st.sampled_from((1, 1, 1, 2, 3)))))
+    if stepped:
+        group_by = tuple(name for name in group_by if name != stream.event_id)
     foldable = not resets and stream.event_id not in group_by
     for number in range(draw(st.sampled_from((1, 0, 2, 3, 4)))):
         # measures of one window are found together
         if not drawn or draw(st.booleans()):
-            window = draw(_windows(stream, foldable=foldable))
+            window = draw(_windows(stream, overs, foldable=foldable, stepped=stepped))
         drawn[f"m{number}"] = draw(measures(stream, window))
     kinds = kinds_of(stream)
     names = tuple(name for name, _ in kinds)

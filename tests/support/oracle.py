@@ -19,12 +19,14 @@ from tests.support.agreement import Measured, plain, same, wrongly_muted
 from tests.support.random_runs import Batch, place
 from tests.support.reference import (
     OVERFLOW,
+    Alive,
     Event,
     Passed,
     Setting,
     Version,
     applicable,
     fnv64,
+    horizon_of,
     judged,
     judges,
     last_violation,
@@ -53,6 +55,10 @@ class Oracle:
         self._last: dict[str, dict[str, Any]] = {}  # the last record of each alert
         self._read = 0
         self._outdated: set[tuple[Subject, str, int]] = set()
+        self._all: list[Event] = []  # as read, with whether they were `dead`
+        self._past: list[Event] = []  # what was primed into steps
+        self._exported = 0, self._passed  # how many had been read then, and how far the bucket was
+        self._primed: list[tuple[int, dict[Any, int]]] = []
         self.overflown: set[tuple[str, int, str]] = set()
 
     def complaints(
@@ -70,9 +76,12 @@ class Oracle:
         """
         alive = partial(self._alive, versions)
         self._passed = self._passed.published(alive)
+        for rows, steps in self._primed:
+            self._prime(rows, steps, alive, allowed_lateness)
+        self._primed.clear()
         expected_late = self._take_in(batch.events, versions, allowed_lateness)
         for row in self._rows:
-            if self._time(row) >= self.horizon:  # what has been folded stays
+            if self._time(row) >= self._passed.folded:  # what has been folded stays
                 row["in_time"] = row["arrival"] - self._time(row) <= 2 * allowed_lateness
                 row["changed"] = row["in_time"] is not row.setdefault("was_in_time", row["in_time"])
         if late is not None and sorted(late) != sorted(expected_late):
@@ -92,6 +101,61 @@ class Oracle:
             self._passed = self._passed.until(setting, alive, self._clock, late)
             oldest = min([self.horizon, *(since for _, since in self._passed.held.values())])
             self._rows = [row for row in self._rows if self._time(row) >= oldest]
+
+    def export(self) -> None:
+        """What has been read so far is exported for versions that wait."""
+        self._exported = len(self._all), self._passed
+
+    def prime(self, rows: int, steps: dict[Any, int]) -> None:
+        """The next batch brings what was exported: single events from `rows` on, and steps of folds from `steps` on."""
+        self._primed.append((rows, steps))
+
+    def _prime(self, since: int, steps: dict[Any, int], alive: Alive, allowed_lateness: int) -> None:
+        count, then = self._exported
+        setting = replace(self._setting, allowed_lateness=allowed_lateness)
+        target = horizon_of(setting, alive(self.settled), self.settled, ())
+        complete = {fold: max(then.held.get(fold, (then.folded,))) for fold in steps}
+        # one that no rule has needed meanwhile, and that has begun again since, keeps what it has
+        steps = {
+            fold: begin
+            for fold, begin in steps.items()
+            if max(self._passed.held.get(fold, (-_NEVER,))) <= min(complete[fold], then.folded)
+        }
+
+        def folds_lacking(event: Event) -> frozenset[Any]:
+            time = self._time(event)
+            return frozenset(f for f, begin in steps.items() if begin <= time < min(complete[f], then.folded))
+
+        first: dict[str, Event] = {}
+        for event in sorted(self._all[:count], key=place):
+            if since <= self._time(event) < then.horizon or folds_lacking(event):
+                first.setdefault(event[self._stream.event_id], event)
+        known = {row[self._stream.event_id] for row in self._rows if self._time(row) >= self.horizon}
+        dead = [event for event in self._all[count:] if event["dead"]]
+        missed = sorted(dead, key=lambda event: event["arrival"])  # those of one time as they were read
+        for number, event in enumerate([*first.values(), *missed]):
+            time, is_missed = self._time(event), number >= len(first)
+            lateness = event["arrival"] - time
+            past = {**event, "late": False, "past": True, "in_time": lateness <= 2 * allowed_lateness}
+            if not is_missed and (folds := folds_lacking(event)):
+                self._past.append({**past, "only": folds})
+            if (is_missed or since <= time < then.horizon) and event[self._stream.event_id] not in known:
+                known.add(event[self._stream.event_id])
+                if is_missed and time < self._passed.folded:
+                    self._past.append({**past, "only": frozenset(steps)})
+                if not any(
+                    row[self._stream.event_id] == event[self._stream.event_id] and self._time(row) == time
+                    for row in self._rows
+                ):
+                    order = event["arrival"], self._read if is_missed else number - len(first)
+                    late = is_missed or lateness > allowed_lateness
+                    seen = {"late": late, "order": order, "picks": {}, "only": frozenset(), "in_time": False}
+                    self._rows.append({**event, **seen})
+        self._rows.sort(key=self._order)
+        self._past.sort(key=self._order)
+        held = self._passed.held | {fold: (complete[fold], begin) for fold, begin in steps.items()}
+        horizon = min(self.horizon, max(since, target))
+        self._passed = replace(self._passed, horizon=horizon, held=held)
 
     @property
     def settled(self) -> int:
@@ -120,6 +184,7 @@ class Oracle:
         known = {row[self._stream.event_id] for row in self._rows if self._time(row) >= self.horizon}
         for event in sorted(events, key=place):
             event_id, time = event[self._stream.event_id], self._time(event)
+            self._all.append({**event, "dead": time < self.horizon})
             if event_id in known:
                 continue
             self._read += 1
@@ -151,7 +216,7 @@ class Oracle:
                     continue
                 seen = [
                     other
-                    for other in self._rows[: index + 1]
+                    for other in [*(self._past if version.has_resolution else ()), *self._rows[: index + 1]]
                     if (not other["late"] or other["order"] <= row["order"])
                     and all(other[f] == row[f] for f in version.group_by)
                     and version.where(other)

@@ -20,9 +20,9 @@ from rules.durations import format_duration
 from rules.publishing import CONTROLS
 from rules.streams import Stream, streams_from_mapping
 from rules.timestamps import iso_text, parse_timestamp
-from tests.support.histories import SECOND, SHARED, declared, event, event_values, kinds_of, rules
+from tests.support.histories import OVERS, SECOND, SHARED, declared, event, event_values, kinds_of, rules
 from tests.support.random_cases import Happening, History
-from tests.support.reference import Event, Passed, Version
+from tests.support.reference import NOT_YET, Event, Passed, Version
 
 AUTHOR, APPROVER = "ann", "bob"
 ELSEWHERE = "elsewhere"  # a stream that is declared from some restart on, if ever
@@ -65,7 +65,8 @@ class Restart:
 class Batch:
     """What one batch reads. at: the present; clock: µs, None where the batch has none.
 
-    again: the first attempt at it fails once all is done, and another worker repeats it.
+    again: the first attempt at it fails once all is done, and another worker repeats it. history: what the driver has
+    done before it for versions that wait for history: nothing, an `export`, the `answer` that they take effect, `both`.
     """
 
     at: int
@@ -73,18 +74,20 @@ class Batch:
     events: list[Event]
     clock: int | None
     again: bool
+    history: str = ""
 
 
 @dataclass(frozen=True)
 class Run:
     """The steps of a job over one stream, the first a Restart. Events have `arrival`, `partition` and `offset`.
 
-    buckets: of each route.
+    buckets: of each route. primes: whether versions whose windows reach back before the state wait for their history.
     """
 
     declared: Stream
     steps: list[Restart | Batch]
     buckets: int = 1
+    primes: bool = False
 
     @functools.cached_property
     def events(self) -> list[Event]:
@@ -129,7 +132,7 @@ def script(run: Run, complaints: Iterable[str]) -> str:
         messages = step.messages if isinstance(step, Batch) else []
         plain = [replace(message, version=None) for message in messages]
         lines.append(f"    {replace(step, messages=plain) if messages else step!r},")
-    return "\n".join([*lines, "]", f"print(*played(Run(stream, steps, {run.buckets})), sep='\\n')", ""])
+    return "\n".join([*lines, "]", f"print(*played(Run(stream, steps, {run.buckets}, {run.primes})), sep='\\n')", ""])
 
 
 def as_history(run: Run) -> History | None:
@@ -150,7 +153,7 @@ def as_history(run: Run) -> History | None:
         crash = started > 1 or step.again
         happenings.append(Happening(step.at, crash, [message.written for message in step.messages], step.events))
         started = 1
-    if len({replace(start, elsewhere=False) for start in starts}) > 1:
+    if run.primes or len({replace(start, elsewhere=False) for start in starts}) > 1:
         return None
     stream = run.streams(starts[0])[run.declared.name]
     return History(stream, starts[0].activation_delay, happenings, answers.versions, [], set(), Passed())
@@ -229,7 +232,24 @@ class Answers:
                 at = message.arrival + restart.activation_delay if effective is None else effective
                 self._put_in_force(rule_id, at, message.arrival)
         found = known[-1]
-        return Answer("PROPOSED" if found.in_force is None else "ACCEPTED", rule_id, len(known), found.in_force)
+        waits = found.in_force == NOT_YET
+        status = "PROPOSED" if found.in_force is None else "ACCEPTED"
+        return Answer(status, rule_id, len(known), None if waits else found.in_force)
+
+    def wait(self, rule_id: str) -> None:
+        """The newest version, which a message has just put in force, waits for its history."""
+        self._takes_effect(rule_id, len(self._of_rule[rule_id]), NOT_YET)
+
+    def activate(self, rule_id: str, number: int, effective: int, at: int) -> None:
+        """A version that waited takes effect. at: arrival of that answer."""
+        self._takes_effect(rule_id, number, effective)
+        self.arrivals[rule_id, number] = at
+
+    def _takes_effect(self, rule_id: str, number: int, effective: int) -> None:
+        self._of_rule[rule_id][number - 1].in_force = effective
+        self.versions = [
+            replace(v, effective=effective) if (v.rule_id, v.version) == (rule_id, number) else v for v in self.versions
+        ]
 
     def _approve(self, rule_id: str, of_author: bool, number: int, arrival: int, restart: Restart) -> Answer:
         """Answer an approval: of the newest version, while it waits, by somebody else than its author."""
@@ -253,6 +273,8 @@ _PAUSES = st.sampled_from((1, 0, 1, 2, 5, 20, 20, 150))
 _LATENESS = st.sampled_from((10 * SECOND, 2 * SECOND, 60 * SECOND, 0))
 _DELAYS = st.sampled_from((0, 5 * SECOND, 20 * SECOND))
 _APPROVALS = st.sampled_from((0, 0, 0, 1))
+# How long windows are where versions are primed: of the first rules, and of later ones.
+_NARROW, _WIDE = ("1s", "3s"), ("8s", "30s", "2m", "10m")
 
 
 @st.composite
@@ -260,13 +282,14 @@ def runs(draw: st.DrawFn, stream: Stream | None = None) -> Run:
     """Runs of up to about eighty events, a dozen batches and half a dozen rule messages; of a stream of their own."""
     stream = draw(_streams()) if stream is None else stream
     restart = Restart(draw(_DELAYS), draw(_LATENESS), elsewhere=False, approvals=draw(_APPROVALS))
-    world = _World(draw, stream)
+    world, primes = _World(draw, stream), draw(st.booleans())
     steps: list[Restart | Batch] = [restart]
     at = 300 * SECOND
-    for number in range(draw(st.integers(2, 10))):
+    for number in range(draw(st.integers(2, 14 if primes else 10))):
         at += draw(_PAUSES) * SECOND
         for _ in range(draw(st.integers(1, 2)) if number == 0 else draw(st.sampled_from((0, 0, 1, 2)))):
-            world.publish(draw, at, first=not world.made, approvals=restart.approvals)
+            overs = ((_WIDE if number else _NARROW),) if primes else ()
+            world.publish(draw, at, *overs, first=not world.made, approvals=restart.approvals)
         for _ in range(draw(st.sampled_from((2, 0, 1, 3, 5, 8, 12)))):
             world.send(draw, at, restart.allowed_lateness)
         if number and draw(st.integers(0, 4)) == 4:
@@ -276,7 +299,7 @@ def runs(draw: st.DrawFn, stream: Stream | None = None) -> Run:
         for _ in range(draw(st.sampled_from((1, 0, 1, 2)))):
             steps.append(world.read(draw, at))
     steps.append(world.read(draw, at, everything=True))
-    return Run(stream, steps, draw(st.sampled_from((1, 1, 2, 3))))
+    return Run(stream, steps, draw(st.sampled_from((1, 1, 2, 3))), primes)
 
 
 @st.composite
@@ -306,10 +329,11 @@ class _World:
         self._known: dict[str, Published] = {}
         self._numbers: Counter[str] = Counter()  # of versions, if each message had made one
 
-    def publish(self, draw: st.DrawFn, at: int, *, first: bool, approvals: int) -> None:
-        """A rule, one that has been published before, or a control message; often with its approval."""
+    def publish(self, draw: st.DrawFn, at: int, overs: tuple[str, ...] = OVERS, *, first: bool, approvals: int) -> None:
+        """A rule, one that has been published before, or a control message; often with its approval. overs: how long
+        windows may be."""
         count = len(self._messages)
-        self._publish(draw, at, first=first)
+        self._publish(draw, at, overs, first=first)
         for message in self._messages[count:]:
             rule_id = message.written["rule" if "control" in message.written else "id"]
             self._numbers[rule_id] += 1
@@ -319,7 +343,7 @@ class _World:
                 given = {"control": "approve", "rule": rule_id, "version": number, "author": by}
                 self._take(Published(0, at, given))
 
-    def _publish(self, draw: st.DrawFn, at: int, *, first: bool) -> None:
+    def _publish(self, draw: st.DrawFn, at: int, overs: tuple[str, ...], *, first: bool) -> None:
         leads = (None, None, -1000, -1000) if first else (None, None, 0, 5, 20, -5, -60, -1000)
         lead = draw(st.sampled_from(leads))
         effective = None if lead is None else at + lead * SECOND
@@ -341,7 +365,8 @@ class _World:
             written = {"id": rule_id, "stream": ELSEWHERE, "group_by": ["who"], "when": "TRUE"}
             self._take(Published(0, at, written))
             return
-        written, version = draw(rules(rule_id, self.stream, effective=effective))
+        stepped = overs == _WIDE and draw(st.booleans())
+        written, version = draw(rules(rule_id, self.stream, effective=effective, overs=overs, stepped=stepped))
         if not set(version.group_by) & set(self.stream.entities):
             version.group_by = (*version.group_by[:1], self.stream.entities[0])
             written["group_by"] = list(version.group_by)
@@ -374,4 +399,5 @@ class _World:
         honest = min([at, *(unread[0]["arrival"] for unread in self._unread if unread)])
         behind = draw(st.sampled_from((0, 0, None, 1, 20, -15, -100) if self._dishonest else (0, 0, None, 1, 20)))
         clock = None if behind is None else honest - behind * SECOND
-        return Batch(at, messages, events, clock, draw(st.integers(0, 4)) == 4)
+        history = draw(st.sampled_from(("both", "answer", "export", "export", "")))
+        return Batch(at, messages, events, clock, draw(st.integers(0, 4)) == 4, history)

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 LONG_AGO = -(2**62)
+NOT_YET = 2**62  # of a version that waits
 OVERFLOW = object()  # a sum that its type cannot hold
 Event = dict[str, Any]
 Test = Callable[[dict[str, Any]], bool]
@@ -165,11 +166,12 @@ def judged(
 
 def is_kept(setting: Setting, version: Version, name: str, event: Event) -> bool:
     """Whether the stream still has the event, or what it was folded into, for a measure."""
-    time, resolution = event[setting.event_time], version.measures[name].resolution
-    if not resolution:
-        return time >= version.since
+    time, measure = event[setting.event_time], version.measures[name]
+    if not measure.resolution:
+        return time >= version.since and not event.get("past", False)
     born, since = version.folded.get(name, (LONG_AGO, LONG_AGO))
-    return time >= born and time - time % resolution >= since and event.get("in_time", True)
+    counts = fold_of(version, measure) in event["only"] if "only" in event else time >= born
+    return counts and time - time % measure.resolution >= since and event.get("in_time", True)
 
 
 def window(setting: Setting, measure: Measure, event: Event, seen: list[Event]) -> list[Event]:
@@ -254,17 +256,19 @@ Alive = Callable[[int], list[Version]]
 class Passed:
     """How far a stream is: no event before `settled` is judged any more, and none before `horizon` counts but in steps.
 
-    held: of each fold (see folds_of) from when on events, and whole steps, count for it.
+    held: of each fold (see folds_of) from when on events, and whole steps, count for it. folded: events before it are
+    in steps, also where the horizon has moved back for others.
     """
 
     settled: int = LONG_AGO
     horizon: int = LONG_AGO
     held: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    folded: int = LONG_AGO
 
     def published(self, alive: Alive) -> Passed:
         """With other versions, of which new ones may need what has not been folded."""
         wanted = folds_of(alive(self.settled))
-        held = {fold: self.held.get(fold, (self.horizon, self.horizon // fold[1] * fold[1])) for fold in wanted}
+        held = {fold: self.held.get(fold, (self.folded, self.folded // fold[1] * fold[1])) for fold in wanted}
         return replace(self, held=held)
 
     def until(self, setting: Setting, alive: Alive, clock: int, late: Iterable[tuple[int, int]]) -> Passed:
@@ -276,7 +280,7 @@ class Passed:
         for fold, reach in folds_of(alive(settled)).items():
             born, since = self.held.get(fold, (LONG_AGO, LONG_AGO))
             held[fold] = born, max(since, min(horizon, settled - reach) // fold[1] * fold[1])
-        return Passed(settled, horizon, held)
+        return Passed(settled, horizon, held, max(self.folded, horizon))
 
     def since_of(self, version: Version) -> Version:
         """The version with what it can see of the past."""
@@ -320,10 +324,20 @@ def horizon_of(setting: Setting, alive: list[Version], settled: int, late: Itera
 
 
 def living(versions: list[Version], settled: int) -> list[Version]:
-    """The versions that an event which is still to be judged can see: they change only where one takes effect."""
-    times = [settled, *(v.effective for v in versions if v.effective > settled)]
-    seen = [applicable(versions, rule_id, time) for rule_id in {v.rule_id for v in versions} for time in times]
-    return [version for version in seen if version is not None and not version.retired]
+    """The versions that an event which is still to be judged can see: they change only where one takes effect. One that
+    waits for its effective time may get any until a later one applies."""
+    known = [v for v in versions if v.effective != NOT_YET]
+    times = [settled, *(v.effective for v in known if v.effective > settled)]
+    seen = [applicable(known, rule_id, time) for rule_id in {v.rule_id for v in known} for time in times]
+    waiting = [v for v in versions if v.effective == NOT_YET and not is_replaced(v, versions, settled)]
+    return [version for version in [*seen, *waiting] if version is not None and not version.retired]
+
+
+def is_replaced(version: Version, versions: list[Version], settled: int) -> bool:
+    """Whether a later version applies to all events from `settled` on."""
+    return any(
+        v.rule_id == version.rule_id and v.version > version.version and v.effective <= settled for v in versions
+    )
 
 
 def reach_of(version: Version) -> int:

@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 
 from nightjar.cases.corrections import corrections_of
-from rules.engine.store import LATE
+from rules.engine.plan import IN_TIME, Fold
+from rules.engine.store import LATE, LONG_AGO
 from tests.support.agreement import Key, Measured, announced, differing, final, plain, wrongly_muted
 from tests.support.evicting import evicting_early
 from tests.support.histories import setting
 from tests.support.oracle import Oracle
-from tests.support.random_runs import Answer, Answers, Restart, Run
+from tests.support.random_runs import Answer, Answers, Batch, Restart, Run
 from tests.support.reference import violations
 from tests.support.stream_host import Emitted, StreamHost, lake_table
 
@@ -43,8 +44,15 @@ class RunAgreement:
                 self._restart = step
                 host.restart(step)
                 continue
-            expected = [self._answers.take(message, self._restart) for message in step.messages]
-            answers = [Answer.read(answer) for answer in host.answer(step.messages)]
+            self._prime(step, oracles)
+            expected, answers = list[Answer](), list[Answer]()
+            for message in step.messages:
+                expected.append(self._answers.take(message, self._restart))
+                answers += [Answer.read(answer) for answer in host.answer([message])]
+                if self._run.primes and answers[-1] == replace(expected[-1], effective=None) != expected[-1]:
+                    self._answers.wait(answers[-1].rule_id)
+                    expected[-1] = answers[-1]
+                    self.counts["waiting"] += 1
             horizon = max(oracle.horizon for oracle in oracles)
             self._published = {v: (at, horizon) for v, at in self._answers.arrivals.items()} | self._published
             if answers != expected:
@@ -64,6 +72,24 @@ class RunAgreement:
         overflown = set().union(*(oracle.overflown for oracle in oracles))
         if failed - overflown:
             yield f"FAILED {sorted(failed - overflown)}, whose values fit"
+
+    def _prime(self, step: Batch, oracles: list[Oracle]) -> None:
+        """What the driver does before a batch for versions that wait for history."""
+        host = self._host
+        route = host.export() if step.history in ("export", "both") else None
+        for at, oracle in enumerate(oracles):
+            if host.buckets[at] == route:
+                oracle.export()
+        for activated in host.activate(step.at) if step.history in ("answer", "both") else ():
+            name = activated.rule_id, activated.version
+            self._answers.activate(*name, activated.effective, step.at)
+            self._published[name] = step.at, LONG_AGO
+            if activated.has is not None:
+                self.counts["primed"] += 1
+                steps = {_fold(fold): since for fold, since in activated.has.steps.items()}
+                for at, oracle in enumerate(oracles):
+                    if host.buckets[at] == activated.route:
+                        oracle.prime(activated.has.rows, steps)
 
     def _count(self, emitted: Emitted) -> None:
         self.counts["alerts"] += len(emitted.alerts)
@@ -97,6 +123,11 @@ class RunAgreement:
                 continue
             got[*subject, record["event_id"]] = plain(measures[subject], stream, record["measures"])
         yield from differing("night", got, announced(self._answers.versions, truth))
+
+
+def _fold(fold: Fold) -> tuple[Any, ...]:
+    """A fold as the reference names it."""
+    return fold.group_by, fold.resolution, fold.family, fold.mask.predicates - {IN_TIME}, fold.mask.field
 
 
 def _failure(record: dict[str, Any]) -> tuple[str, int, str]:

@@ -5,6 +5,8 @@ messages. An attempt that fails leaves its files behind, and the worker's memory
 worker or by another. A restart keeps what was committed. In every other run there are two executors, each with a memory
 of its own that restarts leave to it: which of them has a bucket for a batch is as good as chance.
 
+Versions that wait for history are exported and answered where the run says so, from all events that were read.
+
 What it does not do: parse, plan routes again (all rules group by an entity field), or publish clocks of its own.
 """
 
@@ -22,20 +24,28 @@ from zlib import crc32
 import pyarrow as pa
 
 from contracts.headers import SENT_AT
-from contracts.rule_status import fold
+from contracts.rule_status import answer_record, fold
 from contracts.topics import Topics
 from ingestion.event_schema import PRIMARY, events_schema
 from nightjar.cases.documents import json_text
+from rules.publishing import Answer as AnswerKind
+from rules.publishing import Status
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
+from rules.timestamps import MIN_TIMESTAMP, microseconds
+from rules.versions import NOT_YET, Primed, RuleVersion
 from streaming import resident_buckets
 from streaming.answering import answer_to
+from streaming.coverage import Coverage, Since, needs_of
+from streaming.history import AS_IT_IS, Ready
 from streaming.partitioning import bucket_numbers
 from streaming.payloads import Kind, to_ipc
 from streaming.plan import BucketPlan
+from streaming.primed_state import ExportWriter
 from streaming.processor import BucketProcessor
-from streaming.state_files import begin
-from tests.support.random_runs import Batch, Published, Restart, Run
+from streaming.state_files import begin, files_of
+from streaming.statelog import NOTHING
+from tests.support.random_runs import Batch, Published, Restart, Run, place
 from tests.support.reference import Event
 
 _TOPICS = Topics()
@@ -48,6 +58,17 @@ class Emitted:
     alerts: list[dict[str, Any]] = field(default_factory=list)
     late: list[dict[str, Any]] = field(default_factory=list)
     rule_status: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Activated:
+    """A version that waited takes effect. has: the history that the next batch brings for it; None: it is there."""
+
+    rule_id: str
+    version: int
+    effective: int
+    route: Route
+    has: Since | None
 
 
 class StreamHost:
@@ -63,12 +84,17 @@ class StreamHost:
         self._answers: list[Record] = []
         self._starts = 0
         self._executors: list[dict[Any, Any]] = [{}, {}] if len(run.steps) % 2 else [{}]
+        self._delivered = 0  # answers that batches have brought
+        self._read: list[Event] = []
+        self._export: tuple[str, Route, Since] | None = None  # that no answer names yet
+        self._exports = 0
 
     def restart(self, restart: Restart) -> None:
         """Start the job, again if it runs."""
         if len(self._executors) == 1:
             self._executors[0].clear()
         self._starts += 1
+        self._export = None
         begin(self._state, self._version, f"run-{self._starts}")
         streams = self._run.streams(restart)
         self._stream, self._delay = streams[self._stream.name], restart.activation_delay
@@ -88,11 +114,99 @@ class StreamHost:
             record = Record(message.offset, message.arrival, json_text(message.written).encode())
             about = f"{_TOPICS.rules}-0-{message.offset}"
             routes = self.book.routes
-            _, value = answer_to(record, about, self.book, routes, self._delay, approvals=self._approvals)
-            self._answers.append(Record(len(self._answers), message.arrival, json.dumps(value).encode()))
-            fold(self.book, self._answers[-1])
+            history = self if self._run.primes else AS_IT_IS
+            _, value = answer_to(
+                record, about, self.book, routes, self._delay, approvals=self._approvals, history=history
+            )
+            self._answered(message.arrival, value)
             answers.append(value)
         return answers
+
+    def _answered(self, arrival: int, value: dict[str, Any]) -> None:
+        self._answers.append(Record(len(self._answers), arrival, json.dumps(value).encode()))
+        fold(self.book, self._answers[-1])
+
+    def lacking(self, version: RuleVersion, route: Route) -> str | None:
+        """See streaming.history: of the versions that wait here for what priming.py gives them."""
+        if version.rule.stream != self._stream.name:
+            return None
+        needs, coverage = needs_of(version, self._stream), self._coverage(route)
+        if not needs or coverage is None:
+            return None
+        since = needs.since(max(version.effective, coverage.settled))
+        return None if coverage.has(since, coverage.settled) else "it waits for its history"
+
+    def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:
+        """See streaming.history: what there is."""
+        coverage = self._coverage(route)
+        if not is_known or coverage is None:
+            return None
+        since = needs_of(version, self._stream).since(coverage.settled)
+        if coverage.has(since, coverage.settled):
+            return Ready(Primed(max(since.earliest, MIN_TIMESTAMP)))
+        if self._export is None or self._export[1] != route or not self._export[2].covers(since):
+            return None
+        return Ready(Primed(max(self._export[2].earliest, MIN_TIMESTAMP), self._export[0]))
+
+    def _coverage(self, route: Route) -> Coverage | None:
+        number = self._routes.index(route) * self._run.buckets
+        of = [files_of(self._state, bucket, self._plan.run_id) for bucket in range(len(self.buckets))]
+        heads = [files.before(self._version + 1) for files in of]
+        if any(head.version == NOTHING for head in heads):
+            return None
+        own = tuple(heads[number : number + self._run.buckets])
+        return Coverage(own, {}, max(head.settled for head in heads))
+
+    def _waiting(self) -> list[RuleVersion]:
+        """The versions that wait, as far as the buckets know them."""
+        known = RuleBook(self._plan.streams)
+        for answer in self._answers[: self._delivered]:
+            fold(known, answer)
+        return [version for version in known.waiting if version.effective == NOT_YET]
+
+    def export(self) -> Route | None:
+        """Export the history of what waits, unless that is done; returns the route whose state lacks it."""
+        for version in self._waiting() if self._export is None else ():
+            route = self.book.route_of(version.rule)
+            coverage = self._coverage(route)
+            if coverage is None or self.find(version, route, is_known=True) is not None:
+                continue
+            waiting = [v for v in self._waiting() if self.book.route_of(v.rule) == route]
+            has = Since.of_all(needs_of(v, self._stream).since(coverage.settled) for v in waiting)
+            self._exports += 1
+            name, ends = f"export{self._exports}", dict[int, int]()
+            for event in self._read:
+                ends[event["partition"]] = max(ends.get(event["partition"], 0), event["offset"] + 1)
+            first = self._routes.index(route) * self._run.buckets
+            shares = self.shares(sorted(self._read, key=place))
+            for at, lack in enumerate(coverage.lacking(has), first):
+                files = files_of(self._state, at, self._plan.run_id)
+                begin = coverage.heads[at - first].first - len(self._read)
+                writer = ExportWriter(files, self._stream, name, lack, first=begin, ends=ends)
+                for some in range(0, len(shares[at]), 5):
+                    writer.take(lake_table(shares[at][some : some + 5], self._stream))
+                writer.close()
+            self._export = name, route, has
+            return route
+        return None
+
+    def activate(self, at: int) -> Iterator[Activated]:
+        """Answer that versions which waited take effect, at this time (µs): those whose history is there."""
+        for version in self._waiting():
+            route = self.book.route_of(version.rule)
+            ready = self.find(version, route, is_known=True)
+            if ready is None or ready.primed is None:
+                continue
+            effective = at + self._delay if version.rule.effective is None else microseconds(version.rule.effective)
+            name = version.rule.id, version.version
+            _, value = answer_record(Status(AnswerKind.ACTIVE, *name, effective, primed=ready.primed))
+            self._answered(at, value)
+            has = None
+            if ready.primed.name and self._export is not None:
+                has, self._export = self._export[2], None
+            yield Activated(*name, effective, route, has)
+            if has is not None:
+                return  # what else the history serves is found in the state
 
     def shares(self, events: list[Event]) -> list[list[Event]]:
         """The events that are sent to each bucket."""
@@ -100,8 +214,8 @@ class StreamHost:
         for number, route in enumerate(self._routes):
             column = pa.array([event[route.field] for event in events], self._stream.fields[route.field].arrow)
             places = bucket_numbers(column, self._run.buckets) if events else []
-            for event, place in zip(events, places, strict=True):
-                of_bucket[number * self._run.buckets + place].append(event)
+            for event, at in zip(events, places, strict=True):
+                of_bucket[number * self._run.buckets + at].append(event)
         return of_bucket
 
     def speaks(self, bucket: int) -> bool:
@@ -111,6 +225,7 @@ class StreamHost:
     def take(self, batch: Batch) -> list[Emitted]:
         """What each bucket emits. Raises AssertionError where a repeated attempt emits something else."""
         packed = self._packed(batch)
+        self._delivered = len(self._answers)
         self._version += 1
         if batch.again:
             failed = [self._attempt(number, packed) for number in range(len(packed))]
@@ -118,6 +233,7 @@ class StreamHost:
                 self._executors = [{}] if len(self._executors) == 1 else self._executors[::-1]
         emitted = [self._attempt(number, packed) for number in range(len(packed))]
         assert not batch.again or failed == emitted, f"first {failed}, then {emitted}"
+        self._read += batch.events
         return emitted
 
     def _attempt(self, number: int, packed: list[dict[str, list[bytes]]]) -> Emitted:
@@ -130,7 +246,7 @@ class StreamHost:
     def _packed(self, batch: Batch) -> list[dict[str, list[bytes]]]:
         """What each bucket gets, by kind."""
         shared: dict[str, list[bytes]] = {}
-        for answer in self._answers[len(self._answers) - len(batch.messages) :]:
+        for answer in self._answers[self._delivered :]:
             written = {"offset": answer.offset, "arrival": answer.arrival, "value": answer.value.decode()}
             shared.setdefault(Kind.RULE, []).append(json.dumps(written).encode())
         if batch.clock is not None:
@@ -152,6 +268,10 @@ def played(run: Run) -> Iterator[str]:
             if isinstance(step, Restart):
                 host.restart(step)
                 continue
+            if step.history in ("export", "both"):
+                host.export()
+            for activated in host.activate(step.at) if step.history in ("answer", "both") else ():
+                yield f"step {number}, {activated}"
             for answer in host.answer(step.messages):
                 yield f"step {number}, answer: {json_text(answer)}"
             for route, emitted in zip(host.buckets, host.take(step), strict=True):
