@@ -57,7 +57,7 @@ jars: need-java setup
 	@$(BIN)/python -m nightjar.jvm.prepare_classes
 
 test-jars: need-java setup
-	@$(BIN)/python -m nightjar.jvm.jars tests/connect/ivy.xml tests/object_store/ivy.xml
+	@$(BIN)/python -m nightjar.jvm.jars deploy/connect/ivy.xml deploy/object-store/ivy.xml
 
 check: setup
 	$(call announce,ruff)

@@ -42,10 +42,11 @@ def test_no_licence_forbids_what_an_installation_does(found: list[Component]) ->
     assert asks_for_more == {"crc32c", "text-unidecode"}, "LGPL, a separate package; GPL or Artistic, by choice"
 
 
-def test_checksums_are_those_of_the_jars_in_use() -> None:
-    """`python -m tools.jar_checksums` writes them after a change of ivy.xml."""
-    assert IVY_XML.with_name(CHECKSUMS).read_text() == jar_checksums.text()
-    refuse_altered(jar_folder(), IVY_XML.with_name(CHECKSUMS))
+@pytest.mark.parametrize("ivy_xml", jar_checksums.IVY_FILES, ids=lambda file: file.parent.name)
+def test_checksums_are_those_of_the_jars_in_use(ivy_xml: Path) -> None:
+    """`python -m tools.jar_checksums` writes them after a change of an Ivy file."""
+    assert ivy_xml.with_name(CHECKSUMS).read_text() == jar_checksums.text(ivy_xml)
+    refuse_altered(jar_folder(ivy_xml), ivy_xml.with_name(CHECKSUMS))
 
 
 @pytest.mark.parametrize("change", ["altered", "missing", "added"])

@@ -59,6 +59,7 @@ def test_every_part_with_secrets_has_a_volume() -> None:
         "secrets": "/secrets",
         **{f"secrets-{part}": f"/secrets/{part}" for part in PARTS},
     }
+    assert (SERVICES["secrets"]["network_mode"], SERVICES["secrets"]["networks"]) == ("none", [])
     used = {volume for name in SERVICES for volume in mounts(name)}
     assert used == set(COMPOSE["volumes"])
 

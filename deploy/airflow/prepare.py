@@ -1,4 +1,4 @@
-"""Prepares Airflow's database, users and pool; what exists is kept, so that it can run at every start.
+"""Prepares Airflow's database, users, roles and pool; what exists is kept, so that it can run at every start.
 
 Each user's first password is in a file. Somebody who changes it in Airflow keeps the new one.
 """
@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 PASSWORDS = Path("/run/secrets/users")
-# User -> role. Op: triggers, clears and pauses DAGs; User: triggers DAGs; Viewer: looks on.
-USERS = {"admin": "Admin", "operator": "Op", "analyst": "User", "viewer": "Viewer"}
+# Looks on, and triggers these DAGs. Airflow takes who may trigger a DAG for somebody who may pause it, too.
+ANALYST, TRIGGERED = "Analyst", ("nightly_backfill", "rule_backtest")
+# User -> role. Op: also clears runs, approves rules, and edits connections, variables and pools; Viewer: looks on.
+USERS = {"admin": "Admin", "operator": "Op", "analyst": ANALYST, "viewer": "Viewer"}
 POOL = "nightjar_lake"
 
 
@@ -19,10 +21,16 @@ def main() -> None:
 
     from airflow.models.pool import Pool
     from airflow.providers.fab.auth_manager.cli_commands.utils import get_application_builder
+    from airflow.providers.fab.www.security import permissions
 
     Pool.create_or_update_pool(POOL, slots=1, description="The lake has one writer at a time.", include_deferred=False)
     with get_application_builder() as builder:
         manager = builder.sm
+        triggers = [(permissions.ACTION_CAN_CREATE, permissions.RESOURCE_DAG_RUN)]
+        triggers += [
+            (permissions.ACTION_CAN_EDIT, permissions.resource_name(dag, permissions.RESOURCE_DAG)) for dag in TRIGGERED
+        ]
+        manager.bulk_sync_roles([{"role": ANALYST, "perms": manager.VIEWER_PERMISSIONS + triggers}])
         for name, role in USERS.items():
             if manager.find_user(name) is None:
                 password = (PASSWORDS / name).read_text().strip()

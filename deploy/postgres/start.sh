@@ -6,4 +6,4 @@ install -o postgres -g postgres -m 644 /run/secrets/postgres/tls-certificate.pem
 install -o postgres -g postgres -m 600 /run/secrets/postgres/password /run/tls/password
 exec docker-entrypoint.sh postgres \
   -c ssl=on -c ssl_cert_file=/run/tls/certificate.pem -c ssl_key_file=/run/tls/key.pem \
-  -c ssl_min_protocol_version=TLSv1.2 -c shared_buffers=64MB -c max_connections=60
+  -c ssl_min_protocol_version=TLSv1.2 -c wal_level=logical -c shared_buffers=64MB -c max_connections=60

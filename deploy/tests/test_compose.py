@@ -32,9 +32,9 @@ POLL_SECONDS = 2.0
 
 # Parts that run until they are stopped, with the user that may kill their processes (none: the container's own).
 PARTS: Mapping[str, str | None] = {
-    "kafka": None, "postgres": "postgres", "spark-master": None, "spark-worker-1": None, "spark-worker-2": None,
-    "job": None, "metrics": None, "airflow": None, "airflow-scheduler": None, "airflow-dag-processor": None,
-    "airflow-triggerer": None,
+    "kafka": None, "object-store": None, "postgres": "postgres", "spark-master": None, "spark-worker-1": None,
+    "spark-worker-2": None, "job": None, "metrics": None, "connect": None, "airflow": None, "airflow-scheduler": None,
+    "airflow-dag-processor": None, "airflow-triggerer": None,
 }  # fmt: skip
 RULE = {"id": "large", "stream": "transactions", "group_by": ["customer_id"], "when": "amount > 100",
         "description": "{customer_id} paid {amount}"}  # fmt: skip
@@ -119,12 +119,13 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Built and started; removed at the end, with its data."""
     environment = {
-        "AIRFLOW_PORT": str(free_port()), "KAFKA_PORT": str(free_port()), "ARRIVAL": "producer", "COMPOSE_PROFILES": "",
+        "AIRFLOW_PORT": str(free_port()), "KAFKA_PORT": str(free_port()), "ARRIVAL": "producer",
+        "COMPOSE_PROFILES": "rules-table",
     }  # fmt: skip
     made = Site(tmp_path_factory.mktemp("compose"), environment)
     made.compose("down", "--volumes", "--remove-orphans", seconds=START_SECONDS)
     try:
-        made.compose("build", "secrets", seconds=2 * START_SECONDS)
+        made.compose("build", seconds=2 * START_SECONDS)
         made.compose("up", "--detach", "--wait", seconds=START_SECONDS)
         yield made
     finally:
@@ -196,6 +197,34 @@ def test_a_login_does_its_part_only(site: Site) -> None:
     assert "or this login may not read it" in refused.stderr
 
 
+def test_only_writers_change_objects(site: Site) -> None:
+    """The reader's login at the object store lists objects, and can neither write nor remove one."""
+    tries = """
+import sys
+from nightjar.configuration.settings import load_settings
+import obstore
+store = load_settings().checkpoint._store
+print(any(obstore.list(store)))
+for change in (lambda: obstore.put(store, "forged", b""), lambda: obstore.delete(store, "forged")):
+    try:
+        change()
+    except Exception as refused:
+        print(type(refused).__name__)
+"""
+    done = site.compose("run", "--rm", "--no-deps", "-T", "--entrypoint", "python", "reader", "-c", tries)
+    assert done.split() == ["True", "GenericError", "GenericError"]
+
+
+def test_a_changed_row_changes_a_rule(site: Site) -> None:
+    """Through logical decoding, with the connector's own logins in the database and on Kafka."""
+    row = """INSERT INTO rules (id, author, rule) VALUES (
+        'tiny', 'ann', '{stream: transactions, group_by: [customer_id], when: amount < 1}'
+    )"""
+    psql = ("psql", "-U", "airflow", "-d", "fraud", "-c", row)
+    site.compose("exec", "-T", "--user", "postgres", "postgres", *psql)
+    wait_for(lambda: "tiny" in site.run("analyst", "rules", "list"), "the row's rule", HEAL_SECONDS)
+
+
 def test_a_night_corrects_what_arrived_late(site: Site) -> None:
     """Triggered over the REST API by a user who may; its data docs are behind the same login."""
     send(site, 11, 12, "--late", "1", "--max-late", "10m")
@@ -203,7 +232,7 @@ def test_a_night_corrects_what_arrived_late(site: Site) -> None:
         runs = "/api/v2/dags/nightly_backfill/dagRuns"
         body = {"logical_date": None, "conf": {"day": f"{day():%Y-%m-%d}"}}
         assert viewer.post(runs, json=body).status_code == httpx.codes.FORBIDDEN
-    with site.airflow("operator") as client:
+    with site.airflow("analyst") as client:
         run = client.post(runs, json=body).raise_for_status().json()["dag_run_id"]
         state: dict[str, str] = {}
 
@@ -222,15 +251,43 @@ def test_a_night_corrects_what_arrived_late(site: Site) -> None:
     assert {"t11", "t12", "t13"} <= {event for event, source in alerts(site).items() if source == "backfill"}
 
 
+def test_an_analyst_triggers_nights_and_edits_nothing(site: Site) -> None:
+    """Neither other DAGs, nor runs, nor what tasks use."""
+    with site.airflow("analyst") as client:
+        night = "/api/v2/dags/nightly_backfill/dagRuns"
+        run = client.get(night).raise_for_status().json()["dag_runs"][0]["dag_run_id"]
+        pool = {"name": "nightjar_lake", "slots": 9, "description": "", "include_deferred": False}
+        answers = [
+            client.post("/api/v2/dags/lake_maintenance/dagRuns", json={"logical_date": None}),
+            client.patch("/api/v2/dags/lake_maintenance", json={"is_paused": True}),
+            client.patch(f"{night}/{run}", json={"state": "failed"}),
+            client.post(f"{night}/{run}/clear", json={"dry_run": False}),
+            client.delete(f"{night}/{run}"),
+            client.delete("/api/v2/dags/nightly_backfill"),
+            client.post("/api/v2/variables", json={"key": "a", "value": "b"}),
+            client.post("/api/v2/connections", json={"connection_id": "a", "conn_type": "http"}),
+            client.patch("/api/v2/pools/nightjar_lake", json=pool),
+            client.get("/api/v2/config"),
+        ]
+        assert {answer.status_code for answer in answers} == {httpx.codes.FORBIDDEN}, answers
+
+
 def test_no_secret_shows_outside_of_files(site: Site) -> None:
-    """Neither what Docker shows of the containers nor any command line has one."""
+    """Neither what Docker shows of the containers, nor any command line, nor a process's environment has one."""
     names = [f"{login}/kafka-password" for login in LOGINS] + [f"airflow-users/{name}" for name in AIRFLOW_USERS]
     names += ["postgres/password", "airflow/jwt-secret", "airflow/api-secret-key", "airflow/fernet-key"]
+    names += ["rules-database/debezium-password"]
     secrets = {name: site.secret(name) for name in names}
+    for name in ("job/s3-credentials", "readers/s3-credentials"):
+        secrets[name] = site.secret(name).split("aws_secret_access_key = ")[1]
+    secrets["connect"] = site.secret("connect/passwords.properties").split("kafka=")[1].split()[0]
     secrets["spark"] = site.secret("spark/spark-defaults.conf").split("spark.authenticate.secret ")[1].split()[0]
     shown = "".join(json.dumps(site.state(part)) for part in PARTS)
     shown += "".join(site.compose("top", part) for part in PARTS) + site.compose("config")
     shown += site.compose("logs", "--no-color", seconds=300)
+    # Spark's workers and PostgreSQL's own start hand theirs on by environment, within their container.
+    for part in PARTS.keys() - {"spark-worker-1", "spark-worker-2", "postgres"}:
+        shown += site.compose("exec", "-T", part, "sh", "-c", "cat /proc/[0-9]*/environ", code=None)
     assert [name for name, secret in secrets.items() if secret in shown] == []
 
 

@@ -10,10 +10,12 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 # Clients reject a server's certificate that is valid for longer; an authority outlives the certificates it signs.
@@ -67,6 +69,21 @@ class Authority:
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         return private, signed.public_bytes(serialization.Encoding.PEM)
+
+
+def java_key_store(key: bytes, certificate: bytes, password: str) -> bytes:
+    """A key and its certificate (PEM) in the form for servers in Java that read no PEM (PKCS 12)."""
+    private = cast("ec.EllipticCurvePrivateKey", serialization.load_pem_private_key(key, None))
+    encryption = serialization.BestAvailableEncryption(password.encode())
+    return pkcs12.serialize_key_and_certificates(
+        b"tls", private, x509.load_pem_x509_certificate(certificate), None, encryption
+    )
+
+
+def java_trust_store(authority: Authority) -> bytes:
+    """The authority's certificate in the form for clients in Java (PKCS 12, without a password)."""
+    trusted = pkcs12.PKCS12Certificate(authority.certificate, b"nightjar")
+    return pkcs12.serialize_java_truststore([trusted], serialization.NoEncryption())
 
 
 def write_secret(path: Path, content: bytes, mode: int = 0o400) -> None:

@@ -18,15 +18,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nightjar.deployment.certificates import Authority, write_secret
+import certifi
 
-# Users of the images: of nightjar's own (deploy/image/Dockerfile) and of Kafka's. PostgreSQL's starts as root.
-NIGHTJAR, KAFKA, ROOT = 10001, 1000, 0
+from nightjar.deployment.certificates import Authority, java_key_store, java_trust_store, write_secret
+
+# Users of the images: of our own (deploy/image/Dockerfile) and of Kafka's. PostgreSQL's starts as root.
+NIGHTJAR, OBJECTS, CONNECT, KAFKA, ROOT = 10001, 10002, 10003, 1000, 0
 PROMETHEUS, GRAFANA = 65534, 472
 
 DONE = ".complete"
 LOGINS = ("job", "backfill", "rebuild", "analysts", "producers", "readers")
 AIRFLOW_USERS = ("admin", "operator", "analyst", "viewer")
+# The login of the connector that publishes a table of rules.
+TABLE = "rules-table"
+# Who has a login at the object store.
+WRITER, READER = "writer", "reader"
 
 
 @dataclass(frozen=True)
@@ -35,12 +41,15 @@ class Part:
 
     user: the id of its container's user. certificate: its name and the hosts it serves, if it has one. files: further
     files, by name, each made from all passwords. outside: whether clients also use the installation's own host names.
+    objects: its login at the object store. java: whether its server takes no PEM.
     """
 
     user: int
     certificate: tuple[str, tuple[str, ...]] | None = None
     files: Mapping[str, Callable[["Passwords"], str]] = field(default_factory=dict)
     outside: bool = False
+    objects: str = ""
+    java: bool = False
 
 
 class Passwords:
@@ -54,7 +63,8 @@ class Passwords:
 
 
 def _spark(passwords: Passwords) -> str:
-    """Spark authenticates and encrypts all connections within the cluster."""
+    """Spark authenticates and encrypts all connections within the cluster, and trusts the object store."""
+    trust = "-Djavax.net.ssl.trustStore=/run/secrets/nightjar/ca.p12 -Djavax.net.ssl.trustStoreType=PKCS12"
     lines = {
         "spark.authenticate": "true",
         "spark.authenticate.secret": passwords["spark"],
@@ -62,6 +72,8 @@ def _spark(passwords: Passwords) -> str:
         "spark.network.crypto.authEngineVersion": "2",  # what our drivers speak
         "spark.io.encryption.enabled": "true",
         "spark.master.rest.enabled": "false",  # it would take applications from anybody
+        "spark.driver.defaultJavaOptions": trust,
+        "spark.executor.defaultJavaOptions": trust,
     }
     return "".join(f"{name} {value}\n" for name, value in lines.items())
 
@@ -75,6 +87,32 @@ def _fernet(passwords: Passwords) -> str:
     return base64.urlsafe_b64encode(passwords["fernet"].encode()[:32]).decode()
 
 
+def _served(identity: str) -> Callable[[Passwords], str]:
+    """What the object store's server needs to know of a login; readers cannot change anything."""
+
+    def lines(passwords: Passwords) -> str:
+        found = {
+            "s3proxy.secure-endpoint": "https://0.0.0.0:9000",
+            "s3proxy.keystore-path": "/run/secrets/objects/tls.p12",
+            "s3proxy.keystore-password": passwords["key-store"],
+            "s3proxy.authorization": "aws-v4",
+            "s3proxy.identity": identity,
+            "s3proxy.credential": passwords[f"objects-{identity}"],
+            "s3proxy.read-only-blobstore": str(identity == READER).lower(),
+            "jclouds.provider": "filesystem-nio2",
+            "jclouds.filesystem.basedir": "/var/lib/objects",
+        }
+        return "\n".join(f"{name}={value}" for name, value in found.items())
+
+    return lines
+
+
+def _credentials(identity: str, passwords: Passwords) -> str:
+    """A client's login at the object store, in AWS's form."""
+    secret = passwords[f"objects-{identity}"]
+    return f"[default]\naws_access_key_id = {identity}\naws_secret_access_key = {secret}\n"
+
+
 def _login(name: str) -> dict[str, Callable[[Passwords], str]]:
     return {"kafka-password": lambda passwords: passwords[f"kafka-{name}"]}
 
@@ -84,17 +122,33 @@ PARTS: Mapping[str, Part] = {
     "kafka": Part(KAFKA, ("broker", ("kafka", "localhost")), outside=True),
     "admin": Part(
         NIGHTJAR, ("admin", ()),
-        {f"{name}.password": lambda passwords, name=name: passwords[f"kafka-{name}"] for name in LOGINS},  # type: ignore[misc]
+        {f"{name}.password": lambda passwords, name=name: passwords[f"kafka-{name}"] for name in (*LOGINS, TABLE)},  # type: ignore[misc]
     ),
     "postgres": Part(ROOT, ("postgres", ("postgres",)), {"password": lambda passwords: passwords["postgres"]}),
-    "spark": Part(NIGHTJAR, None, _SPARK),
-    "job": Part(NIGHTJAR, None, _login("job") | _SPARK),
-    "backfill": Part(NIGHTJAR, None, _login("backfill") | _SPARK),
-    "rebuild": Part(NIGHTJAR, None, _login("rebuild") | _SPARK),
-    "analysts": Part(NIGHTJAR, None, _login("analysts")),
+    "object-store": Part(
+        OBJECTS, ("object-store", ("object-store",)), {f"{each}.conf": _served(each) for each in (WRITER, READER)},
+        java=True,
+    ),
+    "rules-database": Part(
+        CONNECT, None,
+        {
+            "pgpass": lambda passwords: f"postgres:5432:*:airflow:{passwords['postgres']}",
+            "debezium-password": lambda passwords: passwords["debezium"],
+        },
+    ),
+    "connect": Part(
+        CONNECT, None,
+        {"passwords.properties": lambda each: f"kafka={each[f'kafka-{TABLE}']}\npostgres={each['debezium']}"},
+    ),
+    "spark": Part(NIGHTJAR, None, _SPARK, objects=WRITER),
+    "job": Part(NIGHTJAR, None, _login("job") | _SPARK, objects=WRITER),
+    "backfill": Part(NIGHTJAR, None, _login("backfill") | _SPARK, objects=WRITER),
+    "rebuild": Part(NIGHTJAR, None, _login("rebuild") | _SPARK, objects=WRITER),
+    "analysts": Part(NIGHTJAR, None, _login("analysts"), objects=READER),
     "producers": Part(NIGHTJAR, None, _login("producers")),
-    "readers": Part(NIGHTJAR, None, _login("readers")),
-    "metrics": Part(NIGHTJAR, ("metrics", ("metrics", "localhost")), _login("readers")),
+    "readers": Part(NIGHTJAR, None, _login("readers"), objects=READER),
+    "metrics": Part(NIGHTJAR, ("metrics", ("metrics", "localhost")), _login("readers"), objects=READER),
+    "data-docs": Part(NIGHTJAR, objects=READER),
     "airflow": Part(
         NIGHTJAR, ("airflow", ("airflow", "localhost")),
         {
@@ -147,6 +201,13 @@ def _files(part: Part, authority: Authority, passwords: Passwords, hosts: Sequen
         yield "tls.pem", key + certificate
         yield "tls-key.pem", key
         yield "tls-certificate.pem", certificate + authority.pem
+        if part.java:
+            yield "tls.p12", java_key_store(key, certificate, passwords["key-store"])
+    if part.objects:
+        yield "s3-credentials", _credentials(part.objects, passwords).encode()
+        # Their clients take one file of authorities (SSL_CERT_FILE); some of these containers also reach other hosts.
+        yield "trusted.pem", authority.pem + Path(certifi.where()).read_bytes()
+        yield "ca.p12", java_trust_store(authority)
     for name, content in part.files.items():
         yield name, (content(passwords) + "\n").encode()
 

@@ -38,7 +38,8 @@ class ObjectStore:
         file = self._folder / "s3proxy.conf"
         file.touch(mode=0o600)
         file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-        class_path = os.pathsep.join(map(str, jars("server", PROJECT / "tests" / "object_store" / "ivy.xml")))
+        server = PROJECT / "deploy" / "object-store"
+        class_path = os.pathsep.join(map(str, [server, *jars("server", server / "ivy.xml")]))
         options = ["-XX:TieredStopAtLevel=1", "-Xmx192m", "-DLOG_LEVEL=WARN", "-cp", class_path]
         command = [java(), *options, "org.gaul.s3proxy.Main", "--properties", str(file)]
         self._server = ManagedProcess("the S3 server", command, self._folder / "s3proxy.log", NightjarError)
