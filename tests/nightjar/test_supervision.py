@@ -78,7 +78,7 @@ def test_a_program_that_ran_for_a_while_starts_from_the_first_delay(
         if len(slept) == 8:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(supervision.time, "sleep", sleep)
+    monkeypatch.setattr(supervision, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
     with pytest.raises(KeyboardInterrupt):
         keep_running(program(tmp_path, "pass"), lambda _: None, lambda: None)
     assert slept == [1.0] * 8

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -97,14 +98,13 @@ def test_each_bucket_gets_what_it_lacks(own: TestTopics, tmp_path: Path) -> None
 def test_the_rate_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """On average: a day's events are read at once, and then waited for; and so is the process's share of a core."""
     now, used, slept = [0.0], [7.0], list[float]()
-    monkeypatch.setattr(export_history.time, "process_time", lambda: used[0])
-    monkeypatch.setattr(export_history.time, "monotonic", lambda: now[0])
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(export_history.time, "sleep", sleep)
+    clocks = SimpleNamespace(process_time=lambda: used[0], monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(export_history, "time", clocks)  # its own name for the module: other threads sleep too
     throttle = Throttle(100)
     throttle.take(50)
     now[0] += 2
