@@ -7,8 +7,8 @@ and duplicate events, NULLs, equal times, numbers near their limits, crashes, an
 a case whose stream, batch, SQL and reference results must agree (random_cases.py and agreement.py in tests/support).
 The others are runs of the job: with unevenly read partitions, clock records, restarts with other settings, and rules
 that arrive while the job is behind or down, in half of them also rules that wait for history and are primed
-(random_runs.py there). At each step the operator must emit what an oracle
-allows (oracle.py), and the backfill must correct and explain every difference (run_agreement.py).
+(random_runs.py there). At each step the operator must emit what an oracle allows (oracle.py), and the backfill must
+correct and explain every difference (run_agreement.py).
 
 The same code and seed give the same histories with any number of workers. Prints one JSON line at the end, preceded by
 one per difference. Then the smallest history that still shows the difference is written to standard error, as a case

@@ -194,7 +194,8 @@ class Oracle:
             if time >= self.horizon:
                 known.add(event_id)
                 order = (event["arrival"], self._read)
-                self._rows.append({**event, "late": is_late, "order": order, "picks": picks})
+                # one that comes when events of its time have been folded counts in no step (S14.4)
+                self._rows.append({**event, "late": is_late, "order": order, "picks": picks, "in_time": False})
         self._rows.sort(key=self._order)
         return late
 

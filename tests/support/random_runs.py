@@ -114,7 +114,7 @@ class Run:
 
 
 def script(run: Run, complaints: Iterable[str]) -> str:
-    """A Python program that plays the run; for PYTHONPATH=.:tests."""
+    """A Python program that plays the run, at the top of the tree."""
     stream = run.declared
     made = {name: getattr(stream, name) for name in ("event_id", "event_time", "entities")}
     made |= {name: format_duration(getattr(stream, name)) for name in ("allowed_lateness", "max_future_skew")}
@@ -122,9 +122,9 @@ def script(run: Run, complaints: Iterable[str]) -> str:
     lines = [
         *(f"# {line}" for line in complaints),
         "from decimal import Decimal  # noqa: F401",
-        "from histories import declared",
-        "from random_runs import Batch, Published, Restart, Run",
-        "from stream_host import played",
+        "from tests.support.histories import declared",
+        "from tests.support.random_runs import Batch, Published, Restart, Run",
+        "from tests.support.stream_host import played",
         f"stream = declared({fields!r}, **{made!r})",
         "steps = [",
     ]
