@@ -18,12 +18,14 @@ def found() -> list[Component]:
     return components()
 
 
+@pytest.mark.slow
 def test_notice_and_licences_are_current(found: list[Component]) -> None:
     """`python -m tools.bill_of_materials` writes them."""
     assert bill_of_materials.NOTICE.read_text() == bill_of_materials.notice(found)
     assert bill_of_materials.PAGE.read_text() == bill_of_materials.page(found)
 
 
+@pytest.mark.slow
 def test_the_bill_names_every_package_and_jar_with_its_licence(found: list[Component]) -> None:
     """Jars with the checksum that is verified."""
     bill = json.loads(bill_of_materials.bill(found))
@@ -36,6 +38,7 @@ def test_the_bill_names_every_package_and_jar_with_its_licence(found: list[Compo
     assert len(declared) < sum(each.kind == "pypi" for each in found)
 
 
+@pytest.mark.slow
 def test_no_licence_forbids_what_an_installation_does(found: list[Component]) -> None:
     """A new dependency under another copyleft licence is noticed here, before anybody ships it."""
     asks_for_more = {each.name for each in found if "GPL" in each.licence}

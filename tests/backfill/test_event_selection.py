@@ -1,6 +1,7 @@
 """What a run reads: its day's events and the windows around them, wherever in time they lie."""
 
 import json
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,13 +25,20 @@ RULE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    """Two months, an event an hour, a file for each day."""
+@pytest.fixture(scope="module")
+def two_months(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with an event an hour, a file for each day."""
+    lake = tmp_path_factory.mktemp("two-months")
     for day in range(HISTORY):
         times = [NOON - days(day) + timedelta(hours=hour - 12) for hour in range(24)]
-        add(tmp_path, *(payment(f"e{day}-{hour}", at) for hour, at in enumerate(times)))
-    return tmp_path
+        add(lake, *(payment(f"e{day}-{hour}", at) for hour, at in enumerate(times)))
+    return lake
+
+
+@pytest.fixture
+def lake(two_months: Path, tmp_path: Path) -> Path:
+    """A copy of it, to write to."""
+    return shutil.copytree(two_months, tmp_path / "lake")
 
 
 NONE_PENDING = pl.DataFrame(schema={"stream": pl.String, "event_time": pl.Datetime("us", "UTC")})

@@ -257,6 +257,7 @@ def test_the_runbook_has_each_alerting_rule() -> None:
     assert re.findall(r"^### (\w+)", runbook, re.MULTILINE) == names
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, of Debian's package prometheus")
 def test_prometheus_accepts_the_rules_and_the_dashboard(tmp_path: Path) -> None:
     """Rules, their own tests, the configuration, and the dashboard's expressions, as rules that record them."""

@@ -5,6 +5,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 # A daemon that is its own worker, too. The program counts requests, and reports where it runs.
 DAEMON = """
 import os, pickle, signal, sys, time
@@ -106,6 +108,7 @@ def test_the_folder_is_its_users_alone() -> None:
     assert daemon("print(oct(os.stat(folder).st_mode))") == ["0o40700"]
 
 
+@pytest.mark.slow
 def test_a_daemon_that_is_killed_leaves_nothing() -> None:
     """It gave no notice; that its pipe has closed is enough."""
     script = (
