@@ -45,6 +45,9 @@ _VFORK = "-Djdk.lang.Process.launchMechanism=VFORK"
 # Only the C1 compiler: C2 would use the cores for minutes, mostly for code that runs once per batch.
 QUICK_COMPILER = ("-XX:TieredStopAtLevel=1",)
 
+# What the JVM logs, unless the user's own Spark configuration says it.
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
 # The folder of all our packages, from which executors import them.
 _CODE = Path(__file__).resolve().parent.parent
 
@@ -75,7 +78,7 @@ def common_settings(driver: Driver, files: AnyPath) -> dict[str, str]:
     master, paths = driver.master, [str(jar) for jar in driver.jars]
     access = access_of(files)
     store_options = () if access is None else access.java_options()
-    java_options = [_VFORK, *driver.java_options, *store_options]
+    java_options = [_VFORK, *_logging(), *driver.java_options, *store_options]
     settings = {
         "spark.master": master,
         "spark.ui.enabled": "false",
@@ -102,6 +105,12 @@ def common_settings(driver: Driver, files: AnyPath) -> dict[str, str]:
         settings |= _ENCRYPTED | _executors_code(driver, paths)
         settings["spark.executor.extraJavaOptions"] = " ".join(f'"{option}"' for option in [_VFORK, *store_options])
     return settings
+
+
+def _logging() -> list[str]:
+    """The option that names what the JVM logs; none where the user's Spark configuration has a file of its own."""
+    own = os.environ.get("SPARK_CONF_DIR")
+    return [] if own and (Path(own) / _LOGGING.name).exists() else [f"-Dlog4j2.configurationFile={_LOGGING}"]
 
 
 def _executors_code(driver: Driver, jars: list[str]) -> dict[str, str]:

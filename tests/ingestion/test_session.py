@@ -1,0 +1,41 @@
+"""What a program with Spark writes to its standard error beside its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ingestion.session import Driver, common_settings
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from ingestion.session import Driver, common_settings, started
+from rules.errors import NightjarError
+
+session = started(common_settings(Driver("local[1]", "512m", ()), Path(sys.argv[1])), "quiet", NightjarError)
+print(session.range(3).count())
+session.stop()
+"""
+# The JVM's own, about a module that Spark asks for; no option silences it.
+OF_THE_JVM = "WARNING: Using incubator modules"
+
+
+@pytest.mark.spark
+def test_it_writes_nothing_where_nothing_is_wrong(tmp_path: Path) -> None:
+    """No profile that is used, no host name, no library that is missing."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert ran.stdout == "3\n"
+    assert [line for line in ran.stderr.splitlines() if not line.startswith(OF_THE_JVM)] == []
+
+
+def test_the_users_own_logging_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log4j2.properties in the folder of Spark's configuration; without one, ours."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    driver = Driver("local[1]", "512m", ())
+    assert "ingestion/log4j2.properties" in common_settings(driver, tmp_path)["spark.driver.extraJavaOptions"]
+    (tmp_path / "log4j2.properties").touch()
+    assert "log4j2" not in common_settings(driver, tmp_path)["spark.driver.extraJavaOptions"]
