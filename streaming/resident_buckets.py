@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rules.engine.carried import load_kernels
 from rules.rulebook import Record
 from streaming.bucket import Bucket, Counts
 from streaming.plan import BucketPlan
@@ -62,6 +63,7 @@ def take(plan: BucketPlan, number: int, head: Head, files: BucketFiles) -> Resid
     if resident is not None and head.horizon < resident.bucket.engine.horizon:
         resident = None  # another engine took in history (primed_state.py), from before what this one has evicted
     if resident is None or not head.holds(resident.version, resident.token):
+        load_kernels()
         cap = plan.alerts_per_rule_and_hour
         resident = Resident(Bucket(plan.stream_of(number), plan.route_of(number), plan.rule_book(), cap))
     if resident.version < head.version:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rules.engine import carried
 from rules.engine.columns import Mask
 from rules.engine.kernels import answers, episodes, steps, windows
 from rules.engine.listing import Listing
@@ -63,7 +64,8 @@ class _Question(NamedTuple):
     """What kernels.answers is asked about one window, and which of the aggregates its answers are, row by row.
 
     whole: the window with every row between its ends; listed: the aggregates that list values, which no kernel answers
-    ahead; folds: of a window with a resolution, what each row of the specification needs of steps.
+    ahead; folds: of a window with a resolution, what each row of the specification needs of steps; long: those of the
+    windows that have many rows.
     """
 
     window: Window
@@ -73,6 +75,7 @@ class _Question(NamedTuple):
     scales: npt.NDArray[np.float64]
     listed: list[int]
     folds: list[Fold]
+    long: carried.LongWindows
 
 
 class Asked(NamedTuple):
@@ -130,6 +133,12 @@ class _Walk:
         self, first: Int64Array, rows: Int32Array, facts: Facts, at: Int64Array, order: Int64Array | None
     ) -> None:
         self.first, self.rows, self.facts, self.at, self.order = first, rows, facts, at, order
+
+    def of(self, runs: npt.NDArray[np.bool_]) -> _Walk:
+        """A walk for some of the runs: the rows of those where `runs` is true, which is equal for all rows of a run."""
+        sizes = np.add.reduceat(runs, self.first[:-1], dtype=np.int64)
+        first = np.append(0, np.cumsum(sizes[sizes > 0]))
+        return _Walk(first, self.rows, self.facts, self.at[runs], None)
 
     def placed(self, results: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
         """Results in the order of the evaluation; rows that are not in the walk have a window of nothing."""
@@ -241,7 +250,8 @@ def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) 
             specification[key][5 + place] = row
         asked = np.array([*specification.values()], np.int64).reshape(-1, 8)
         whole = window._replace(per=(), excluding_current=False)
-        questions.append(_Question(window, whole, wanted, asked, np.array(scales), listed, folds))
+        long = carried.LongWindows(asked, np.array(scales), excluding=window.excluding_current)
+        questions.append(_Question(window, whole, wanted, asked, np.array(scales), listed, folds, long))
     doubles = frozenset(name for name, kind in fields.items() if kind.kind is Kind.DOUBLE)
     return Asked(aggregates, questions, doubles)
 
@@ -257,26 +267,50 @@ def evaluate(
     asked: Asked | None = timeline.asked.get(id(aggregates))
     if asked is None or asked.aggregates is not aggregates:
         asked = timeline.asked[id(aggregates)] = _asked(timeline, masks, aggregates)
-    walks, store = _Walks(timeline, masks, runs, after), timeline.store
+    walks = _Walks(timeline, masks, runs, after)
     tables: dict[int, tuple[Int64Array, Mask]] = {}
     listings: dict[int, Listing] = {}
     overflown = 0
-    for window, whole, wanted, specification, scales, listed, folds in asked.questions:
-        walk, low = walks.of(window, whole)
-        for at in listed:
+    for question in asked.questions:
+        walk, low = walks.of(question.window, question.whole)
+        for at in question.listed:
             listings[at] = _listing(timeline, masks, aggregates[at], walk, low)
-        if not wanted:
+        if not question.aggregates:
             continue
-        shape = len(wanted) + 1, len(walk.at)  # the last row takes the answers that no aggregate needs
-        found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
-        overflown += answers.answers(
-            walk.first, walk.rows, walk.at, low, window.excluding_current, store.late, store.last_late, store.order,
-            *walk.facts, specification, scales, _before(timeline, runs, window, folds), found, flags,
-        )  # fmt: skip
-        tables |= zip(
-            wanted, zip(walk.placed(found, runs.rows), walk.placed(flags, runs.rows), strict=True), strict=False
-        )
+        if runs.longest >= carried.LONG and walk.order is None and not question.folds:
+            found, flags, beyond = _answers_of_long(timeline, runs, question, walk, low)
+        else:
+            found, flags, beyond = _answers(timeline, runs, question, walk, low)
+            found, flags = walk.placed(found, runs.rows), walk.placed(flags, runs.rows)
+        overflown += beyond
+        tables |= zip(question.aggregates, zip(found, flags, strict=True), strict=False)
     return Answers(asked, tables, listings, overflown=overflown > 0)
+
+
+def _answers(
+    timeline: Timeline, runs: Runs, question: _Question, walk: _Walk, low: Int64Array
+) -> tuple[Int64Array, Mask, int]:
+    """The answers at every row of the walk and their flags, and how many of them exceed their types."""
+    store = timeline.store
+    shape = len(question.aggregates) + 1, len(walk.at)  # the last row takes the answers that no aggregate needs
+    found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
+    beyond = answers.answers(
+        walk.first, walk.rows, walk.at, low, question.window.excluding_current, store.late, store.last_late,
+        store.order, *walk.facts, question.specification, question.scales,
+        _before(timeline, runs, question.window, question.folds), found, flags,
+    )  # fmt: skip
+    return found, flags, beyond
+
+
+def _answers_of_long(
+    timeline: Timeline, runs: Runs, question: _Question, walk: _Walk, low: Int64Array
+) -> tuple[Int64Array, Mask, int]:
+    """The same where some windows may be long, of a walk of all rows of the runs."""
+    shape = len(question.aggregates) + 1, runs.rows
+    found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
+    beyond, left = question.long.answer(timeline, runs, low, found, flags)
+    found[:, left], flags[:, left], others = _answers(timeline, runs, question, walk.of(left), low[left])
+    return found, flags, beyond + others
 
 
 def _before(timeline: Timeline, runs: Runs, window: Window, folds: list[Fold]) -> Int64Array:

@@ -44,6 +44,7 @@ class Runs:
     """Rows to evaluate, split into ranges of one group each (see kernels.windows).
 
     horizon: event time (µs) before which rows are in no window; folded: and before which in none with a resolution.
+    longest: no window has more rows than this, or 0 where that is not known.
     """
 
     first: Int64Array
@@ -51,6 +52,7 @@ class Runs:
     at: Int64Array
     horizon: int
     folded: int = LONG_AGO
+    longest: int = 0
 
     @property
     def rows(self) -> int:
@@ -71,7 +73,7 @@ class Timeline(Arena):
         self.group_by = group_by
         self.steps: dict[int, Steps] = {}
         self._masks = masks
-        # by the identity of aggregates what `measures` has computed for them, valid until the facts change
+        # by the identity of aggregates what `measures` has computed for them, until facts or rows' numbers change
         self.asked: dict[int, Any] = {}
         # event time (µs) from which no row of the store has been evicted
         self.complete_since = LONG_AGO
@@ -122,11 +124,11 @@ class Timeline(Arena):
                 break
             self._make_room(touched, first, needed.since)
         self._used = used
-        first_of, start, at = segments.affected(
+        first_of, start, at, longest = segments.affected(
             touched, first, places, base, self._spans, self.rows, self.times,
             store.late, store.order, store.newest, needed.reach, needed.settled, needed.has_resets,
         )  # fmt: skip
-        return Runs(first_of, start, at, needed.horizon, needed.folded)
+        return Runs(first_of, start, at, needed.horizon, needed.folded, longest)
 
     def _fresh(self, facts: Facts, rows: slice) -> npt.NDArray[Any]:
         """The facts of the store's rows."""
@@ -138,6 +140,7 @@ class Timeline(Arena):
     def renumber(self, new_row: Int64Array) -> None:
         """Drop rows as the store does: new_row is each old row's new number, -1 for those before the horizon."""
         segments.renumber(self._spans, self.rows, new_row)
+        self.asked = {}
 
     def retained(self, since: int) -> int:
         """Rows at or after `since` (µs) that belong to a group."""

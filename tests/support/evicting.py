@@ -1,4 +1,4 @@
-"""Engines that evict events as soon as they may, as histories in tests are small."""
+"""Engines that evict events as soon as they may, and carry windows that are short, as histories in tests are small."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from rules.engine import engine, memory
+from rules.engine import carried, engine, memory
 
 
 def _overwrite(array: memory.RowArray, rows: slice) -> None:
@@ -16,10 +16,12 @@ def _overwrite(array: memory.RowArray, rows: slice) -> None:
 
 @contextmanager
 def evicting_early(floor: int = 2, block: int = 3) -> Iterator[None]:
-    """Look for what can go at `floor` events, and give back blocks of so few."""
+    """Look for what can go at `floor` events, give back blocks of so few, and carry windows of a few rows."""
     with (
         patch.object(engine, "_EVICTION_FLOOR", floor),
         patch.object(memory, "BLOCK", block),
         patch.object(memory.RowArray, "release", _overwrite),
+        patch.object(carried, "LONG", 3),
+        patch.object(carried, "_AHEAD", 2),
     ):
         yield

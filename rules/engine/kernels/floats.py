@@ -15,8 +15,8 @@ from numba import njit
 
 from rules.engine.kernels.totals import carry, divided, rounded, used
 
-_LIMBS = 68  # 2046 + 53 bits and room for carries
-_SQUARES = 136  # twice as many bits, and room for carries
+LIMBS = 68  # 2046 + 53 bits and room for carries
+SQUARES = 136  # twice as many bits, and room for carries
 _LOW = np.int64(0xFFFFFFFF)
 _UNIT = 1074  # the lowest bit of all doubles is 2**-1074
 
@@ -34,7 +34,7 @@ def _parts(x):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _add(limbs, x, sign):  # type: ignore[no-untyped-def]
+def add(limbs, x, sign):  # type: ignore[no-untyped-def]
     m, place, own = _parts(x)
     sign *= own
     j = place >> 5
@@ -47,7 +47,7 @@ def _add(limbs, x, sign):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _add_square(limbs, x, sign):  # type: ignore[no-untyped-def]
+def add_square(limbs, x, sign):  # type: ignore[no-untyped-def]
     """Add x**2, in units of the square of the smallest double."""
     m, place, _ = _parts(x)
     a, b = m >> 32, m & _LOW  # 21 and 32 bits
@@ -91,7 +91,7 @@ def _magnitude(limbs, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _sum(limbs, scratch):  # type: ignore[no-untyped-def]
+def sum_of(limbs, scratch):  # type: ignore[no-untyped-def]
     """The accumulator, rounded once."""
     least, beyond, sign = _magnitude(limbs, scratch)
     m, place = rounded(scratch, least, beyond, 0)
@@ -99,7 +99,7 @@ def _sum(limbs, scratch):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _mean(limbs, n, scratch, words):  # type: ignore[no-untyped-def]
+def mean_of(limbs, n, scratch, words):  # type: ignore[no-untyped-def]
     """The accumulator divided by n, rounded once."""
     least, beyond, sign = _magnitude(limbs, scratch)
     first = beyond - len(words)  # the quotient's first 65 bits at least are those of the sum's highest limbs
@@ -118,8 +118,8 @@ def sums(run_first, fill, begin, ops, marks, word, bit, values, column, mean, ou
     some[k]: whether any row counts. Returns how many windows have an infinite answer.
     """
     overflown = 0
-    limbs = np.zeros(_LIMBS, np.int64)
-    scratch = np.zeros(_LIMBS, np.int64)
+    limbs = np.zeros(LIMBS, np.int64)
+    scratch = np.zeros(LIMBS, np.int64)
     words = np.zeros(4, np.int64)
     for r in range(len(run_first) - 1):
         limbs[:] = 0
@@ -127,22 +127,22 @@ def sums(run_first, fill, begin, ops, marks, word, bit, values, column, mean, ou
         for p in range(fill[r, 0], fill[r, 1]):
             if (marks[p, word] >> bit) & 1:
                 n += 1
-                _add(limbs, values[p, column], 1)
+                add(limbs, values[p, column], 1)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = 1 if ops[o] > 0 else -1
                 p = sign * ops[o] - 1
                 if (marks[p, word] >> bit) & 1:
                     n += sign
-                    _add(limbs, values[p, column], sign)
+                    add(limbs, values[p, column], sign)
             some[k] = n > 0
-            out[k] = _mean(limbs, n, scratch, words) if mean and n > 0 else _sum(limbs, scratch)
+            out[k] = mean_of(limbs, n, scratch, words) if mean and n > 0 else sum_of(limbs, scratch)
             overflown += not np.isfinite(out[k])
     return overflown
 
 
 @njit(cache=True)
-def _deviation(n, first, second, scratch, total):  # type: ignore[no-untyped-def]
+def deviation_of(n, first, second, scratch, total):  # type: ignore[no-untyped-def]
     """sqrt((n * sum(x**2) - sum(x)**2) / (n * (n - 1))): the difference is exact, and 0 where all x are equal."""
     least, beyond, _ = _magnitude(first, scratch)
     for j in range(len(second)):
@@ -173,10 +173,10 @@ def stddevs(run_first, fill, begin, ops, marks, word, bit, values, column, out, 
     several[k]: whether two rows count. Returns how many windows have an infinite answer.
     """
     overflown = 0
-    first = np.zeros(_LIMBS, np.int64)
-    second = np.zeros(_SQUARES, np.int64)
-    scratch = np.zeros(_LIMBS, np.int64)
-    total = np.zeros(_SQUARES + 1, np.int64)
+    first = np.zeros(LIMBS, np.int64)
+    second = np.zeros(SQUARES, np.int64)
+    scratch = np.zeros(LIMBS, np.int64)
+    total = np.zeros(SQUARES + 1, np.int64)
     for r in range(len(run_first) - 1):
         first[:] = 0
         second[:] = 0
@@ -184,17 +184,17 @@ def stddevs(run_first, fill, begin, ops, marks, word, bit, values, column, out, 
         for p in range(fill[r, 0], fill[r, 1]):
             if (marks[p, word] >> bit) & 1:
                 n += 1
-                _add(first, values[p, column], 1)
-                _add_square(second, values[p, column], 1)
+                add(first, values[p, column], 1)
+                add_square(second, values[p, column], 1)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = 1 if ops[o] > 0 else -1
                 p = sign * ops[o] - 1
                 if (marks[p, word] >> bit) & 1:
                     n += sign
-                    _add(first, values[p, column], sign)
-                    _add_square(second, values[p, column], sign)
+                    add(first, values[p, column], sign)
+                    add_square(second, values[p, column], sign)
             several[k] = n > 1
-            out[k] = _deviation(n, first, second, scratch, total) if n > 1 else 0.0
+            out[k] = deviation_of(n, first, second, scratch, total) if n > 1 else 0.0
             overflown += not np.isfinite(out[k])
     return overflown

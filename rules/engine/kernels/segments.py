@@ -284,13 +284,14 @@ def affected(  # type: ignore[no-untyped-def]
     New are the rows from `base` on. Within `reach` after a late one those that arrived after it are evaluated again,
     where it had arrived before what was held: before the row whose order is `newest`; with `has_resets` the others too,
     as they depend on what holds at those. Rows before `settled` (µs) and late rows are in no run (S8.3).
-    Returns (run_first, run_start, at): run r evaluates the arena places at[run_first[r]:run_first[r + 1]] of the
-    segment that starts at run_start[r].
+    Returns (run_first, run_start, at, longest): run r evaluates the arena places at[run_first[r]:run_first[r + 1]] of
+    the segment that starts at run_start[r]; no window of any of them has more rows than `longest`.
     """
     # of each: its segment's start, begin, end, and the least order of the late rows before its end
     stretches = np.empty((len(places), 4), np.int64)
     runs = 0
     total = 0
+    longest = 0
     for t in range(len(touched)):
         start, end = np.int64(spans[touched[t], START]), np.int64(spans[touched[t], END])
         stop = -1
@@ -312,6 +313,7 @@ def affected(  # type: ignore[no-untyped-def]
             if a <= begin:
                 continue
             total += a - begin
+            longest = max(longest, a - start)
             if begin == stop:
                 stretches[runs - 1, 2] = a
             else:
@@ -342,7 +344,7 @@ def affected(  # type: ignore[no-untyped-def]
                 n += 1
         kept += n > run_first[kept]
     run_first[kept] = n
-    return run_first[: kept + 1], run_start[:kept], at[:n]
+    return run_first[: kept + 1], run_start[:kept], at[:n], longest
 
 
 @njit(cache=True)

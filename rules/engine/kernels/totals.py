@@ -66,14 +66,14 @@ def sums(  # type: ignore[no-untyped-def]
             all_n, all_high, all_low = n, high, low
             if len(before):
                 all_n, all_high, all_low = n + before[k, 0], high + before[k, 1], low + before[k, 2]
-            exact[k], means[k], beyond[k] = _read(all_n, all_high, all_low, scale)
+            exact[k], means[k], beyond[k] = read(all_n, all_high, all_low, scale)
             some[k] = all_n > 0
             overflown += beyond[k]
     return overflown
 
 
 @njit(cache=True)
-def _read(n, high, low, scale):  # type: ignore[no-untyped-def]
+def read(n, high, low, scale):  # type: ignore[no-untyped-def]
     """(sum, mean, whether the sum is beyond 64 bits) of a sum in two words."""
     carried = high + (low >> 32)
     rest = low & _LOW
@@ -223,6 +223,15 @@ def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True)
+def deviation_of(n, high, low, squares, scale, s1, s2, total):  # type: ignore[no-untyped-def]
+    """The sample standard deviation; 0 where less than two rows count. s1, s2, total: scratch of 3, 5 and 7."""
+    if n < 2:
+        return 0.0
+    spread = _spread(n, high, low, squares, s1, s2, total)
+    return np.sqrt(spread / (np.float64(n) * np.float64(n - 1))) / scale
+
+
+@njit(cache=True)
 def spreads(  # type: ignore[no-untyped-def]
     run_first, fill, begin, ops, marks, word, bit, values, column, scale, before,
     exact, means, beyond, some, deviations, several,
@@ -259,12 +268,9 @@ def spreads(  # type: ignore[no-untyped-def]
                 all_n, all_high, all_low = n + before[k, 0], high + before[k, 1], low + before[k, 2]
                 for w in range(4):
                     all_squares[w] = squares[w] + before[k, 3 + w]
-            exact[k], means[k], beyond[k] = _read(all_n, all_high, all_low, scale)
+            exact[k], means[k], beyond[k] = read(all_n, all_high, all_low, scale)
             some[k] = all_n > 0
             overflown += beyond[k]
-            deviations[k] = 0.0
             several[k] = all_n > 1
-            if all_n > 1:
-                spread = _spread(all_n, all_high, all_low, all_squares, s1, s2, total)
-                deviations[k] = np.sqrt(spread / (np.float64(all_n) * np.float64(all_n - 1))) / scale
+            deviations[k] = deviation_of(all_n, all_high, all_low, all_squares, scale, s1, s2, total)
     return overflown

@@ -1,0 +1,134 @@
+"""Long windows are carried from batch to batch, and have the same values as if they were filled again."""
+
+from __future__ import annotations
+
+import itertools
+from decimal import Decimal
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rules.engine import Engine, carried
+from rules.engine import measures as engine_measures
+from rules.engine.kernels import carried as kernels
+from rules.model import parse_rule
+from rules.versions import RuleSet
+from tests.support.histories import STREAM, STREAMS
+
+SECOND = 1_000_000
+NEVER = 1 << 60
+# of fields: of 32 bits and of more, doubles, strings
+FUNCTIONS = [
+    (function, field)
+    for function in ("count", "sum", "avg", "stddev", "min", "max", "first", "last", "count_distinct")
+    for field in ("number", "large", "ratio", "place")
+    if field != "place" or function in {"count", "first", "last", "count_distinct"}
+]
+
+
+def ruleset(over: str, **options: Any) -> RuleSet:
+    measures = {f"{function}_{field}": {function: field, "over": over, **options} for function, field in FUNCTIONS}
+    halves = (dict(itertools.islice(measures.items(), a, None, 2)) for a in (0, 1))
+    rules = [
+        {"id": f"r{at}", "stream": "things", "group_by": ["who"], "measures": half, "when": f"{min(half)} IS NULL"}
+        for at, half in enumerate(halves)
+    ]
+    return RuleSet.of([parse_rule(rule, STREAMS) for rule in rules], 0)
+
+
+def table(times: list[int], numbers: list[int | None], delays: list[int] | None = None) -> pa.Table:
+    """Events of one group at these seconds, whose fields follow from one number each, in order of arrival."""
+    of = {
+        "id": [f"e{at}" for at in range(len(times))],
+        "who": ["w"] * len(times),
+        "number": numbers,
+        "large": [None if n is None else Decimal(n * 100_000_000) for n in numbers],
+        "ratio": [None if n is None else n / 3 for n in numbers],
+        "place": [None if n is None else f"p{n}" for n in numbers],
+    }
+    columns = {name: pa.array(of.get(name, [None] * len(times)), t.arrow) for name, t in STREAM.fields.items()}
+    columns["at"] = pa.array([SECOND * t for t in times]).cast(pa.timestamp("us", "UTC"))
+    arrival = list(itertools.accumulate([SECOND * max(t, 0) for t in times], max))
+    arrival = [a + SECOND * d for a, d in zip(arrival, delays or [0] * len(times), strict=True)]
+    return pa.table(columns | {"arrival_time": pa.array(arrival).cast(pa.timestamp("us", "UTC"))})
+
+
+def values(rules: RuleSet, batches: list[pa.Table], long: int, ahead: int = 16) -> list[tuple[Any, ...]]:
+    """Every measure at every row that is evaluated in each batch."""
+    engine, found = Engine(STREAM, rules), []
+    with patch.object(carried, "LONG", long), patch.object(carried, "_AHEAD", ahead):
+        for batch in batches:
+            clock = batch.column("arrival_time").cast(pa.int64()).to_pylist()[-1]
+            for result in engine.advance(batch, clock).evaluated:
+                for name, of_it in result.values.items():
+                    valid = np.ones(len(result.rows)) if of_it.valid is None else of_it.valid
+                    ids = engine.store.array("id", result.rows).to_pylist()
+                    shown = of_it.values if "place" not in name or "count" in name else of_it.codes
+                    found += [(name, i, v) for i, v, ok in zip(ids, shown.tolist(), valid.tolist(), strict=True) if ok]
+    return found
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 40), st.none() | st.integers(-3, 3) | st.integers(-(10**6), 10**6), st.integers(0, 9)),
+        min_size=4,
+        max_size=40,
+    ),
+    st.integers(1, 8),
+    st.sampled_from([1, 2, 16]),
+    st.sampled_from([{}, {"excluding_current": True}, {"where": "number > 0"}, {"since": "number = 0"}]),
+    st.sampled_from(["3s", "8s", "30s"]),
+)
+def test_carried_windows_equal_filled_ones(
+    events: list[tuple[int, int | None, int]], size: int, ahead: int, options: dict[str, Any], over: str
+) -> None:
+    """In whatever order events come, and however far the stretch is behind: bit by bit."""
+    times = list(itertools.accumulate(step // 10 - (3 if step == 40 else 0) for step, _, _ in events))
+    times = [max(t, 0) for t in times]
+    whole = table(times, [number for _, number, _ in events])
+    batches = [whole.slice(at, size) for at in range(0, len(events), size)]
+    rules = ruleset(over, **options)
+    assert values(rules, batches, long=1, ahead=ahead) == values(rules, batches, long=NEVER)
+
+
+@pytest.mark.parametrize("values_differ", [False, True])
+def test_a_long_window_is_filled_again_only_without_room(values_differ: bool) -> None:
+    """There is room for few values and for extremes that others replace, not for as many as rows."""
+    events = table([at // 8 for at in range(4000)], [at if values_differ else at % 7 for at in range(4000)])
+    batches = [events.slice(0, 3000), *(events.slice(at, 10) for at in range(3000, 4000, 10))]
+    filled = []
+    fill = engine_measures.answers.answers
+
+    def filling(*arguments: Any) -> int:
+        filled.append(len(arguments[2]))
+        return fill(*arguments)
+
+    with patch.object(engine_measures.answers, "answers", filling):
+        found = values(ruleset("200s"), batches, long=1000)
+    assert found == values(ruleset("200s"), batches, long=NEVER)
+    assert any(filled[len(filled) // 2 :]) == values_differ
+
+
+def test_the_kernels_that_are_loaded_ahead_are_those_in_use() -> None:
+    """Compiling others would hold up the first batch with a long window."""
+    carried.load_kernels()
+    events = table([at // 8 for at in range(200)], [at % 7 for at in range(200)])
+    values(ruleset("20s"), [events.slice(at, 20) for at in range(0, 200, 20)], long=10)
+    assert (len(kernels.move.signatures), len(kernels.answer.signatures)) == (1, 1)
+
+
+def test_groups_that_are_used_least_are_dropped_first() -> None:
+    """States are bounded, however many groups have long windows."""
+    of_groups = []
+    for second in range(40):
+        batch = table([second] * 3, [1, 2, 3])
+        ids = pa.array([f"{second}-{at}" for at in range(3)])
+        of_groups.append(batch.set_column(0, "id", ids).set_column(2, "who", pa.array(["a", "b", "c"])))
+    with patch.object(carried, "_GROUPS", 2):
+        assert values(ruleset("30s"), of_groups, long=2) == values(ruleset("30s"), of_groups, long=NEVER)
