@@ -58,6 +58,7 @@ from nightjar.replay.sending import partition_of
 from rules.publishing import Answer
 from rules.streams import Stream, load_streams
 from rules.timestamps import from_microseconds, iso_text, microseconds
+from soak.kill_targets import killed_if_left
 
 _DAY = 86_400_000_000
 # Rules arrive this long before the first event, and a change this long before it takes effect.
@@ -93,7 +94,7 @@ def play(
     """Send the history, and at even distances in it change rules; a change holds an hour after it is published."""
     share = history.streams[STREAM]
     span = history.ends - history.begins
-    speed = span / 1_000_000 / (share.plan.num_rows / options.rate)
+    speed = span / 1_000_000 / (share.records / options.rate)
     changes = [
         history.begins + span * (number + 1) // (options.rule_changes + 1) for number in range(options.rule_changes)
     ]
@@ -131,13 +132,14 @@ def publish(settings: Settings, messages: list[dict[str, Any]], arrival: int) ->
             assert status.answer is not Answer.REJECTED, f"{status.rule_id}: {status.reasons}"
 
 
-def pass_nights(settings: Settings, history: History) -> int:
-    """Run `nightjar backfill` for every day, in its own process; return its exit code."""
-    days = f"{from_microseconds(history.begins).date()}..{from_microseconds(history.ends).date()}"
+def pass_nights(settings: Settings, begins: int, ends: int) -> int:
+    """Run `nightjar backfill` for every day of these times (µs), in its own process; return its exit code."""
+    days = f"{from_microseconds(begins).date()}..{from_microseconds(ends).date()}"
     command = [sys.executable, "-m", "nightjar", "backfill", "--days", days, "--json"]
     environment = {**os.environ, "NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    with process, Memory(lambda: process.pid if process.poll() is None else None) as memory:
+    memory = Memory(lambda: process.pid if process.poll() is None else None)
+    with killed_if_left(process), memory:
         assert process.stdout is not None
         for line in process.stdout:
             fact("night", **json.loads(line))
@@ -174,13 +176,12 @@ def print_state(settings: Settings) -> None:
     fact("state, MB in the checkpoint", **quarters(stored))
 
 
-def lake_checks(settings: Settings, history: History, tally: Tally) -> list[Check]:
-    """Checks that each record of each topic is in the lake once."""
-    share = history.streams[STREAM]
-    found = [Check("lake: records of the stream", _rows(settings, events_table(share.stream)), share.plan.num_rows)]
-    with Reader(settings, share.stream.topic) as reader:
+def lake_checks(settings: Settings, stream: Stream, sent: int, tally: Tally) -> list[Check]:
+    """Checks that each record of each topic is in the lake once. sent: to the stream's."""
+    found = [Check("lake: records of the stream", _rows(settings, events_table(stream)), sent)]
+    with Reader(settings, stream.topic) as reader:
         ends = sum(reader.ends().values())
-    found.append(Check("lake: offsets of the stream's topic", _offsets(settings, events_table(share.stream)), ends))
+    found.append(Check("lake: offsets of the stream's topic", _offsets(settings, events_table(stream)), ends))
     for table in (ALERTS, LATE_EVENTS):
         found.append(Check(f"lake: {table.name}, each offset once", _offsets(settings, table), _rows(settings, table)))
     alerts = scan(settings.lake, ALERTS).filter(pl.col("source") == "stream").collect()
@@ -199,7 +200,11 @@ def _rows(settings: Settings, table: Any) -> int:
 
 
 def _offsets(settings: Settings, table: Any) -> int:
-    return int(scan(settings.lake, table).select(pl.struct("partition", "offset").n_unique()).collect().item())
+    """How many there are, counted one partition after another: those of a hundred million records take a gigabyte."""
+    rows = scan(settings.lake, table)
+    partitions = rows.select(pl.col("partition").unique()).collect(engine="streaming").to_series()
+    of_each = (rows.filter(pl.col("partition") == partition).select("offset") for partition in partitions)
+    return sum(int(offsets.collect().to_series().n_unique()) for offsets in of_each)
 
 
 def night_checks(settings: Settings, code: int, tally: Tally, before: Comparison, after: Comparison) -> list[Check]:
@@ -304,7 +309,7 @@ def played(options: argparse.Namespace, declared: Path) -> list[Check]:
         share = planned(events_of(options).cast(stream.schema), stream, flaws)
         history = history_of({STREAM: share}, microseconds(pc.min(share.events["event_time"]).as_py()))
         rules = rules_of(options.rules, widest)
-    fact("sent", records=share.plan.num_rows, events=share.events.num_rows, **share.kinds, reasons=share.reasons)
+    fact("sent", records=share.records, events=share.events.num_rows, **share.kinds, reasons=share.reasons)
     fact("rules", rules=len(rules), changes=options.rule_changes, widest_window_days=round(widest / _DAY, 2))
     memory = {"driver_memory": "2g", "kafka_heap": "512m"}
     with own_settings(streams=str(declared), buckets=4, max_offsets_per_trigger=options.batch, **memory) as given:
@@ -327,7 +332,7 @@ def run(
         settings = running.enter_context(LocalKafka(given)).settings
         topics.ensure(settings, streams.values())
         share = history.streams[STREAM]
-        job = running.enter_context(KilledJob(settings, STREAM, share.plan.num_rows, options.kills, options.seed))
+        job = running.enter_context(KilledJob(settings, STREAM, share.records, options.kills, options.seed))
         with stage("starting the job"):
             await_running(settings, job.process)
         publish(settings, rules, history.begins - _HOUR)
@@ -346,7 +351,7 @@ def run(
         counts = {name: sum(getattr(tally, name).values()) for name in ("announced", "revisions", "retractions")}
         fact("alerts", violations=before.violations, **counts, equal=before.equal)
         with stage("the nights"):
-            code = pass_nights(settings, history)
+            code = pass_nights(settings, history.begins, history.ends)
         if code:
             log_unexplained(settings)
         manifests(settings)
@@ -354,8 +359,8 @@ def run(
             after = compared(settings, streams, history, consumed(settings))
         return [
             Check("kills", len(job.downtimes), options.kills),
-            *checks(history, tally, state, {STREAM: before}),
-            *lake_checks(settings, history, tally),
+            *checks(history.streams, tally, state, {STREAM: before}),
+            *lake_checks(settings, share.stream, share.records, tally),
             *night_checks(settings, code, tally, before, after),
         ]
 

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -68,6 +69,17 @@ def kill_all(pid: int) -> None:
             with suppress(psutil.NoSuchProcess):
                 member.kill()
         psutil.wait_procs(family, timeout=10)
+
+
+@contextmanager
+def killed_if_left(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
+    """Kill a program with its children if the block is left before the program has ended."""
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                kill_all(process.pid)
 
 
 def _name(process: psutil.Process) -> str:
@@ -229,6 +241,7 @@ class Nightly:
         self._environment = {**os.environ, "NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap, **_SHORT_LIVED}
         self._rng = rng
         self._seconds = {"archive": 12.0, "backfill": 30.0}  # until it is known how long they take
+        self._running: subprocess.Popen[bytes] | None = None
 
     def kill(self, *command: str) -> float:
         """Run a command and kill it at a random moment; returns the seconds until then."""
@@ -245,13 +258,19 @@ class Nightly:
     def run(self, *command: str) -> float:
         """Run a command to its end; returns the seconds it took. Raises SystemExit with its log if it fails."""
         began = time.monotonic()
-        with self._started(command) as process:
+        with killed_if_left(self._started(command)) as process:
+            self._running = process
             if process.wait():
                 raise SystemExit(
                     f"nightjar {' '.join(command)} ended with {process.returncode}:\n{self._log.read_text()}"
                 )
         self._seconds[command[0]] = took = time.monotonic() - began
         return round(took, 1)
+
+    def stop(self) -> None:
+        """Kill the command that `run` waits for in another thread, if any."""
+        if self._running is not None and self._running.poll() is None:
+            kill_all(self._running.pid)
 
     @property
     def _log(self) -> Path:

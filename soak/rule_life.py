@@ -122,7 +122,7 @@ def play(
 ) -> None:
     """Send the history; between its parts rules take steps, the first ones before it begins."""
     share, span = history.streams[STREAM], history.ends - history.begins
-    speed = span / 1_000_000 / (share.plan.num_rows / options.rate)
+    speed = span / 1_000_000 / (share.records / options.rate)
     steps = max(_START) + 1 + len(LIFE)
     # the last steps take effect well before the end, so that the clock comes to them
     begins = [history.begins + span * number // (steps + 1) for number in range(steps)]
@@ -232,7 +232,7 @@ def played(options: argparse.Namespace, declared: Path) -> list[Check]:
         events: pa.Table = simulated(options.generated, options.days, options.seed)
         share = planned(events.cast(stream.schema), stream, flaws)
         history = history_of({STREAM: share}, microseconds(pc.min(share.events["event_time"]).as_py()))
-    fact("sent", records=share.plan.num_rows, events=share.events.num_rows, **share.kinds)
+    fact("sent", records=share.records, events=share.events.num_rows, **share.kinds)
     memory = {"driver_memory": "2g", "kafka_heap": "512m"}
     given = {"streams": str(declared), "buckets": 4, "approvals": 1, "max_offsets_per_trigger": options.batch}
     given["alerts_per_rule_and_hour"] = _CAP
@@ -252,7 +252,7 @@ def run(
     with ExitStack() as running:
         settings = running.enter_context(LocalKafka(given)).settings
         topics.ensure(settings, streams.values())
-        job = running.enter_context(KilledJob(settings, STREAM, share.plan.num_rows, options.kills, options.seed))
+        job = running.enter_context(KilledJob(settings, STREAM, share.records, options.kills, options.seed))
         with stage("starting the job"):
             await_running(settings, job.process)
         with stage("replay"):
@@ -270,7 +270,7 @@ def run(
         counts = {name: sum(getattr(tally, name).values()) for name in ("announced", "revisions", "retractions")}
         fact("alerts", violations=before.violations, **counts, equal=before.equal)
         with stage("the nights"):
-            code = pass_nights(settings, history)
+            code = pass_nights(settings, history.begins, history.ends)
         if code:
             log_unexplained(settings)
         with stage("truth, after the nights"):
@@ -278,8 +278,8 @@ def run(
         return [
             Check("kills", len(job.downtimes), options.kills),
             *answer_checks(settings, book, len(rules)),
-            *checks(history, tally, state, {STREAM: before}),
-            *lake_checks(settings, history, tally),
+            *checks(history.streams, tally, state, {STREAM: before}),
+            *lake_checks(settings, share.stream, share.records, tally),
             *overflow_checks(settings),
             *night_checks(settings, code, tally, before, after),
         ]

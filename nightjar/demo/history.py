@@ -42,6 +42,12 @@ class Planned:
     events: pa.Table
 
     @property
+    def records(self) -> int:
+        """Number of records to send."""
+        rows: int = self.plan.num_rows
+        return rows
+
+    @property
     def kinds(self) -> Counter[str]:
         """Number of records of each Kind."""
         return Counter(self.plan["kind"].to_pylist())
@@ -77,7 +83,7 @@ class History:
     @property
     def records(self) -> int:
         """Number of records to send."""
-        return sum(planned.plan.num_rows for planned in self.streams.values())
+        return sum(planned.records for planned in self.streams.values())
 
     def part(self, begin: int, end: int) -> dict[str, pa.Table]:
         """The records of each stream that arrive in [begin, end), both µs."""

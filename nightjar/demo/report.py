@@ -1,8 +1,9 @@
 """The demo's final report: tables of records, alerts, latency and nights, and the checks with their results."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from rich.console import Group
@@ -31,21 +32,39 @@ class Check:
         return self.found == self.expected
 
 
-def checks(history: History, tally: Tally, state: JobState, comparisons: dict[str, Comparison]) -> list[Check]:
+class Sent(Protocol):
+    """Counts of the records of one stream that were sent: see `Planned`, which has them."""
+
+    @property
+    def records(self) -> int:
+        """All."""
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """Those of each Kind."""
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Malformed ones by the reason for which the job must quarantine them."""
+
+
+def checks(
+    streams: Mapping[str, Sent], tally: Tally, state: JobState, comparisons: Mapping[str, Comparison]
+) -> list[Check]:
     """The checks of the stream's results, stream by stream."""
     found = []
-    for name, planned in history.streams.items():
-        kinds, reasons = planned.kinds, tally.quarantined.get(name, Counter())
+    for name, sent in streams.items():
+        kinds, planned_reasons, reasons = sent.kinds, sent.reasons, tally.quarantined.get(name, Counter())
         counts = state.counts(name)
         seen, duplicates = counts.get("events", 0), counts.get("duplicates", 0)
         found += [
-            Check(f"{name}: records seen or quarantined, of those sent", seen + reasons.total(), planned.plan.num_rows),
+            Check(f"{name}: records seen or quarantined, of those sent", seen + reasons.total(), sent.records),
             Check(f"{name}: events seen, duplicates not counted", seen - duplicates, _events(kinds)),
             Check(f"{name}: duplicates", duplicates, kinds[Kind.DUPLICATE]),
             Check(f"{name}: late events", tally.late[name], kinds[Kind.LATE]),
             *(
-                Check(f"{name}: quarantined as {reason}", reasons[reason], planned.reasons[reason])
-                for reason in sorted(planned.reasons.keys() | reasons.keys())
+                Check(f"{name}: quarantined as {reason}", reasons[reason], planned_reasons[reason])
+                for reason in sorted(planned_reasons.keys() | reasons.keys())
             ),
             Check(
                 f"{name}: differences from the truth that no late event explains",
@@ -69,7 +88,7 @@ def night_checks(
     alerts = sum(record["kind"] == "alert" for record in tally.final.values())
     return [
         *(
-            Check(f"{name}: records in the lake", night.archived[name], planned.plan.num_rows)
+            Check(f"{name}: records in the lake", night.archived[name], planned.records)
             for name, planned in history.streams.items()
         ),
         Check("nights: the stream's alerts that have an outcome", _total(outcomes, "missed"), alerts),
@@ -125,7 +144,7 @@ def records_table(history: History, tally: Tally, state: JobState) -> Table:
     def row(title: str, counts: list[int]) -> None:
         table.add_row(title, *(f"{count:,}" for count in counts), f"{sum(counts):,}")
 
-    row("records sent", [share.plan.num_rows for share in shares])
+    row("records sent", [share.records for share in shares])
     row("  out of order", [share.kinds[Kind.DISORDERED] for share in shares])
     counts = [state.counts(name) for name in history.streams]
     row("seen as events", [count.get("events", 0) for count in counts])

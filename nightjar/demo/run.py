@@ -223,7 +223,7 @@ def _show(
 ) -> bool:
     tally, comparisons = outcome.tally, outcome.comparisons
     found = [
-        *report.checks(history, tally, outcome.state, comparisons),
+        *report.checks(history.streams, tally, outcome.state, comparisons),
         *report.night_checks(history, tally, night, comparisons, corrected),
     ]
     console.print()

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rules.alert_ids import alert_id
+from rules.engine.strings import Int64Array
 from rules.retention import widest
 from rules.streams import Stream
 from rules.timestamps import microseconds
@@ -54,33 +55,55 @@ class Comparison:
 
 
 def compare(stream: Stream, ruleset: RuleSet, events: pa.Table, final: Iterable[Mapping[str, Any]]) -> Comparison:
-    """Compare the stream's final alerts with the truth about the events.
+    """Compare the stream's final alerts with the truth about the events; see `Violations`."""
+    return Violations(stream, ruleset, events).compare(final)
 
-    events: the stream's fields and arrival_time, with the first arrival of each event id only. final: alert records
-    (S10) of this stream, the highest revision of each id, without retractions; their measures as `exact_json` reads
-    them.
+
+class Violations:
+    """The true violations of one stream's rules.
+
+    events: the stream's fields and arrival_time, with the first arrival of each event id only. group_bys: only the
+    rules over these (None: all), where the events are those of some of their groups. at: only the violations at the
+    events in these rows (None: all), where the others are what their windows reach.
     """
-    evaluated = Truth(stream, ruleset, events)
-    evaluated.refuse_failures()
-    violations = {_key(row): row for row in evaluated.table().to_pylist()}
-    true_measures = {key: _canonical(exact_json(row["measures"])) for key, row in violations.items()}
-    alerts = {record["alert_id"]: record for record in final}
-    stream_measures = {key: _canonical(record["measures"]) for key, record in alerts.items()}
-    all_ids = true_measures.keys() | stream_measures.keys()
-    differing = {
-        key: violations[key] if key in violations else alerts[key]
-        for key in sorted(all_ids)
-        if true_measures.get(key) != stream_measures.get(key)
-    }
-    late = _Lateness(stream, events, {row["event_id"] for row in differing.values()})
-    differences = []
-    for key, row in differing.items():
-        named = row["rule_id"], row["rule_version"], row["event_id"]
-        version = _version(ruleset, named[0], named[1])
-        cause = None if version is None else late.cause(version, row["event_id"])
-        difference = Difference(stream.name, *named, stream_measures.get(key), true_measures.get(key), cause, key)
-        differences.append(difference)
-    return Comparison(len(violations), len(all_ids) - len(differences), differences)
+
+    def __init__(
+        self,
+        stream: Stream,
+        ruleset: RuleSet,
+        events: pa.Table,
+        group_bys: frozenset[tuple[str, ...]] | None = None,
+        at: Int64Array | None = None,
+    ) -> None:
+        self._stream, self._ruleset, self._events = stream, ruleset, events
+        evaluated = Truth(stream, ruleset, events, group_bys)
+        evaluated.refuse_failures()
+        self._rows = {_key(row): row for row in evaluated.table(at=at).to_pylist()}
+
+    def compare(self, final: Iterable[Mapping[str, Any]]) -> Comparison:
+        """Compare the stream's final alerts with them.
+
+        final: alert records (S10) of these rules, groups and events, the highest revision of each id, without
+        retractions; their measures as `exact_json` reads them.
+        """
+        true_measures = {key: _canonical(exact_json(row["measures"])) for key, row in self._rows.items()}
+        alerts = {record["alert_id"]: record for record in final}
+        stream_measures = {key: _canonical(record["measures"]) for key, record in alerts.items()}
+        all_ids = true_measures.keys() | stream_measures.keys()
+        differing = {
+            key: self._rows[key] if key in self._rows else alerts[key]
+            for key in sorted(all_ids)
+            if true_measures.get(key) != stream_measures.get(key)
+        }
+        late = _Lateness(self._stream, self._events, {row["event_id"] for row in differing.values()})
+        differences = []
+        for key, row in differing.items():
+            named = row["rule_id"], row["rule_version"], row["event_id"]
+            version = _version(self._ruleset, named[0], named[1])
+            cause = None if version is None else late.cause(version, row["event_id"])
+            measures = stream_measures.get(key), true_measures.get(key)
+            differences.append(Difference(self._stream.name, *named, *measures, cause, key))
+        return Comparison(len(self._rows), len(all_ids) - len(differences), differences)
 
 
 def exact_json(text: str | bytes) -> dict[str, Any]:

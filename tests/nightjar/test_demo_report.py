@@ -36,7 +36,7 @@ def outcome(history: History) -> tuple[Tally, JobState, dict[str, Comparison]]:
 
 def failing(history: History, tally: Tally, state: JobState, comparisons: dict[str, Comparison]) -> set[str]:
     """What does not hold."""
-    return {check.what for check in report.checks(history, tally, state, comparisons) if not check.holds}
+    return {check.what for check in report.checks(history.streams, tally, state, comparisons) if not check.holds}
 
 
 def test_everything_holds_where_every_record_is_accounted_for(history: History) -> None:
