@@ -94,7 +94,8 @@ def _intern_block(  # type: ignore[no-untyped-def]
         sought[i] = hash_bytes(in_data, in_offsets[i], in_offsets[i + 1])
     for i in range(n):
         at = _home(sought[i], size)
-        codes[i] = slots[at] if tags[at] == _tag(sought[i]) else -1
+        code = slots[at]  # in any case: a new string is most likely written there
+        codes[i] = code if tags[at] == _tag(sought[i]) else -1
     for i in range(n):
         if codes[i] >= 0:
             codes[i] = ends[codes[i]]
