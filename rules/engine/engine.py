@@ -147,8 +147,7 @@ class Engine:
         that arrived more than `allowed_lateness` after they happened, and those before `settled`.
         clock: µs, the stream's clock; it settles events more than `allowed_lateness` before it.
         """
-        batch, places = in_arrival_order(one_batch(events))
-        columns = columns_of(batch)
+        batch, columns, places = in_arrival_order(one_batch(events))
         arrival = physical(columns[ARRIVAL], Kind.TIMESTAMP)
         times = physical(columns[self.stream.event_time], Kind.TIMESTAMP)
         late = self._late(columns, arrival, times)
@@ -263,7 +262,7 @@ class Engine:
         before = self.store.rows
         self.restore(history)
         read = self.store.rows
-        late, _ = in_arrival_order(one_batch(missed.select(self._event_columns)))
+        late, *_ = in_arrival_order(one_batch(missed.select(self._event_columns)))
         seq = np.arange(self._next_seq, self._next_seq + late.num_rows)
         numbered = pa.Table.from_batches([late]).append_column(SEQ, pa.array(seq, pa.int64()))
         delta = Delta(numbered.append_column(LATE, pa.repeat(pa.scalar(value=True), late.num_rows)), NO_ANNOUNCEMENTS)
