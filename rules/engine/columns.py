@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from numba import njit
 
 from rules.engine.memory import RowArray
 from rules.engine.strings import Int64Array
@@ -47,9 +48,9 @@ def columns_of(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 def as_declared(batch: pa.RecordBatch) -> pa.Table:
     """The reverse of `one_batch`: strings as string again, in as many chunks as they need."""
     table = pa.Table.from_batches([batch])
-    if pa.large_string() not in (types := batch.schema.types):
+    wide = [at for at, kind in enumerate(batch.schema.types) if kind.id == _WIDE]
+    if not wide:
         return table
-    wide = [at for at, kind in enumerate(types) if kind.id == _WIDE]
     if batch.num_rows > 1 and any(batch.column(at).nbytes > _LARGEST_TEXT for at in wide):
         middle = batch.num_rows // 2
         return pa.concat_tables([as_declared(batch.slice(0, middle)), as_declared(batch.slice(middle))])
@@ -105,15 +106,35 @@ def logical(values: npt.NDArray[np.generic], valid: Mask | None, kind: FieldType
     return pa.Array.from_buffers(kind.arrow, len(values), [bitmap, pa.py_buffer(values)])
 
 
+@njit(cache=True)
+def least(values):  # type: ignore[no-untyped-def]
+    """The least of some integers, and whether they are in ascending order."""
+    found, is_sorted = values[0], True
+    for i in range(1, len(values)):
+        is_sorted &= values[i - 1] <= values[i]
+        found = min(found, values[i])
+    return found, is_sorted
+
+
+@njit(cache=True)
+def _write(values, held):  # type: ignore[no-untyped-def]
+    """Write int64 values to an array of int32; returns whether all fit."""
+    fit = True
+    for i in range(len(values)):
+        held[i] = values[i]
+        fit &= held[i] == values[i]
+    return fit
+
+
 def narrow(array: RowArray, rows: slice, values: Int64Array, live: Sequence[slice]) -> bool:
     """Write values to an array of int32, which becomes int64 if one does not fit; returns whether it did."""
-    held = array.all[rows]
-    held[:] = values
-    if held.dtype == np.int64 or not np.count_nonzero(held != values):
+    is_narrow = array.all.dtype == np.int32
+    if is_narrow and _write(values, array.all[rows]):
         return False
-    array.cast(np.int64, live)
+    if is_narrow:
+        array.cast(np.int64, live)
     array.all[rows] = values
-    return True
+    return is_narrow
 
 
 class Column:

@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 
 from rules.engine import evaluation
-from rules.engine.advance import Advance, Delta, Failure, InputRows, Position, brought
+from rules.engine.advance import Advance, Delta, Events, Failure, InputRows, Position, brought
 from rules.engine.announce import Announcements, alerts_table, announce, remember, with_muted
-from rules.engine.columns import Mask, as_declared, columns_of, one_batch, physical
+from rules.engine.columns import Mask, columns_of, one_batch, physical
 from rules.engine.evaluation import Evaluated, Evaluations
 from rules.engine.folding import MOST_LATE, Folding
 from rules.engine.folds import Folds
@@ -147,8 +147,7 @@ class Engine:
         that arrived more than `allowed_lateness` after they happened, and those before `settled`.
         clock: µs, the stream's clock; it settles events more than `allowed_lateness` before it.
         """
-        batch, places = in_arrival_order(one_batch(events))
-        columns = columns_of(batch)
+        batch, columns, places = in_arrival_order(one_batch(events))
         arrival = physical(columns[ARRIVAL], Kind.TIMESTAMP)
         times = physical(columns[self.stream.event_time], Kind.TIMESTAMP)
         late = self._late(columns, arrival, times)
@@ -164,22 +163,20 @@ class Engine:
         self.store.append(columns, arrival, seq, late)
         self._masks.extend()
         evaluated, announced = self._evaluate(base, self.store.rows if self._ledger.meet(base, self.settled) else base)
-        kept = {name: columns[name] for name in self._event_columns}
-        kept |= {SEQ: pa.array(seq), LATE: pa.array(late.view(np.bool_))}
-        delta = Delta(as_declared(pa.RecordBatch.from_arrays([*kept.values()], [*kept])), announced.table)
         known = _NO_ROWS if rows == batch.num_rows else np.delete(np.arange(batch.num_rows), np.append(fresh, dead))
         fresh, late_rows, known = (at if places is None else places[at] for at in (fresh, reported, known))
-        advance = Advance(
-            alerts_table(self.store, announced),
-            as_declared(batch.take(pa.array(reported)) if len(reported) else batch.slice(0, 0)),
-            InputRows(fresh, late_rows, known, brought(announced.rows, base, fresh)),
-            [f for each in evaluated for result in each.overflown for f in self._failures(result, base, fresh)],
-            delta,
+        alerts, brought_by = alerts_table(self.store, announced), brought(announced.rows, base, fresh)
+        failures = [f for each in evaluated for result in each.overflown for f in self._failures(result, base, fresh)]
+        folds = {} if clock is None else self._settle(clock)  # after this, rows may have other numbers
+        return Advance(
+            alerts,
+            InputRows(fresh, late_rows, known, brought_by),
+            failures,
             evaluated,
+            announced.table,
+            folds,
+            Events(batch, reported, {name: columns[name] for name in self._event_columns}, seq, late),
         )
-        if clock is not None and (folds := self._settle(clock)):
-            advance = replace(advance, delta=replace(delta, folds=folds))
-        return advance
 
     def _late(self, columns: Mapping[str, pa.Array], arrival: Int64Array, times: Int64Array) -> Mask:
         if self._batch:
@@ -263,7 +260,7 @@ class Engine:
         before = self.store.rows
         self.restore(history)
         read = self.store.rows
-        late, _ = in_arrival_order(one_batch(missed.select(self._event_columns)))
+        late, *_ = in_arrival_order(one_batch(missed.select(self._event_columns)))
         seq = np.arange(self._next_seq, self._next_seq + late.num_rows)
         numbered = pa.Table.from_batches([late]).append_column(SEQ, pa.array(seq, pa.int64()))
         delta = Delta(numbered.append_column(LATE, pa.repeat(pa.scalar(value=True), late.num_rows)), NO_ANNOUNCEMENTS)

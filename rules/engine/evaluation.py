@@ -204,5 +204,5 @@ def _conditions(timeline: Timeline, program: Program, values: Answers, rows: Int
         return found.values, None if found.valid is None else found.valid.view(np.bool_)
 
     columns = LazyColumns(column, numbers)
-    possible = np.flatnonzero(program.screen.possible(columns)).tolist()
+    possible = program.screen.possible(columns).nonzero()[0].tolist()
     return dict(zip(possible, truths([program.rules[at].when for at in possible], columns, len(rows)), strict=True))

@@ -12,7 +12,6 @@ keys have read must not change then: the physical value of an event id is theref
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rules.engine import memory
-from rules.engine.columns import Column, Mask, as_declared, logical, narrow, physical, validity
+from rules.engine.blocks import Blocks
+from rules.engine.columns import Column, Mask, as_declared, columns_of, least, logical, narrow, physical, validity
 from rules.engine.keys import KeyTable
 from rules.engine.memory import RowArray, stretches
 from rules.engine.strings import Int32Array, Int64Array, StringTable
@@ -37,7 +37,6 @@ MICROSECONDS = pa.timestamp("us", "UTC")
 
 # The limit of row numbers and codes.
 _MOST_ROWS = (1 << 31) - 1
-_OVER = 1 << 62  # event time (µs) after any event
 
 
 class EventStore:
@@ -70,11 +69,7 @@ class EventStore:
         self._late = RowArray(np.uint8)
         self.last_late = -1  # the greatest order of a late row
         self.newest = -1  # the greatest order of the rows behind which the last append inserted others
-        # per block the latest arrival up to its end, so that not all rows are searched for late arrivals,
-        # and the latest event time, _OVER once it has been released
-        self._arrived: list[int] = []
-        self._latest: list[int] = []
-        self._look_again_at = LONG_AGO  # event time (µs) before which no block is expired
+        self._blocks = Blocks()
         self._scratch: dict[tuple[str, ...], Int64Array] = {}
         self._keys: dict[tuple[str, ...], tuple[KeyTable, RowArray]] = {}
 
@@ -154,11 +149,11 @@ class EventStore:
         return [*of_columns, *some, self._lateness, self._seq, self._late, *(codes for _, codes in self._keys.values())]
 
     def _number(self, rows: slice, seq: Int64Array) -> None:
-        least = int(seq.min())
+        first, _ = least(seq)
         if rows.start == 0:
-            self._first_seq = least
-        elif least < self._first_seq:
-            self._count_from(least)
+            self._first_seq = first
+        elif first < self._first_seq:
+            self._count_from(first)
         relative = seq - self._first_seq
         narrow(self._seq, rows, relative, self.live)
         if self._order is not None:
@@ -177,36 +172,24 @@ class EventStore:
 
     def _place(self, old: int, new: int, arrival: Int64Array) -> None:
         """Give the new rows their positions among all arrivals; rows that arrived after one of them move behind it."""
-        first, last = int(arrival.min()), self._arrived[-1] if self._arrived else LONG_AGO
+        first, is_sorted = least(arrival)
         self.newest = -1
         placed: Int64Array | slice = slice(old, new)
-        if first < last or np.count_nonzero(arrival[1:] < arrival[:-1]):
+        if first < self._blocks.arrived or not is_sorted:
             if self._order is None:
                 self._order = RowArray(self._seq.all.dtype)
                 self._order.reserve(self._room, ())
                 for rows in self.live:
                     self._order.all[rows] = self._seq.all[rows]
-            behind = self.held(bisect_right(self._arrived, first) * memory.BLOCK, old)
+            behind = self.held(self._blocks.behind(first), old)
             behind = behind[self.arrival(behind) > first]
             placed = np.append(behind, np.arange(old, new))
             in_order = placed[np.lexsort((self._seq.all[placed], self.arrival(placed)))]
             self._order.all[in_order] = np.sort(self._order.all[placed])
             self.newest = int(self._order.all[behind].max(initial=-1))
-        self._note_blocks(old, arrival)
+        self._blocks.append(old, arrival, self.times[old:new])
         if np.count_nonzero(late := self.late[placed]):
             self.last_late = max(self.last_late, int(self.order[placed][late != 0].max()))
-
-    def _note_blocks(self, old: int, arrival: Int64Array) -> None:
-        """Update the latest times of the blocks of the rows from `old` on."""
-        times, last = self.times[old : self.rows], self._arrived[-1] if self._arrived else LONG_AGO
-        for block in range(old // memory.BLOCK, (self.rows - 1) // memory.BLOCK + 1):
-            part = slice(max(block * memory.BLOCK, old) - old, (block + 1) * memory.BLOCK - old)
-            last, latest = max(last, int(arrival[part].max())), int(times[part].max())
-            if block == len(self._arrived):
-                self._arrived.append(last)
-                self._latest.append(latest)
-            else:
-                self._arrived[block], self._latest[block] = last, max(self._latest[block], latest)
 
     def held(self, first: int, last: int) -> Int64Array:
         """The rows from `first` to below `last` that have not been released."""
@@ -240,15 +223,10 @@ class EventStore:
         These rows must not be read afterwards.
         """
         full = self.rows // memory.BLOCK
-        if horizon <= self._look_again_at:
-            return []
-        over = [block for block in range(full) if self._latest[block] < horizon]
-        for block in over:
-            self._latest[block] = _OVER
-        self._look_again_at = min(self._latest[:full], default=LONG_AGO)
+        over = self._blocks.expire(full, horizon)
         if not over:
             return []
-        held = [block for block in range(full) if self._latest[block] < _OVER]
+        held = self._blocks.held(full)
         self.live = [*stretches(held), slice(full * memory.BLOCK, self.rows)]
         if len(self.live) > 1 and self.live[-2].stop == full * memory.BLOCK:
             self.live[-2:] = [slice(self.live[-2].start, self.rows)]
@@ -272,9 +250,9 @@ class EventStore:
         self.ids.keep(rows)
         self.rows, self.live = len(rows), [slice(0, len(rows))]
         self._room = min(len(array.all) for array in self._arrays)
-        self._arrived, self._latest, self._look_again_at = [], [], LONG_AGO
+        self._blocks = Blocks()
         if self.rows:
-            self._note_blocks(0, self.arrival(self.live[0]))
+            self._blocks.append(0, self.arrival(self.live[0]), self.times[: self.rows])
             least = min(int(array.all[: self.rows].min()) for array in (self._seq, self._order) if array is not None)
             self._count_from(self._first_seq + least)
 
@@ -405,14 +383,17 @@ def _words(values: npt.NDArray[Any]) -> Int64Array:
     return values.view(np.int64) if values.dtype == np.float64 else values.astype(np.int64)
 
 
-def in_arrival_order(events: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64Array | None]:
-    """Rows sorted by arrival time, then partition and offset if given, then position; and the earlier position of each,
-    None if they were in this order."""
-    arrival = physical(events.column(ARRIVAL), Kind.TIMESTAMP)
+def in_arrival_order(events: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, pa.Array], Int64Array | None]:
+    """Rows sorted by arrival time, then partition and offset if given, then position; their columns by name; and the
+    earlier position of each, None if they were in this order."""
+    columns = columns_of(events)
+    arrival = physical(columns[ARRIVAL], Kind.TIMESTAMP)
     if not np.count_nonzero(arrival[1:] <= arrival[:-1]):
-        return events, None
-    keys = [(ARRIVAL, "ascending")]
-    keys += [(name, "ascending") for name in ("partition", "offset") if name in events.schema.names]
+        return events, columns, None
+    keys = [(name, "ascending") for name in (ARRIVAL, "partition", "offset") if name in columns]
     order = pc.sort_indices(events, sort_keys=keys)
     places = order.to_numpy().view(np.int64)
-    return (events, None) if (np.diff(places) > 0).all() else (events.take(order), places)
+    if (np.diff(places) > 0).all():
+        return events, columns, None
+    events = events.take(order)
+    return events, columns_of(events), places

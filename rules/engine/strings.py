@@ -94,7 +94,8 @@ def _intern_block(  # type: ignore[no-untyped-def]
         sought[i] = hash_bytes(in_data, in_offsets[i], in_offsets[i + 1])
     for i in range(n):
         at = _home(sought[i], size)
-        codes[i] = slots[at] if tags[at] == _tag(sought[i]) else -1
+        code = slots[at]  # in any case: a new string is most likely written there
+        codes[i] = code if tags[at] == _tag(sought[i]) else -1
     for i in range(n):
         if codes[i] >= 0:
             codes[i] = ends[codes[i]]
@@ -183,15 +184,18 @@ def _is_large(strings: pa.Array) -> bool:
 def _parts(strings: pa.Array) -> tuple[Int32Array, ByteArray, npt.NDArray[np.bool_]]:
     """Offsets, bytes and validity (empty if nothing is NULL) of a pyarrow array of string or large_string.
 
-    Copies: Numba takes many times longer to dispatch on Arrow's read-only arrays than to copy a batch.
+    They share Arrow's memory, and are read-only even where that is not: so kernels are compiled for one type.
     """
-    kind = np.dtype(np.int64 if pa.types.is_large_string(strings.type) else np.int32)
+    is_large = pa.types.is_large_string(strings.type)
+    kind = np.dtype(np.int64 if is_large else np.int32)
     _, ends, heap = strings.buffers()
     offsets = np.frombuffer(ends, kind, len(strings) + 1, strings.offset * kind.itemsize)
-    first, size = offsets[0], offsets[-1] - offsets[0]
-    data = np.frombuffer(heap, np.uint8, size, first).copy() if heap is not None and size else _NO_BYTES
+    data = np.frombuffer(heap, np.uint8) if heap is not None and heap.size else _NO_BYTES
+    if is_large:
+        data, offsets = data[offsets[0] : offsets[-1]], (offsets - offsets[0]).astype(np.int32)
     valid = strings.is_valid().to_numpy(zero_copy_only=False) if strings.null_count else _NO_TRUTHS
-    return (offsets - first).astype(np.int32, copy=False), data, valid
+    offsets.flags.writeable = data.flags.writeable = False
+    return offsets, data, valid
 
 
 class StringTable:

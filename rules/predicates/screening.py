@@ -52,7 +52,7 @@ class Screen:
     """Determines which of some conditions may hold. given: the bounds of each."""
 
     def __init__(self, given: Sequence[tuple[Bound, ...]]) -> None:
-        self._conditions = len(given)
+        self._all: Truth = np.ones(len(given), np.bool_)
         of_column: dict[str, dict[Op, list[tuple[int, npt.NDArray[Any]]]]] = {}
         for at, of_condition in enumerate(given):
             for bound in of_condition:
@@ -68,7 +68,7 @@ class Screen:
 
     def possible(self, columns: Columns) -> Truth:
         """Whether each condition may hold at any row: False if it holds at none."""
-        possible = np.ones(self._conditions, np.bool_)
+        possible = self._all.copy()
         for column, ops in self._columns.items():
             values, valid = columns.numbers(column)
             if valid is not None:

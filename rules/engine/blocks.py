@@ -1,0 +1,70 @@
+"""When the events of each block of a store's rows arrived and happened, so that few rows need to be searched."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from numba import njit
+
+from rules.engine import memory
+from rules.engine.strings import Int64Array
+
+_BEFORE_ALL, _OVER = -(1 << 62), 1 << 62  # µs, before and after any event
+
+
+@njit(cache=True)
+def _latest(arrival, times, first, last):  # type: ignore[no-untyped-def]
+    """The latest arrival and the latest event time from `first` to below `last`."""
+    arrived, happened = arrival[first], times[first]
+    for i in range(first + 1, last):
+        arrived = max(arrived, arrival[i])
+        happened = max(happened, times[i])
+    return arrived, happened
+
+
+class Blocks:
+    """The blocks that have rows."""
+
+    def __init__(self) -> None:
+        # per block the latest arrival up to its end, and the latest event time, _OVER once it has been released
+        self._arrived: list[int] = []
+        self._happened: list[int] = []
+        self._look_again_at = _BEFORE_ALL  # event time (µs) before which no block is expired
+
+    @property
+    def arrived(self) -> int:
+        """The latest arrival (µs)."""
+        return self._arrived[-1] if self._arrived else _BEFORE_ALL
+
+    def append(self, old: int, arrival: Int64Array, times: Int64Array) -> None:
+        """Take in the rows from `old` on: their arrival and event times (µs), one element per row."""
+        at, rows = 0, len(arrival)
+        while at < rows:
+            block = (old + at) // memory.BLOCK
+            stop = min(rows, (block + 1) * memory.BLOCK - old)
+            arrived, happened = _latest(arrival, times, at, stop)
+            arrived = max(arrived, self.arrived)
+            if block == len(self._arrived):
+                self._arrived.append(arrived)
+                self._happened.append(happened)
+            else:
+                self._arrived[block], self._happened[block] = arrived, max(self._happened[block], happened)
+            at = stop
+
+    def behind(self, arrival: int) -> int:
+        """The first row of the first block that has a row which arrived after this time (µs)."""
+        return bisect_right(self._arrived, arrival) * memory.BLOCK
+
+    def expire(self, full: int, horizon: int) -> list[int]:
+        """The first `full` blocks that have just expired: all their events are before `horizon` (event time, µs)."""
+        if horizon <= self._look_again_at:
+            return []
+        over = [block for block in range(full) if self._happened[block] < horizon]
+        for block in over:
+            self._happened[block] = _OVER
+        self._look_again_at = min(self._happened[:full], default=_BEFORE_ALL)
+        return over
+
+    def held(self, full: int) -> list[int]:
+        """The first `full` blocks without the expired ones."""
+        return [block for block in range(full) if self._happened[block] < _OVER]
