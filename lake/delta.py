@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -87,6 +88,16 @@ def _remove_unfinished(place: AnyPath) -> None:
             remedy="Restore _delta_log from a backup; if the data is not needed, move the folder away",
         )
     remove_tree(place)
+
+
+def delete_unused(held: DeltaTable, unused: timedelta) -> list[str]:
+    """Delete files that no version has needed for so long, and those of killed writes that are so old; their names.
+
+    A full vacuum: a file that the log names as removed counts from then, one that it does not name from when it was
+    written. Checksums that Spark writes next to its files are among the latter; merged files have none anyway.
+    """
+    hours = math.ceil(unused / timedelta(hours=1))
+    return held.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
 
 
 def version(root: AnyPath, table: Table) -> int:
