@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from contracts.run_manifest import RunState
 from lake import delta
 from lake.config import LakeError
+from lake.erasure import purge
 from lake.maintenance import maintain
 from lake.scanning import scan
 from lake.tables import QUARANTINE, RULE_STATUS
@@ -119,6 +120,25 @@ def test_a_table_in_which_nothing_is_to_be_done_gets_no_commit(tmp_path: Path) -
     version = delta.version(tmp_path, QUARANTINE)
     maintain(tmp_path, QUARANTINE, first=None, unused=WEEK)
     assert delta.version(tmp_path, QUARANTINE) == version
+
+
+def test_an_erasure_leaves_only_what_the_newest_version_needs(tmp_path: Path) -> None:
+    """No file of a killed write, however young, none that a checkpoint has forgotten, no commit that was never made."""
+    small_files(tmp_path)
+    before = reasons(tmp_path)
+    maintain(tmp_path, QUARANTINE, first=None, unused=WEEK)
+    held = delta.opened(tmp_path, QUARANTINE)
+    held.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 days"})
+    held.create_checkpoint()
+    left_by_a_killed_write(tmp_path, "killed.parquet", timedelta(0))
+    log = tmp_path / QUARANTINE.name / "_delta_log"
+    (log / "_commit_0a1b.json.tmp").write_text("C123")
+    assert purge(tmp_path, QUARANTINE) == 16
+    needed = {Path(file).name for file in delta.opened(tmp_path, QUARANTINE).file_uris()}
+    assert {file.name for file in (tmp_path / QUARANTINE.name).rglob("*.parquet") if log != file.parent} == needed
+    newest = f"{delta.version(tmp_path, QUARANTINE):020}"
+    assert {file.name.partition(".")[0] for file in log.iterdir()} == {newest, "_last_checkpoint"}
+    assert reasons(tmp_path) == before
 
 
 def test_old_rows_are_removed_by_whole_days(tmp_path: Path) -> None:
