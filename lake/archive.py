@@ -143,6 +143,21 @@ def archived_until(root: AnyPath) -> int | None:
     return until
 
 
+@dataclass(frozen=True)
+class ArchiveRuns:
+    """When the archive has run. first, last: before this time (µs) every arrival was in the lake after that run."""
+
+    first: int
+    last: int
+
+
+def archive_runs(root: AnyPath) -> ArchiveRuns | None:
+    """The archive's runs so far, None if there is none. Reads the table's log only, which has whole milliseconds."""
+    if not delta.exists(root, ARCHIVES) or not (spans := delta.spans_of_files(root, ARCHIVES, "until")):
+        return None
+    return ArchiveRuns(min(low for _, low, _ in spans), max(high for *_, high in spans))
+
+
 def archived_offsets(root: AnyPath) -> dict[str, dict[int, int]]:
     """Topic -> partition -> the offset after the last record that is in the lake; empty if the archive never ran."""
     folder = root / _CHECKPOINT

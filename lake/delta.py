@@ -155,6 +155,17 @@ def files_of(root: AnyPath, table: Table, at: int, column: str, dates: Sequence[
     return [File(f"{place}/{unquote(path)}", count, access_of(root)) for path, count in rows]
 
 
+def spans_of_files(root: AnyPath, table: Table, instant: str) -> list[tuple[File, int, int]]:
+    """The files of the newest version with the minimum and maximum (µs) of a timestamp column, as the log has them."""
+    place = folder(root, table)
+    found = pl.DataFrame(pa.table(opened(root, table).get_add_actions(flatten=True)))
+    if not found.height:
+        return []
+    bounds = [_microseconds(found, f"{bound}.{instant}").alias(bound) for bound in ("min", "max")]
+    rows = found.select("path", pl.col("num_records").fill_null(0), *bounds).drop_nulls().iter_rows()
+    return [(File(f"{place}/{unquote(path)}", count, access_of(root)), low, high) for path, count, low, high in rows]
+
+
 def _microseconds(log: pl.DataFrame, name: str) -> pl.Expr:
     return pl.col(name).dt.epoch("us") if name in log.columns else pl.lit(None, pl.Int64)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import calendar
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import date
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import structlog
@@ -14,9 +14,10 @@ from prometheus_client.metrics_core import Metric
 
 from contracts.run_manifest import RunManifest, RunState, read_manifest
 from lake import delta
-from lake.archive import archived_until
+from lake.archive import ArchiveRuns, archive_runs
 from lake.scanning import scan
 from lake.tables import RUNS
+from rules.timestamps import from_microseconds
 from storage.paths import AnyPath
 
 _log = structlog.get_logger(__name__)
@@ -33,15 +34,16 @@ _COUNTS = {
 class LakeMetrics:
     """Collects the metrics of a lake. `read` looks at its tables; what it found is shown until the next time."""
 
-    def __init__(self, root: AnyPath) -> None:
-        self._root = root
+    def __init__(self, root: AnyPath, due: Callable[[date], datetime]) -> None:
+        """due: when the run of a day is."""
+        self._root, self._due = root, due
         self._lock = threading.Lock()
         self._found: list[Metric] = []
 
     def read(self) -> None:
         """Look at the tables; what cannot be read is logged, and keeps its last values."""
         try:
-            found = [*self._archive(), *self._nights()]
+            found = [*self._read()]
         except Exception as failure:  # noqa: BLE001  of deltalake and polars: any; metrics must go on
             _log.warning("the lake cannot be read", lake=str(self._root), reason=str(failure))
             return
@@ -53,30 +55,47 @@ class LakeMetrics:
         with self._lock:
             yield from self._found
 
-    def _archive(self) -> Iterator[Metric]:
-        until = archived_until(self._root)
-        if until is not None:
-            about = "All records that arrived before it are in the lake."
-            yield _gauge("nightjar_archive_until_timestamp_seconds", about, until / 1_000_000)
-
-    def _nights(self) -> Iterator[Metric]:
-        if not delta.exists(self._root, RUNS):
+    def _read(self) -> Iterator[Metric]:
+        archives, runs = archive_runs(self._root), self._whole_runs()
+        if archives is not None:
+            yield from _of_archives(archives)
+        if runs is not None:
+            yield from _of_runs(runs)
+        finished = [run for run in runs or () if run.state is RunState.FINISHED]
+        last = max(finished, key=lambda run: (run.day, run.finished_at), default=None)
+        if last is not None:
+            yield from _of_night(last)
+            following = last.day + timedelta(days=1)
+        elif archives is not None:
+            following = from_microseconds(archives.first).date()
+        else:
             return
+        about = "When the night after the last finished one is due; before any, that of the first archived day."
+        yield _gauge("nightjar_night_due_timestamp_seconds", about, self._due(following).timestamp())
+
+    def _whole_runs(self) -> list[RunManifest] | None:
+        """The manifests of runs of whole days; None where there is no table of them."""
+        if not delta.exists(self._root, RUNS):
+            return None
         rows = scan(self._root, RUNS).collect().iter_rows(named=True)
-        whole = [run for run in map(read_manifest, rows) if run is not None and not (run.only_rules or run.only_groups)]
-        runs = GaugeMetricFamily("nightjar_night_runs", "Runs of whole days in the lake, by how they ended.",
-                                 labels=["state"])  # fmt: skip
-        for state in RunState:
-            runs.add_metric([state.value.replace(" ", "_")], sum(run.state is state for run in whole))
-        yield runs
-        published = [run for run in whole if run.state is not RunState.DRY_RUN]
-        if published:
-            last = max(published, key=lambda run: run.finished_at)
-            yield _gauge("nightjar_night_last_run_failed", "Whether the newest run failed.",
-                         float(last.state is RunState.FAILED))  # fmt: skip
-        finished = [run for run in published if run.state is RunState.FINISHED]
-        if finished:
-            yield from _of_night(max(finished, key=lambda run: (run.day, run.finished_at)))
+        return [run for run in map(read_manifest, rows) if run is not None and not (run.only_rules or run.only_groups)]
+
+
+def _of_archives(archives: ArchiveRuns) -> Iterator[Metric]:
+    about = "All records that arrived before it are in the lake."
+    yield _gauge("nightjar_archive_until_timestamp_seconds", about, archives.last / 1_000_000)
+
+
+def _of_runs(whole: Sequence[RunManifest]) -> Iterator[Metric]:
+    runs = GaugeMetricFamily("nightjar_night_runs", "Runs of whole days in the lake, by how they ended.",
+                             labels=["state"])  # fmt: skip
+    for state in RunState:
+        runs.add_metric([state.value.replace(" ", "_")], sum(run.state is state for run in whole))
+    yield runs
+    if published := [run for run in whole if run.state is not RunState.DRY_RUN]:
+        last = max(published, key=lambda run: run.finished_at)
+        yield _gauge("nightjar_night_last_run_failed", "Whether the newest run failed.",
+                     float(last.state is RunState.FAILED))  # fmt: skip
 
 
 def _of_night(run: RunManifest) -> Iterator[Metric]:

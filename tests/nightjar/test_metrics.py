@@ -125,6 +125,7 @@ def test_what_is_there_is_shown_and_what_comes_is_counted(kafka_topics: TestTopi
         "nightjar_job_up": 1,
         "nightjar_night_last_run_failed": 1,
         "nightjar_night_day_timestamp_seconds": datetime(2026, 1, 5, tzinfo=UTC).timestamp(),
+        "nightjar_night_due_timestamp_seconds": datetime(2026, 1, 7, 0, 40, tzinfo=UTC).timestamp(),
         'nightjar_night_alerts{outcome="missed"}': 2,
         'nightjar_night_differences{cause="late_event"}': 2,
         'nightjar_night_expectations{result="warnings"}': 1,
