@@ -155,6 +155,11 @@ def files_of(root: AnyPath, table: Table, at: int, column: str, dates: Sequence[
     return [File(f"{place}/{unquote(path)}", count, access_of(root)) for path, count in rows]
 
 
+def sizes(held: DeltaTable) -> list[int]:
+    """The size (bytes) of each file of this version, by the table's log."""
+    return [int(size) for size in held.get_add_actions(flatten=True).column("size_bytes").to_pylist()]
+
+
 def spans_of_files(root: AnyPath, table: Table, instant: str) -> list[tuple[File, int, int]]:
     """The files of the newest version with the minimum and maximum (µs) of a timestamp column, as the log has them."""
     place = folder(root, table)

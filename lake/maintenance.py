@@ -74,8 +74,7 @@ def maintain(root: AnyPath, table: Table, *, first: date | None, unused: timedel
     held.create_checkpoint()
     held.cleanup_metadata()
     held.update_incremental()
-    files = held.get_add_actions(flatten=True)
-    sizes = files.column("size_bytes").to_pylist()
+    sizes = delta.sizes(held)
     return Maintained(table.name, files_before, len(sizes), sum(sizes), removed, len(deleted))
 
 
