@@ -18,7 +18,7 @@ from backfill.published_rules import PublishedRules
 from backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, Notes, staged_files
 from backfill.survey import judged_spans
 from expectations import docs
-from expectations.findings import Checked
+from expectations.findings import Checked, by_severity
 from expectations.gate import check, refuse
 from expectations.measured import kinds, measured, summed
 from expectations.offsets import gaps
@@ -61,7 +61,7 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
     if any(not each.success for each in checked):
         publish_docs(config, request, checked)
     refuse(checked, remedy=f"Nothing was published; the staged rows are in {folder}")
-    return {"expectations": _counted(checked)}
+    return {"expectations": _counted(checked), "severities": by_severity(checked)}
 
 
 def _evaluation_checks(
@@ -102,7 +102,7 @@ def gate_reconciliation(
     checked = [*_kept(folder), *check([(suite, summed(suite, columns, found))])]
     publish_docs(config, request, checked)
     refuse(checked, remedy=f"Nothing was published; the staged rows are in {folder}")
-    return {"expectations": _counted(checked)}
+    return {"expectations": _counted(checked), "severities": by_severity(checked)}
 
 
 def publish_docs(config: BackfillConfig, request: Request, checked: Iterable[Checked]) -> None:

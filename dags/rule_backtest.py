@@ -29,6 +29,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param, chain
 
 from nightjar.airflow import submission
+from nightjar.airflow.notifications import Notify
 from nightjar.airflow.rule_tasks import BacktestRules, PublishRules
 
 with DAG(
@@ -36,6 +37,7 @@ with DAG(
     schedule=None,
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
+    default_args={"on_failure_callback": Notify()},
     params={
         "rules": Param(
             type="string",

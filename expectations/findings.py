@@ -94,6 +94,14 @@ def refuse(checked: Iterable[Checked], *, remedy: str = "The staged data is kept
         raise GateError(broken, remedy=remedy)
 
 
+def by_severity(checked: Iterable[Checked]) -> dict[str, dict[str, int]]:
+    """Severity to how many of its expectations held and how many were broken."""
+    counted: dict[str, dict[str, int]] = {}
+    for finding in (finding for each in checked for finding in each.findings):
+        counted.setdefault(finding.severity, {"held": 0, "broken": 0})["held" if finding.success else "broken"] += 1
+    return counted
+
+
 def _shown(value: str | None) -> str:
     # An event's text may contain line breaks and escape sequences, and this goes to logs and terminals.
     return "NULL" if value is None else printable(value)

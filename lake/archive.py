@@ -40,7 +40,7 @@ from lake import delta
 from lake.config import LakeConfig, LakeError
 from lake.events import EventReader, placed
 from lake.json_topics import JsonReader
-from lake.scanning import scan
+from lake.scanning import scan, scan_files
 from lake.stream_state import refuse_other_fields
 from lake.tables import (
     ALERTS,
@@ -59,7 +59,7 @@ from lake.tables import (
     Table,
     events_table,
 )
-from rules.timestamps import from_microseconds, iso_text
+from rules.timestamps import from_microseconds, iso_text, microseconds
 from storage.paths import AnyPath, names_in, spark_name
 
 if TYPE_CHECKING:
@@ -78,10 +78,10 @@ _NO_TIME_MS = 1
 
 @dataclass(frozen=True)
 class Archived:
-    """The result of one run of the archive: rows by table, and its duration in seconds. until: every record that
-    arrived before this time (µs) is in the lake."""
+    """The result of one run of the archive: rows by table, and its duration in seconds (None where a release did not
+    note it). until: every record that arrived before this time (µs) is in the lake."""
 
-    seconds: float
+    seconds: float | None
     until: int
     rows: Counter[str] = field(default_factory=Counter)
 
@@ -129,8 +129,8 @@ def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: boo
         writer.trigger(availableNow=True).start().awaitTermination()
     except (StreamingQueryException, PySparkException) as failure:
         raise _as_lake_error(str(failure), config) from failure
-    _record_progress(config, until, rows)
     archived = Archived(round(time.monotonic() - began, 2), until, rows)
+    _record_progress(config, archived)
     _log.info("archived", seconds=archived.seconds, until=iso_text(until), **rows)
     return archived
 
@@ -141,6 +141,25 @@ def archived_until(root: AnyPath) -> int | None:
         return None
     until: int | None = scan(root, ARCHIVES).select(pl.col("until").dt.epoch("us").max()).collect().item()
     return until
+
+
+@dataclass(frozen=True)
+class ArchiveRuns:
+    """The first and the last run of the archive. first: before this time (µs) every arrival was in the lake after the
+    first run, in whole milliseconds."""
+
+    first: int
+    last: Archived
+
+
+def archive_runs(root: AnyPath) -> ArchiveRuns | None:
+    """The archive's runs so far, None if there is none. Of the table's files it reads the newest one only."""
+    if not delta.exists(root, ARCHIVES) or not (spans := delta.spans_of_files(root, ARCHIVES, "until")):
+        return None
+    newest, *_ = max(spans, key=lambda span: span[2])
+    row = scan_files(ARCHIVES, [newest]).sort("until").tail(1).collect().row(0, named=True)
+    last = Archived(row["seconds"], microseconds(row["until"]), Counter(json.loads(row["rows"])))
+    return ArchiveRuns(min(low for _, low, _ in spans), last)
 
 
 def archived_offsets(root: AnyPath) -> dict[str, dict[int, int]]:
@@ -196,9 +215,13 @@ def _send_marker(config: LakeConfig) -> int:
     return int(sent.timestamp) * 1000 - _MARGIN
 
 
-def _record_progress(config: LakeConfig, until: int, rows: Counter[str]) -> None:
-    row = {"finished_at": datetime.now(UTC), "until": from_microseconds(until), "rows": json.dumps(rows)}
-    delta.add(config.root, ARCHIVES, pa.Table.from_pylist([row], ARCHIVES.arrow), f"{_writer(config)}-until", until)
+def _record_progress(config: LakeConfig, archived: Archived) -> None:
+    row = {
+        "finished_at": datetime.now(UTC), "until": from_microseconds(archived.until),
+        "rows": json.dumps(archived.rows), "seconds": archived.seconds,
+    }  # fmt: skip
+    new = pa.Table.from_pylist([row], ARCHIVES.arrow)
+    delta.add(config.root, ARCHIVES, new, f"{_writer(config)}-until", archived.until)
 
 
 def _as_lake_error(failure: str, config: LakeConfig) -> LakeError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -89,6 +90,16 @@ def _remove_unfinished(place: AnyPath) -> None:
     remove_tree(place)
 
 
+def delete_unused(held: DeltaTable, unused: timedelta) -> list[str]:
+    """Delete files that no version has needed for so long, and those of killed writes that are so old; their names.
+
+    A full vacuum: a file that the log names as removed counts from then, one that it does not name from when it was
+    written. Checksums that Spark writes next to its files are among the latter; merged files have none anyway.
+    """
+    hours = math.ceil(unused / timedelta(hours=1))
+    return held.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
+
+
 def version(root: AnyPath, table: Table) -> int:
     """The table's newest version. Not with Spark, which would run a job to find it."""
     return opened(root, table).version()
@@ -142,6 +153,22 @@ def files_of(root: AnyPath, table: Table, at: int, column: str, dates: Sequence[
     wanted = pl.any_horizontal(pl.col(f"partition.{column}").is_between(first, last) for first, last in dates)
     rows = found.filter(wanted).sort("path").select("path", pl.col("num_records").fill_null(0)).iter_rows()
     return [File(f"{place}/{unquote(path)}", count, access_of(root)) for path, count in rows]
+
+
+def sizes(held: DeltaTable) -> list[int]:
+    """The size (bytes) of each file of this version, by the table's log."""
+    return [int(size) for size in held.get_add_actions(flatten=True).column("size_bytes").to_pylist()]
+
+
+def spans_of_files(root: AnyPath, table: Table, instant: str) -> list[tuple[File, int, int]]:
+    """The files of the newest version with the minimum and maximum (µs) of a timestamp column, as the log has them."""
+    place = folder(root, table)
+    found = pl.DataFrame(pa.table(opened(root, table).get_add_actions(flatten=True)))
+    if not found.height:
+        return []
+    bounds = [_microseconds(found, f"{bound}.{instant}").alias(bound) for bound in ("min", "max")]
+    rows = found.select("path", pl.col("num_records").fill_null(0), *bounds).drop_nulls().iter_rows()
+    return [(File(f"{place}/{unquote(path)}", count, access_of(root)), low, high) for path, count, low, high in rows]
 
 
 def _microseconds(log: pl.DataFrame, name: str) -> pl.Expr:

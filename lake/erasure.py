@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 import polars as pl
 
@@ -122,19 +123,25 @@ def _changed(erasure: Erasure, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def purge(root: AnyPath, table: Table) -> int:
-    """Delete what only older versions of the table need, and what its log says of it; how many files.
+    """Delete what the newest version of the table does not need, also of killed writes, and what its log says of it.
 
-    Raises OSError if a file cannot be deleted.
+    Nobody else may write to the table meanwhile. Returns how many files of rows. Raises OSError if one cannot be
+    deleted.
     """
     if not delta.exists(root, table):
         return 0
     held = delta.opened(root, table)
-    deleted = held.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    deleted = delta.delete_unused(held, timedelta(0))
     held = delta.opened(root, table)
     held.create_checkpoint()
     newest, log = held.version(), root / table.name / "_delta_log"
     for file in log.iterdir():
-        number = file.name.partition(".")[0]
-        if number.isdigit() and int(number) < newest:
+        if not _is_needed(file, newest):
             file.unlink()
     return len(deleted)
+
+
+def _is_needed(file: AnyPath, newest: int) -> bool:
+    """Whether a file of the log is one of its newest version; a killed commit leaves others, with minima and maxima."""
+    number = file.name.partition(".")[0]
+    return int(number) >= newest if number.isdigit() else file.name == "_last_checkpoint" or file.is_dir()

@@ -6,6 +6,7 @@ of thousands, and every query opens them all. Nobody else may write meanwhile (n
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from typing import Any
@@ -28,6 +29,11 @@ from storage.paths import AnyPath
 
 # Files are merged up to about this size (bytes): large enough to be read fast, small enough to be skipped by its dates.
 _FILE_SIZE = 128 * 1024 * 1024
+
+# The log names a removed file for so much longer than the file stays. One that it no longer names counts from when it
+# was written, so that it would go before an older version that needs it.
+_NAMED_AFTERWARDS = timedelta(days=30)
+_NAMED_FOR = "delta.deletedFileRetentionDuration"
 
 # Tables whose rows may be removed by age, other than those of events. The rest define the rules, or are small.
 AGING = (ALERTS, RESTRICTIONS, LATE_EVENTS, QUARANTINE, PROGRESS, VIOLATIONS, RECONCILIATION, CORRECTIONS)
@@ -54,7 +60,8 @@ def maintain(root: AnyPath, table: Table, *, first: date | None, unused: timedel
     """Look after one table; None if it does not exist. Every step is a commit of its own and may be repeated.
 
     first: rows of earlier dates, by the column that the table is partitioned by, are removed; None: none. unused: files
-    are deleted once no version has needed them for so long. Whoever reads an older version than that fails.
+    are deleted once no version has needed them for so long, or, if a killed write left them, once they are so old.
+    Whoever reads an older version than that fails.
     """
     if not delta.exists(root, table):
         return None
@@ -62,13 +69,12 @@ def maintain(root: AnyPath, table: Table, *, first: date | None, unused: timedel
     files_before = len(held.file_uris())
     removed = 0 if first is None else _remove_before(held, table, first)
     held.optimize.compact(target_size=_FILE_SIZE)
-    hours = int(unused.total_seconds() // 3600)
-    deleted = held.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
+    _keep_named(held, unused)
+    deleted = delta.delete_unused(held, unused)
     held.create_checkpoint()
     held.cleanup_metadata()
     held.update_incremental()
-    files = held.get_add_actions(flatten=True)
-    sizes = files.column("size_bytes").to_pylist()
+    sizes = delta.sizes(held)
     return Maintained(table.name, files_before, len(sizes), sum(sizes), removed, len(deleted))
 
 
@@ -76,3 +82,10 @@ def _remove_before(held: DeltaTable, table: Table, first: date) -> int:
     """Whole folders of dates, so that no file is written anew."""
     (column,) = table.partitioned_by
     return int(held.delete(f"{column} < '{first.isoformat()}'")["num_deleted_rows"] or 0)
+
+
+def _keep_named(held: DeltaTable, unused: timedelta) -> None:
+    """Let the log name removed files until they have been deleted; Delta's default is a week."""
+    wanted = f"interval {math.ceil((unused + _NAMED_AFTERWARDS) / timedelta(days=1))} days"
+    if held.metadata().configuration.get(_NAMED_FOR) != wanted:
+        held.alter.set_table_properties({_NAMED_FOR: wanted})

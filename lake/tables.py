@@ -142,8 +142,8 @@ CORRECTIONS = Table(
     ("day",),
 )
 # A completed run of the archive. until: every record that arrived before it, by the brokers' timestamps, is in the
-# lake; rows: JSON, records by table.
-ARCHIVES = Table("archives", {"finished_at": "timestamp", "until": "timestamp", "rows": "string"})
+# lake; rows: JSON, records by table; seconds: that it took, NULL where an earlier release ran.
+ARCHIVES = Table("archives", {"finished_at": "timestamp", "until": "timestamp", "rows": "string", "seconds": "double"})
 # One row for each event that was erased with its person: a window that held it cannot be evaluated any more. marks:
 # JSON, group-by to the mark of the event's group (lake/person.py), which many groups share.
 FORGOTTEN = Table(

@@ -1,13 +1,15 @@
 """Kills every part of the system at random moments, and checks that nothing is lost, wrong or duplicated.
 
-    python -m soak.crash [--kills 20] [--seed 1] [--events 4000] [--each 10]
+    python -m soak.crash [--kills 20] [--seed 1] [--events 4000] [--each 10] [--cluster] [--store]
 
 Days of simulated payments and logins, with out-of-order, late, duplicate and malformed events, are sent to a real Kafka
 while the job reads them. Each day each of these is killed `--each` times by SIGKILL, at moments and in an order drawn
 from the seed: the job with all its processes, the same while it writes state, its JVM, its Python driver, a Python
 worker, the broker; and after the day the archive and the backfill, which then run to the end. After each day and at the
-end all records are counted, and a consumer's final alerts are compared with the truth. Prints one JSON line per kill,
-per day and for the whole; exits with 0 if nothing is lost, wrong or duplicated.
+end all records are counted, and a consumer's final alerts are compared with the truth. On a cluster (`--cluster`: two
+workers, with a core each for the job and one for nights) Python workers are the executors', which outlive a killed job
+for a moment. Prints one JSON line per kill, per day and for the whole; exits with 0 if nothing is lost, wrong or
+duplicated.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import os
 import statistics
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -51,6 +53,7 @@ from rules.streams import Stream, load_streams
 from rules.timestamps import from_microseconds, microseconds, parse_timestamp
 from soak.kill_targets import NIGHTLY, Job, Kind, Nightly, drawn_kinds
 from tests.support.object_store import ObjectStore
+from tests.support.spark_cluster import SparkCluster
 
 HOUR = 3_600_000_000
 FIRST = datetime(2026, 1, 5, tzinfo=UTC)
@@ -217,6 +220,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--events", type=int, default=4_000, help="payments a day, beside half as many logins")
     parser.add_argument("--each", type=int, default=10, help="kills a day")
+    parser.add_argument("--cluster", action="store_true", help="job and nights on a Spark standalone cluster")
     parser.add_argument("--store", action="store_true", help="lake and checkpoint in an object store")
     options = parser.parse_args()
     clients.CONNECT_TIMEOUT_MS = 120_000  # the replay outlives a broker that was killed on a busy machine
@@ -229,18 +233,29 @@ def main() -> None:
         terminals=max(50, options.events // 60), logins=0.5, fraud=0.02, start=FIRST, seed=options.seed,
     )  # fmt: skip
     with terminated_as_interrupt(), ExitStack() as running:
-        given = running.enter_context(own_settings())
+        folder = running.enter_context(own_settings()).data_dir
+        cluster = None
+        if options.cluster:
+            cluster = running.enter_context(SparkCluster(folder / "cluster", cores=2, memory="4g"))
+            os.environ.update(cluster.own_environment)
+            use(cluster.settings | {"spark_conf": cluster.settings["spark_conf"] | {"spark.cores.max": "2"}})
         if options.store:
-            store = running.enter_context(ObjectStore(given.data_dir / "store"))
-            os.environ.update({f"{PREFIX}{name}".upper(): of for name, of in store.environment("crash").items()})
-            given = load_settings()
+            use(running.enter_context(ObjectStore(folder / "store")).settings("crash"))
+        given = load_settings()
         broker = running.enter_context(LocalKafka(given, short_lived=True))
         site = Site(broker.settings, streams, plan_history(streams, simulation))
         topics.ensure(site.settings, streams.values())
-        job = running.enter_context(Job(site.settings, broker, rng))
+        job = running.enter_context(Job(site.settings, broker, rng, cluster))
         await_running(site.settings, job.process)
         publish_rules(site)
         raise SystemExit(0 if play(site, job, kinds, days, rng) else 1)
+
+
+def use(given: Mapping[str, Any]) -> None:
+    """Let this process and those that it starts use these settings."""
+    os.environ.update(
+        {f"{PREFIX}{name}".upper(): of if isinstance(of, str) else json.dumps(of) for name, of in given.items()}
+    )
 
 
 def publish_rules(site: Site) -> None:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,9 +20,9 @@ import psutil
 from nightjar.configuration.settings import Settings
 from nightjar.local.job_process import JobProcess
 from nightjar.local.kafka import LocalKafka
-from storage.objects import ObjectPath
 from storage.paths import AnyPath, names_in
 from streaming.epochs import own_folder
+from tests.support.spark_cluster import SparkCluster
 
 # Seconds within which a killed process must recover; a start of the job takes half a minute on a slow machine.
 PATIENCE = 240.0
@@ -90,6 +90,15 @@ def _name(process: psutil.Process) -> str:
         return ""
 
 
+def _below(pids: Iterable[int]) -> list[psutil.Process]:
+    """All descendants of these processes, of those that live."""
+    found = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            found += psutil.Process(pid).children(recursive=True)
+    return found
+
+
 class Checkpoint:
     """The progress of a query's batches, read from its checkpoint."""
 
@@ -100,17 +109,16 @@ class Checkpoint:
     def _query(self) -> AnyPath:
         return own_folder(self._checkpoint, None) / "query"
 
-    def has_committed(self, since: float, *, begun: bool) -> bool:
-        """Whether a batch was committed after this wall clock (s). begun: it must also have begun after it."""
-        return any(
-            _modified(self._query / "commits" / str(batch)) > since
-            and (not begun or _modified(self._query / "offsets" / str(batch)) > since)
-            for batch in self._batches("commits")
-        )
+    def newest(self, log: str) -> int:
+        """The number of the last batch in `commits` or `offsets`; -1 before the first.
+
+        Not by the files' times: in a store a restarted job copies the query's files to a folder of its own.
+        """
+        return max(self._batches(log), default=-1)
 
     def is_half_written(self) -> bool:
         """Whether the checkpoint has state, or part of it, of a batch that is not committed."""
-        batch = max(self._batches("offsets"), default=-1)
+        batch = self.newest("offsets")
         if batch < 0 or (self._query / "commits" / str(batch)).exists():
             return False
         of_batch = re.compile(rf"{batch + 1}-|head-{batch + 1}-")  # a bucket's version is one more than the batch
@@ -118,17 +126,6 @@ class Checkpoint:
 
     def _batches(self, log: str) -> Iterator[int]:
         yield from (int(name) for name in names_in(self._query / log) if name.isdigit())
-
-
-def _modified(file: AnyPath) -> float:
-    """Wall clock (s), in an object store in whole seconds; 0 where there is no such file."""
-    if isinstance(file, ObjectPath):
-        changed = file.changed_at()
-        return 0.0 if changed is None else changed.timestamp()
-    try:
-        return file.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
 
 
 @dataclass(frozen=True)
@@ -150,12 +147,15 @@ class Job:
     starts: how often it was started; orphaned: seconds that a JVM outlived its killed Python driver.
     """
 
-    def __init__(self, settings: Settings, broker: LocalKafka, rng: np.random.Generator) -> None:
+    def __init__(
+        self, settings: Settings, broker: LocalKafka, rng: np.random.Generator, cluster: SparkCluster | None = None
+    ) -> None:
+        """cluster: where it runs, if not in its own process."""
         environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": broker.bootstrap, "NIGHTJAR_WARM_UP_BATCHES": "0", **_SHORT_LIVED}
         self.process = JobProcess(settings.data_dir / "job.log", environment, settings.data_dir)
         self.starts = 0
         self.orphaned: list[float] = []
-        self._broker, self._rng = broker, rng
+        self._broker, self._rng, self._cluster = broker, rng, cluster
         self._checkpoint = Checkpoint(settings)
 
     def __enter__(self) -> Job:
@@ -200,9 +200,10 @@ class Job:
         """The JVM and the Python workers of a job that may be starting."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            started = {process: _name(process) for process in driver.children(recursive=True)}
-            java = next((process for process, name in started.items() if name == "java"), None)
-            workers = [process for process, name in started.items() if "python" in name]
+            started = driver.children(recursive=True)
+            java = next((process for process in started if _name(process) == "java"), None)
+            executed = started if self._cluster is None else _below(self._cluster.every_executor())
+            workers = [process for process in executed if "python" in _name(process)]
             if java is not None and workers:
                 return java, workers
             time.sleep(0.05)
@@ -217,15 +218,16 @@ class Job:
         return False
 
     def _recover(self, at: float, orphan: psutil.Process | None, *, begun: bool) -> None:
-        since = at  # the commits of an orphan are not those of the restarted job
-        while orphan is not None or not self._checkpoint.has_committed(since, begun=begun):
+        log = "offsets" if begun else "commits"
+        last = self._checkpoint.newest(log)
+        while orphan is not None or self._checkpoint.newest("commits") <= last:
             if self.process.wait(0.05):
                 if orphan is None:
                     self.process.stop()  # its remaining processes are killed with it
                 self._start()
             if orphan is not None and not _name(orphan):
-                since = time.time()
-                self.orphaned.append(round(since - at, 1))
+                last = max(last, self._checkpoint.newest(log))  # its batches are not the restarted job's
+                self.orphaned.append(round(time.time() - at, 1))
                 orphan = None
             if time.time() - at > PATIENCE:
                 raise SystemExit(

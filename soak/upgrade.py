@@ -32,27 +32,16 @@ from rules.streams import load_streams
 from soak.end_to_end import conclude, fact
 from tests.support.places import MINUTE, RULES, Place, final, history, place_of, truth
 from tests.support.topics import TestTopics
+from tests.support.units import UNITS, executable, install_systemctl
 
-SCRIPT = PROJECT / "examples" / "systemd" / "upgrade.sh"
+SCRIPT = UNITS / "upgrade.sh"
 _PATIENCE = 300.0
-# The unit's ExecStart, and TimeoutStopSec.
-SYSTEMCTL = """#!/bin/sh
-cd {folder}
-case $1 in
-start) setsid current/.venv/bin/nightjar stream >> job.log 2>&1 < /dev/null & echo $! > job.pid ;;
-stop) exec {python} -m soak.upgrade --stop job.pid ;;
-esac
-"""
+# What systemctl does with the unit's ExecStart, and its TimeoutStopSec.
+START = "setsid {command} >> job.log 2>&1 < /dev/null & echo $! > job.pid"
+STOP = f"exec {sys.executable} -m soak.upgrade --stop job.pid"
 NIGHTJAR = """#!/bin/sh
 PYTHONPATH={release} exec {python} -m nightjar "$@"
 """
-
-
-def executable(path: Path, text: str) -> None:
-    """Write a program."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
 
 
 def stop(file: Path) -> None:
@@ -113,7 +102,7 @@ def run(commit: str, count: int, folder: Path) -> list[Check]:
         executable(broken / ".venv/bin/nightjar", "#!/bin/sh\nexit 1\n")
         settings = broker.settings.model_copy(update={"data_dir": folder / "data"})
         place = place_of(TestTopics(settings, load_streams()), folder)
-        executable(folder / "bin/systemctl", SYSTEMCTL.format(folder=folder, python=sys.executable))
+        install_systemctl(folder, START, STOP)
         environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
         environment |= place.environment(max_offsets_per_trigger=100)
         (folder / "current").symlink_to(old)

@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,14 @@ def test_commands_in_the_docs_exist_with_their_options(page: Path) -> None:
         given = [word.strip("[]").split("=")[0] for word in words if word.strip("[").startswith("--")]
         unknown += [f"{line}: {name}" for name in given if name not in {*options, "--help"}]
     assert unknown == []
+
+
+def test_the_guide_names_each_package_that_hides_modules_of_the_same_name() -> None:
+    """Whoever has an Airflow of their own looks there for what their DAG folder must not contain."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = declared["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    (named,) = re.findall(r"has several packages at its top \(([^)]+)\)", (DOCS / "how-to" / "airflow.md").read_text())
+    assert re.findall(r"`(\w+)`", named) == packages
 
 
 def test_rules_of_the_tutorial_can_be_published() -> None:

@@ -10,11 +10,14 @@
 set -euo pipefail
 [ $# = 3 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 service=${UPGRADE_SERVICE:-nightjar-job} patience=${UPGRADE_PATIENCE:-180}
-link=$1/current new=$(realpath -e -- "$2") checkpoint=$(realpath -e -- "$3")
+link=$(realpath -s -- "$1")/current new=$(realpath -e -- "$2") checkpoint=$(realpath -e -- "$3")
 old=$(realpath -e -- "$link") copy=$checkpoint.before-upgrade
 for release in "$old" "$new"; do
   [ -x "$release/.venv/bin/nightjar" ] || { echo "error: $release is no release: it has no .venv/bin/nightjar" >&2; exit 2; }
 done
+
+unit=$(systemctl show --property=ExecStart --value -- "$service")
+[[ $unit == *"path=$link/"* ]] || { echo "error: $service does not run from $link: $unit" >&2; exit 2; }
 
 process() {  # the process id of the job that runs, as this release sees it; nothing if none does
   { "$1/.venv/bin/nightjar" status --json || :; } | python3 -c '

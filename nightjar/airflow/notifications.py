@@ -1,7 +1,8 @@
 """Reports failed tasks to people, over an Airflow connection that the setting `notify_connection` names.
 
 A connection of type `http` is a webhook: it gets `{"text": ...}` as JSON, which Slack, Mattermost and others show. One
-of type `smtp` sends mail from its login to its extra's `to`. Imports nothing heavy: DAG files import it.
+of type `smtp` sends mail from its login to its extra's `to`: with TLS from the start if it is of type `smtps` or on
+port 465, elsewhere with STARTTLS unless its extra has `disable_tls`. Imports nothing heavy: DAG files import it.
 """
 
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from airflow.sdk import BaseNotifier
 
 _SECONDS = 20.0
+# Where TLS begins with the connection (RFC 8314).
+_SMTPS = 465
 _LONGEST = 3000
 
 
@@ -43,7 +46,7 @@ def send(connection: Any, subject: str, text: str) -> None:
     match connection.conn_type:
         case "http" | "https":
             _post(connection, text)
-        case "smtp":
+        case "smtp" | "smtps":
             _mail(connection, subject, text)
         case other:
             raise ValueError(f"notify_connection is of type {other!r}; it must be http (a webhook) or smtp")
@@ -70,9 +73,15 @@ def _mail(connection: Any, subject: str, text: str) -> None:
     mail = EmailMessage()
     mail["Subject"], mail["From"], mail["To"] = subject, extra.get("from", connection.login or ""), extra["to"]
     mail.set_content(text)
-    with smtplib.SMTP(connection.host, connection.port or 587, timeout=_SECONDS) as server:
-        if not extra.get("disable_tls", False):
-            server.starttls(context=ssl.create_default_context())
+    context, implicit = ssl.create_default_context(), connection.conn_type == "smtps" or connection.port == _SMTPS
+    opened = (
+        smtplib.SMTP_SSL(connection.host, connection.port or _SMTPS, timeout=_SECONDS, context=context)
+        if implicit
+        else smtplib.SMTP(connection.host, connection.port or 587, timeout=_SECONDS)
+    )
+    with opened as server:
+        if not implicit and not extra.get("disable_tls", False):
+            server.starttls(context=context)
         if connection.login and connection.password:
             server.login(connection.login, connection.password)
         server.send_message(mail)

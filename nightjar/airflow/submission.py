@@ -8,7 +8,7 @@ Nothing heavy is imported, so that a DAG file can import this module.
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -80,6 +80,18 @@ def schedule(dag_id: str, default: str = "") -> str | None:
         return default
     minutes = delay() % _DAY // _MINUTE
     return f"{minutes % 60} {minutes // 60} * * *"
+
+
+def due(day: date) -> datetime:
+    """When the run of the day is due: the first of the schedule that finds all its events on time.
+
+    Without a schedule, when a run of the day may begin. Raises NightjarError as `delay` does.
+    """
+    from croniter import croniter
+
+    over = datetime.combine(day, time(), UTC) + _DAY + delay()
+    cron = schedule("nightly_backfill")
+    return over if cron is None else croniter(cron, over - _MINUTE, ret_type=datetime).get_next()
 
 
 def stage_arguments(stage: str, dag_run: DagRun, params: Mapping[str, Any]) -> list[str]:

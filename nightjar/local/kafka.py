@@ -30,11 +30,19 @@ STOP_SECONDS = 30.0
 
 _NO_SECURITY: Mapping[str, object] = {"kafka": {}, "kafka_username": "", "kafka_password_file": None}
 
+# The log is renamed to `.1` when it has this size. What Java itself prints goes to the file as it was at the start.
+_LOG_SIZE = "20 MB"
 _LOG4J = """
-appender.out.type = Console
+appender.out.type = RollingFile
 appender.out.name = out
+appender.out.fileName = {log}
+appender.out.filePattern = {log}.%i
 appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d %p %m (%c)%n
+appender.out.policies.type = SizeBasedTriggeringPolicy
+appender.out.policies.size = {size}
+appender.out.strategy.type = DefaultRolloverStrategy
+appender.out.strategy.max = 1
 rootLogger.level = INFO
 rootLogger.appenderRef.out.ref = out
 """
@@ -97,7 +105,9 @@ class LocalKafka:
         port, controller_port = self.port or free_port(), free_port()
         self._write_configuration(port, controller_port)
         self._format_storage()
-        command = self._command("kafka.Kafka", [str(self.folder / "server.properties")], heap=self._given.kafka_heap)
+        arguments = [str(self.folder / "server.properties")]
+        logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
+        command = self._command("kafka.Kafka", arguments, logging, heap=self._given.kafka_heap)
         self.port, self._process = port, ManagedProcess("the broker", command, self.log, LocalKafkaError)
         self._process.start()
         try:
@@ -158,7 +168,7 @@ class LocalKafka:
         properties = self.server_properties(port, controller_port)
         text = "".join(f"{name}={value}\n" for name, value in properties.items())
         (self.folder / "server.properties").write_text(text)
-        (self.folder / "log4j2.properties").write_text(_LOG4J)
+        (self.folder / "log4j2.properties").write_text(_LOG4J.format(log=self.log, size=_LOG_SIZE))
 
     def _format_storage(self) -> None:
         if (self.folder / "data" / "meta.properties").is_file():
@@ -178,11 +188,10 @@ class LocalKafka:
                 remedy="Remove the folder if its data is not needed",
             )
 
-    def _command(self, main_class: str, arguments: Sequence[str], *, heap: str) -> list[str]:
+    def _command(self, main_class: str, arguments: Sequence[str], *own: str, heap: str) -> list[str]:
         class_path = os.pathsep.join(str(jar) for jar in jars("kafka"))
         options = [f"-Xmx{heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true"]
-        logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
-        return [java(), *options, *self._compiler, logging, "-cp", class_path, main_class, *arguments]
+        return [java(), *options, *self._compiler, *own, "-cp", class_path, main_class, *arguments]
 
     def _answers(self) -> bool:
         try:

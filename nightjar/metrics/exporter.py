@@ -12,6 +12,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from nightjar.airflow import submission
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import KafkaError
 from nightjar.kafka.readers import Reader
@@ -45,7 +46,7 @@ class Exporter:
         self._settings = settings
         self._published = Published(settings, self.registry)
         self._job = JobMetrics(RuleBook({}))
-        self._lake = LakeMetrics(settings.lake)
+        self._lake = LakeMetrics(settings.lake, submission.due)
         for part in (self._job, self._lake):
             self.registry.register(part)
         self._kafka = Gauge(

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import calendar
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import date
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import structlog
+from deltalake import DeltaTable
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from contracts.run_manifest import RunManifest, RunState, read_manifest
 from lake import delta
-from lake.archive import archived_until
+from lake.archive import ArchiveRuns, archive_runs
 from lake.scanning import scan
-from lake.tables import RUNS
-from storage.paths import AnyPath
+from lake.tables import RUNS, Table
+from rules.timestamps import from_microseconds
+from storage.paths import AnyPath, names_in
 
 _log = structlog.get_logger(__name__)
 
@@ -33,17 +35,20 @@ _COUNTS = {
 class LakeMetrics:
     """Collects the metrics of a lake. `read` looks at its tables; what it found is shown until the next time."""
 
-    def __init__(self, root: AnyPath) -> None:
-        self._root = root
+    def __init__(self, root: AnyPath, due: Callable[[date], datetime]) -> None:
+        """due: when the run of a day is."""
+        self._root, self._due = root, due
         self._lock = threading.Lock()
         self._found: list[Metric] = []
+        self._held: dict[str, DeltaTable] = {}
 
     def read(self) -> None:
         """Look at the tables; what cannot be read is logged, and keeps its last values."""
         try:
-            found = [*self._archive(), *self._nights()]
+            found = [*self._read()]
         except Exception as failure:  # noqa: BLE001  of deltalake and polars: any; metrics must go on
             _log.warning("the lake cannot be read", lake=str(self._root), reason=str(failure))
+            self._held = {}  # an erasure removes commits that are to be read next
             return
         with self._lock:
             self._found = found
@@ -53,30 +58,65 @@ class LakeMetrics:
         with self._lock:
             yield from self._found
 
-    def _archive(self) -> Iterator[Metric]:
-        until = archived_until(self._root)
-        if until is not None:
-            about = "All records that arrived before it are in the lake."
-            yield _gauge("nightjar_archive_until_timestamp_seconds", about, until / 1_000_000)
-
-    def _nights(self) -> Iterator[Metric]:
-        if not delta.exists(self._root, RUNS):
+    def _read(self) -> Iterator[Metric]:
+        sizes = {name: delta.sizes(held) for name, held in self._newest().items()}
+        yield _gauges("nightjar_lake_files", "Files of a table's newest version.", "table",
+                      {name: len(each) for name, each in sizes.items()})  # fmt: skip
+        yield _gauges("nightjar_lake_bytes", "Size of these files.", "table",
+                      {name: sum(each) for name, each in sizes.items()})  # fmt: skip
+        archives, runs = archive_runs(self._root), self._whole_runs()
+        if archives is not None:
+            yield from _of_archives(archives)
+        if runs is not None:
+            yield from _of_runs(runs)
+        finished = [run for run in runs or () if run.state is RunState.FINISHED]
+        last = max(finished, key=lambda run: (run.day, run.finished_at), default=None)
+        if last is not None:
+            yield from _of_night(last)
+            following = last.day + timedelta(days=1)
+        elif archives is not None:
+            following = from_microseconds(archives.first).date()
+        else:
             return
+        about = "When the night after the last finished one is due; before any, that of the first archived day."
+        yield _gauge("nightjar_night_due_timestamp_seconds", about, self._due(following).timestamp())
+
+    def _newest(self) -> dict[str, DeltaTable]:
+        """Each table by its name. They stay open, so that only commits since the last time are read."""
+        for table in (Table(name, {}) for name in sorted(names_in(self._root))):
+            if table.name in self._held:
+                self._held[table.name].update_incremental()
+            elif delta.exists(self._root, table):
+                self._held[table.name] = delta.opened(self._root, table)
+        return self._held
+
+    def _whole_runs(self) -> list[RunManifest] | None:
+        """The manifests of runs of whole days; None where there is no table of them."""
+        if not delta.exists(self._root, RUNS):
+            return None
         rows = scan(self._root, RUNS).collect().iter_rows(named=True)
-        whole = [run for run in map(read_manifest, rows) if run is not None and not (run.only_rules or run.only_groups)]
-        runs = GaugeMetricFamily("nightjar_night_runs", "Runs of whole days in the lake, by how they ended.",
-                                 labels=["state"])  # fmt: skip
-        for state in RunState:
-            runs.add_metric([state.value.replace(" ", "_")], sum(run.state is state for run in whole))
-        yield runs
-        published = [run for run in whole if run.state is not RunState.DRY_RUN]
-        if published:
-            last = max(published, key=lambda run: run.finished_at)
-            yield _gauge("nightjar_night_last_run_failed", "Whether the newest run failed.",
-                         float(last.state is RunState.FAILED))  # fmt: skip
-        finished = [run for run in published if run.state is RunState.FINISHED]
-        if finished:
-            yield from _of_night(max(finished, key=lambda run: (run.day, run.finished_at)))
+        return [run for run in map(read_manifest, rows) if run is not None and not (run.only_rules or run.only_groups)]
+
+
+def _of_archives(archives: ArchiveRuns) -> Iterator[Metric]:
+    about = "All records that arrived before it are in the lake."
+    yield _gauge("nightjar_archive_until_timestamp_seconds", about, archives.last.until / 1_000_000)
+    yield _gauges("nightjar_archive_rows", "Rows that the last archive has brought to the lake.", "table",
+                  archives.last.rows)  # fmt: skip
+    if archives.last.seconds is not None:
+        yield _gauge("nightjar_archive_seconds", "How long the last archive took.", archives.last.seconds)
+
+
+def _of_runs(whole: Sequence[RunManifest]) -> Iterator[Metric]:
+    runs = GaugeMetricFamily("nightjar_night_runs", "Runs of whole days in the lake, by how they ended.",
+                             labels=["state"])  # fmt: skip
+    for state in RunState:
+        runs.add_metric([state.value.replace(" ", "_")], sum(run.state is state for run in whole))
+    yield runs
+    if published := [run for run in whole if run.state is not RunState.DRY_RUN]:
+        last = max(published, key=lambda run: run.finished_at)
+        yield _gauge("nightjar_night_last_run_failed", "Whether the newest run failed.",
+                     float(last.state is RunState.FAILED))  # fmt: skip
 
 
 def _of_night(run: RunManifest) -> Iterator[Metric]:
@@ -93,6 +133,7 @@ def _of_night(run: RunManifest) -> Iterator[Metric]:
                   run.counts.get("causes"))  # fmt: skip
     yield _gauges("nightjar_night_expectations", "Expectations of the last finished night that held or gave warnings.",
                   "result", run.counts.get("expectations"))  # fmt: skip
+    yield _by_severity(run.counts.get("severities"))
     yield _gauges("nightjar_night_stage_seconds", "How long each stage of the last finished night took.", "stage",
                   run.seconds)  # fmt: skip
 
@@ -105,10 +146,23 @@ def _gauge(name: str, about: str, value: float) -> Metric:
 
 def _gauges(name: str, about: str, label: str, values: Any) -> Metric:
     found = GaugeMetricFamily(name, about, labels=[label])
-    items: Iterable[tuple[str, Any]] = values.items() if isinstance(values, Mapping) else ()
-    for key, value in items:
+    for key, value in _items(values):
         found.add_metric([key], _number(value))
     return found
+
+
+def _by_severity(severities: Any) -> Metric:
+    name, about = "nightjar_night_expectations_by_severity", "Expectations of the last finished night, held or broken."
+    found = GaugeMetricFamily(name, about, labels=["severity", "result"])
+    for severity, results in _items(severities):
+        for result, count in _items(results):
+            found.add_metric([severity, result], _number(count))
+    return found
+
+
+def _items(values: Any) -> Iterable[tuple[str, Any]]:
+    """Of an object in a manifest; none where a release has written something else."""
+    return values.items() if isinstance(values, Mapping) else ()
 
 
 def _number(value: Any) -> float:

@@ -50,6 +50,7 @@ tried = {
 report({
     "imported": imported,
     "tasks": {t.task_id: [t.task_type, sorted(t.upstream_task_ids), t.pool, t.doc_md] for t in dag.tasks},
+    "told": {t.task_id: [type(each).__name__ for each in t.on_failure_callback] for t in dag.tasks},
     "accepted": {name: [accepts(name, value) for value in values] for name, values in tried.items()},
     "scheduled": dag.timetable.can_be_scheduled,
     "doc": dag.doc_md,
@@ -64,7 +65,7 @@ when: "amount >= 15"
 
 
 def test_what_there_is_to_see_of_it(airflow: Airflow) -> None:
-    """Backtest, a person, publishing; a form that refuses what cannot be; and nothing heavy to read it."""
+    """Backtest, a person, publishing; a form that refuses what cannot be; people hear of failures; nothing heavy."""
     seen: Any = airflow.run(LOOK)
     assert HEAVY.isdisjoint(seen["imported"])
     assert {"lake", "backfill", "streaming", "expectations"}.isdisjoint(seen["imported"])
@@ -74,6 +75,7 @@ def test_what_there_is_to_see_of_it(airflow: Airflow) -> None:
         "publish": ["PublishRules", ["approve"]],
     }
     assert seen["tasks"]["backtest"][2] == LAKE_POOL
+    assert seen["told"] == {name: ["Notify"] for name in seen["tasks"]}
     for name, task in seen["tasks"].items():
         assert "**Fails**" in task[3]
         assert f"| {name} |" in seen["doc"]

@@ -10,6 +10,7 @@ import pytest
 from nightjar.airflow.submission import (
     GROUP,
     SubmissionError,
+    due,
     has_options,
     run_day,
     run_folder,
@@ -94,14 +95,24 @@ def test_a_night_begins_once_the_latest_event_may_have_come(
     declared.write_text("".join(f"[streams.{name}]\n{line}" for name, line in given))
     monkeypatch.setenv("NIGHTJAR_STREAMS", str(declared))
     assert schedule("nightly_backfill") == cron
+    assert due(date(2026, 11, 20)) == begins
     assert run_day(DagRun(data_interval_end=begins)) == date(2026, 11, 20)
     assert run_day(DagRun(run_after=begins, data_interval_end=None)) == date(2026, 11, 20)
     monkeypatch.setenv("NIGHTJAR_SCHEDULES", '{"nightly_backfill": "0 3 * * *", "archive": "off"}')
     assert schedule("nightly_backfill") == "0 3 * * *"
+    assert due(date(2026, 11, 20)) == three_after(begins)
     assert schedule("archive", "*/15 * * * *") is None
     assert schedule("lake_maintenance", "0 12 * * 0") == "0 12 * * 0"
     early = begins - timedelta(minutes=2)  # less than that is within the minute to which the schedule is rounded
     assert run_day(DagRun(run_after=early, data_interval_end=None)) == date(2026, 11, 19)
+    monkeypatch.setenv("NIGHTJAR_SCHEDULES", '{"nightly_backfill": "off"}')
+    assert due(date(2026, 11, 20)) == begins
+
+
+def three_after(begins: datetime) -> datetime:
+    """The first three o'clock from then on."""
+    three = begins.replace(hour=3, minute=0)
+    return three if three >= begins else three + timedelta(days=1)
 
 
 def test_the_lateness_of_the_shipped_streams_is_what_they_declare() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import socketserver
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -13,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from nightjar.airflow import notifications
 from nightjar.airflow.notifications import send
 from nightjar.airflow.submission import ARCHIVE_NOW, LAKE_POOL
+from nightjar.deployment.certificates import Authority
 from nightjar.kafka.clients import producer
 from tests.support.airflow import HEAVY, Airflow, settings_file
 from tests.support.reports import word
@@ -122,8 +125,9 @@ def report(own: TestTopics, at: int) -> None:
         client.send(own.settings.job_progress_topic, value).get(10)
 
 
-def test_mail_goes_to_whom_the_connection_names() -> None:
-    """Over SMTP, spoken by a server of the test."""
+@contextmanager
+def mail_server(context: ssl.SSLContext | None = None) -> Iterator[tuple[int, list[str]]]:
+    """The port of a server that speaks SMTP, with TLS from the start if it has a context, and the lines that it got."""
     lines: list[str] = []
 
     class Taking(socketserver.StreamRequestHandler):
@@ -141,15 +145,47 @@ def test_mail_goes_to_whom_the_connection_names() -> None:
                     self.wfile.write(b"250 ok\r\n")
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Taking) as server:
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        connection = SimpleNamespace(
-            conn_type="smtp", host="127.0.0.1", port=server.server_address[1], login="", password="",
-            extra_dejson={"to": "oncall@example.com", "from": "nightjar@example.com", "disable_tls": True},
-        )  # fmt: skip
-        send(connection, "nightjar: archive.archive failed", "Kafka is away")
+        yield server.server_address[1], lines
         server.shutdown()
+
+
+def mail_over(port: int, **given: Any) -> SimpleNamespace:
+    """A connection for mail to a server of the test."""
+    to = {"to": "oncall@example.com", "from": "nightjar@example.com"}
+    made = SimpleNamespace(conn_type="smtp", host="127.0.0.1", port=port, login="", password="", extra_dejson=to)
+    return SimpleNamespace(**{**vars(made), **given})
+
+
+def test_mail_goes_to_whom_the_connection_names() -> None:
+    """Over SMTP, spoken by a server of the test."""
+    with mail_server() as (port, lines):
+        connection = mail_over(port)
+        connection.extra_dejson["disable_tls"] = True
+        send(connection, "nightjar: archive.archive failed", "Kafka is away")
     assert "rcpt TO:<oncall@example.com>" in lines
     assert "Subject: nightjar: archive.archive failed" in lines
+    assert "Kafka is away" in lines
+
+
+@pytest.mark.parametrize("by", ["type", "port"])
+def test_mail_may_be_encrypted_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    """On the port for that, or for a URL smtps://; the server's certificate is verified."""
+    authority = Authority.new()
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    (tmp_path / "mail.pem").write_bytes(b"".join(authority.certificate_for("mail", ["127.0.0.1"])))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "mail.pem")
+    with mail_server(context) as (port, lines):
+        monkeypatch.setattr(notifications, "_SMTPS", port if by == "port" else 465)
+        connection = mail_over(port, conn_type="smtps" if by == "type" else "smtp")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            send(connection, "", "")
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        send(connection, "nightjar: archive.archive failed", "Kafka is away")
+    assert "rcpt TO:<oncall@example.com>" in lines
     assert "Kafka is away" in lines
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from expectations import gate
-from expectations.findings import Checked, Finding, GateError, refuse
+from expectations.findings import Checked, Finding, GateError, by_severity, refuse
 from expectations.measured import compared_or_why, counted, measured, summed
 from expectations.offsets import frame
 from expectations.suites import Suite, events_suite, offsets_suite, reconciliation_suite, violations_suite
@@ -220,6 +220,21 @@ def test_warnings_are_reported_and_refuse_nothing() -> None:
     refuse([checked])
     with pytest.raises(GateError, match="1 critical expectation does not hold\n- s, e"):
         refuse([Checked("s", (Finding(expectation="e", severity="critical", **found),), {})])
+
+
+def test_findings_are_counted_by_severity() -> None:
+    """Held and broken ones, of all suites; a severity without any is not named."""
+
+    def of(severity: str, held: int, broken: int) -> Checked:
+        results = [True] * held + [False] * broken
+        return Checked(
+            "s", tuple(Finding("s", "e", "it is", severity, success=each, observed=0) for each in results), {}
+        )
+
+    assert by_severity([of("critical", 2, 0), of("warning", 1, 2), of("critical", 1, 0)]) == {
+        "critical": {"held": 3, "broken": 0}, "warning": {"held": 1, "broken": 2},
+    }  # fmt: skip
+    assert by_severity([]) == {}
 
 
 def test_an_event_cannot_forge_lines_of_a_log() -> None:

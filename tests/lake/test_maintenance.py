@@ -1,16 +1,20 @@
 """Upkeep of real Delta tables: rows stay, files go, and what was written once is still not written twice."""
 
+import os
+import time
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from contracts.run_manifest import RunState
 from lake import delta
 from lake.config import LakeError
+from lake.erasure import purge
 from lake.maintenance import maintain
 from lake.scanning import scan
 from lake.tables import QUARANTINE, RULE_STATUS
@@ -67,6 +71,73 @@ def test_files_that_nothing_needs_are_deleted(tmp_path: Path) -> None:
     assert done is not None
     assert done.deleted_files == 15
     assert len([*(tmp_path / QUARANTINE.name).glob("arrival_date=*/*.parquet")]) == 5
+    assert reasons(tmp_path) == before
+
+
+def left_by_a_killed_write(root: Path, name: str, age: timedelta) -> Path:
+    """A file of rows that no commit names."""
+    file = root / QUARANTINE.name / "arrival_date=2026-01-01" / name
+    pq.write_table(row(1, 0), file)
+    _written(file, age)
+    return file
+
+
+def _written(file: Path, age: timedelta) -> None:
+    written = time.time() - age.total_seconds()
+    os.utime(file, (written, written))
+
+
+def test_files_of_killed_writes_are_deleted_once_they_are_old(tmp_path: Path) -> None:
+    """A young one may belong to a commit that is about to come."""
+    small_files(tmp_path)
+    before = reasons(tmp_path)
+    old = left_by_a_killed_write(tmp_path, "old.parquet", WEEK + timedelta(hours=1))
+    young = left_by_a_killed_write(tmp_path, "young.parquet", WEEK - timedelta(hours=1))
+    done = maintain(tmp_path, QUARANTINE, first=None, unused=WEEK)
+    assert done is not None
+    assert done.deleted_files == 1
+    assert (old.exists(), young.exists()) == (False, True)
+    assert reasons(tmp_path) == before
+
+
+def test_a_file_is_kept_from_when_no_version_needs_it(tmp_path: Path) -> None:
+    """Not from when it was written, however long that is ago and however often the log is checkpointed."""
+    small_files(tmp_path)
+    version = delta.version(tmp_path, QUARANTINE)
+    for file in (tmp_path / QUARANTINE.name).glob("arrival_date=*/*.parquet"):
+        _written(file, 9 * WEEK)
+    for _ in range(2):
+        maintain(tmp_path, QUARANTINE, first=None, unused=8 * WEEK)
+    assert scan(tmp_path, QUARANTINE, version).select(pl.len()).collect().item() == 15
+    settings = delta.opened(tmp_path, QUARANTINE).metadata().configuration
+    assert settings == {"delta.deletedFileRetentionDuration": "interval 86 days"}
+
+
+def test_a_table_in_which_nothing_is_to_be_done_gets_no_commit(tmp_path: Path) -> None:
+    """Else its log would grow by upkeep alone."""
+    small_files(tmp_path)
+    maintain(tmp_path, QUARANTINE, first=None, unused=WEEK)
+    version = delta.version(tmp_path, QUARANTINE)
+    maintain(tmp_path, QUARANTINE, first=None, unused=WEEK)
+    assert delta.version(tmp_path, QUARANTINE) == version
+
+
+def test_an_erasure_leaves_only_what_the_newest_version_needs(tmp_path: Path) -> None:
+    """No file of a killed write, however young, none that a checkpoint has forgotten, no commit that was never made."""
+    small_files(tmp_path)
+    before = reasons(tmp_path)
+    maintain(tmp_path, QUARANTINE, first=None, unused=WEEK)
+    held = delta.opened(tmp_path, QUARANTINE)
+    held.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 days"})
+    held.create_checkpoint()
+    left_by_a_killed_write(tmp_path, "killed.parquet", timedelta(0))
+    log = tmp_path / QUARANTINE.name / "_delta_log"
+    (log / "_commit_0a1b.json.tmp").write_text("C123")
+    assert purge(tmp_path, QUARANTINE) == 16
+    needed = {Path(file).name for file in delta.opened(tmp_path, QUARANTINE).file_uris()}
+    assert {file.name for file in (tmp_path / QUARANTINE.name).rglob("*.parquet") if log != file.parent} == needed
+    newest = f"{delta.version(tmp_path, QUARANTINE):020}"
+    assert {file.name.partition(".")[0] for file in log.iterdir()} == {newest, "_last_checkpoint"}
     assert reasons(tmp_path) == before
 
 

@@ -15,10 +15,21 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from nightjar.configuration.settings import load_settings
 from nightjar.kafka import topics
 from nightjar.kafka.clients import KafkaError, admin, consumer, producer
+from nightjar.local import kafka
 from nightjar.local.kafka import LocalKafka, LocalKafkaError
 from tests.support.topics import TestTopics
 
 pytestmark = pytest.mark.kafka
+
+
+def test_the_log_of_a_broker_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it runs: a full log becomes `.1`, whose content before is dropped."""
+    monkeypatch.setattr(kafka, "_LOG_SIZE", "8 KB")
+    with LocalKafka(load_settings(data_dir=tmp_path, kafka_port=0), short_lived=True) as broker:
+        pass
+    logs = {file.name: file.stat().st_size for file in broker.folder.glob("broker.log*")}
+    assert logs.keys() == {"broker.log", "broker.log.1"}
+    assert max(logs.values()) < 16 * 1024, "a record, such as that of all settings, is written whole"
 
 
 def test_topics_are_made_once(kafka_topics: TestTopics) -> None:

@@ -72,11 +72,12 @@ def lake_of(folder: Path) -> Path:
     counts = {
         "outcomes": {"matched": 40, "missed": 2}, "causes": {"late_event": 2}, "held_back": 1, "published": 2,
         "left_to_the_stream": 0, "expectations": {"held": 61, "warnings": 1},
+        "severities": {"critical": {"held": 50, "broken": 0}, "warning": {"held": 11, "broken": 1}},
     }  # fmt: skip
     night = datetime(2026, 1, 6, 1, tzinfo=UTC)
     add_run(config, date(2026, 1, 5), night, counts=json.dumps(counts), seconds=json.dumps({"evaluate": 2.5}))
     add_run(config, date(2026, 1, 6), night + timedelta(days=1), state="failed")
-    add(config, ARCHIVES, [{"finished_at": night, "until": night, "rows": "{}"}])
+    add(config, ARCHIVES, [{"finished_at": night, "until": night, "rows": '{"alerts": 7}', "seconds": 9.5}])
     return folder / "lake"
 
 
@@ -125,10 +126,15 @@ def test_what_is_there_is_shown_and_what_comes_is_counted(kafka_topics: TestTopi
         "nightjar_job_up": 1,
         "nightjar_night_last_run_failed": 1,
         "nightjar_night_day_timestamp_seconds": datetime(2026, 1, 5, tzinfo=UTC).timestamp(),
+        "nightjar_night_due_timestamp_seconds": datetime(2026, 1, 7, 0, 40, tzinfo=UTC).timestamp(),
         'nightjar_night_alerts{outcome="missed"}': 2,
         'nightjar_night_differences{cause="late_event"}': 2,
         'nightjar_night_expectations{result="warnings"}': 1,
+        'nightjar_night_expectations_by_severity{result="broken",severity="warning"}': 1,
         'nightjar_night_stage_seconds{stage="evaluate"}': 2.5,
+        'nightjar_archive_rows{table="alerts"}': 7,
+        "nightjar_archive_seconds": 9.5,
+        'nightjar_lake_files{table="runs"}': 2,
         "nightjar_night_held_back": 1,
         "nightjar_archive_until_timestamp_seconds": datetime(2026, 1, 6, 1, tzinfo=UTC).timestamp(),
     }.items() <= found.items()

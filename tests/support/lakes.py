@@ -19,7 +19,8 @@ STREAM = load_streams()["transactions"]
 
 _ARROW = {
     "string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_(), "binary": pa.binary(),
-    "timestamp": pa.timestamp("us", "UTC"), "date": pa.date32(), "decimal(12,2)": pa.decimal128(12, 2),
+    "double": pa.float64(), "timestamp": pa.timestamp("us", "UTC"), "date": pa.date32(),
+    "decimal(12,2)": pa.decimal128(12, 2),
 }  # fmt: skip
 
 

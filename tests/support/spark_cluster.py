@@ -86,6 +86,10 @@ class SparkCluster:
         found = [int(pid) for file in children.parents[1].glob("*/children") for pid in file.read_text().split()]
         return sorted(found)
 
+    def every_executor(self) -> list[int]:
+        """Those of all workers."""
+        return [pid for number in range(self.workers) for pid in self.executors(number)]
+
     def _start(self, name: str, main: str, *arguments: str) -> None:
         home = _spark_home()
         command = [

@@ -1,0 +1,36 @@
+"""Upkeep and erasure of a table in a real store: files that no commit names are found there too."""
+
+from datetime import date, timedelta
+
+import pyarrow as pa
+import pytest
+
+from lake import delta
+from lake.erasure import purge
+from lake.maintenance import maintain
+from lake.tables import QUARANTINE
+from storage.paths import AnyPath
+from tests.support.object_store import ObjectStore
+
+pytestmark = pytest.mark.slow
+
+
+def files(root: AnyPath) -> set[str]:
+    """The names of the table's files, of whichever version or none."""
+    return {file.name for file in (root / QUARANTINE.name).rglob("*.parquet") if "_delta_log" not in str(file)}
+
+
+def test_files_that_no_commit_names_are_deleted_from_a_store(store: ObjectStore) -> None:
+    """By upkeep once they are old, by an erasure at once."""
+    root = store.place("upkeep")
+    delta.make(root, QUARANTINE)
+    record = dict.fromkeys(QUARANTINE.columns) | {"arrival_date": date(2026, 1, 1)}
+    for number in range(3):
+        delta.add(root, QUARANTINE, pa.Table.from_pylist([record], QUARANTINE.arrow), "archive", number)
+    (root / QUARANTINE.name / "arrival_date=2026-01-01" / "killed.parquet").write_bytes(b"rows")
+    kept = maintain(root, QUARANTINE, first=None, unused=timedelta(days=7))
+    assert kept is not None
+    assert (kept.files_before, kept.files, kept.deleted_files) == (3, 1, 0)
+    assert len(files(root)) == 5
+    assert purge(root, QUARANTINE) == 4
+    assert files(root) == {uri.rpartition("/")[2] for uri in delta.opened(root, QUARANTINE).file_uris()}
