@@ -1,8 +1,10 @@
 """docker-compose.yaml and what it starts with, without Docker: limits, health checks, secrets and logins."""
 
+import os
 import re
 import ssl
 import stat
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,30 @@ def test_the_image_has_all_packages_in_the_versions_of_the_lock() -> None:
     assert different == {"python-dateutil"}, "update it as deploy/image/requirements.in says"
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert {re.split(r"[\[<>=]", each)[0] for each in wanted} <= images.keys()
+
+
+def test_each_pass_of_the_demonstration_has_ids_of_its_own(tmp_path: Path) -> None:
+    """The job would take events whose ids it knows for duplicates, and be silent."""
+    log = tmp_path / "log"
+    commands = {
+        # The time, for each that asks another one.
+        "date": f"wc -l <{log}",
+        # The second pass ends it.
+        "nightjar": f'echo "$@" >>{log}; [ "$(grep -c ^generate {log})" -lt 2 ]',
+    }
+    log.touch()
+    for name, script in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SPEED": "100"}
+    done = subprocess.run(["sh", ROOT / "deploy" / "demo" / "simulator.sh"], env=environment, timeout=60, check=False)
+    assert done.returncode == 1
+    sent = log.read_text().splitlines()
+    prefixes = re.findall(r"--prefix (\S+)", log.read_text())
+    assert len(set(prefixes)) == len(prefixes) == 2
+    assert sorted(sent[1:3]) == [
+        f"replay /tmp/live/{stream}.parquet --stream {stream} --speed 100" for stream in ("logins", "transactions")
+    ]
 
 
 def test_environment_names_files_instead_of_secrets() -> None:
