@@ -73,6 +73,12 @@ def test_each_service_that_lasts_has_a_health_check(name: str) -> None:
     assert SERVICES[name]["healthcheck"]["test"]
 
 
+def test_only_those_reach_out_that_serve_or_report() -> None:
+    """The scheduler's tasks report their own failures, the DAG processor those of tasks that were killed."""
+    outside = {name for name in SERVICES if "outside" in SERVICES[name]["networks"]}
+    assert outside == {"kafka", "airflow", "grafana", "airflow-scheduler", "airflow-dag-processor"}
+
+
 @pytest.mark.parametrize("name", [name for name in SERVICES if name != "secrets"])
 def test_each_service_mounts_its_own_secrets_and_cannot_write_them(name: str) -> None:
     """A part whose container is taken over has the secrets of no other."""
