@@ -137,6 +137,17 @@ def test_each_pass_of_the_demonstration_has_ids_of_its_own(tmp_path: Path) -> No
     ]
 
 
+def test_whoever_runs_the_containers_knows_which_images_they_need() -> None:
+    """Those of others, but for the profile `observe`, which its test leaves out where they are missing."""
+    built = re.findall(r"^FROM (\S+:\S+)", (ROOT / "deploy" / "image" / "Dockerfile").read_text(), re.MULTILINE)
+    taken = [each["image"] for each in SERVICES.values() if each.get("profiles") != ["observe"]]
+    wanted = {*built, *(image for image in taken if not image.startswith("nightjar"))}
+    (images,) = re.findall(r"^images=\((.*)\)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert set(images.split()) == wanted
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    assert all(f"`{image}`" in contributing for image in wanted)
+
+
 def test_environment_names_files_instead_of_secrets() -> None:
     """Everybody who may talk to Docker reads a container's environment."""
     for name, service in SERVICES.items():
