@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import ssl
+import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -75,6 +76,17 @@ class Site:
         assert code in (None, done.returncode), f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr[-4000:]}"
         return done.stdout
 
+    def remove(self, *options: str) -> None:
+        """Remove all containers, those of profiles that a test has started too."""
+        self.compose("--profile", "*", "down", "--remove-orphans", *options, seconds=START_SECONDS)
+
+    def backup(self, action: str, file: Path) -> subprocess.CompletedProcess[str]:
+        """Run the backup's script."""
+        return subprocess.run(
+            [ROOT / "deploy" / "backup.sh", action, file], check=False, capture_output=True, text=True, timeout=300,
+            env={**os.environ, **self.environment, "COMPOSE_PROJECT_NAME": PROJECT},
+        )  # fmt: skip
+
     def run(self, service: str, *arguments: str, file: Path | None = None, code: int = 0) -> str:
         """Run a command with a login; a file of the test is /input in the container."""
         mounted = [] if file is None else ["--volume", f"{file}:/input:ro"]
@@ -123,13 +135,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "COMPOSE_PROFILES": "rules-table",
     }  # fmt: skip
     made = Site(tmp_path_factory.mktemp("compose"), environment)
-    made.compose("down", "--volumes", "--remove-orphans", seconds=START_SECONDS)
+    made.remove("--volumes")
     try:
         made.compose("build", seconds=2 * START_SECONDS)
         made.compose("up", "--detach", "--wait", seconds=START_SECONDS)
         yield made
     finally:
-        made.compose("down", "--volumes", "--remove-orphans", seconds=START_SECONDS)
+        made.remove("--volumes")
     left = subprocess.run(
         ["docker", "volume", "ls", "--quiet", "--filter", f"label=com.docker.compose.project={PROJECT}"],
         capture_output=True, text=True, check=True,
@@ -312,3 +324,26 @@ def test_alerts_are_published_after_all_of_that(site: Site) -> None:
     send(site, 21, 14)
     wait_for(lambda: {"t21", "t22", "t23"} <= alerts(site).keys(), "new alerts", HEAL_SECONDS)
     assert before.items() <= alerts(site).items()
+
+
+def test_a_backup_brings_everything_back(site: Site) -> None:
+    """Even where all volumes were lost; and certificates are renewed, under which everything still knows each other."""
+    backup = site.folder / "backup.tar"
+    before = alerts(site)
+    running = site.backup("save", backup)
+    assert running.returncode == 1
+    assert "containers are running" in running.stderr
+    site.remove()
+    assert site.backup("save", backup).returncode == 0
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    site.remove("--volumes")
+    done = site.backup("restore", backup)
+    assert done.returncode == 0, done.stderr
+    site.compose("run", "--rm", "secrets", "--renew")
+    site.compose("up", "--detach", "--wait", seconds=START_SECONDS)
+    listed = site.run("analyst", "rules", "list")
+    assert "large" in listed
+    assert "tiny" in listed
+    assert before.items() <= alerts(site).items()
+    send(site, 31, 16)
+    wait_for(lambda: {"t31", "t32", "t33"} <= alerts(site).keys(), "alerts after the restore", HEAL_SECONDS)

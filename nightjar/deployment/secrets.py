@@ -2,7 +2,7 @@
 
 How it works: every part has a folder of its own, which only its user can read and only its container mounts, with the
 authority's certificate and what the part needs to prove who it is. What exists is kept, so a second start changes
-nothing; remove a folder's content (and that of every other folder that must agree with it) to renew it.
+nothing. `--renew` makes the certificates again and keeps passwords and keys: databases know them already.
 
 What it does not do: keep the authority's key. It ends with this program, so nobody can add a part later; renewing
 certificates makes a new authority, for all parts at once.
@@ -13,12 +13,14 @@ import base64
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import certifi
+from cryptography import x509
 
 from nightjar.deployment.certificates import Authority, java_key_store, java_trust_store, write_secret
 
@@ -33,6 +35,8 @@ AIRFLOW_USERS = ("admin", "operator", "analyst", "viewer")
 TABLE = "rules-table"
 # Who has a login at the object store.
 WRITER, READER = "writer", "reader"
+CERTIFICATE = "tls-certificate.pem"
+KEY_STORE_PASSWORD = "s3proxy.keystore-password"  # noqa: S105  the name of a setting
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def _served(identity: str) -> Callable[[Passwords], str]:
         found = {
             "s3proxy.secure-endpoint": "https://0.0.0.0:9000",
             "s3proxy.keystore-path": "/run/secrets/objects/tls.p12",
-            "s3proxy.keystore-password": passwords["key-store"],
+            KEY_STORE_PASSWORD: passwords["key-store"],
             "s3proxy.authorization": "aws-v4",
             "s3proxy.identity": identity,
             "s3proxy.credential": passwords[f"objects-{identity}"],
@@ -179,20 +183,50 @@ def make(root: Path, hosts: Sequence[str] = ()) -> bool:
     for name, part in PARTS.items():
         folder = root / name
         folder.mkdir(exist_ok=True)
+        folder.chmod(0o700)
         for left in list(folder.iterdir()):
             left.unlink()
-        write_secret(folder / "ca.pem", authority.pem)
-        for file, content in _files(part, authority, passwords, hosts):
-            write_secret(folder / file, content)
-        for made in [folder, *folder.iterdir()]:
-            with suppress(PermissionError):
-                os.chown(made, part.user, part.user)
-        folder.chmod(0o500)
+        _write(folder, part, _certificates(part, authority, passwords["key-store"], hosts))
+        _write(folder, part, _secrets(part, passwords))
     (root / DONE).touch()
     return True
 
 
-def _files(part: Part, authority: Authority, passwords: Passwords, hosts: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+def renew(root: Path, hosts: Sequence[str] = ()) -> None:
+    """Give every part a new certificate, of a new authority. An interrupted renewal is begun again by the next one.
+
+    Raises FileNotFoundError where there is nothing to renew.
+    """
+    if not (root / DONE).exists():
+        raise FileNotFoundError(f"{root}: no certificates were made here")
+    authority, password = Authority.new(), _key_store_password(root)
+    for name, part in PARTS.items():
+        _write(root / name, part, _certificates(part, authority, password, hosts))
+
+
+def expiry(root: Path) -> datetime:
+    """When the first certificate expires."""
+    certificates = [root / name / CERTIFICATE for name, part in PARTS.items() if part.certificate is not None]
+    return min(x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc for file in certificates)
+
+
+def _write(folder: Path, part: Part, files: Iterable[tuple[str, bytes]]) -> None:
+    """Write files, in place of those that exist."""
+    folder.chmod(0o700)
+    for name, content in files:
+        (folder / name).unlink(missing_ok=True)
+        write_secret(folder / name, content)
+    for made in [folder, *folder.iterdir()]:
+        with suppress(PermissionError):
+            os.chown(made, part.user, part.user)
+    folder.chmod(0o500)
+
+
+def _certificates(
+    part: Part, authority: Authority, key_store_password: str, hosts: Sequence[str]
+) -> Iterator[tuple[str, bytes]]:
+    """The files that an authority makes: a renewal writes all of them, and no other."""
+    yield "ca.pem", authority.pem
     if part.certificate is not None:
         name, served = part.certificate
         more = [host for host in hosts if part.outside and host not in served]
@@ -200,24 +234,36 @@ def _files(part: Part, authority: Authority, passwords: Passwords, hosts: Sequen
         # The authority's certificate completes the chain for servers that have to trust themselves (Airflow's).
         yield "tls.pem", key + certificate
         yield "tls-key.pem", key
-        yield "tls-certificate.pem", certificate + authority.pem
+        yield CERTIFICATE, certificate + authority.pem
         if part.java:
-            yield "tls.p12", java_key_store(key, certificate, passwords["key-store"])
+            yield "tls.p12", java_key_store(key, certificate, key_store_password)
     if part.objects:
-        yield "s3-credentials", _credentials(part.objects, passwords).encode()
         # Their clients take one file of authorities (SSL_CERT_FILE); some of these containers also reach other hosts.
         yield "trusted.pem", authority.pem + Path(certifi.where()).read_bytes()
         yield "ca.p12", java_trust_store(authority)
+
+
+def _secrets(part: Part, passwords: Passwords) -> Iterator[tuple[str, bytes]]:
+    if part.objects:
+        yield "s3-credentials", _credentials(part.objects, passwords).encode()
     for name, content in part.files.items():
         yield name, (content(passwords) + "\n").encode()
 
 
+def _key_store_password(root: Path) -> str:
+    """The one of the object store's key store, which its settings name."""
+    lines = (root / "object-store" / f"{WRITER}.conf").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines)[KEY_STORE_PASSWORD]
+
+
 def _main() -> None:
-    """Make them, or show one file: `python -m nightjar.deployment.secrets /secrets [show airflow-users/admin]`."""
+    """Make them, or show one file: `python -m nightjar.deployment.secrets /secrets [--show airflow-users/admin]`."""
     parser = argparse.ArgumentParser(prog="python -m nightjar.deployment.secrets")
     parser.add_argument("root", type=Path)
     parser.add_argument("--host", action="append", default=[], help="a name by which clients elsewhere find it")
-    parser.add_argument("--show", metavar="PART/FILE", help="print a file instead")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--show", metavar="PART/FILE", help="print a file instead")
+    instead.add_argument("--renew", action="store_true", help="make new certificates, and keep passwords and keys")
     given = parser.parse_args()
     if given.show is not None:
         part, _, file = given.show.partition("/")
@@ -225,8 +271,16 @@ def _main() -> None:
             sys.exit(f"error: {given.show}: there is no such secret. Parts are {', '.join(PARTS)}")
         sys.stdout.write(found.read_text())
         return
-    made = make(given.root, given.host)
-    sys.stderr.write("Made certificates and passwords.\n" if made else "Certificates and passwords exist.\n")
+    if given.renew:
+        try:
+            renew(given.root, given.host)
+        except FileNotFoundError as error:
+            sys.exit(f"error: {error}")
+        did = "Renewed the certificates"
+    else:
+        made = make(given.root, given.host)
+        did = "Made certificates and passwords" if made else "Certificates and passwords exist"
+    sys.stderr.write(f"{did}. The certificates expire on {expiry(given.root):%Y-%m-%d}.\n")
 
 
 if __name__ == "__main__":

@@ -107,10 +107,10 @@ def draw_logins(rng: np.random.Generator, people: Population, count: int, first_
     )
 
 
-def payments_table(events: Payments, stream: Stream, start: int, scenarios: list[str]) -> pa.Table:
+def payments_table(events: Payments, stream: Stream, start: int, scenarios: list[str], prefix: str = "") -> pa.Table:
     """The rows as declared, with `scenario` (string, null for genuine); `start` is microseconds UTC."""
     columns = {
-        "transaction_id": _numbered("t", events.time.size),
+        "transaction_id": _numbered(f"{prefix}t", events.time.size),
         "event_time": pa.array(events.time + start).cast(pa.timestamp("us", "UTC")),
         "customer_id": _named("c", events.customer),
         "terminal_id": _named("m", events.terminal),
@@ -119,10 +119,10 @@ def payments_table(events: Payments, stream: Stream, start: int, scenarios: list
     return _table(columns, stream, events.scenario, scenarios)
 
 
-def logins_table(events: Logins, stream: Stream, start: int, scenarios: list[str]) -> pa.Table:
+def logins_table(events: Logins, stream: Stream, start: int, scenarios: list[str], prefix: str = "") -> pa.Table:
     """The rows as declared, with `scenario` (string, null for genuine); `start` is microseconds UTC."""
     columns = {
-        "login_id": _numbered("l", events.time.size),
+        "login_id": _numbered(f"{prefix}l", events.time.size),
         "event_time": pa.array(events.time + start).cast(pa.timestamp("us", "UTC")),
         "customer_id": _named("c", events.customer),
         "ip": _addresses(events.ip),
@@ -137,13 +137,13 @@ def _table(columns: dict[str, pa.Array], stream: Stream, scenario: NDArray[np.in
     return pa.table(labelled, schema=stream.schema.append(pa.field("scenario", pa.string())))
 
 
-def _numbered(letter: str, count: int) -> pa.Array:
-    return _named(letter, np.arange(count, dtype=np.int32), width=9)
+def _numbered(begin: str, count: int) -> pa.Array:
+    return _named(begin, np.arange(count, dtype=np.int32), width=9)
 
 
-def _named(letter: str, number: NDArray[np.int32], width: int = 6) -> pa.Array:
+def _named(begin: str, number: NDArray[np.int32], width: int = 6) -> pa.Array:
     digits = np.char.zfill(np.arange(number.max(initial=0) + 1).astype(str), width)
-    return _chosen(number, np.char.add(letter, digits))
+    return _chosen(number, np.char.add(begin, digits))
 
 
 def _chosen(index: NDArray[np.integer], words: object) -> pa.Array:

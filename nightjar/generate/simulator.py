@@ -20,7 +20,8 @@ class Options:
     """What to simulate.
 
     `events` is the number of payments; `logins` is the number of genuine logins per payment; `fraud` is the share of
-    payments that are fraudulent.
+    payments that are fraudulent. `prefix` begins every event's id: a stream takes a second event with one id for a
+    duplicate, so what is sent after other simulated events needs another prefix.
     """
 
     events: int = 100_000
@@ -31,6 +32,7 @@ class Options:
     fraud: float = 0.005
     start: datetime = datetime(2026, 1, 5, tzinfo=UTC)
     seed: int = 0
+    prefix: str = ""
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -67,9 +69,8 @@ def generate(options: Options) -> dict[str, pa.Table]:
     streams = load_streams()
     start = int(options.start.timestamp()) * 1_000_000
     names = [scenario.value for scenario in SCENARIOS]
+    spent, entered = Payments.joined(payments, fraud.payments), Logins.joined(logins, fraud.logins)
     return {
-        "transactions": payments_table(
-            Payments.joined(payments, fraud.payments), streams["transactions"], start, names
-        ),
-        "logins": logins_table(Logins.joined(logins, fraud.logins), streams["logins"], start, names),
+        "transactions": payments_table(spent, streams["transactions"], start, names, options.prefix),
+        "logins": logins_table(entered, streams["logins"], start, names, options.prefix),
     }

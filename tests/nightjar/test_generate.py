@@ -1,6 +1,7 @@
 """The simulator: the declared fields, the same bytes from the same seed, and fraud that looks like its label."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -61,6 +62,15 @@ def test_same_seed_same_bytes(tmp_path: Path) -> None:
         first, again, other = ((tmp_path / folder / name).read_bytes() for folder in "abc")
         assert first == again
         assert first != other
+
+
+def test_a_prefix_makes_ids_of_their_own(tables: dict[str, pa.Table]) -> None:
+    """Events of two prefixes share no id, and are otherwise the same."""
+    again = generate(replace(SMALL, prefix="again-"))
+    for name, identity in (("transactions", "transaction_id"), ("logins", "login_id")):
+        first, second = pl.DataFrame(tables[name]), pl.DataFrame(again[name])
+        assert second[identity].equals("again-" + first[identity])
+        assert second.drop(identity).equals(first.drop(identity))
 
 
 def test_share_of_fraud_is_as_asked(payments: pl.DataFrame) -> None:

@@ -279,3 +279,21 @@ def test_prometheus_accepts_the_rules_and_the_dashboard(tmp_path: Path) -> None:
     ):
         done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("amtool") is None, reason="needs amtool, of Debian's package prometheus-alertmanager")
+def test_alertmanager_routes_each_alert_by_its_severity() -> None:
+    """It accepts its configuration, and has a receiver for what wakes somebody up and one for what waits."""
+    file = OBSERVABILITY / "alertmanager.yml"
+    subprocess.run(["amtool", "check-config", file], check=True, capture_output=True)
+    groups = yaml.safe_load((OBSERVABILITY / "alerts.yml").read_text())["groups"]
+    severities = {rule["labels"]["severity"] for group in groups for rule in group["rules"]}
+    command = ["amtool", "config", "routes", "test", f"--config.file={file}"]
+    routed = {
+        severity: subprocess.run([*command, f"severity={severity}"], check=True, capture_output=True, text=True).stdout
+        for severity in severities
+    }
+    assert routed == {"page": "page\n", "ticket": "ticket\n"}
+    names = {rule["alert"] for group in groups for rule in group["rules"]}
+    (inhibition,) = yaml.safe_load(file.read_text())["inhibit_rules"]
+    assert set(re.findall(r"Nightjar\w+", str(inhibition))) <= names

@@ -26,6 +26,13 @@ def generate(
     fraud: Annotated[float, typer.Option(help="Share of payments that are fraudulent.")] = 0.005,
     start: Annotated[datetime, typer.Option(formats=["%Y-%m-%d"], help="First day, UTC.")] = datetime(2026, 1, 5),  # noqa: DTZ001  typer gives such a value too; the zone is added below
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same events.")] = 0,
+    prefix: Annotated[
+        str,
+        typer.Option(
+            help="Begins every event's id. Events sent after others need another one, or their ids are the same.",
+            show_default=False,
+        ),
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as one JSON object.")] = False,
 ) -> None:
     """Simulate card payments and logins with fraud, and write them as Parquet.
@@ -50,6 +57,7 @@ def generate(
         fraud=fraud,
         start=start.replace(tzinfo=UTC),
         seed=seed,
+        prefix=prefix,
     )
     try:
         out.mkdir(parents=True, exist_ok=True)
