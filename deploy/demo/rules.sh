@@ -12,4 +12,4 @@ with open("examples/rules.yaml", encoding="utf-8") as file:
     rules = [{**rule, "effective": since.strftime("%Y-%m-%dT00:00:00Z")} for rule in yaml.safe_load_all(file) if rule]
 yaml.safe_dump_all(rules, sys.stdout, sort_keys=False)
 END
-nightjar rules list --all --json | grep -q '"' || exec nightjar rules publish /tmp/rules.yaml --reason demonstration --wait
+nightjar rules list --all --json | grep -q '"card-cloned"' || exec nightjar rules publish /tmp/rules.yaml --reason demonstration --wait

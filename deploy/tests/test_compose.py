@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.deployment.secrets import AIRFLOW_USERS, LOGINS
@@ -30,6 +31,7 @@ PROJECT = "nightjar-compose-test"
 # Everything starts at once, on a machine that may have two cores.
 START_SECONDS, HEAL_SECONDS, NIGHT_SECONDS = 900, 300, 900
 POLL_SECONDS = 2.0
+NIGHTS = "/api/v2/dags/nightly_backfill/dagRuns"
 
 # Parts that run until they are stopped, with the user that may kill their processes (none: the container's own).
 PARTS: Mapping[str, str | None] = {
@@ -41,13 +43,13 @@ RULE = {"id": "large", "stream": "transactions", "group_by": ["customer_id"], "w
         "description": "{customer_id} paid {amount}"}  # fmt: skip
 
 
-def _docker_runs() -> bool:
-    found = shutil.which("docker")
-    return found is not None and subprocess.run([found, "info"], capture_output=True, check=False).returncode == 0
+def _succeeds(*command: str) -> bool:
+    found = shutil.which(command[0])
+    return found is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 pytestmark = [
-    pytest.mark.skipif(not _docker_runs(), reason="no Docker daemon answers"),
+    pytest.mark.skipif(not _succeeds("docker", "info"), reason="no Docker daemon answers"),
     pytest.mark.timeout(3 * START_SECONDS),
 ]
 
@@ -132,7 +134,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Built and started; removed at the end, with its data."""
     environment = {
         "AIRFLOW_PORT": str(free_port()), "KAFKA_PORT": str(free_port()), "ARRIVAL": "producer",
-        "COMPOSE_PROFILES": "rules-table",
+        "COMPOSE_PROFILES": "rules-table", "DEMO_SPEED": "7200",
     }  # fmt: skip
     made = Site(tmp_path_factory.mktemp("compose"), environment)
     made.remove("--volumes")
@@ -237,24 +239,29 @@ def test_a_changed_row_changes_a_rule(site: Site) -> None:
     wait_for(lambda: "tiny" in site.run("analyst", "rules", "list"), "the row's rule", HEAL_SECONDS)
 
 
+def run_night(site: Site, client: httpx.Client, conf: Mapping[str, str]) -> None:
+    """Trigger the DAG with these values in its form, and wait until the run has succeeded."""
+    run = client.post(NIGHTS, json={"logical_date": None, "conf": conf}).raise_for_status().json()["dag_run_id"]
+    state: dict[str, str] = {}
+
+    def is_finished() -> bool:
+        state.update(client.get(f"{NIGHTS}/{run}").raise_for_status().json())
+        return state["state"] in ("success", "failed")
+
+    wait_for(is_finished, f"the night; {site.compose('logs', '--tail', '20', 'airflow-scheduler')}", NIGHT_SECONDS)
+    tasks = client.get(f"{NIGHTS}/{run}/taskInstances").json()["task_instances"]
+    assert state["state"] == "success", [(task["task_id"], task["state"]) for task in tasks]
+
+
 def test_a_night_corrects_what_arrived_late(site: Site) -> None:
     """Triggered over the REST API by a user who may; its data docs are behind the same login."""
     send(site, 11, 12, "--late", "1", "--max-late", "10m")
+    conf = {"day": f"{day():%Y-%m-%d}"}
     with site.airflow("viewer") as viewer:
-        runs = "/api/v2/dags/nightly_backfill/dagRuns"
-        body = {"logical_date": None, "conf": {"day": f"{day():%Y-%m-%d}"}}
-        assert viewer.post(runs, json=body).status_code == httpx.codes.FORBIDDEN
+        refused = viewer.post(NIGHTS, json={"logical_date": None, "conf": conf})
+        assert refused.status_code == httpx.codes.FORBIDDEN
     with site.airflow("analyst") as client:
-        run = client.post(runs, json=body).raise_for_status().json()["dag_run_id"]
-        state: dict[str, str] = {}
-
-        def is_finished() -> bool:
-            state.update(client.get(f"{runs}/{run}").raise_for_status().json())
-            return state["state"] in ("success", "failed")
-
-        wait_for(is_finished, f"the night; {site.compose('logs', '--tail', '20', 'airflow-scheduler')}", NIGHT_SECONDS)
-        tasks = client.get(f"{runs}/{run}/taskInstances").json()["task_instances"]
-        assert state["state"] == "success", [(task["task_id"], task["state"]) for task in tasks]
+        run_night(site, client, conf)
         assert client.get("/data-docs/index.html").raise_for_status().headers["content-type"].startswith("text/html")
         outside = "/data-docs/%2e%2e/%2e%2e/runs/_delta_log/00000000000000000000.json"
         assert client.get(outside).status_code == httpx.codes.NOT_FOUND
@@ -266,15 +273,14 @@ def test_a_night_corrects_what_arrived_late(site: Site) -> None:
 def test_an_analyst_triggers_nights_and_edits_nothing(site: Site) -> None:
     """Neither other DAGs, nor runs, nor what tasks use."""
     with site.airflow("analyst") as client:
-        night = "/api/v2/dags/nightly_backfill/dagRuns"
-        run = client.get(night).raise_for_status().json()["dag_runs"][0]["dag_run_id"]
+        run = client.get(NIGHTS).raise_for_status().json()["dag_runs"][0]["dag_run_id"]
         pool = {"name": "nightjar_lake", "slots": 9, "description": "", "include_deferred": False}
         answers = [
             client.post("/api/v2/dags/lake_maintenance/dagRuns", json={"logical_date": None}),
             client.patch("/api/v2/dags/lake_maintenance", json={"is_paused": True}),
-            client.patch(f"{night}/{run}", json={"state": "failed"}),
-            client.post(f"{night}/{run}/clear", json={"dry_run": False}),
-            client.delete(f"{night}/{run}"),
+            client.patch(f"{NIGHTS}/{run}", json={"state": "failed"}),
+            client.post(f"{NIGHTS}/{run}/clear", json={"dry_run": False}),
+            client.delete(f"{NIGHTS}/{run}"),
             client.delete("/api/v2/dags/nightly_backfill"),
             client.post("/api/v2/variables", json={"key": "a", "value": "b"}),
             client.post("/api/v2/connections", json={"connection_id": "a", "conn_type": "http"}),
@@ -324,6 +330,37 @@ def test_alerts_are_published_after_all_of_that(site: Site) -> None:
     send(site, 21, 14)
     wait_for(lambda: {"t21", "t22", "t23"} <= alerts(site).keys(), "new alerts", HEAL_SECONDS)
     assert before.items() <= alerts(site).items()
+
+
+def test_the_demonstration_alerts_again_and_again(site: Site) -> None:
+    """It publishes the example rules; events of its second pass are no duplicates, and the night takes them all."""
+    site.compose("up", "--detach", "--wait", "simulator", seconds=START_SECONDS)
+    assert "card-cloned" in site.run("analyst", "rules", "list")
+
+    def has_a_second_pass() -> bool:
+        passes = {event.partition("-")[0] for event in alerts(site) if "-" in event}
+        return len(passes - {"history"}) > 1
+
+    wait_for(has_a_second_pass, "alerts of two passes", HEAL_SECONDS)
+    site.compose("stop", "simulator")
+    with site.airflow("analyst") as client:
+        run_night(site, client, {})
+
+
+def test_prometheus_scrapes_the_job(site: Site) -> None:
+    """With a certificate of its own."""
+    image = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"]["prometheus"]["image"]
+    if not any(_succeeds("docker", *command, image) for command in (("image", "inspect"), ("pull", "--quiet"))):
+        pytest.skip(f"the image {image} cannot be had here")
+    site.compose("up", "--detach", "--wait", "prometheus", seconds=START_SECONDS)
+    query = ("wget", "-q", "-O", "-", "http://localhost:9090/api/v1/query?query=nightjar_job_up")
+
+    def is_up() -> bool:
+        found = json.loads(site.compose("exec", "-T", "prometheus", *query))["data"]["result"]
+        return [each["value"][1] for each in found] == ["1"]
+
+    wait_for(is_up, "the job's metrics in Prometheus", HEAL_SECONDS)
+    site.compose("stop", "prometheus")
 
 
 def test_a_backup_brings_everything_back(site: Site) -> None:
