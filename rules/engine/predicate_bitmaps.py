@@ -71,12 +71,12 @@ class _Marking:
 
     def set(self, words: Mask, store: EventStore, rows: slice, held: Mapping[str, Mask]) -> None:
         """Set the marks of the store's rows. held: where each of the texts holds, uint8 per row."""
-        known = np.ones((len(self.texts) + len(self.fields), rows.stop - rows.start), np.uint8)
+        known = np.empty((len(self.texts) + len(self.fields), rows.stop - rows.start), np.uint8)
         for at, text in enumerate(self.texts):
             known[at] = held[text]
         for at, field in enumerate(self.fields, len(self.texts)):
-            if (valid := store.valid(field, rows)) is not None:
-                known[at] = valid
+            valid = store.valid(field, rows)
+            known[at] = 1 if valid is None else valid
         _set(words, rows.start, known, self._needed, self._begin, self._places)
 
 

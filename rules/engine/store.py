@@ -205,8 +205,7 @@ class EventStore:
 
     def since(self, time: int) -> Int64Array:
         """The rows from this event time (µs) on."""
-        rows = self.held(0, self.rows)
-        return rows[self.times[rows] >= time]
+        return np.concatenate([rows.start + np.flatnonzero(self.times[rows] >= time) for rows in self.live])
 
     def gone(self, first: int, horizon: int) -> npt.NDArray[np.bool_] | None:
         """Which of the rows from `first` on are before this event time (µs) or released; None if none is."""
