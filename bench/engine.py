@@ -111,8 +111,8 @@ def run(ruleset: RuleSet, table: pa.Table, size: int, start: int = 0) -> float:
 
     def work() -> None:
         for at in range(start, table.num_rows, size):
-            batch = table.slice(at, size)
-            engine.advance(batch, int(clocks[at]))
+            advance = engine.advance(table.slice(at, size), int(clocks[at]))
+            _ = advance.late, advance.delta  # made on request; the job makes both
 
     return timed(work)
 
