@@ -88,7 +88,7 @@ def _copy(source, p, target, q):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _first(facts, p):  # type: ignore[no-untyped-def]
+def first_of(facts, p):  # type: ignore[no-untyped-def]
     """A fact at the place, 0 if there is none."""
     return np.int64(facts[p, 0]) if facts.shape[1] else np.int64(0)
 
@@ -236,7 +236,7 @@ def insert(  # type: ignore[no-untyped-def]
     places = np.empty(len(order), np.int64)
     for t in range(count):  # only reads what will be written, to bring it into the cache: of many groups at once
         end = np.int64(spans[touched[t], END])
-        places[t] = arena_times[end] + rows[end] + _first(marks, end) + _first(narrow, end) + _first(wide, end)
+        places[t] = arena_times[end] + rows[end] + first_of(marks, end) + first_of(narrow, end) + first_of(wide, end)
     for t in range(count):
         g = touched[t]
         spans[g, SCRATCH] = -1
