@@ -12,10 +12,6 @@ from lake.config import LakeConfig, LakeError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Only the quick compiler: most of a backfill's JVM code runs once, because Python workers process the rows. With one
-# compiler Java's default code cache is too small for Spark's planning and Delta.
-_COMPILER = (*QUICK_COMPILER, "-XX:ReservedCodeCacheSize=256m")
-
 
 def open_session(config: LakeConfig, name: str = "nightjar-lake") -> SparkSession:
     """Start the session, or return the one already running.
@@ -28,7 +24,8 @@ def open_session(config: LakeConfig, name: str = "nightjar-lake") -> SparkSessio
 
 def spark_settings(config: LakeConfig) -> dict[str, str]:
     """Every Spark setting the lake's jobs depend on."""
-    java_options = (*_COMPILER, *config.java_options)
+    # most of a backfill's JVM code runs once, because Python workers process the rows
+    java_options = (*QUICK_COMPILER, *config.java_options)
     driver = Driver(config.master, config.driver_memory, config.jars, java_options, config.code)
     settings = common_settings(driver, config.root) | {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
