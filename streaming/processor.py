@@ -113,7 +113,8 @@ class BucketProcessor:
         _close(bucket, clocks)
         result = bucket.advance(events, self._clock(bucket.stream, clocks))
         parts.end("evaluate")
-        head = _appended(bucket, _joined([*extra, result.delta]), version, primed, files)
+        log = StateLog(files, bucket.stream.event_time, number)
+        head = _appended(bucket, _joined([*extra, result.delta]), version, primed, log)
         head = replace(head, held=held(bucket, result.dead, head, files))
         files.keep(_with_rest(head, bucket, rules, before, gone))
         resident.at(head)
@@ -177,10 +178,10 @@ def _events(stream: Stream, packed: Packed, head: Head, files: BucketFiles) -> p
     return pa.concat_tables(tables) if tables else events_schema(stream).empty_table()
 
 
-def _appended(bucket: Bucket, delta: Delta, version: int, before: Head, files: BucketFiles) -> Head:
+def _appended(bucket: Bucket, delta: Delta, version: int, before: Head, log: StateLog) -> Head:
     """The head of the log once it has the bucket's delta of the batch of this version."""
     engine, counts = bucket.engine, asdict(bucket.counts)
-    return StateLog(files, bucket.stream.event_time).append(
+    return log.append(
         before,
         delta,
         engine.horizon,

@@ -1,8 +1,8 @@
 """A bucket's durable state: an append-only log of columnar deltas, merged in levels, and a small value on top.
 
-How it works: each micro-batch appends one entry. When a level holds FAN_OUT entries they are merged into one of the
-next level, without the events and steps (rules/engine/steps.py) that no rule can need any more; an entry with only
-such is dropped unread. An
+How it works: each micro-batch appends one entry. Every FAN_OUT batches each level that holds FAN_OUT entries is merged
+into one entry of the next level, without the events and steps (rules/engine/steps.py) that no rule can need any more;
+an entry with only such is dropped unread. Buckets take turns: if all merged in the same batch, it would be slow. An
 entry above LARGEST_MERGED bytes is not merged again, so the log is never rewritten as a whole; entries on both sides of
 it are merged with each other, so the order of entries is not the order of age (see Ledger.restore). The head lists the
 entries and their versions, so that an engine that has seen some of them reads only the others. An entry never changes
@@ -142,11 +142,12 @@ def _files(entries: Iterable[Entry]) -> set[str]:
 
 
 class StateLog:
-    """The log of one bucket. event_time: the column of the events' time."""
+    """The log of one bucket. event_time: the column of the events' time; number: the bucket's, which sets its turn."""
 
-    def __init__(self, entries: Entries, event_time: str) -> None:
+    def __init__(self, entries: Entries, event_time: str, number: int = 0) -> None:
         self._entries = entries
         self._event_time = event_time
+        self._number = number
 
     def read(self, entry: Entry) -> Delta:
         """The delta of an entry."""
@@ -178,8 +179,10 @@ class StateLog:
         files = _files(head.entries)
         if delta.events.num_rows or delta.announcements.num_rows or delta.folds:
             log.append(self._write(next(names), 0, version, delta))
+        # a bucket without events in the batches of its turn merges at last
+        enough = 2 * FAN_OUT if (version + 1 + self._number) % FAN_OUT else FAN_OUT
         level = 0
-        while len(due := [entry for entry in log if entry.level == level]) >= FAN_OUT:
+        while len(due := [entry for entry in log if entry.level == level]) >= enough:
             merged = concat([self.read(entry) for entry in due], self._event_time, position)
             log[log.index(due[0])] = self._write(next(names), level + 1, due[-1].last, merged)
             log = [entry for entry in log if entry not in due]

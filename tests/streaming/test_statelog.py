@@ -75,6 +75,22 @@ def test_entries_merge_in_levels_and_none_is_lost(in_head: int, monkeypatch: Any
     assert Head.from_bytes(head.to_bytes()) == head
 
 
+def test_buckets_merge_in_turns_and_none_waits_for_ever() -> None:
+    """Entries of all buckets come in the same batches; one that misses its turn merges once it has twice as many."""
+    merged: dict[int, list[int]] = {}
+    for number in range(FAN_OUT):
+        log, head = StateLog(Memory(), "at", number), Head()
+        for version in range(4 * FAN_OUT * FAN_OUT):
+            before, head = head, log.append(head, delta(f"e{version}"), _NEVER)
+            if len(head.entries) <= len(before.entries):
+                merged.setdefault(version, []).append(number)
+    assert {len(numbers) for numbers in merged.values()} == {1}
+    log, head = StateLog(Memory(), "at", 1), Head()
+    for batch in range(5 * FAN_OUT):
+        head = log.append(head, delta(f"e{batch}"), _NEVER, version=batch * FAN_OUT)
+        assert len([entry for entry in head.entries if entry.level == 0]) < 2 * FAN_OUT
+
+
 def test_a_head_of_an_earlier_release_can_be_read() -> None:
     """It has no count of alerts by hour."""
     written = msgspec.msgpack.decode(Head(version=3).to_bytes())
