@@ -89,8 +89,12 @@ class Truth:
         self.events = events.num_rows
         self._input_rows = advance.rows.admitted
         self.duplicates = advance.duplicates
+        results: dict[tuple[str, int], list[Evaluated]] = {}
+        for result in advance.evaluated:
+            version = result.compiled.version
+            results.setdefault((version.rule.id, version.version), []).append(result)
         self._found = [
-            _Found(version, [result for result in advance.evaluated if result.compiled.version == version])
+            _Found(version, results.get((version.rule.id, version.version), []))
             for version in ruleset.of_stream(stream.name).versions
         ]
 
