@@ -29,8 +29,6 @@ PATIENCE = 240.0
 # There is a batch every few seconds even without events.
 _HALF_WRITTEN_SECONDS = 30.0
 _LONGEST_DOWNTIME = 6.0
-# A short-lived job would spend most of its time in the second compiler and the warm-up.
-_SHORT_LIVED = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"}
 
 
 class Kind(StrEnum):
@@ -151,7 +149,7 @@ class Job:
         self, settings: Settings, broker: LocalKafka, rng: np.random.Generator, cluster: SparkCluster | None = None
     ) -> None:
         """cluster: where it runs, if not in its own process."""
-        environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": broker.bootstrap, "NIGHTJAR_WARM_UP_BATCHES": "0", **_SHORT_LIVED}
+        environment = {"NIGHTJAR_BOOTSTRAP_SERVERS": broker.bootstrap, "NIGHTJAR_WARM_UP_BATCHES": "0"}
         self.process = JobProcess(settings.data_dir / "job.log", environment, settings.data_dir)
         self.starts = 0
         self.orphaned: list[float] = []
@@ -240,7 +238,7 @@ class Nightly:
 
     def __init__(self, settings: Settings, rng: np.random.Generator) -> None:
         self._folder = settings.data_dir
-        self._environment = {**os.environ, "NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap, **_SHORT_LIVED}
+        self._environment = {**os.environ, "NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap}
         self._rng = rng
         self._seconds = {"archive": 12.0, "backfill": 30.0}  # until it is known how long they take
         self._running: subprocess.Popen[bytes] | None = None

@@ -61,8 +61,6 @@ def spark() -> Iterator["SparkSession"]:
     """A session with the settings of the job and of the lake, started when the first test asks for it."""
     from tests.support.sessions import session_of
 
-    # As with the broker: most of what a short life would spend is the second compiler's.
-    os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"  # 48m would fill up
     os.environ["PYSPARK_PYTHON"] = sys.executable
     master = json.loads(os.environ.get(CLUSTER, '{"spark_master": "local[2]"}'))
     session = session_of(load_settings(driver_memory="1g", **master), "tests")

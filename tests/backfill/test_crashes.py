@@ -66,8 +66,7 @@ def environment(night: Night) -> dict[str, str]:
     every = night.settings.model_dump()
     given = {name: value for name, value in every.items() if name.endswith("_topic") or name in SHARED}
     given |= {"streams": declared, "driver_memory": "1g", "spark_master": "local[2]"}
-    short_lived = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"}
-    return {**os.environ, **short_lived, **{f"{PREFIX}{name}".upper(): str(value) for name, value in given.items()}}
+    return {**os.environ, **{f"{PREFIX}{name}".upper(): str(value) for name, value in given.items()}}
 
 
 def killed_when(night: Night, condition: Callable[[], bool], *command: str) -> None:

@@ -83,10 +83,7 @@ def test_a_night_brings_a_day_from_kafka_to_its_results(
     publish(own, DAY - timedelta(days=1))
     for number in range(6):
         pay(own, number, "ann" if number < 3 else "eve", DAY + timedelta(hours=9, minutes=number))
-    airflow.environment = {
-        "NIGHTJAR_SETTINGS": str(settings_file(own, tmp_path)),
-        "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1",  # a short life has no use for the second compiler
-    }
+    airflow.environment = {"NIGHTJAR_SETTINGS": str(settings_file(own, tmp_path))}
     airflow.make_database()
     assert airflow.run(RUN) == {"state": "success", "tasks": dict.fromkeys([*STAGES, PENDING, "night"], "success")}
 

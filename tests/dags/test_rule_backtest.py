@@ -156,7 +156,6 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
     environment = {
         "NIGHTJAR_SETTINGS": str(path),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,bob:admin",
-        "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1",
     }
     with answering(own, settings), LocalAirflow(settings, environment=environment, schedule=False) as airflow:
         scheduler_log = tmp_path / "data" / "airflow" / "scheduler.log"

@@ -41,7 +41,6 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     given |= {"bootstrap_servers": "127.0.0.1:9"}
     for name, value in given.items():
         monkeypatch.setenv(f"NIGHTJAR_{name}".upper(), str(value))
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m")
     yield str(tmp_path)
     stop_servers(str(tmp_path))
 

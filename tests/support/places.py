@@ -56,10 +56,7 @@ class Place:
             "driver_memory": "1g",
             **changes,
         }
-        # As with the broker: most of what a short life would spend is the second compiler's.
-        return {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"} | {
-            f"{PREFIX}{name}".upper(): str(value) for name, value in given.items()
-        }
+        return {f"{PREFIX}{name}".upper(): str(value) for name, value in given.items()}
 
     def job(self, **changes: object) -> JobProcess:
         """The job, not started yet."""
