@@ -88,7 +88,8 @@ def test_what_is_there_is_shown_and_what_comes_is_counted(kafka_topics: TestTopi
     own = kafka_topics.ensure()
     settings = own.settings
     now = time.time_ns() // 1000
-    publish(own, settings.job_progress_topic, bucket(10), word(now, batches=500))
+    ahead = now + 60_000_000  # so that the reports are young on a slow machine too
+    publish(own, settings.job_progress_topic, bucket(10), word(ahead, batches=500))
     publish(own, settings.rule_status_topic, *(answer.value for answer in answered(own.streams, RULE)))
     alert = ALERT | {"alert_id": ID}
     publish(own, settings.alerts_topic, alert)  # before the start: not counted
@@ -97,7 +98,7 @@ def test_what_is_there_is_shown_and_what_comes_is_counted(kafka_topics: TestTopi
         metrics.await_value("nightjar_kafka_up", 1)
         assert metrics.get("/healthz").text == "ok\n"
         assert metrics.get("/readyz").status_code == 200
-        publish(own, settings.job_progress_topic, bucket(30), word(now + 1_000_000))
+        publish(own, settings.job_progress_topic, bucket(30), word(ahead + 1_000_000))
         publish(own, settings.alerts_topic, alert, alert | {"revision": 2}, b"not an alert", sent_at=now)
         publish(own, settings.late_events_topic, LATE)
         publish(own, settings.quarantine_topic, {"stream": "logins", "reason": "not_json"})
