@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import kafka
@@ -23,6 +24,9 @@ from rules.streams import Stream
 
 # Most records handed to the producer before the preceding ones are delivered: its queue is unbounded.
 _IN_FLIGHT = 10_000
+
+# Keys whose partition is remembered: some hundred megabytes, however many a replay has.
+_CACHED_KEYS = 1 << 20
 
 _BATCH_BYTES = 128 * 1024
 # Long enough to fill batches when sending fast, and far below the measured latencies.
@@ -153,8 +157,9 @@ class Sender:
         self._client = client
         self._topic = topic
         self._stamp = stamp
-        self._partitions = sorted(client.partitions_for(topic))
-        self._partition_of: dict[str, int] = {}
+        self._partitions: list[int] = sorted(client.partitions_for(topic))
+        # cached because hashing a key in Python costs more than sending its record
+        self._partition = lru_cache(_CACHED_KEYS)(self._chosen)
         self._failures: list[BaseException] = []
         self._awaited: Any = None
 
@@ -186,9 +191,5 @@ class Sender:
         if self._failures:
             raise self._failures[0]
 
-    def _partition(self, key: str) -> int:
-        """The key's partition, cached because hashing a key in Python costs more than sending its record."""
-        found = self._partition_of.get(key)
-        if found is None:
-            found = self._partition_of[key] = self._partitions[partition_of(key, len(self._partitions))]
-        return found
+    def _chosen(self, key: str) -> int:
+        return self._partitions[partition_of(key, len(self._partitions))]
