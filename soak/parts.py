@@ -4,9 +4,6 @@ How it works: for each group-by of the rules, every event is written to the file
 group's hash. So a part has whole groups, and the rules over that group-by can be evaluated on it alone. The results of
 all parts together are the truth. Each event is on disk once per group-by; in memory is one part per processor.
 
-A part is evaluated by slices of event time, each with what its windows reach, because the engine looks at every version
-of a rule at every row that it is given: of a rule that changes often only some apply within a slice.
-
 What it does not do: rules that start again after an alert, or with `mute`, whose results depend on earlier ones.
 """
 
@@ -21,19 +18,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from nightjar.demo.verdict import Comparison, Violations
-from rules.retention import widest
 from rules.streams import Stream
-from rules.timestamps import parse_timestamp
 from rules.versions import RuleSet
 
 # A part of a hundred million events is then a gigabyte while it is evaluated.
 PARTS = 64
-SLICE = 1_800_000_000  # µs
 
 GroupBy = tuple[str, ...]
 # A part: a group-by, and a number below PARTS.
@@ -76,7 +69,7 @@ class Parts:
         for by in self._group_bys:
             for number in range(PARTS):
                 of_part = [final.get((by, number), []) for final in divided]
-                tasks.append(_Task(self._stream, ruleset, by, self._place((by, number)), SLICE, of_part))
+                tasks.append(_Task(self._stream, ruleset, by, self._place((by, number)), of_part))
         totals = [Comparison(0, 0, []) for _ in finals]
         with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
             for found in pool.map(_Task.done, tasks):
@@ -110,45 +103,24 @@ class Parts:
 
 @dataclass(frozen=True)
 class _Task:
-    """A part to be compared, in a process of its own. length: of a slice, µs."""
+    """A part to be compared, in a process of its own."""
 
     stream: Stream
     ruleset: RuleSet
     group_by: GroupBy
     file: Path
-    length: int
     finals: Sequence[Sequence[Mapping[str, Any]]]
 
     def done(self) -> list[Comparison]:
         """Compare each of `finals`."""
-        events = self._events()
-        times = events[self.stream.event_time].cast(pa.int64()).to_numpy()
-        begins = range(int(times.min()), int(times.max()) + 1, self.length) if times.size else range(1)
-        reach = max((widest(version.rule) for version in self.ruleset.versions), default=0)
-        divided = [self._divided(final, begins) for final in self.finals]
-        totals = [Comparison(0, 0, []) for _ in self.finals]
-        for begin in begins:
-            near = (times >= begin - reach) & (times < begin + self.length)
-            own = np.flatnonzero(times[near] >= begin)
-            group_bys = frozenset({self.group_by})
-            violations = Violations(self.stream, self.ruleset, events.filter(pa.array(near)), group_bys, own)
-            totals = [_sum(total, violations.compare(of[begin])) for total, of in zip(totals, divided, strict=True)]
-        return totals
+        violations = Violations(self.stream, self.ruleset, self._events(), frozenset({self.group_by}))
+        return [violations.compare(final) for final in self.finals]
 
     def _events(self) -> pa.Table:
         if not self.file.exists():
             return self.stream.schema.append(pa.field("arrival_time", pa.timestamp("us", "UTC"))).empty_table()
         with pa.ipc.open_stream(self.file) as stored:
             return stored.read_all()
-
-    def _divided(self, final: Sequence[Mapping[str, Any]], begins: range) -> dict[int, list[Mapping[str, Any]]]:
-        """The alerts of each slice, by its begin. One outside all of them is a difference, wherever it is."""
-        found: dict[int, list[Mapping[str, Any]]] = {begin: [] for begin in begins}
-        for alert in final:
-            happened = parse_timestamp(alert["event_time"], zone_required=True) or 0
-            at = (happened - begins.start) // begins.step
-            found[begins[min(max(at, 0), len(begins) - 1)]].append(alert)
-        return found
 
 
 def _numbers(groups: pl.DataFrame) -> pl.Series:

@@ -50,7 +50,6 @@ def sorted_of(comparison: Comparison) -> tuple[int, int, Sequence[str]]:
 def test_parts_together_are_the_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of a complete stream and of one that lacks alerts and has one too many."""
     monkeypatch.setattr(parts, "PARTS", 2)
-    monkeypatch.setattr(parts, "SLICE", 3 * MINUTE // 2)
     declared = tmp_path / "streams.toml"
     declared.write_text(DECLARED)
     streams = load_streams(declared)

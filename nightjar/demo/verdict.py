@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rules.alert_ids import alert_id
-from rules.engine.strings import Int64Array
 from rules.retention import widest
 from rules.streams import Stream
 from rules.timestamps import microseconds
@@ -63,8 +62,7 @@ class Violations:
     """The true violations of one stream's rules.
 
     events: the stream's fields and arrival_time, with the first arrival of each event id only. group_bys: only the
-    rules over these (None: all), where the events are those of some of their groups. at: only the violations at the
-    events in these rows (None: all), where the others are what their windows reach.
+    rules over these (None: all), where the events are those of some of their groups.
     """
 
     def __init__(
@@ -73,12 +71,11 @@ class Violations:
         ruleset: RuleSet,
         events: pa.Table,
         group_bys: frozenset[tuple[str, ...]] | None = None,
-        at: Int64Array | None = None,
     ) -> None:
         self._stream, self._ruleset, self._events = stream, ruleset, events
         evaluated = Truth(stream, ruleset, events, group_bys)
         evaluated.refuse_failures()
-        self._rows = {_key(row): row for row in evaluated.table(at=at).to_pylist()}
+        self._rows = {_key(row): row for row in evaluated.table().to_pylist()}
 
     def compare(self, final: Iterable[Mapping[str, Any]]) -> Comparison:
         """Compare the stream's final alerts with them.
