@@ -46,7 +46,8 @@ class LongWindows:
     def __init__(self, asked: Int64Array, scales: npt.NDArray[np.float64], *, excluding: bool) -> None:
         self._asked, self._scales, self._own = asked, scales, 0 if excluding else 1
         self._carried: dict[int, _Carried] = {}
-        self._unfit: set[int] = set()  # groups whose windows have too many values
+        # of groups whose windows had too many values: how many rows they have when it is tried again
+        self._again_at: dict[int, int] = {}
 
     def answer(
         self, timeline: Timeline, runs: Runs, low: Int64Array, found: Int64Array, flags: Mask
@@ -80,28 +81,40 @@ class LongWindows:
 
         start: the place where the group's rows begin.
         """
-        group = int(timeline.store.codes(timeline.group_by)[timeline.rows[at[0]]])
         wanted = int(low[0]), int(at[0])
-        if group in self._unfit:
+        rows = wanted[1] - wanted[0]
+        if low[-1] > wanted[1]:
             return None
+        group = int(timeline.store.codes(timeline.group_by)[timeline.rows[at[0]]])
+        moved = None
         known = self._carried.pop(group, None)
-        if known is None or not _is_there(timeline, known, start, wanted):
-            known = _Carried((wanted[0], wanted[0]), (-1, -1), *carried.states(self._asked, wanted[1] - wanted[0]))
-        (begin, end), new = known.stretch, known.stretch
-        if (wanted[0] - begin) + (wanted[1] - end) > (wanted[1] - wanted[0]) // _AHEAD or low[-1] > end:
-            new = wanted
-        if low[-1] > new[1]:
+        if known is not None and _is_there(timeline, known, start, wanted):
+            moved = self._follow(timeline, known, at, low)
+        if moved is None and rows >= self._again_at.get(group, 0):
+            # also where a window has outgrown the room that it was given
+            empty = _Carried((wanted[0], wanted[0]), (-1, -1), *carried.states(self._asked, rows))
+            moved = self._follow(timeline, empty, at, low)
+            if moved is None:
+                self._again_at[group] = 2 * rows
+        if moved is None:
             return None
-        facts: tuple[Any, ...] = timeline.marks.all, timeline.narrow.all, timeline.wide.all
-        ahead = int(at[-1]) + 1 - new[1]
-        if not carried.move(known.state, known.offsets, self._asked, known.stretch, new, ahead, *facts):
-            self._unfit.add(group)
-            return None
-        ends = int(timeline.rows[new[0]]), int(timeline.rows[new[1] - 1])
-        moved = self._carried[group] = _Carried(new, ends, known.state, known.offsets)
+        self._carried[group] = moved
         if len(self._carried) > _GROUPS:
             del self._carried[next(iter(self._carried))]
         return moved
+
+    def _follow(self, timeline: Timeline, known: _Carried, at: Int64Array, low: Int64Array) -> _Carried | None:
+        """The stretch moved on to the windows, if they are some way ahead; None where it has no room for them."""
+        (begin, end), new = known.stretch, known.stretch
+        wanted = int(low[0]), int(at[0])
+        if (wanted[0] - begin) + (wanted[1] - end) > (wanted[1] - wanted[0]) // _AHEAD or low[-1] > end:
+            new = wanted
+        facts: tuple[Any, ...] = timeline.marks.all, timeline.narrow.all, timeline.wide.all
+        ahead = int(at[-1]) + 1 - new[1]
+        if not carried.move(known.state, known.offsets, self._asked, known.stretch, new, ahead, *facts):
+            return None
+        ends = int(timeline.rows[new[0]]), int(timeline.rows[new[1] - 1])
+        return _Carried(new, ends, known.state, known.offsets)
 
 
 @cache

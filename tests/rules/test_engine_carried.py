@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 from unittest.mock import patch
@@ -97,11 +98,20 @@ def test_carried_windows_equal_filled_ones(
     assert values(rules, batches, long=1, ahead=ahead) == values(rules, batches, long=NEVER)
 
 
-@pytest.mark.parametrize("values_differ", [False, True])
-def test_a_long_window_is_filled_again_only_without_room(values_differ: bool) -> None:
+@pytest.mark.parametrize(
+    ("numbers", "over", "first", "is_filled"),
+    [
+        (lambda at: at % 7, "200s", 3000, False),
+        (lambda at: at, "200s", 3000, True),
+        (lambda at: at * 37 % 150, "400s", 1100, False),  # too many for 1,100 rows, not for twice as many
+    ],
+)
+def test_a_long_window_is_filled_again_only_without_room(
+    numbers: Callable[[int], int], over: str, first: int, is_filled: bool
+) -> None:
     """There is room for few values and for extremes that others replace, not for as many as rows."""
-    events = table([at // 8 for at in range(4000)], [at if values_differ else at % 7 for at in range(4000)])
-    batches = [events.slice(0, 3000), *(events.slice(at, 10) for at in range(3000, 4000, 10))]
+    events = table([at // 8 for at in range(4000)], [*map(numbers, range(4000))])
+    batches = [events.slice(0, first), *(events.slice(at, 10) for at in range(first, 4000, 10))]
     filled = []
     fill = engine_measures.answers.answers
 
@@ -110,9 +120,9 @@ def test_a_long_window_is_filled_again_only_without_room(values_differ: bool) ->
         return fill(*arguments)
 
     with patch.object(engine_measures.answers, "answers", filling):
-        found = values(ruleset("200s"), batches, long=1000)
-    assert found == values(ruleset("200s"), batches, long=NEVER)
-    assert any(filled[len(filled) // 2 :]) == values_differ
+        found = values(ruleset(over), batches, long=1000)
+    assert found == values(ruleset(over), batches, long=NEVER)
+    assert any(filled[len(filled) // 2 :]) == is_filled
 
 
 def test_the_kernels_that_are_loaded_ahead_are_those_in_use() -> None:
