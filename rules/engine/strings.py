@@ -47,26 +47,54 @@ def _tag(h):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _seek(codes, slots, tags, ends, heap, sought):  # type: ignore[no-untyped-def]
+    """Hash the codes' strings into `sought`, one longer, and bring the slots that they begin at into the cache."""
+    fetched = np.int64(0)
+    for i in range(len(codes)):
+        sought[i] = hash_text(heap, np.int64(ends[codes[i]]), np.int64(ends[codes[i] + 1]))
+    for i in range(len(codes)):
+        at = _home(sought[i], len(slots))
+        fetched += np.int64(slots[at]) + np.int64(tags[at])
+    sought[len(codes)] = np.uint64(fetched)
+
+
+@njit(cache=True)
 def _fill(first, last, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
     """Insert the codes first, first + 1, … below last, none of whose strings is in the table."""
-    for code in range(first, last):
-        h = hash_text(heap, np.int64(ends[code]), np.int64(ends[code + 1]))
-        at = _home(h, len(slots))
+    sought = np.empty(_BLOCK + 1, np.uint64)
+    for begin in range(first, last, _BLOCK):
+        _fill_block(np.arange(begin, min(begin + _BLOCK, last)), slots, tags, ends, heap, sought)
+
+
+@njit(cache=True)
+def _fill_block(codes, slots, tags, ends, heap, sought):  # type: ignore[no-untyped-def]
+    _seek(codes, slots, tags, ends, heap, sought)
+    for i in range(len(codes)):
+        at = _home(sought[i], len(slots))
         while tags[at] != _EMPTY:
             at = at + 1 if at + 1 < len(slots) else 0
-        tags[at] = _tag(h)
-        slots[at] = code
+        tags[at] = _tag(sought[i])
+        slots[at] = codes[i]
 
 
 @njit(cache=True)
 def _leave(codes, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
     """Remove the codes from the table; returns how many slots become empty. Codes not in it are skipped."""
+    sought = np.empty(_BLOCK + 1, np.uint64)
+    emptied = 0
+    for begin in range(0, len(codes), _BLOCK):
+        emptied += _leave_block(codes[begin : begin + _BLOCK], slots, tags, ends, heap, sought)
+    return emptied
+
+
+@njit(cache=True)
+def _leave_block(codes, slots, tags, ends, heap, sought):  # type: ignore[no-untyped-def]
+    _seek(codes, slots, tags, ends, heap, sought)
     emptied = 0
     size = len(slots)
-    for code in codes:
-        h = hash_text(heap, np.int64(ends[code]), np.int64(ends[code + 1]))
-        at = _home(h, size)
-        while tags[at] != _EMPTY and (slots[at] != code or tags[at] == _LEFT):
+    for i in range(len(codes)):
+        at = _home(sought[i], size)
+        while tags[at] != _EMPTY and (slots[at] != codes[i] or tags[at] == _LEFT):
             at = at + 1 if at + 1 < size else 0
         if tags[at] == _EMPTY:
             continue

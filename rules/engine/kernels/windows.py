@@ -12,6 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+# Places of a window's times that are brought into the cache ahead: every eighth, one a cache line.
+_FETCHED = 4
+
 
 @njit(cache=True)
 def earliest(times, a, b, bound):  # type: ignore[no-untyped-def]
@@ -46,6 +49,12 @@ def lower_bounds(run_first, run_start, times, at, over, resolution, horizon):  #
     `horizon` (µs) are in no window. The rows at at[k] are not before it.
     """
     low = np.empty(len(at), np.int64)
+    for r in range(len(run_first) - 1):  # only reads, to bring the times of short windows into the cache all at once
+        first = run_first[r]
+        sum_of_times = np.int64(0)
+        for p in range(at[first] - 8, max(run_start[r], at[first] - 8 * _FETCHED) - 1, -8):
+            sum_of_times += times[p]
+        low[first] = sum_of_times
     for r in range(len(run_first) - 1):
         first, last = run_first[r], run_first[r + 1]
         a = earliest(times, run_start[r], at[first], max(opening(times[at[first]], over, resolution), horizon))
