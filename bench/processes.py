@@ -57,12 +57,23 @@ class Memory:
 
     def _sample(self, program: psutil.Process) -> None:
         found = {"driver": program.memory_info().rss}
-        for process in program.children(recursive=True):
+        for process in others_of_session(program.pid):
             with suppress(psutil.NoSuchProcess):
                 part = "jvm" if process.name() == "java" else "workers"
                 found[part] = found.get(part, 0) + process.memory_info().rss
         for part, size in found.items():
             self._samples.setdefault(part, []).append((time.monotonic(), size / _MEGABYTE))
+
+
+def others_of_session(leader: int) -> list[psutil.Process]:
+    """The other processes of the session that a program leads, whoever is their parent: where the daemon of Python
+    workers has been killed, Spark goes on with its orphans."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError):
+            if process.pid != leader and os.getsid(process.pid) == leader:
+                found.append(process)
+    return found
 
 
 def quarters(samples: list[tuple[float, float]]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from bench.processes import others_of_session
 from nightjar.configuration.settings import Settings
 from nightjar.local.job_process import JobProcess
 from nightjar.local.kafka import LocalKafka
@@ -59,10 +60,10 @@ def drawn_kinds(count: int, rng: np.random.Generator) -> list[Kind]:
 
 
 def kill_all(pid: int) -> None:
-    """Kill a process and all its children, as a power cut would."""
+    """Kill a process, all its children, and its session, as a power cut would."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
+        family = [process, *process.children(recursive=True), *others_of_session(pid)]
         for member in family:
             with suppress(psutil.NoSuchProcess):
                 member.kill()
@@ -198,7 +199,7 @@ class Job:
         """The JVM and the Python workers of a job that may be starting."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            started = driver.children(recursive=True)
+            started = others_of_session(driver.pid)
             java = next((process for process in started if _name(process) == "java"), None)
             executed = started if self._cluster is None else _below(self._cluster.every_executor())
             workers = [process for process in executed if "python" in _name(process)]
