@@ -174,7 +174,7 @@ _TIMES = st.one_of(
         fullmatch=True,
     ),
 )
-_VALUES = st.one_of(_NUMBERS, _TIMES, st.text().map(json.dumps), st.sampled_from(TEXTS))
+_VALUES = st.one_of(_NUMBERS, _NUMBERS.map(json.dumps), _TIMES, st.text().map(json.dumps), st.sampled_from(TEXTS))
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(list(PLAIN)), _VALUES, max_size=4), min_size=1, max_size=8))
@@ -185,9 +185,10 @@ def test_any_values_are_read_as_parse_event_reads_them(changes: list[dict[str, s
 
 
 def test_an_ordinary_record_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plain record, one with explicit nulls, and one without its optional fields."""
+    """A plain record, one with explicit nulls, one without its optional fields, and ones with amounts as text."""
     monkeypatch.setattr("ingestion.parsing.parse_event", lambda *_: pytest.fail("it was"))
     plain = [written(amount="5"), written(ratio="null"), written(seen='"2018-04-01T00:00:00.123456Z"'), NO_NOTE]
+    plain += [written(amount=text) for text in ('"12.34"', '"-0.05"', '"5"', '"1234567890.10"')]
     values: list[bytes | None] = [text.replace('"fine": 0.5', '"fine": 0.0005').encode() for text in plain]
     assert len(read(values)[0]) == len(plain)
 
