@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 # Records of aborted transactions are not read. A batch's records already exist, so a fetch need not wait for more: with
 # Kafka's default of 500 ms, a consumer's prefetch at the end of a partition would delay Spark's query for offsets,
-# which comes with every read, because a broker answers the requests of a connection in order. After each poll Spark asks
-# for the partition's first and last offset, and with Kafka's default of 500 records a poll that took a third of a read.
+# which comes with every read, because a broker answers the requests of a connection in order. Spark asks for the first
+# and the last offset of a partition after each poll: with Kafka's default of 500 records, a third of a read.
 SOURCE_OPTIONS = {
     "includeHeaders": "true",
     "kafka.isolation.level": "read_committed",
