@@ -4,6 +4,7 @@
 # make bench    the figures of docs/ (hours); BENCH=--quick: minutes make docs       generated pages, and the site in build/site
 # make dist     dist/: a wheel, its constraints and bill of materials, and a zip of the code for a cluster's executors
 # make dist-test  installs the wheel in a fresh environment and tries it there
+# make cluster-test  also the long tests on a Spark cluster and with an object store, which make test leaves out
 # make clean    remove caches and local data                        make compose-test  docker-compose.yaml for real (half an hour)
 #
 # Every target runs the set-up it needs; after that no target uses the network.
@@ -27,7 +28,7 @@ UV_VERSION := $(shell sed -n 's/^uv==//p' requirements.lock)
 STAMP := $(VENV)/.set-up-$(shell { cat requirements.lock; sed '/^\[tool\./,$$d' pyproject.toml; } | cksum | cut -d ' ' -f 1)
 announce = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help setup jars test-jars check format test test-fast compose-test demo bench docs dist dist-test clean need-java
+.PHONY: help setup jars test-jars check format test test-fast cluster-test compose-test demo bench docs dist dist-test clean need-java
 
 help:
 	@sed -n '/^# make/s/^# //p' Makefile
@@ -81,6 +82,10 @@ test: need-java setup jars test-jars check
 test-fast: setup
 	$(call announce,pytest: without Kafka and Spark)
 	@HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest $(IN_TWO) -m "not kafka and not spark and not slow"
+
+cluster-test: need-java setup jars test-jars
+	$(call announce,pytest: all cases on a Spark cluster and with an object store)
+	@ALL_ON_CLUSTER=1 $(BIN)/python -m pytest tests/cluster tests/object_store
 
 compose-test: setup
 	$(call announce,pytest: the containers of docker-compose.yaml; needs Docker)

@@ -1,6 +1,6 @@
 """The job and the night on a cluster: they make the same of cases, and a machine that is lost changes nothing.
 
-`ALL_ON_CLUSTER=1 pytest tests/cluster` runs all of it; without, what takes longest is left out.
+`make cluster-test` runs all of it; `make test` leaves out what takes longest.
 """
 
 import json
@@ -27,7 +27,7 @@ from tools.dist import build
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 PROJECT = Path(__file__).parents[2]
-long = pytest.mark.skipif("ALL_ON_CLUSTER" not in os.environ, reason="minutes; ALL_ON_CLUSTER=1 runs it")
+long = pytest.mark.skipif("ALL_ON_CLUSTER" not in os.environ, reason="takes minutes: `make cluster-test` runs it")
 
 
 @long

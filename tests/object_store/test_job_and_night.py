@@ -1,6 +1,6 @@
 """A job and a night whose checkpoint and lake are in an object store, as people run them.
 
-`ALL_ON_CLUSTER=1` runs all of it; without, what takes longest is left out.
+`make cluster-test` runs all of it; `make test` leaves out what takes longest.
 """
 
 import json
@@ -22,7 +22,7 @@ from tests.support.places import MINUTE, RULES, SECONDS, Place, final, history, 
 from tests.support.topics import TestTopics
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
-long = pytest.mark.skipif("ALL_ON_CLUSTER" not in os.environ, reason="minutes; ALL_ON_CLUSTER=1 runs it")
+long = pytest.mark.skipif("ALL_ON_CLUSTER" not in os.environ, reason="takes minutes: `make cluster-test` runs it")
 
 
 def place_in(store: ObjectStore, topics: TestTopics, folder: Path) -> Place:
