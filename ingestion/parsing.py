@@ -5,8 +5,8 @@ which this could differ from `rules.events.parse_event` is in doubt: another JSO
 number too long for a double, a time not in the plain format. Such records, and those that msgspec cannot decode, are
 parsed again by `parse_event` itself. So the two parsers agree by construction; tests give both the same input.
 
-Known limitation: a stream whose usual records are in doubt (amounts with exponents, with more than 15 digits, or beyond
-2^53 of the field's smallest unit) is parsed at a tenth of the speed.
+Known limitation: a stream whose usual records are in doubt (amounts with exponents, or with more than 15 digits in the
+field's smallest unit) is parsed at a tenth of the speed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from rules.types import FieldType, Kind
 
 Mask = npt.NDArray[np.bool_]
 
-# Different decimals of up to 15 digits are different doubles, so a double identifies the decimal that was written.
+# Different decimals of up to 15 digits are different doubles, so a double identifies the decimal that was written, if
+# what it is scaled to has no more digits either.
+_IDENTIFIED = 10.0**15
 _LONG_NUMBER = rb":\s*-?(?:[0-9.]{17}|[0-9.]+[eE])"
 # The same of a decimal written as text: at most 15 digits and a point, or a whole number (see _WHOLE).
 _SHORT_DECIMAL = r"^-?[0-9]+(?:\.[0-9]+)?$"
@@ -154,7 +156,7 @@ def _decimals(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:
     unit = 10.0**declared.scale
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = np.rint(held * unit)
-        doubt |= ~((scaled / unit == held) & (np.abs(scaled) < min(10.0**declared.precision, float(_WHOLE))))
+        doubt |= ~((scaled / unit == held) & (np.abs(scaled) < min(10.0**declared.precision, _IDENTIFIED)))
     words = np.zeros((len(values), 2), np.int64)
     words[:, 0] = np.where(doubt, 0.0, scaled)
     words[:, 1] = words[:, 0] >> 63

@@ -31,7 +31,7 @@ STREAM: Stream = streams_from_mapping(
                 "id": "string", "at": "timestamp", "who": "string", "amount": "decimal(12,2)", "fine": "decimal(18,18)",
                 "whole": "decimal(12,0)", "number": "int64", "ratio": "double", "flag": "boolean", "seen": "timestamp",
                 "note": {"type": "string", "optional": True}, "fee": {"type": "decimal(12,2)", "optional": True},
-                "until": {"type": "timestamp", "optional": True},
+                "until": {"type": "timestamp", "optional": True}, "coin": "decimal(18,8)",
             },
         }
     },
@@ -44,7 +44,7 @@ SCHEMA = (
 PLAIN: dict[str, str] = {
     "id": '"a"', "at": "1522540800000", "who": '"w"', "amount": "12.34", "fine": "0.5", "whole": "7", "number": "5",
     "ratio": "1.5", "flag": "true", "seen": '"2018-04-01T00:00:00Z"', "note": '"n"', "fee": "0.5",
-    "until": '"2018-04-02T00:00:00Z"',
+    "until": '"2018-04-02T00:00:00Z"', "coin": "1.5",
 }  # fmt: skip
 
 
@@ -59,6 +59,7 @@ TEXTS = [
     '"5"', '"12.34"', '"1e2"', '"+5"', '".5"', '"5."', '"007.10"', '"-0.00"', '"NaN"', '"Infinity"', "12.340",
     "12.345", "12.3400000000000000000001", "0.1000000000000000055", "1234567.120000000000001", "1234e-2", "12e-400",
     "9999999999.99", "99999999999.99", "10000000.5", "0.0005", "0.123456789012345678", "0.1234567890123456789", "5.0",
+    "0.009", "0.0845", "69371613.60", '"69371613.60"', '"0.0845"', '"007.50"', '"1e3"', '"-0.00"', '"1234567890123456"',
     "9223372036854775807", "9223372036854775808", "123456789012345678901234567890", "1" * 400, "1522540800000",
     '"1522540800000"', '"152254080\\u0030000"', "-1522540800000", "1522540800000.0", "1", "253402300799999",
     '"2018-04-01T00:00:00.123456789Z"', '"2018-04-01 00:00+05:30"', '"2018-04-01T00:00:00"', '"2018-04-01"',
@@ -164,6 +165,7 @@ _NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.decimals(allow_nan=False, allow_infinity=False).map(str),
     st.decimals(-10_000, 10_000, places=2).map(str),
+    st.from_regex(r"-?(0|[1-9][0-9]{0,9})\.[0-9]{1,14}", fullmatch=True),
     st.from_regex(r"-?(0|[1-9][0-9]{0,19})(\.[0-9]{1,22})?([eE][+-]?[0-9]{1,3})?", fullmatch=True),
 )
 _TIMES = st.one_of(
