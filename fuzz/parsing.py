@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections import Counter
@@ -60,7 +61,8 @@ def good_events(seed: int) -> dict[str, list[dict[str, str]]]:
     found["readings"] = [
         {
             "id": event["transaction_id"], "at": event["event_time"], "who": event["customer_id"],
-            "amount": event["amount"], "fine": f"0.{rng.randrange(10**12)}", "whole": str(rng.randrange(10**12)),
+            "amount": rng.choice((event["amount"], json.dumps(event["amount"]))),
+            "fine": f"0.{rng.randrange(10 ** rng.randrange(1, 15))}", "whole": str(rng.randrange(10**12)),
             "number": str(rng.randrange(-(2**63), 2**63)), "ratio": repr(rng.lognormvariate(0, 20)),
             "flag": rng.choice(("true", "false", "null")), "seen": str(rng.randrange(10**12, 2 * 10**12)),
         }
