@@ -35,7 +35,7 @@ READINGS = {
         "id": "string", "at": "timestamp", "who": "string", "amount": "decimal(12,2)", "fine": "decimal(18,18)",
         "whole": "decimal(12,0)", "number": "int64", "ratio": "double", "flag": "boolean", "seen": "timestamp",
         "note": {"type": "string", "optional": True}, "fee": {"type": "decimal(12,2)", "optional": True},
-        "until": {"type": "timestamp", "optional": True},
+        "until": {"type": "timestamp", "optional": True}, "coin": "decimal(18,8)",
     },
 }  # fmt: skip
 
@@ -62,8 +62,11 @@ def good_events(seed: int) -> dict[str, list[dict[str, str]]]:
         {
             "id": event["transaction_id"], "at": event["event_time"], "who": event["customer_id"],
             "amount": rng.choice((event["amount"], json.dumps(event["amount"]))),
-            "fine": f"0.{rng.randrange(10 ** rng.randrange(1, 15))}", "whole": str(rng.randrange(10**12)),
-            "number": str(rng.randrange(-(2**63), 2**63)), "ratio": repr(rng.lognormvariate(0, 20)),
+            "fine": f"{rng.choice(('0.', '0.000'))}{rng.randrange(10**11)}",
+            "coin": f"{rng.randrange(10**8)}.{rng.randrange(10**3)}",
+            "whole": str(rng.randrange(10**12)),
+            "number": str(rng.randrange(-(2 ** (bits := rng.choice((31, 31, 31, 63)))), 2**bits)),
+            "ratio": rng.choice((f"{rng.random():.6f}", f"{rng.random():.6f}", repr(rng.lognormvariate(0, 20)))),
             "flag": rng.choice(("true", "false", "null")), "seen": str(rng.randrange(10**12, 2 * 10**12)),
         }
         for event in found["transactions"]
