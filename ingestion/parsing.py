@@ -11,6 +11,7 @@ field's smallest unit) is parsed at a tenth of the speed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,7 @@ Mask = npt.NDArray[np.bool_]
 # Different decimals of up to 15 digits are different doubles, so a double identifies the decimal that was written, if
 # what it is scaled to has no more digits either.
 _IDENTIFIED = 10.0**15
-_LONG_NUMBER = rb":\s*-?(?:[0-9.]{17}|[0-9.]+[eE])"
+_LONG_NUMBER = r"\s*:\s*-?(?:[0-9.]{17}|[0-9.]+[eE])"
 # The same of a decimal written as text: at most 15 digits and a point, or a whole number (see _WHOLE).
 _SHORT_DECIMAL = r"^-?[0-9]+(?:\.[0-9]+)?$"
 _SHORT_LENGTH = 16
@@ -65,8 +66,7 @@ def parse_events(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parsed
     columns, doubt = _columns(documents, stream)
     latest = arrivals.to_numpy(zero_copy_only=False)[sure] + stream.max_future_skew
     doubt |= columns[stream.event_time].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) > latest
-    if any(kind.kind is Kind.DECIMAL for kind in stream.fields.values()):
-        doubt |= _mask(pc.match_substring_regex(values, _LONG_NUMBER))[sure]
+    doubt |= _long_decimals(values, stream)[sure]
     plain = pa.Table.from_arrays([columns[name] for name in stream.fields], schema=stream.schema).filter(~doubt)
     sure = sure[~doubt]
     rows, events, rejected = [], list[dict[str, Any]](), list[tuple[int, Rejection]]()
@@ -82,6 +82,17 @@ def parse_events(values: pa.Array, arrivals: pa.Array, stream: Stream) -> Parsed
     arrays = [_array([event[name] for event in events], kind.arrow) for name, kind in stream.fields.items()]
     understood = pa.Table.from_arrays(arrays, schema=stream.schema)
     return Parsed(pa.concat_tables([plain, understood]), np.concatenate([sure, np.array(rows, np.int64)]), rejected)
+
+
+def _long_decimals(values: pa.Array, stream: Stream) -> Mask:
+    """The records with a decimal of more digits than its double tells, at the least."""
+    names = [re.escape(name) for name, kind in stream.fields.items() if kind.kind is Kind.DECIMAL]
+    if not names:
+        return np.zeros(len(values), np.bool_)
+    found = _mask(pc.match_substring_regex(values, f'"(?:{"|".join(names)})"{_LONG_NUMBER}'))
+    if (escaped := _mask(pc.match_substring(values, "\\u"))).any():  # any name may be written so
+        found |= escaped & _mask(pc.match_substring_regex(values, _LONG_NUMBER))
+    return found
 
 
 def _documents(raw: Sequence[bytes | None], values: pa.Array) -> tuple[npt.NDArray[np.int64], list[dict[str, Any]]]:

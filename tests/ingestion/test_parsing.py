@@ -82,6 +82,8 @@ WHOLE = [
     written() + ', "x": 1}',
     written()[:-1] + ', "x": ' + "[" * 99 + "]" * 99 + "}", written()[:-1] + ', "x": ' + "[" * 100 + "]" * 100 + "}",
     written()[:-1] + ', "x": "' + "[{" * 100 + '"}', written()[:-1] + ', "x": ' + '{"a":' * 990 + "1" + "}" * 991,
+    written(amount=None)[:-1] + ', "\\u0061mount": 12.3400000000000000000001}',
+    written(amount=None)[:-1] + ', "\\u0061mount" :12e-1}',
     written()[:-1] + ', "AMOUNT": 1}', written(id='"\\u0061"'), "// c\n" + written(), written()[:-1] + ', "x": +1}',
 ]  # fmt: skip
 
@@ -187,9 +189,11 @@ def test_any_values_are_read_as_parse_event_reads_them(changes: list[dict[str, s
 
 
 def test_an_ordinary_record_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plain record, one with explicit nulls, one without its optional fields, and ones with amounts as text."""
+    """A plain record, one with explicit nulls, one without its optional fields, ones whose other numbers are long, and
+    ones with amounts as text."""
     monkeypatch.setattr("ingestion.parsing.parse_event", lambda *_: pytest.fail("it was"))
     plain = [written(amount="5"), written(ratio="null"), written(seen='"2018-04-01T00:00:00.123456Z"'), NO_NOTE]
+    plain += [written(number="-9223372036854775808"), written(ratio="0.12345678901234567")]
     plain += [written(amount=text) for text in ('"12.34"', '"-0.05"', '"5"', '"1234567890.10"')]
     values: list[bytes | None] = [text.replace('"fine": 0.5', '"fine": 0.0005').encode() for text in plain]
     assert len(read(values)[0]) == len(plain)
