@@ -8,18 +8,29 @@ import psutil
 from bench.processes import others_of_session
 from soak.kill_targets import kill_all
 
+# A program, whose child is a daemon, which has a worker.
+_PROGRAM = "(sleep 61 & exec sleep 62) & sleep 63"
+
+
+def alive(leader: int) -> dict[str, psutil.Process]:
+    """The other processes of the session by their last argument."""
+    found = [each for each in others_of_session(leader) if each.status() != psutil.STATUS_ZOMBIE]
+    return {each.cmdline()[-1]: each for each in found if each.cmdline()}
+
 
 def test_orphans_belong_to_the_program_they_come_from() -> None:
     """Their parent has ended; they are found, and killed with the program."""
-    with subprocess.Popen(["sh", "-c", "(sleep 60 & exec sleep 60) & wait"], start_new_session=True) as program:
-        deadline = time.monotonic() + 30
-        while len(others_of_session(program.pid)) < 2:
+    with subprocess.Popen(["sh", "-c", _PROGRAM], start_new_session=True) as program:
+        deadline = time.monotonic() + 60
+        while not alive(program.pid).keys() >= {"61", "62", "63"}:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        child = psutil.Process(program.pid).children()[0]
-        child.kill()
-        orphans = [each for each in others_of_session(program.pid) if each.status() != psutil.STATUS_ZOMBIE]
-        assert orphans
-        assert not set(orphans) & set(psutil.Process(program.pid).children(recursive=True))
+        alive(program.pid)["62"].kill()
+        while "62" in (left := alive(program.pid)):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        worker = left["61"]
+        assert worker not in psutil.Process(program.pid).children(recursive=True)
         kill_all(program.pid)
-    assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in orphans)
+    psutil.wait_procs([worker], timeout=60)
+    assert not worker.is_running()
