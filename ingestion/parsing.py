@@ -177,30 +177,40 @@ def _decimals(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:
 
 def _numbers_as_written(values: list[Any], declared: FieldType) -> tuple[pa.Array, Mask]:
     """Doubles, each of which is the one of a number or of a number as text."""
-    texts = [type(value) is str for value in values]
-    if not any(texts):
+    texts = _texts(values)
+    if not texts.any():
         return _doubles(values, declared)
-    numbers, doubt = _doubles([None if text else v for v, text in zip(values, texts, strict=True)], declared)
-    written = pa.array([v if text else None for v, text in zip(values, texts, strict=True)], pa.string())
+    numbers, doubt = _doubles(_only(values, ~texts), declared)
+    written = pa.array(_only(values, texts), pa.string())
     short = pc.and_(
         pc.match_substring_regex(written, _SHORT_DECIMAL), pc.less_equal(pc.binary_length(written), _SHORT_LENGTH)
     )
     read = pc.if_else(short, written, pa.scalar(None, pa.string())).cast(pa.float64())
-    return pc.coalesce(numbers, read), doubt | (np.array(texts) & _mask(pc.is_null(read)))
+    return pc.coalesce(numbers, read), doubt | (texts & _mask(pc.is_null(read)))
 
 
 def _times(values: list[Any], _: FieldType) -> tuple[pa.Array, Mask]:
     milliseconds = range(-(-MIN_TIMESTAMP // 1000), MAX_TIMESTAMP // 1000 + 1)
-    texts = [type(value) is str for value in values]
-    if not any(texts):
+    texts = _texts(values)
+    if not texts.any():
         array, doubt = _bounded(values, milliseconds)
         return _instants(pc.multiply(array, 1000)), doubt
-    numbers, doubt = _bounded([None if text else v for v, text in zip(values, texts, strict=True)], milliseconds)
-    written = pl.Series([v if text else None for v, text in zip(values, texts, strict=True)], dtype=pl.String)
+    numbers, doubt = _bounded(_only(values, ~texts), milliseconds)
+    written = pl.Series(_only(values, texts), dtype=pl.String)
     plain = pl.select(pl.when(written.str.contains(_ISO)).then(written)).to_series()
     read = plain.str.to_datetime(_ISO_FORMAT, time_unit="us", time_zone="UTC", strict=False).to_arrow()
     instants = pc.coalesce(pc.multiply(numbers, 1000), read.cast(pa.int64()))
-    return _instants(instants), doubt | (np.array(texts) & _mask(pc.is_null(instants)))
+    return _instants(instants), doubt | (texts & _mask(pc.is_null(instants)))
+
+
+def _texts(values: list[Any]) -> Mask:
+    """Which of the values are texts."""
+    return np.array([type(value) is str for value in values], np.bool_)
+
+
+def _only(values: list[Any], wanted: Mask) -> list[Any]:
+    """The values with None in place of others."""
+    return [value if is_wanted else None for value, is_wanted in zip(values, wanted.tolist(), strict=True)]
 
 
 def _instants(microseconds: pa.Array) -> pa.Array:

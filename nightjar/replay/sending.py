@@ -144,8 +144,12 @@ def _portions(due: NDArray[np.int64], clock: _Clock) -> Iterator[tuple[int, int]
             time.sleep(_TICK)
 
 
+@lru_cache(_CACHED_KEYS)
 def partition_of(key: str, partitions: int) -> int:
-    """The partition that Kafka's default partitioner chooses for a key."""
+    """The partition that Kafka's default partitioner chooses for a key.
+
+    Cached because hashing a key in Python costs more than sending its record.
+    """
     chosen: int = (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
     return chosen
 
@@ -158,8 +162,6 @@ class Sender:
         self._topic = topic
         self._stamp = stamp
         self._partitions: list[int] = sorted(client.partitions_for(topic))
-        # cached because hashing a key in Python costs more than sending its record
-        self._partition = lru_cache(_CACHED_KEYS)(self._chosen)
         self._failures: list[BaseException] = []
         self._awaited: Any = None
 
@@ -173,7 +175,7 @@ class Sender:
                 value,
                 key=key.encode(),
                 headers=sent_now(time.time_ns() // 1000),
-                partition=self._partition(key),
+                partition=self._partitions[partition_of(key, len(self._partitions))],
                 timestamp_ms=None if stamp is None else stamp // 1000,
             )
             last.add_errback(self._failures.append)
@@ -190,6 +192,3 @@ class Sender:
             self._awaited.get(timeout=_DELIVERY_SECONDS)
         if self._failures:
             raise self._failures[0]
-
-    def _chosen(self, key: str) -> int:
-        return self._partitions[partition_of(key, len(self._partitions))]
