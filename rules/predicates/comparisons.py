@@ -55,6 +55,8 @@ def comparison(node: Node) -> Callable[[Columns], Truth]:
     left, right = map(_numbers, node.args)
     compare = BINARY[node.op]
     may_be_nan = any(map(_may_be_nan, node.args))
+    if node.args[0].op is Op.COLUMN and node.args[1].is_literal:
+        return _with_constant(str(node.args[0].value), compare, right(Columns())[0])
 
     def holds(columns: Columns) -> Truth:
         a, a_valid = left(columns)
@@ -66,6 +68,17 @@ def comparison(node: Node) -> Callable[[Columns], Truth]:
             found = compare(a, b)
         valid = _both(a_valid, b_valid)
         return found if valid is None else found & valid  # type: ignore[no-any-return]
+
+    return holds
+
+
+def _with_constant(name: str, compare: Callable[..., Truth], constant: npt.NDArray[Any]) -> Callable[[Columns], Truth]:
+    """The most frequent comparison, of a column, with nothing around it: for a small batch that takes longer."""
+
+    def holds(columns: Columns) -> Truth:
+        values, valid = columns.numbers(name)
+        found = compare(values, constant)
+        return found if valid is None else found & valid
 
     return holds
 

@@ -20,7 +20,7 @@ def _bounds(run_first, fill, begin, ops, r):  # type: ignore[no-untyped-def]
     return a, b
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _only_adds(begin, ops, k):  # type: ignore[no-untyped-def]
     removed = 0
     for o in range(begin[k], begin[k + 1]):
@@ -28,22 +28,40 @@ def _only_adds(begin, ops, k):  # type: ignore[no-untyped-def]
     return removed == 0
 
 
+@njit(cache=True, inline="always")
+def _is_scanned(run_first, begin, ops, r):  # type: ignore[no-untyped-def]
+    """Whether run r has one row, the most frequent in small batches, whose window only grows: nothing is carried on."""
+    return run_first[r] + 1 == run_first[r + 1] and _only_adds(begin, ops, run_first[r])
+
+
 @njit(cache=True)
-def _extreme(marks, word, bit, values, column, largest, first, stop, begin, ops, k):  # type: ignore[no-untyped-def]
-    """(whether any row counts, the extreme value) of the stretch first:stop and of what window k adds to it."""
-    added = begin[k + 1] - begin[k]
-    best = values[first, column]
-    found = False
-    for step in range(stop - first + added):
-        p = first + step if step < stop - first else ops[begin[k] + step - (stop - first)] - 1
-        if not (marks[p, word] >> bit) & 1:
+def _scan_extremes(run_first, fill, begin, ops, marks, word, bit, values, column, largest, out, found):  # type: ignore[no-untyped-def]
+    """As extremes, of the runs that are scanned; returns how many others have rows.
+
+    Like the other scans it allocates nothing, and what it calls is inlined: in a function that allocates an array, and
+    around a call that is handed one, Numba counts references, which takes longer than such a window.
+    """
+    others = 0
+    for r in range(len(run_first) - 1):
+        k = run_first[r]
+        if not _is_scanned(run_first, begin, ops, r):
+            others += k < run_first[r + 1]
             continue
-        x = values[p, column]
-        if not found:
-            best = x
-            found = True
-        best = max(best, x) if largest else min(best, x)
-    return found, best
+        best = values[fill[r, 0], column]
+        some = False
+        filled = fill[r, 1] - fill[r, 0]
+        for step in range(filled + begin[k + 1] - begin[k]):
+            p = fill[r, 0] + step if step < filled else ops[begin[k] + step - filled] - 1
+            if not (marks[p, word] >> bit) & 1:
+                continue
+            x = values[p, column]
+            if not some:
+                best = x
+                some = True
+            best = max(best, x) if largest else min(best, x)
+        found[k] = some
+        out[k] = best if some else 0
+    return others
 
 
 @njit(cache=True)
@@ -53,17 +71,12 @@ def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, larg
     A run of one row, the most frequent in small batches, is scanned. Else a monotonic deque; where a row is added
     or removed in the middle of a window, which only late rows cause, the deque is rebuilt from the window's rows.
     """
+    if _scan_extremes(run_first, fill, begin, ops, marks, word, bit, values, column, largest, out, found) == 0:
+        return
     deque = np.empty(64, np.int64)
     live = np.zeros(64, np.uint8)
     for r in range(len(run_first) - 1):
-        only = run_first[r]
-        if only == run_first[r + 1]:
-            continue
-        if only + 1 == run_first[r + 1] and _only_adds(begin, ops, only):
-            found[only], best = _extreme(
-                marks, word, bit, values, column, largest, fill[r, 0], fill[r, 1], begin, ops, only
-            )
-            out[only] = best if found[only] else 0
+        if run_first[r] == run_first[r + 1] or _is_scanned(run_first, begin, ops, r):
             continue
         base, stop = _bounds(run_first, fill, begin, ops, r)
         if stop - base > len(live):
@@ -133,11 +146,39 @@ def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, larg
 
 
 @njit(cache=True)
+def _scan_ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, out, found):  # type: ignore[no-untyped-def]
+    """As ends, of the runs that are scanned; returns how many others have rows."""
+    others = 0
+    for r in range(len(run_first) - 1):
+        k = run_first[r]
+        if not _is_scanned(run_first, begin, ops, r):
+            others += k < run_first[r + 1]
+            continue
+        at = -1
+        for o in range(begin[k], begin[k + 1]):
+            p = ops[o] - 1
+            if (marks[p, word] >> bit) & 1 and (at < 0 or (p > at if last else p < at)):
+                at = p
+        for step in range(fill[r, 1] - fill[r, 0]):
+            p = fill[r, 1] - 1 - step if last else fill[r, 0] + step
+            if at >= 0 and (p < at if last else p > at):
+                break
+            if (marks[p, word] >> bit) & 1:
+                at = p
+                break
+        found[k] = at >= 0
+        out[k] = values[at, column] if at >= 0 else 0
+    return others
+
+
+@njit(cache=True)
 def ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, out, found):  # type: ignore[no-untyped-def]
     """out[k]: the value of the first (or last) row that counts in window k, where found[k]."""
+    if _scan_ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, out, found) == 0:
+        return
     live = np.zeros(64, np.uint8)
     for r in range(len(run_first) - 1):
-        if run_first[r] == run_first[r + 1]:
+        if run_first[r] == run_first[r + 1] or _is_scanned(run_first, begin, ops, r):
             continue
         base, stop = _bounds(run_first, fill, begin, ops, r)
         if stop - base > len(live):
@@ -179,7 +220,7 @@ def ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, ou
         live[: stop - base] = 0
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _slot(keys, owners, run, key):  # type: ignore[no-untyped-def]
     """The slot of the key, or the free one for it."""
     last = np.uint64(len(keys) - 1)
@@ -273,13 +314,41 @@ def _distincts(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _scan_distincts(run_first, fill, begin, ops, marks, word, bit, values, column, out, keys, owners):  # type: ignore[no-untyped-def]
+    """As distincts, of the runs that are scanned and have room in the table; returns how many others have rows."""
+    others = 0
+    for r in range(len(run_first) - 1):
+        k = run_first[r]
+        filled = fill[r, 1] - fill[r, 0]
+        rows = filled + begin[run_first[r + 1]] - begin[k]
+        if 2 * rows > len(keys) or not _is_scanned(run_first, begin, ops, r):
+            others += k < run_first[r + 1]
+            continue
+        n = 0
+        for step in range(rows):
+            p = fill[r, 0] + step if step < filled else ops[begin[k] + step - filled] - 1
+            if (marks[p, word] >> bit) & 1:
+                at = _slot(keys, owners, r, values[p, column])
+                n += owners[at] != r
+                owners[at] = r
+                keys[at] = values[p, column]
+        out[k] = n
+    return others
+
+
+@njit(cache=True)
 def distincts(run_first, fill, begin, ops, marks, word, bit, values, column, out):  # type: ignore[no-untyped-def]
     """out[k]: how many different values (int64: codes, numbers, bits of doubles) window k holds.
 
     A slot of the table is taken where `owners` names the run, so that nothing has to be cleared for the next one.
     """
     keys, counts, owners = _table(_SLOTS)
+    if _scan_distincts(run_first, fill, begin, ops, marks, word, bit, values, column, out, keys, owners) == 0:
+        return
     for r in range(len(run_first) - 1):
+        rows = fill[r, 1] - fill[r, 0] + begin[run_first[r + 1]] - begin[run_first[r]]
+        if 2 * rows <= _SLOTS and _is_scanned(run_first, begin, ops, r):
+            continue
         first, last = run_first[r], run_first[r + 1]
         used, n, k, step = 0, 0, first, 0
         while True:

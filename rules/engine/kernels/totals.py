@@ -166,11 +166,8 @@ def carry(limbs):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def square(x, sign, squares):  # type: ignore[no-untyped-def]
-    if -_SHORT < x < _SHORT:
-        squares[0] += sign * (x * x & _LOW)
-        squares[1] += sign * (x * x >> 32)
-        return
+def _long_square(x, sign, squares):  # type: ignore[no-untyped-def]
+    """As square, of any number."""
     m = np.uint64(abs(x)) if x != np.int64(-(2**63)) else np.uint64(1) << np.uint64(63)
     a = np.int64(m >> np.uint64(32))
     b = np.int64(m & np.uint64(0xFFFFFFFF))
@@ -183,14 +180,33 @@ def square(x, sign, squares):  # type: ignore[no-untyped-def]
     squares[3] += sign * np.int64(aa >> np.uint64(32))
 
 
-@njit(cache=True)
-def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-def]
-    """n * sum(x**2) - sum(x)**2 as a double, from exact integers in limbs of 32 bits."""
-    if squares[1] < _SHORT >> 1 and squares[2] == 0 and squares[3] == 0 and n < _SHORT >> 1:
-        squared = (squares[1] << 32) + squares[0]
+@njit(cache=True, inline="always")
+def square(x, sign, squares):  # type: ignore[no-untyped-def]
+    """Add the square of x, or for a sign of -1 remove it, in four limbs of 32 bits with room for carries.
+
+    Inlined, as `_short_spread` and what is in `order`: a call that is handed arrays counts references to each.
+    """
+    if -_SHORT < x < _SHORT:
+        squares[0] += sign * (x * x & _LOW)
+        squares[1] += sign * (x * x >> 32)
+    else:
+        _long_square(x, sign, squares)
+
+
+@njit(cache=True, inline="always")
+def _short_spread(n, high, low, squares_0, squares_1, squares_2, squares_3):  # type: ignore[no-untyped-def]
+    """n * sum(x**2) - sum(x)**2 as a double, from exact integers in limbs of 32 bits; -1 if that may exceed 64 bits."""
+    if squares_1 < _SHORT >> 1 and squares_2 == 0 and squares_3 == 0 and n < _SHORT >> 1:
+        squared = (squares_1 << 32) + squares_0
         if np.float64(n) * np.float64(squared) < 4e18:  # then 64 bits hold all: no square of a sum is above that
             whole = (high << 32) + low
             return np.float64(n * squared - whole * whole)
+    return -1.0
+
+
+@njit(cache=True)
+def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-def]
+    """As _short_spread, of any size."""
     for j in range(4):
         s2[j] = squares[j]
     s2[4] = 0
@@ -222,12 +238,13 @@ def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-de
     return value
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def deviation_of(n, high, low, squares, scale, s1, s2, total):  # type: ignore[no-untyped-def]
     """The sample standard deviation; 0 where less than two rows count. s1, s2, total: scratch of 3, 5 and 7."""
-    if n < 2:
-        return 0.0
-    spread = _spread(n, high, low, squares, s1, s2, total)
+    spread = _short_spread(n, high, low, squares[0], squares[1], squares[2], squares[3])
+    if spread < 0:
+        spread = _spread(n, high, low, squares, s1, s2, total)
+    n = max(n, 2)  # the spread of less is 0
     return np.sqrt(spread / (np.float64(n) * np.float64(n - 1))) / scale
 
 
@@ -247,13 +264,26 @@ def spreads(  # type: ignore[no-untyped-def]
         n = np.int64(0)
         high = np.int64(0)
         low = np.int64(0)
-        squares[:] = 0
+        low_squares = np.int64(0)
+        high_squares = np.int64(0)
+        some_long = np.int64(0)
         for p in range(fill[r, 0], fill[r, 1]):
-            if (marks[p, word] >> bit) & 1:
-                n += 1
-                high += np.int64(values[p, column]) >> 32
-                low += np.int64(values[p, column]) & _LOW
-                square(np.int64(values[p, column]), 1, squares)
+            counted = (marks[p, word] >> bit) & 1
+            x = np.int64(values[p, column])
+            n += counted
+            high += counted * (x >> 32)
+            low += counted * (x & _LOW)
+            if -_SHORT < x < _SHORT:
+                low_squares += counted * (x * x & _LOW)
+                high_squares += counted * (x * x >> 32)
+            else:
+                some_long |= counted
+        squares[0], squares[1], squares[2], squares[3] = low_squares, high_squares, 0, 0
+        if some_long:  # by themselves, which keeps the loop above short
+            for p in range(fill[r, 0], fill[r, 1]):
+                x = np.int64(values[p, column])
+                if (marks[p, word] >> bit) & 1 and not -_SHORT < x < _SHORT:
+                    _long_square(x, 1, squares)
         for k in range(run_first[r], run_first[r + 1]):
             for o in range(begin[k], begin[k + 1]):
                 sign = np.int64((ops[o] >> 31) | 1)
