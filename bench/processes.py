@@ -17,6 +17,7 @@ from bench.figures import log_progress
 from bench.pipeline import committed
 from nightjar.configuration.settings import Settings
 from nightjar.local.job_process import JobProcess
+from nightjar.local.process import others_of_session
 from nightjar.operations.job_watch import await_running
 
 _EVERY_SECONDS = 1.0
@@ -63,17 +64,6 @@ class Memory:
                 found[part] = found.get(part, 0) + process.memory_info().rss
         for part, size in found.items():
             self._samples.setdefault(part, []).append((time.monotonic(), size / _MEGABYTE))
-
-
-def others_of_session(leader: int) -> list[psutil.Process]:
-    """The other processes of the session that a program leads, whoever is their parent: where the daemon of Python
-    workers has been killed, Spark goes on with its orphans."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(ProcessLookupError):
-            if process.pid != leader and os.getsid(process.pid) == leader:
-                found.append(process)
-    return found
 
 
 def quarters(samples: list[tuple[float, float]]) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader, Record
 from nightjar.local.job_process import JobProcess
 from nightjar.local.kafka import LocalKafka
+from nightjar.local.process import family
 from nightjar.operations.job_watch import await_consumed, await_running
 from rules import rulebook
 from rules.events import Rejection, check_skew, parse_event
@@ -99,7 +100,7 @@ class Memory:
         return {"name": "resident memory of the job, MB", **self.most, "limits": LIMITS}
 
     def _look(self, job: psutil.Process) -> None:
-        for process in [job, *job.children(recursive=True)]:
+        for process in family(job):
             try:
                 kind = "jvm" if "java" in process.name() else "python"
                 self.most[kind] = max(self.most.get(kind, 0), process.memory_info().rss // 1_000_000)

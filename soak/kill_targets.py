@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import psutil
 
-from bench.processes import others_of_session
 from nightjar.configuration.settings import Settings
 from nightjar.local.job_process import JobProcess
 from nightjar.local.kafka import LocalKafka
+from nightjar.local.process import family, others_of_session
 from storage.paths import AnyPath, names_in
 from streaming.epochs import own_folder
 from tests.support.spark_cluster import SparkCluster
@@ -60,14 +60,13 @@ def drawn_kinds(count: int, rng: np.random.Generator) -> list[Kind]:
 
 
 def kill_all(pid: int) -> None:
-    """Kill a process, all its children, and its session, as a power cut would."""
+    """Kill a program with all its processes, as a power cut would."""
     with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True), *others_of_session(pid)]
-        for member in family:
+        members = family(psutil.Process(pid))
+        for member in members:
             with suppress(psutil.NoSuchProcess):
                 member.kill()
-        psutil.wait_procs(family, timeout=10)
+        psutil.wait_procs(members, timeout=10)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from nightjar.configuration.settings import load_settings
 from nightjar.demo.report import Check
 from nightjar.jvm.jars import PROJECT
 from nightjar.local.kafka import LocalKafka
+from nightjar.local.process import family
 from rules.streams import load_streams
 from soak.end_to_end import conclude, fact
 from tests.support.places import MINUTE, RULES, Place, final, history, place_of, truth
@@ -46,10 +47,10 @@ PYTHONPATH={release} exec {python} -m nightjar "$@"
 
 def stop(file: Path) -> None:
     """Stop the job as systemd does."""
-    family: list[psutil.Process] = []
+    members: list[psutil.Process] = []
     try:
         process = psutil.Process(int(file.read_text()))
-        family = [process, *process.children(recursive=True)]
+        members = family(process)
         process.terminate()
         deadline = time.monotonic() + 60
         while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
@@ -57,7 +58,7 @@ def stop(file: Path) -> None:
     except psutil.NoSuchProcess:
         return
     finally:
-        for left in family:
+        for left in members:
             with suppress(psutil.NoSuchProcess):
                 left.kill()
 

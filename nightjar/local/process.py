@@ -152,20 +152,20 @@ class ManagedProcess:
 
 
 def stop_families(roots: Iterable[psutil.Process], seconds: float) -> None:
-    """Stop programs and all their descendants; kill them after that many seconds or when interrupted."""
+    """Stop programs with all their processes; kill them after that many seconds or when interrupted."""
     started: list[psutil.Process] = []
     for root in roots:
-        family = _family(root)
-        started += family
+        members = family(root)
+        started += members
         # Children get SIGTERM too: not every parent forwards it, and some children must forward it to theirs.
-        for process in family:
+        for process in members:
             with suppress(psutil.NoSuchProcess):
                 if process == root or process.ppid() == root.pid:
                     process.terminate()
     try:
         psutil.wait_procs(started, seconds)
     finally:
-        left = {process for survivor in started if survivor.is_running() for process in _family(survivor)}
+        left = {process for survivor in started if survivor.is_running() for process in family(survivor)}
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -236,10 +236,23 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _family(root: psutil.Process) -> list[psutil.Process]:
+def others_of_session(leader: int) -> list[psutil.Process]:
+    """The other processes of the session that a program leads, whoever is their parent: where the daemon of Python
+    workers has been killed, Spark goes on with its orphans."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError):
+            if process.pid != leader and os.getsid(process.pid) == leader:
+                found.append(process)
+    return found
+
+
+def family(root: psutil.Process) -> list[psutil.Process]:
+    """A program, all its descendants, and all others of the session that it leads."""
+    found = {root: None}
     with suppress(psutil.NoSuchProcess):
-        return [root, *root.children(recursive=True)]
-    return [root]
+        found |= dict.fromkeys(root.children(recursive=True))
+    return [*(found | dict.fromkeys(others_of_session(root.pid)))]
 
 
 def _identity(process: psutil.Process) -> tuple[int, float]:

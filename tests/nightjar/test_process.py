@@ -1,14 +1,16 @@
 """Programs in the background: what they leave when they end."""
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-from nightjar.local.process import ManagedProcess
+from nightjar.local.process import ManagedProcess, others_of_session, stop_families
 from rules.errors import NightjarError
 
 
@@ -46,6 +48,29 @@ def test_a_long_log_is_moved_while_the_program_writes(tmp_path: Path) -> None:
         until(lambda: program.log.read_text() == "more\n")
     assert program.wait(20)
     assert (tmp_path / "log.1").read_text() == "a" * 100 + "\n"
+
+
+def test_orphans_are_stopped_with_the_program_they_come_from() -> None:
+    """A child of the program has a child of its own and is killed: what it leaves belongs to the program still."""
+    code = "(sleep 61 & exec sleep 62) & wait; sleep 63"
+    with subprocess.Popen(["sh", "-c", code], start_new_session=True) as program:
+        until(lambda: living(program.pid).keys() >= {"61", "62"})
+        living(program.pid)["62"].kill()
+        until(lambda: "62" not in living(program.pid))
+        orphan = living(program.pid)["61"]
+        assert orphan not in psutil.Process(program.pid).children(recursive=True)
+        stop_families([psutil.Process(program.pid)], 20)
+    assert not orphan.is_running()
+
+
+def living(leader: int) -> dict[str, psutil.Process]:
+    """The other processes of the session by their last argument."""
+    found = {}
+    for each in others_of_session(leader):
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if each.status() != psutil.STATUS_ZOMBIE and (arguments := each.cmdline()):
+                found[arguments[-1]] = each
+    return found
 
 
 def until(condition: Callable[[], bool]) -> None:
