@@ -249,8 +249,15 @@ def run_night(site: Site, client: httpx.Client, conf: Mapping[str, str]) -> None
         return state["state"] in ("success", "failed")
 
     wait_for(is_finished, f"the night; {site.compose('logs', '--tail', '20', 'airflow-scheduler')}", NIGHT_SECONDS)
-    tasks = client.get(f"{NIGHTS}/{run}/taskInstances").json()["task_instances"]
-    assert state["state"] == "success", [(task["task_id"], task["state"]) for task in tasks]
+    tasks = client.get(f"{NIGHTS}/{run}/taskInstances").raise_for_status().json()["task_instances"]
+    failed = [f"{task['task_id']}:\n{log_of(client, run, task)}" for task in tasks if task["state"] == "failed"]
+    assert state["state"] == "success", "\n".join([str([(task["task_id"], task["state"]) for task in tasks]), *failed])
+
+
+def log_of(client: httpx.Client, run: str, task: Mapping[str, Any]) -> str:
+    """The end of the log of a task's last try: it is gone with the containers."""
+    place = f"{NIGHTS}/{run}/taskInstances/{task['task_id']}/logs/{task['try_number']}"
+    return client.get(place, headers={"Accept": "application/x-ndjson"}).text[-8000:]
 
 
 def test_a_night_corrects_what_arrived_late(site: Site) -> None:
@@ -385,3 +392,5 @@ def test_a_backup_brings_everything_back(site: Site) -> None:
     # the demonstration's events happened a moment ago, so those of a past day would be late
     send(site, 31, (datetime.now(UTC) - day()) / timedelta(hours=1) - 1 / 60)
     wait_for(lambda: {"t31", "t32", "t33"} <= alerts(site).keys(), "alerts after the restore", HEAL_SECONDS)
+    with site.airflow("analyst") as client:
+        run_night(site, client, {})
