@@ -4,6 +4,8 @@
 #   deploy/backup.sh restore FILE     replaces what the volumes hold
 set -eu
 usage="usage: deploy/backup.sh save|restore FILE"
+# The object store keeps objects' ETags, without which Spark refuses to read them, in extended attributes.
+attributes="--xattrs --xattrs-include=user.*"
 action=${1:?$usage}
 file=$(realpath "${2:?$usage}")
 cd "$(dirname "$0")/.."
@@ -21,13 +23,14 @@ in_volumes() { # in_volumes COMMAND: in a container that sees all of them, as ro
 case $action in
   save)
     umask 077 # passwords are in it
-    in_volumes 'tar --create --sparse --numeric-owner *' >"$file.part"
+    in_volumes "tar --create --sparse --numeric-owner $attributes *" >"$file.part"
     mv "$file.part" "$file"
     ;;
   restore)
     tar --list --file "$file" >/dev/null
     # The folders in `secrets` are where that container mounts the others' volumes, so they cannot be removed.
-    in_volumes 'find . -mindepth 2 -not -path "./secrets/*" -delete; tar --extract --preserve-permissions --numeric-owner' <"$file"
+    in_volumes "find . -mindepth 2 -not -path './secrets/*' -delete
+      tar --extract --preserve-permissions --numeric-owner $attributes" <"$file"
     ;;
   *) echo "$usage" >&2; exit 2 ;;
 esac
