@@ -15,6 +15,10 @@ _EVEN, _ODD, _UUID = 255, 254, 253
 _UUID_LENGTH = 36
 _SHORTEST = 4  # packed it takes less
 _DASH = 45
+# The value of each byte as a lower-case hexadecimal digit; 16 for anything else.
+_DIGITS = np.full(256, 16, np.uint8)
+_DIGITS[48:58] = range(10)
+_DIGITS[97:103] = range(10, 16)
 
 
 @njit(cache=True)
@@ -43,10 +47,7 @@ def _finished(h):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def _digit(byte):  # type: ignore[no-untyped-def]
     """The value of a lower-case hexadecimal digit, above 15 for anything else."""
-    digit = np.int64(byte) - 48
-    if 0 <= digit < 10:
-        return digit
-    return digit - 39 if 49 <= digit < 55 else np.int64(16)
+    return np.int64(_DIGITS[byte])
 
 
 @njit(cache=True)
