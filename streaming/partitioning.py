@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit
 
+from rules.engine.compiled import kernel
 from rules.engine.texts import hash_bytes
 from rules.rulebook import WHOLE_STREAM, Route
 
@@ -16,7 +16,7 @@ _NOTHING = np.zeros(1, np.uint8)
 _KEYS_APART = 1 << 16  # more buckets than anybody has
 
 
-@njit(cache=True)
+@kernel
 def _numbers(offsets, data, valid, buckets, out):  # type: ignore[no-untyped-def]
     for i in range(len(out)):
         if len(valid) and not valid[i]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from numba import njit
-
 from rules.engine import memory
+from rules.engine.compiled import kernel
 from rules.engine.strings import Int64Array
 
 _BEFORE_ALL, _OVER = -(1 << 62), 1 << 62  # µs, before and after any event
 
 
-@njit(cache=True)
+@kernel
 def _latest(arrival, times, first, last):  # type: ignore[no-untyped-def]
     """The latest arrival and the latest event time from `first` to below `last`."""
     arrived, happened = arrival[first], times[first]

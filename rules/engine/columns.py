@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
+from rules.engine.compiled import kernel
 from rules.engine.memory import RowArray
 from rules.engine.strings import Int64Array
 from rules.types import FieldType, Kind
@@ -106,7 +106,7 @@ def logical(values: npt.NDArray[np.generic], valid: Mask | None, kind: FieldType
     return pa.Array.from_buffers(kind.arrow, len(values), [bitmap, pa.py_buffer(values)])
 
 
-@njit(cache=True)
+@kernel
 def least(values):  # type: ignore[no-untyped-def]
     """The least of some integers, and whether they are in ascending order."""
     found, is_sorted = values[0], True
@@ -116,7 +116,7 @@ def least(values):  # type: ignore[no-untyped-def]
     return found, is_sorted
 
 
-@njit(cache=True)
+@kernel
 def _write(values, held):  # type: ignore[no-untyped-def]
     """Write int64 values to an array of int32; returns whether all fit."""
     fit = True

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from rules.engine.compiled import kernel
 from rules.engine.strings import Int64Array
 
 
-@njit(cache=True)
+@kernel
 def _mix(h, value):  # type: ignore[no-untyped-def]
     h ^= np.uint64(value)
     h *= np.uint64(0xFF51AFD7ED558CCD)
     return h ^ (h >> np.uint64(32))
 
 
-@njit(cache=True)
+@kernel
 def _encode(columns, slots, keys, count, codes):  # type: ignore[no-untyped-def]
     rows, width = columns.shape
     last = np.uint64(len(slots) - 1)
@@ -45,7 +45,7 @@ def _encode(columns, slots, keys, count, codes):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True)
+@kernel
 def _rehash(slots, keys, count):  # type: ignore[no-untyped-def]
     slots[:] = -1
     last = np.uint64(len(slots) - 1)

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
+from rules.engine.compiled import kernel
 from rules.engine.memory import RowArray
 from rules.engine.store import EventStore
 from rules.engine.strings import Int64Array
@@ -77,7 +77,7 @@ class Last(NamedTuple):
     retracted: bool
 
 
-@njit(cache=True)
+@kernel
 def _chain(rows, start, newest, previous):  # type: ignore[no-untyped-def]
     """Make entries start, start + 1, … the newest of these rows. newest: entry + 1 of each store row, 0 for none."""
     for i in range(len(rows)):
@@ -85,7 +85,7 @@ def _chain(rows, start, newest, previous):  # type: ignore[no-untyped-def]
         newest[rows[i]] = start + i + 1
 
 
-@njit(cache=True)
+@kernel
 def _known(rows, subjects, newest, previous, subject_of):  # type: ignore[no-untyped-def]
     """The newest entry about each subject at each row, -1 for none."""
     found = np.empty(len(rows), np.int64)

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from rules.engine.columns import Mask
+from rules.engine.compiled import kernel
 from rules.engine.memory import RowArray
 from rules.engine.plan import IN_TIME, MaskKey
 from rules.engine.polars_views import LazyColumns, physical_array, physical_numbers
@@ -43,7 +43,7 @@ class Marks:
         return self._known[key]
 
 
-@njit(cache=True)
+@kernel
 def _set(words, first, known, needed, begin, places):  # type: ignore[no-untyped-def]
     """For every mark places[j] = (word, bit) set the bit of row first + i where known[n, i] is 1 for each n of
     needed[begin[j]:begin[j + 1]], and clear it where not."""

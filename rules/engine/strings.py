@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit
 
+from rules.engine.compiled import kernel
 from rules.engine.memory import RowArray, allocate
 from rules.engine.texts import byte, hash_bytes, hash_text, length, put, same
 
@@ -35,18 +35,18 @@ _EMPTY, _LEFT, _TAKEN = np.uint8(0), np.uint8(1), np.uint8(128)
 _FULL, _ROOMY = 0.8, 1.8
 
 
-@njit(cache=True)
+@kernel
 def _home(h, size):  # type: ignore[no-untyped-def]
     """The first slot to probe for a string with this hash, among any number of slots below 2**32."""
     return np.int64(((h >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))
 
 
-@njit(cache=True)
+@kernel
 def _tag(h):  # type: ignore[no-untyped-def]
     return np.uint8(h & np.uint64(127)) | _TAKEN
 
 
-@njit(cache=True)
+@kernel
 def _seek(codes, slots, tags, ends, heap, sought):  # type: ignore[no-untyped-def]
     """Hash the codes' strings into `sought`, one longer, and bring the slots that they begin at into the cache."""
     fetched = np.int64(0)
@@ -58,7 +58,7 @@ def _seek(codes, slots, tags, ends, heap, sought):  # type: ignore[no-untyped-de
     sought[len(codes)] = np.uint64(fetched)
 
 
-@njit(cache=True)
+@kernel
 def _fill(first, last, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
     """Insert the codes first, first + 1, … below last, none of whose strings is in the table."""
     sought = np.empty(_BLOCK + 1, np.uint64)
@@ -66,7 +66,7 @@ def _fill(first, last, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
         _fill_block(np.arange(begin, min(begin + _BLOCK, last)), slots, tags, ends, heap, sought)
 
 
-@njit(cache=True)
+@kernel
 def _fill_block(codes, slots, tags, ends, heap, sought):  # type: ignore[no-untyped-def]
     _seek(codes, slots, tags, ends, heap, sought)
     for i in range(len(codes)):
@@ -77,7 +77,7 @@ def _fill_block(codes, slots, tags, ends, heap, sought):  # type: ignore[no-unty
         slots[at] = codes[i]
 
 
-@njit(cache=True)
+@kernel
 def _leave(codes, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
     """Remove the codes from the table; returns how many slots become empty. Codes not in it are skipped."""
     sought = np.empty(_BLOCK + 1, np.uint64)
@@ -87,7 +87,7 @@ def _leave(codes, slots, tags, ends, heap):  # type: ignore[no-untyped-def]
     return emptied
 
 
-@njit(cache=True)
+@kernel
 def _leave_block(codes, slots, tags, ends, heap, sought):  # type: ignore[no-untyped-def]
     _seek(codes, slots, tags, ends, heap, sought)
     emptied = 0
@@ -108,7 +108,7 @@ def _leave_block(codes, slots, tags, ends, heap, sought):  # type: ignore[no-unt
     return emptied
 
 
-@njit(cache=True)
+@kernel
 def _intern_block(  # type: ignore[no-untyped-def]
     in_offsets, in_data, valid, slots, tags, ends, heap, count, taken, codes, adding, sought
 ):
@@ -162,7 +162,7 @@ def _intern_block(  # type: ignore[no-untyped-def]
     return count, taken
 
 
-@njit(cache=True)
+@kernel
 def _intern(in_offsets, in_data, valid, slots, tags, ends, heap, count, taken, codes, adding):  # type: ignore[no-untyped-def]
     """The codes of the strings, in blocks small enough that everything the passes read fits in the cache."""
     sought = np.empty(min(_BLOCK, len(codes)), np.uint64)
@@ -175,7 +175,7 @@ def _intern(in_offsets, in_data, valid, slots, tags, ends, heap, count, taken, c
     return count, taken
 
 
-@njit(cache=True)
+@kernel
 def _lengths(codes, ends, heap, offsets):  # type: ignore[no-untyped-def]
     """The offsets of the codes' strings side by side; -1 has none."""
     offsets[0] = 0
@@ -184,7 +184,7 @@ def _lengths(codes, ends, heap, offsets):  # type: ignore[no-untyped-def]
         offsets[i + 1] = offsets[i] + n
 
 
-@njit(cache=True)
+@kernel
 def _copy(codes, ends, heap, offsets, data):  # type: ignore[no-untyped-def]
     """Write the codes' texts side by side."""
     for i in range(len(codes)):
@@ -193,7 +193,7 @@ def _copy(codes, ends, heap, offsets, data):  # type: ignore[no-untyped-def]
             data[offsets[i] + j] = byte(heap, base, j)
 
 
-@njit(cache=True)
+@kernel
 def _gather(codes, ends, heap, new_ends, new_heap):  # type: ignore[no-untyped-def]
     """Write what the heap has of the codes side by side."""
     at = 0

@@ -8,7 +8,8 @@ if their bytes in the heap are.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from rules.engine.compiled import kernel
 
 # first bytes of packed texts: digits; an odd number of them (the last is 0); a UUID
 _EVEN, _ODD, _UUID = 255, 254, 253
@@ -21,7 +22,7 @@ _DIGITS[48:58] = range(10)
 _DIGITS[97:103] = range(10, 16)
 
 
-@njit(cache=True)
+@kernel
 def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
     """64-bit FNV-1a of data[start:end], finished with MurmurHash3's fmix64 so that short ids spread over all bits.
 
@@ -34,7 +35,7 @@ def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
     return _finished(h)
 
 
-@njit(cache=True)
+@kernel
 def _finished(h):  # type: ignore[no-untyped-def]
     h ^= h >> np.uint64(33)
     h *= np.uint64(0xFF51AFD7ED558CCD)
@@ -44,19 +45,19 @@ def _finished(h):  # type: ignore[no-untyped-def]
     return h
 
 
-@njit(cache=True)
+@kernel
 def _digit(byte):  # type: ignore[no-untyped-def]
     """The value of a lower-case hexadecimal digit, above 15 for anything else."""
     return np.int64(_DIGITS[byte])
 
 
-@njit(cache=True)
+@kernel
 def _is_dash(i):  # type: ignore[no-untyped-def]
     """Whether a UUID has a dash there."""
     return i == 8 or i == 13 or i == 18 or i == 23  # noqa: PLR1714  Numba knows no sets
 
 
-@njit(cache=True)
+@kernel
 def _form(data, start, end):  # type: ignore[no-untyped-def]
     """The first byte of data[start:end] in a heap; 0 if it is stored as it is."""
     n = end - start
@@ -74,7 +75,7 @@ def _form(data, start, end):  # type: ignore[no-untyped-def]
     return _ODD if n & 1 else _EVEN
 
 
-@njit(cache=True)
+@kernel
 def put(data, start, end, heap, at):  # type: ignore[no-untyped-def]
     """Write the text data[start:end] to the heap at `at`; returns its end, at most `at` plus its length."""
     form = _form(data, start, end)
@@ -100,7 +101,7 @@ def put(data, start, end, heap, at):  # type: ignore[no-untyped-def]
     return at + 1
 
 
-@njit(cache=True)
+@kernel
 def length(heap, start, end):  # type: ignore[no-untyped-def]
     """Bytes of the text at heap[start:end]."""
     if start == end or heap[start] < _UUID:
@@ -110,7 +111,7 @@ def length(heap, start, end):  # type: ignore[no-untyped-def]
     return 2 * (end - start - 1) - (heap[start] == _ODD)
 
 
-@njit(cache=True)
+@kernel
 def byte(heap, start, i):  # type: ignore[no-untyped-def]
     """Byte i of the text that begins at heap[start]."""
     form = heap[start]
@@ -125,7 +126,7 @@ def byte(heap, start, i):  # type: ignore[no-untyped-def]
     return np.uint8(digit + 48 if digit < 10 else digit + 87)
 
 
-@njit(cache=True)
+@kernel
 def hash_text(heap, start, end):  # type: ignore[no-untyped-def]
     """`hash_bytes` of the text at heap[start:end]."""
     if start == end or heap[start] < _UUID:
@@ -136,7 +137,7 @@ def hash_text(heap, start, end):  # type: ignore[no-untyped-def]
     return _finished(h)
 
 
-@njit(cache=True)
+@kernel
 def same(heap, start, end, data, first, last):  # type: ignore[no-untyped-def]
     """Whether the text at heap[start:end] is data[first:last]."""
     n = length(heap, start, end)
@@ -148,7 +149,7 @@ def same(heap, start, end, data, first, last):  # type: ignore[no-untyped-def]
     return i == n
 
 
-@njit(cache=True)
+@kernel
 def before(heap, i, i_end, j, j_end):  # type: ignore[no-untyped-def]
     """Whether the text at heap[i:i_end] is before the one at heap[j:j_end]: by its hash, then by its bytes."""
     h, k = hash_text(heap, i, i_end), hash_text(heap, j, j_end)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from rules.engine.compiled import kernel
 from rules.engine.kernels import floats, order, steps, totals, windows
 from rules.engine.kernels.segments import first_of
 
@@ -16,7 +16,7 @@ NARROW, WIDE, DOUBLE = range(3)
 _FETCHED = 64
 
 
-@njit(cache=True)
+@kernel
 def _of_integers(  # type: ignore[no-untyped-def]
     what, changes, marks, word, bit, values, column, scale, before, to, found, doubles, flags
 ):
@@ -43,7 +43,7 @@ def _of_integers(  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True)
+@kernel
 def _of_doubles(what, changes, marks, word, bit, values, column, to, doubles, flags):  # type: ignore[no-untyped-def]
     run_first, fill, begin, ops = changes
     if what == DEVIATION:
@@ -58,7 +58,7 @@ def _of_doubles(what, changes, marks, word, bit, values, column, to, doubles, fl
     return 0
 
 
-@njit(cache=True)
+@kernel
 def _fetch(fill, marks, narrow, wide, scratch):  # type: ignore[no-untyped-def]
     """Bring the facts of short windows into the cache, of all of them at once: else each waits for memory in turn.
 
@@ -71,7 +71,7 @@ def _fetch(fill, marks, narrow, wide, scratch):  # type: ignore[no-untyped-def]
         scratch[r] = sum_of_facts
 
 
-@njit(cache=True)
+@kernel
 def answers(  # type: ignore[no-untyped-def]
     run_first, rows, at, low, excluding, late, last_late, arrivals, marks, narrow, wide, asked, scales, before, found,
     flags,

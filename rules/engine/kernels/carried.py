@@ -17,8 +17,8 @@ A state is int64, and in state[offsets[j]:offsets[j + 1]]:
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from rules.engine.compiled import kernel
 from rules.engine.kernels import floats, totals
 from rules.engine.kernels.answers import (
     COUNT,
@@ -61,12 +61,12 @@ def states(asked: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
     return state, offsets
 
 
-@njit(cache=True)
+@kernel
 def _counted(marks, p, word, bit):  # type: ignore[no-untyped-def]
     return (marks[p, word] >> bit) & 1
 
 
-@njit(cache=True)
+@kernel
 def _total(state, what, sign, rows, marks, word, bit, values, column):  # type: ignore[no-untyped-def]
     """Add the rows to the totals, or with sign -1 take them away."""
     n, high, low = np.int64(0), np.int64(0), np.int64(0)
@@ -83,7 +83,7 @@ def _total(state, what, sign, rows, marks, word, bit, values, column):  # type: 
     state[2] += sign * low
 
 
-@njit(cache=True)
+@kernel
 def _float_total(state, what, sign, rows, marks, word, bit, values, column):  # type: ignore[no-untyped-def]
     limbs, squares = state[1 : 1 + floats.LIMBS], state[1 + floats.LIMBS :]
     for p in range(rows[0], rows[1]):
@@ -94,7 +94,7 @@ def _float_total(state, what, sign, rows, marks, word, bit, values, column):  # 
                 floats.add_square(squares, values[p, column], sign)
 
 
-@njit(cache=True)
+@kernel
 def _slot(keys, counts, key):  # type: ignore[no-untyped-def]
     """The key's slot, or the free one for it."""
     h = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
@@ -104,7 +104,7 @@ def _slot(keys, counts, key):  # type: ignore[no-untyped-def]
     return at
 
 
-@njit(cache=True)
+@kernel
 def _occur(state, sign, rows, marks, word, bit, values, column):  # type: ignore[no-untyped-def]
     """Have the rows' values occur once more, or with sign -1 once less; returns whether there was a slot for each."""
     slots = (len(state) - _TABLE) // 2
@@ -124,7 +124,7 @@ def _occur(state, sign, rows, marks, word, bit, values, column):  # type: ignore
     return True
 
 
-@njit(cache=True)
+@kernel
 def _have_slots(state, more):  # type: ignore[no-untyped-def]
     """Whether the table has slots for so many other values; those that no longer occur lose theirs if need be."""
     slots = (len(state) - _TABLE) // 2
@@ -142,13 +142,13 @@ def _have_slots(state, more):  # type: ignore[no-untyped-def]
     return 2 * (state[1] + more) <= slots
 
 
-@njit(cache=True)
+@kernel
 def _beats(x, y, largest):  # type: ignore[no-untyped-def]
     """Whether a row with x, after one with y, is the extreme of both."""
     return x >= y if largest else x <= y
 
 
-@njit(cache=True)
+@kernel
 def _begin(state, largest, rows, marks, word, bit, values, column):  # type: ignore[no-untyped-def]
     """Fill an empty deque of extremes; returns whether there was room. From the last row on no place goes again."""
     deque = state[_TABLE:]
@@ -165,7 +165,7 @@ def _begin(state, largest, rows, marks, word, bit, values, column):  # type: ign
     return True
 
 
-@njit(cache=True)
+@kernel
 def _push(state, largest, rows, begin, marks, word, bit, values, column):  # type: ignore[no-untyped-def]
     """Append the rows to the deque of extremes, whose rows before `begin` go; returns whether there was room."""
     deque = state[_TABLE:]
@@ -191,7 +191,7 @@ def _push(state, largest, rows, begin, marks, word, bit, values, column):  # typ
     return True
 
 
-@njit(cache=True)
+@kernel
 def _move(state, what, old, new, ahead, marks, word, bit, values, column):  # type: ignore[no-untyped-def]
     """Of one state, but for totals: whether it could be moved."""
     added = old[1], new[1]
@@ -217,7 +217,7 @@ def _move(state, what, old, new, ahead, marks, word, bit, values, column):  # ty
     return True
 
 
-@njit(cache=True)
+@kernel
 def move(state, offsets, asked, old, new, ahead, marks, narrow, wide):  # type: ignore[no-untyped-def]
     """Move the states from the stretch old (first place, place behind the last) to new, no end of which is before.
 
@@ -249,7 +249,7 @@ def move(state, offsets, asked, old, new, ahead, marks, narrow, wide):  # type: 
     return True
 
 
-@njit(cache=True)
+@kernel
 def _totals(state, what, window, marks, word, bit, values, column, scale, to, found, doubles, flags):  # type: ignore[no-untyped-def]
     first, last, at, low, own, a, b = window
     held = state.copy()
@@ -272,7 +272,7 @@ def _totals(state, what, window, marks, word, bit, values, column, scale, to, fo
     return overflown
 
 
-@njit(cache=True)
+@kernel
 def _float_totals(state, what, window, marks, word, bit, values, column, to, doubles, flags):  # type: ignore[no-untyped-def]
     first, last, at, low, own, a, b = window
     held = state.copy()
@@ -296,7 +296,7 @@ def _float_totals(state, what, window, marks, word, bit, values, column, to, dou
     return overflown
 
 
-@njit(cache=True)
+@kernel
 def _extremes(state, largest, window, marks, word, bit, values, column, out, some):  # type: ignore[no-untyped-def]
     first, last, at, low, own, _, b = window
     deque, head, tail = state[_TABLE:], state[0], state[1]
@@ -317,7 +317,7 @@ def _extremes(state, largest, window, marks, word, bit, values, column, out, som
         out[k] = values[max(best, 0), column] if best >= 0 else 0
 
 
-@njit(cache=True)
+@kernel
 def _ends(state, latest, window, marks, word, bit, values, column, out, some):  # type: ignore[no-untyped-def]
     first, last, at, low, own, _, b = window
     p = state[0]
@@ -336,7 +336,7 @@ def _ends(state, latest, window, marks, word, bit, values, column, out, some):  
         out[k] = values[p, column] if some[k] else 0
 
 
-@njit(cache=True)
+@kernel
 def _distincts(state, window, marks, word, bit, values, column, out):  # type: ignore[no-untyped-def]
     first, last, at, low, own, begin, behind = window
     a, b = begin, behind
@@ -349,7 +349,7 @@ def _distincts(state, window, marks, word, bit, values, column, out):  # type: i
     _occur(state, -1, (behind, b), marks, word, bit, values, column)
 
 
-@njit(cache=True)
+@kernel
 def _answer(state, what, window, marks, word, bit, values, column, out, some):  # type: ignore[no-untyped-def]
     if what == DISTINCT:
         _distincts(state, window, marks, word, bit, values, column, out)
@@ -359,7 +359,7 @@ def _answer(state, what, window, marks, word, bit, values, column, out, some):  
         _extremes(state, what == GREATEST, window, marks, word, bit, values, column, out, some)
 
 
-@njit(cache=True)
+@kernel
 def answer(state, offsets, asked, scales, window, marks, narrow, wide, found, flags):  # type: ignore[no-untyped-def]
     """Answer every asked[j] about the windows of the rows at at[k] from low[k] on, for first <= k < last.
 

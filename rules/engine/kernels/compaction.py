@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from rules.engine.compiled import kernel
 from rules.engine.kernels.segments import END, ROOM, SCRATCH, START, first_from, move_all, spare
 
 
-@njit(cache=True)
+@kernel
 def plan(spans, touched, first, horizon, arena_times):  # type: ignore[no-untyped-def]
     """Calculate every segment's room, with its new rows if it is touched; returns the total.
 
@@ -29,7 +29,7 @@ def plan(spans, touched, first, horizon, arena_times):  # type: ignore[no-untype
     return total
 
 
-@njit(cache=True)
+@kernel
 def gather(spans, by_start, rows, arena_times, marks, narrow, wide):  # type: ignore[no-untyped-def]
     """Move all segments to the front of the arena, without room; returns its use."""
     used = np.int64(0)
@@ -42,7 +42,7 @@ def gather(spans, by_start, rows, arena_times, marks, narrow, wide):  # type: ig
     return used
 
 
-@njit(cache=True)
+@kernel
 def spread(spans, by_start, total, rows, arena_times, marks, narrow, wide):  # type: ignore[no-untyped-def]
     """Move all segments, as `gather` left them, apart so that each has its room, up to `total`."""
     for at in range(len(by_start) - 1, -1, -1):

@@ -7,14 +7,14 @@ episode's length before it that no closing row separates from it. So nothing bef
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from rules.engine.compiled import kernel
 from rules.engine.kernels.windows import earliest
 
 _LONG_AGO = -(1 << 62)
 
 
-@njit(cache=True)
+@kernel
 def _follow(  # type: ignore[no-untyped-def]
     first, last, p, newest, rows, times, at, over, reach, marks, word, bit, until_word, until_bit, late, order, low
 ):
@@ -51,7 +51,7 @@ def _follow(  # type: ignore[no-untyped-def]
         p += 1
 
 
-@njit(cache=True)
+@kernel
 def begins(  # type: ignore[no-untyped-def]
     run_first, run_start, rows, times, at, over, reach, horizon, marks, word, bit, until_word, until_bit, late,
     last_late, order,

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from rules.engine.compiled import kernel
 from rules.engine.kernels.totals import carry, divided, rounded, used
 
 LIMBS = 68  # 2046 + 53 bits and room for carries
@@ -21,7 +21,7 @@ _LOW = np.int64(0xFFFFFFFF)
 _UNIT = 1074  # the lowest bit of all doubles is 2**-1074
 
 
-@njit(cache=True)
+@kernel
 def _parts(x):  # type: ignore[no-untyped-def]
     """(m, place, sign): |x| is m * 2**place, in units of the smallest double; m has at most 53 bits."""
     mantissa, exponent = math.frexp(x)
@@ -33,7 +33,7 @@ def _parts(x):  # type: ignore[no-untyped-def]
     return (-m, place, -1) if m < 0 else (m, place, 1)
 
 
-@njit(cache=True)
+@kernel
 def add(limbs, x, sign):  # type: ignore[no-untyped-def]
     m, place, own = _parts(x)
     sign *= own
@@ -46,7 +46,7 @@ def add(limbs, x, sign):  # type: ignore[no-untyped-def]
     limbs[j + 2] += sign * (high >> 32)
 
 
-@njit(cache=True)
+@kernel
 def add_square(limbs, x, sign):  # type: ignore[no-untyped-def]
     """Add x**2, in units of the square of the smallest double."""
     m, place, _ = _parts(x)
@@ -71,7 +71,7 @@ def add_square(limbs, x, sign):  # type: ignore[no-untyped-def]
         limbs[j + i + 1] += sign * (word >> 32)
 
 
-@njit(cache=True)
+@kernel
 def _magnitude(limbs, out):  # type: ignore[no-untyped-def]
     """The carried limbs of the absolute value; returns (least, beyond, sign): the limbs that may be nonzero."""
     for j in range(len(limbs)):
@@ -90,7 +90,7 @@ def _magnitude(limbs, out):  # type: ignore[no-untyped-def]
     return least, beyond, sign
 
 
-@njit(cache=True)
+@kernel
 def sum_of(limbs, scratch):  # type: ignore[no-untyped-def]
     """The accumulator, rounded once."""
     least, beyond, sign = _magnitude(limbs, scratch)
@@ -98,7 +98,7 @@ def sum_of(limbs, scratch):  # type: ignore[no-untyped-def]
     return math.ldexp(np.float64(sign * m), place - _UNIT)
 
 
-@njit(cache=True)
+@kernel
 def mean_of(limbs, n, scratch, words):  # type: ignore[no-untyped-def]
     """The accumulator divided by n, rounded once."""
     least, beyond, sign = _magnitude(limbs, scratch)
@@ -111,7 +111,7 @@ def mean_of(limbs, n, scratch, words):  # type: ignore[no-untyped-def]
     return math.ldexp(np.float64(sign * m), place + 32 * first - _UNIT)
 
 
-@njit(cache=True)
+@kernel
 def sums(run_first, fill, begin, ops, marks, word, bit, values, column, mean, out, some):  # type: ignore[no-untyped-def]
     """out[k]: the sum of the window, correctly rounded, or its mean; infinite where it exceeds the doubles.
 
@@ -141,7 +141,7 @@ def sums(run_first, fill, begin, ops, marks, word, bit, values, column, mean, ou
     return overflown
 
 
-@njit(cache=True)
+@kernel
 def deviation_of(n, first, second, scratch, total):  # type: ignore[no-untyped-def]
     """sqrt((n * sum(x**2) - sum(x)**2) / (n * (n - 1))): the difference is exact, and 0 where all x are equal."""
     least, beyond, _ = _magnitude(first, scratch)
@@ -166,7 +166,7 @@ def deviation_of(n, first, second, scratch, total):  # type: ignore[no-untyped-d
     return math.ldexp(np.sqrt(variance), exponent >> 1)
 
 
-@njit(cache=True)
+@kernel
 def stddevs(run_first, fill, begin, ops, marks, word, bit, values, column, out, several):  # type: ignore[no-untyped-def]
     """out[k]: the sample standard deviation of the window from the exact sums of x and x**2; infinite as for sums.
 

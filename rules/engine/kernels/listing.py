@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from rules.engine.compiled import kernel
 
 
-@njit(cache=True)
+@kernel
 def listed(  # type: ignore[no-untyped-def]
     rows, at, low, excluding, late, order, marks, word, bit, values, column, wanted, most
 ):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from rules.engine.compiled import kernel
 
 # Slots of the table of distinct values: enough for most windows.
 _SLOTS = 256
 
 
-@njit(cache=True)
+@kernel
 def _bounds(run_first, fill, begin, ops, r):  # type: ignore[no-untyped-def]
     """The least walk index of run r and one past its greatest."""
     a, b = fill[r, 0], fill[r, 1]
@@ -20,7 +21,7 @@ def _bounds(run_first, fill, begin, ops, r):  # type: ignore[no-untyped-def]
     return a, b
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _only_adds(begin, ops, k):  # type: ignore[no-untyped-def]
     removed = 0
     for o in range(begin[k], begin[k + 1]):
@@ -28,13 +29,13 @@ def _only_adds(begin, ops, k):  # type: ignore[no-untyped-def]
     return removed == 0
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _is_scanned(run_first, begin, ops, r):  # type: ignore[no-untyped-def]
     """Whether run r has one row, the most frequent in small batches, whose window only grows: nothing is carried on."""
     return run_first[r] + 1 == run_first[r + 1] and _only_adds(begin, ops, run_first[r])
 
 
-@njit(cache=True)
+@kernel
 def _scan_extremes(run_first, fill, begin, ops, marks, word, bit, values, column, largest, out, found):  # type: ignore[no-untyped-def]
     """As extremes, of the runs that are scanned; returns how many others have rows.
 
@@ -64,7 +65,7 @@ def _scan_extremes(run_first, fill, begin, ops, marks, word, bit, values, column
     return others
 
 
-@njit(cache=True)
+@kernel
 def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, largest, out, found):  # type: ignore[no-untyped-def]
     """out[k]: the least (or largest) value of window k where found[k].
 
@@ -145,7 +146,7 @@ def extremes(run_first, fill, begin, ops, marks, word, bit, values, column, larg
         live[: stop - base] = 0
 
 
-@njit(cache=True)
+@kernel
 def _scan_ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, out, found):  # type: ignore[no-untyped-def]
     """As ends, of the runs that are scanned; returns how many others have rows."""
     others = 0
@@ -171,7 +172,7 @@ def _scan_ends(run_first, fill, begin, ops, marks, word, bit, values, column, la
     return others
 
 
-@njit(cache=True)
+@kernel
 def ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, out, found):  # type: ignore[no-untyped-def]
     """out[k]: the value of the first (or last) row that counts in window k, where found[k]."""
     if _scan_ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, out, found) == 0:
@@ -220,7 +221,7 @@ def ends(run_first, fill, begin, ops, marks, word, bit, values, column, last, ou
         live[: stop - base] = 0
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _slot(keys, owners, run, key):  # type: ignore[no-untyped-def]
     """The slot of the key, or the free one for it."""
     last = np.uint64(len(keys) - 1)
@@ -231,12 +232,12 @@ def _slot(keys, owners, run, key):  # type: ignore[no-untyped-def]
     return at
 
 
-@njit(cache=True)
+@kernel
 def _table(slots):  # type: ignore[no-untyped-def]
     return np.zeros(slots, np.int64), np.zeros(slots, np.int64), np.full(slots, -1, np.int64)
 
 
-@njit(cache=True)
+@kernel
 def _regrown(keys, counts, owners, run, n):  # type: ignore[no-untyped-def]
     """A table with the run's n values and room for more."""
     new_keys, new_counts, new_owners = _table(max(_SLOTS, 1 << int(np.ceil(np.log2(4 * n + 1)))))
@@ -249,7 +250,7 @@ def _regrown(keys, counts, owners, run, n):  # type: ignore[no-untyped-def]
     return new_keys, new_counts, new_owners
 
 
-@njit(cache=True)
+@kernel
 def _distincts(  # type: ignore[no-untyped-def]
     run,
     first,
@@ -313,7 +314,7 @@ def _distincts(  # type: ignore[no-untyped-def]
     return used, n, k, step
 
 
-@njit(cache=True)
+@kernel
 def _scan_distincts(run_first, fill, begin, ops, marks, word, bit, values, column, out, keys, owners):  # type: ignore[no-untyped-def]
     """As distincts, of the runs that are scanned and have room in the table; returns how many others have rows."""
     others = 0
@@ -336,7 +337,7 @@ def _scan_distincts(run_first, fill, begin, ops, marks, word, bit, values, colum
     return others
 
 
-@njit(cache=True)
+@kernel
 def distincts(run_first, fill, begin, ops, marks, word, bit, values, column, out):  # type: ignore[no-untyped-def]
     """out[k]: how many different values (int64: codes, numbers, bits of doubles) window k holds.
 

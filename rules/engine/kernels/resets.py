@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from rules.engine.compiled import kernel
 from rules.engine.kernels.windows import earliest
 
 _LONG_AGO = -(1 << 62)
 
 
-@njit(cache=True)
+@kernel
 def walks(  # type: ignore[no-untyped-def]
     run_first, run_start, rows, times, at, width, cell, horizon, marks, word, bit, late
 ):
@@ -60,7 +60,7 @@ def walks(  # type: ignore[no-untyped-def]
     return first, run_start.copy(), places[:n].copy(), since[:n].copy()
 
 
-@njit(cache=True)
+@kernel
 def stretches(first, ahead, size, times, since, last):  # type: ignore[no-untyped-def]
     """(walks, first, rows, after): the next rows of every walk that has some, at most size[w] from ahead[w] on.
 
@@ -89,7 +89,7 @@ def stretches(first, ahead, size, times, since, last):  # type: ignore[no-untype
     return walks[:count].copy(), begin, rows, after
 
 
-@njit(cache=True)
+@kernel
 def take(walks, begin, rows, after, violated, places, ahead, size, last, found):  # type: ignore[no-untyped-def]
     """Take over what holds of some `stretches`: up to the first violation of each, after which others count.
 
@@ -108,7 +108,7 @@ def take(walks, begin, rows, after, violated, places, ahead, size, last, found):
             size[w] *= 2
 
 
-@njit(cache=True)
+@kernel
 def at_rows(run_first, at, first, places, found):  # type: ignore[no-untyped-def]
     """`found` at the rows to evaluate at[run_first[r]:run_first[r + 1]] of walk r; 0 at those that it leaves out."""
     after = np.zeros(len(at), np.int64)

@@ -16,9 +16,9 @@ small batch spends more time on fetching memory than on sums.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from rules.engine import texts
+from rules.engine.compiled import kernel
 
 _NONE_LATE = np.int64(1 << 62)
 START, END, ROOM, SCRATCH = range(4)
@@ -27,7 +27,7 @@ CLASSES = 256  # of holes
 _LONG = 4096
 
 
-@njit(cache=True)
+@kernel
 def _before(x, y, times, ends, heap):  # type: ignore[no-untyped-def]
     """S1.1's order: event time, then the id's hash, then the id's bytes."""
     if times[x] != times[y]:
@@ -37,19 +37,19 @@ def _before(x, y, times, ends, heap):  # type: ignore[no-untyped-def]
     return texts.before(heap, i, i_end, j, j_end)
 
 
-@njit(cache=True)
+@kernel
 def spare(length):  # type: ignore[no-untyped-def]
     """The spare room that a segment of this many rows gets at compaction."""
     return length // 4 if length >= _LONG else length // 8 + 1
 
 
-@njit(cache=True)
+@kernel
 def _suffices(length, room):  # type: ignore[no-untyped-def]
     """Whether the room suffices for some time."""
     return (room - length) * (8 if room >= _LONG else 16) >= room
 
 
-@njit(cache=True)
+@kernel
 def _sort(order, first, last, scratch, times, ends, heap):  # type: ignore[no-untyped-def]
     """Merge sort of order[first:last], bottom up from runs of 16; stretches already in order are not touched."""
     for a in range(first, last, 16):
@@ -81,19 +81,19 @@ def _sort(order, first, last, scratch, times, ends, heap):  # type: ignore[no-un
         width *= 2
 
 
-@njit(cache=True)
+@kernel
 def _copy(source, p, target, q):  # type: ignore[no-untyped-def]
     for j in range(target.shape[1]):
         target[q, j] = source[p, j]
 
 
-@njit(cache=True)
+@kernel
 def first_of(facts, p):  # type: ignore[no-untyped-def]
     """A fact at the place, 0 if there is none."""
     return np.int64(facts[p, 0]) if facts.shape[1] else np.int64(0)
 
 
-@njit(cache=True)
+@kernel
 def _move(rows, arena_times, marks, narrow, wide, p, q):  # type: ignore[no-untyped-def]
     rows[q] = rows[p]
     arena_times[q] = arena_times[p]
@@ -102,7 +102,7 @@ def _move(rows, arena_times, marks, narrow, wide, p, q):  # type: ignore[no-unty
     _copy(wide, p, wide, q)
 
 
-@njit(cache=True)
+@kernel
 def _shift(array, p, q, n):  # type: ignore[no-untyped-def]
     """Move n places from p on to q, one value after the other, for places of any shape."""
     flat = array.reshape(-1)
@@ -116,7 +116,7 @@ def _shift(array, p, q, n):  # type: ignore[no-untyped-def]
             flat[q + i] = flat[p + i]
 
 
-@njit(cache=True)
+@kernel
 def move_all(rows, arena_times, marks, narrow, wide, p, q, n):  # type: ignore[no-untyped-def]
     """Move n rows from place p on to q: array by array takes a third of the time that row by row does."""
     _shift(rows, p, q, n)
@@ -126,7 +126,7 @@ def move_all(rows, arena_times, marks, narrow, wide, p, q, n):  # type: ignore[n
     _shift(wide, p, q, n)
 
 
-@njit(cache=True)
+@kernel
 def first_from(arena_times, a, b, time):  # type: ignore[no-untyped-def]
     """The first place from a to b whose time is not before `time`."""
     while a < b and arena_times[a] < time:
@@ -134,7 +134,7 @@ def first_from(arena_times, a, b, time):  # type: ignore[no-untyped-def]
     return a
 
 
-@njit(cache=True)
+@kernel
 def _class(room):  # type: ignore[no-untyped-def]
     """The class of holes of this size up to an eighth more; each size below 16 has a class of its own."""
     shift = 0
@@ -143,7 +143,7 @@ def _class(room):  # type: ignore[no-untyped-def]
     return 8 * shift + (room >> shift)
 
 
-@njit(cache=True)
+@kernel
 def _take_hole(room, holes, rows):  # type: ignore[no-untyped-def]
     """A hole of at least this size and less than half as much again; -1 where there is none."""
     least = _class(room - 1) + 1
@@ -155,7 +155,7 @@ def _take_hole(room, holes, rows):  # type: ignore[no-untyped-def]
     return np.int64(-1)
 
 
-@njit(cache=True)
+@kernel
 def widen(g, more, horizon, spans, rows, arena_times, marks, narrow, wide, used, limit, holes):  # type: ignore[no-untyped-def]
     """Give a full segment room for `more` rows; returns the arena's use, -1 where that would be above `limit`.
 
@@ -187,7 +187,7 @@ def widen(g, more, horizon, spans, rows, arena_times, marks, narrow, wide, used,
     return used
 
 
-@njit(cache=True)
+@kernel
 def insert(  # type: ignore[no-untyped-def]
     groups, base, fresh_marks, fresh_narrow, fresh_wide, times, ends, heap, horizon, spans,
     rows, arena_times, marks, narrow, wide, used, limit, holes,
@@ -270,7 +270,7 @@ def insert(  # type: ignore[no-untyped-def]
     return used, touched[:count], first[: count + 1], places
 
 
-@njit(cache=True)
+@kernel
 def _past(arena_times, a, b, bound):  # type: ignore[no-untyped-def]
     """The first index from a to b whose time is after bound."""
     if a < b and arena_times[b - 1] <= bound:
@@ -284,7 +284,7 @@ def _past(arena_times, a, b, bound):  # type: ignore[no-untyped-def]
     return a
 
 
-@njit(cache=True)
+@kernel
 def affected(  # type: ignore[no-untyped-def]
     touched, first, places, base, spans, rows, arena_times, late, order, newest, reach, settled, has_resets
 ):
@@ -356,7 +356,7 @@ def affected(  # type: ignore[no-untyped-def]
     return run_first[: kept + 1], run_start[:kept], at[:n], longest
 
 
-@njit(cache=True)
+@kernel
 def fill(spans, rows, source, facts, fact):  # type: ignore[no-untyped-def]
     """facts[p, fact] = source[rows[p]] in all segments."""
     for g in range(len(spans)):
@@ -364,7 +364,7 @@ def fill(spans, rows, source, facts, fact):  # type: ignore[no-untyped-def]
             facts[p, fact] = source[rows[p]]
 
 
-@njit(cache=True)
+@kernel
 def renumber(spans, rows, new_row):  # type: ignore[no-untyped-def]
     """Give the rows in all segments their new numbers; those that have none (-1) are first and are removed."""
     for g in range(len(spans)):

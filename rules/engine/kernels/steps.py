@@ -11,8 +11,8 @@ squares, in four words of 32 bits with room for carries; or an extreme. Columns 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from rules.engine.compiled import kernel
 from rules.engine.kernels.segments import END, ROOM, START, widen
 from rules.engine.kernels.totals import square
 from rules.engine.kernels.windows import opening
@@ -26,13 +26,13 @@ SMALLEST = np.int64(-(1 << 63))
 _LOW_WORD = np.int64(0xFFFFFFFF)
 
 
-@njit(cache=True)
+@kernel
 def ordered(bits):  # type: ignore[no-untyped-def]
     """The bits of a double as an integer in the order of the doubles; and back."""
     return bits ^ ((bits >> 63) & LARGEST)
 
 
-@njit(cache=True)
+@kernel
 def fold(order, first, counted, values, is_double, columns, how, out):  # type: ignore[no-untyped-def]
     """out[i, column]: what the rows order[first[i]:first[i + 1]] that are `counted` (uint8) fold into, for each of the
     columns of a fold.
@@ -60,7 +60,7 @@ def fold(order, first, counted, values, is_double, columns, how, out):  # type: 
                 out[i, at] = max(out[i, at], x) if how[at] == GREATEST else min(out[i, at], x)
 
 
-@njit(cache=True)
+@kernel
 def _put(wide, place, sums, g, values, i, how):  # type: ignore[no-untyped-def]
     """Give a step the values of row i, after those of the earlier steps."""
     for c in range(values.shape[1]):
@@ -71,7 +71,7 @@ def _put(wide, place, sums, g, values, i, how):  # type: ignore[no-untyped-def]
             wide[place, c] = values[i, c]
 
 
-@njit(cache=True)
+@kernel
 def _spread_back(wide, start, first_new, end, how):  # type: ignore[no-untyped-def]
     """Bring extremes of the steps from `first_new` on to those before them, as far as they change."""
     for c in range(wide.shape[1]):
@@ -86,7 +86,7 @@ def _spread_back(wide, start, first_new, end, how):  # type: ignore[no-untyped-d
                 break
 
 
-@njit(cache=True)
+@kernel
 def append(  # type: ignore[no-untyped-def]
     groups, steps, values, how, since, sums, spans, rows, arena_times, marks, narrow, wide, used, limit, holes
 ):
@@ -136,7 +136,7 @@ def append(  # type: ignore[no-untyped-def]
     return used, touched[:count], first[: count + 1]
 
 
-@njit(cache=True)
+@kernel
 def carry(sums, groups, columns):  # type: ignore[no-untyped-def]
     """Bring the lower words of the sums of some groups into 32 bits. columns: of one fold."""
     for g in groups:
@@ -150,7 +150,7 @@ def carry(sums, groups, columns):  # type: ignore[no-untyped-def]
                 sums[g, a] &= _LOW_WORD
 
 
-@njit(cache=True)
+@kernel
 def before(  # type: ignore[no-untyped-def]
     run_first, groups, times, at, over, resolution, since, spans, step_times, wide, sums, columns, out
 ):
@@ -183,7 +183,7 @@ def before(  # type: ignore[no-untyped-def]
                 out[k, EXTREME] = wide[a, columns[EXTREME]]
 
 
-@njit(cache=True)
+@kernel
 def with_extremes(before, is_double, largest, out, found):  # type: ignore[no-untyped-def]
     """Put the extremes of steps (`before`) to those of rows: out[k] where found[k]; doubles as their bits."""
     for k in range(len(before)):
@@ -197,7 +197,7 @@ def with_extremes(before, is_double, largest, out, found):  # type: ignore[no-un
         found[k] = 1
 
 
-@njit(cache=True)
+@kernel
 def values_of(spans, sums, step_times, wide, how, groups, steps, values):  # type: ignore[no-untyped-def]
     """Every step as a row: of counts and sums its own, of extremes that of it and all after it."""
     n = 0

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from rules.engine.compiled import kernel
 
 _LOW = np.int64(0xFFFFFFFF)
 _SHORT = np.int64(1 << 31)  # the square of what is below it fits 63 bits
@@ -18,7 +19,7 @@ _EXACT = np.int64(1 << 53)  # doubles hold all integers up to here
 _FRACTION = 6  # limbs behind the point that a mean needs: what it is divided by has at most 91 bits
 
 
-@njit(cache=True)
+@kernel
 def counts(run_first, fill, begin, ops, marks, word, bit, out):  # type: ignore[no-untyped-def]
     """out[k]: rows that count in window k.
 
@@ -35,7 +36,7 @@ def counts(run_first, fill, begin, ops, marks, word, bit, out):  # type: ignore[
             out[k] = n
 
 
-@njit(cache=True)
+@kernel
 def sums(  # type: ignore[no-untyped-def]
     run_first, fill, begin, ops, marks, word, bit, values, column, scale, before, exact, means, beyond, some
 ):
@@ -72,7 +73,7 @@ def sums(  # type: ignore[no-untyped-def]
     return overflown
 
 
-@njit(cache=True)
+@kernel
 def read(n, high, low, scale):  # type: ignore[no-untyped-def]
     """(sum, mean, whether the sum is beyond 64 bits) of a sum in two words."""
     carried = high + (low >> 32)
@@ -86,7 +87,7 @@ def read(n, high, low, scale):  # type: ignore[no-untyped-def]
     return exact, exact / divisor, beyond  # of what doubles hold exactly, and so rounded once
 
 
-@njit(cache=True)
+@kernel
 def _mean(n, high, low, scale):  # type: ignore[no-untyped-def]
     """(high * 2**32 + low) / (n * scale), rounded once."""
     words = np.zeros(_FRACTION + 3, np.int64)
@@ -106,7 +107,7 @@ def _mean(n, high, low, scale):  # type: ignore[no-untyped-def]
     return math.ldexp(np.float64(sign * m), place - 32 * _FRACTION)
 
 
-@njit(cache=True)
+@kernel
 def divided(limbs, divisor):  # type: ignore[no-untyped-def]
     """Divide carried limbs, 0 or more, by a number of at most 31 bits; 1 where there is a remainder, else 0."""
     left = np.int64(0)
@@ -117,7 +118,7 @@ def divided(limbs, divisor):  # type: ignore[no-untyped-def]
     return np.int64(left != 0)
 
 
-@njit(cache=True)
+@kernel
 def used(limbs):  # type: ignore[no-untyped-def]
     """The number of limbs up to the highest that is not 0."""
     beyond = len(limbs)
@@ -126,7 +127,7 @@ def used(limbs):  # type: ignore[no-untyped-def]
     return beyond
 
 
-@njit(cache=True)
+@kernel
 def rounded(limbs, least, beyond, lowest_place):  # type: ignore[no-untyped-def]
     """(m, place): of m * 2**place with m of a double's 53 bits the nearest to the carried limbs, half to even.
 
@@ -157,7 +158,7 @@ def rounded(limbs, least, beyond, lowest_place):  # type: ignore[no-untyped-def]
     return m, lowest
 
 
-@njit(cache=True)
+@kernel
 def carry(limbs):  # type: ignore[no-untyped-def]
     """Bring all limbs but the last, the sign's, into 0 .. 2**32 - 1."""
     for j in range(len(limbs) - 1):
@@ -165,7 +166,7 @@ def carry(limbs):  # type: ignore[no-untyped-def]
         limbs[j] &= _LOW
 
 
-@njit(cache=True)
+@kernel
 def _long_square(x, sign, squares):  # type: ignore[no-untyped-def]
     """As square, of any number."""
     m = np.uint64(abs(x)) if x != np.int64(-(2**63)) else np.uint64(1) << np.uint64(63)
@@ -180,7 +181,7 @@ def _long_square(x, sign, squares):  # type: ignore[no-untyped-def]
     squares[3] += sign * np.int64(aa >> np.uint64(32))
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def square(x, sign, squares):  # type: ignore[no-untyped-def]
     """Add the square of x, or for a sign of -1 remove it, in four limbs of 32 bits with room for carries.
 
@@ -193,7 +194,7 @@ def square(x, sign, squares):  # type: ignore[no-untyped-def]
         _long_square(x, sign, squares)
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _short_spread(n, high, low, squares_0, squares_1, squares_2, squares_3):  # type: ignore[no-untyped-def]
     """n * sum(x**2) - sum(x)**2 as a double, from exact integers in limbs of 32 bits; -1 if that may exceed 64 bits."""
     if squares_1 < _SHORT >> 1 and squares_2 == 0 and squares_3 == 0 and n < _SHORT >> 1:
@@ -204,7 +205,7 @@ def _short_spread(n, high, low, squares_0, squares_1, squares_2, squares_3):  # 
     return -1.0
 
 
-@njit(cache=True)
+@kernel
 def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-def]
     """As _short_spread, of any size."""
     for j in range(4):
@@ -238,7 +239,7 @@ def _spread(n, high, low, squares, s1, s2, total):  # type: ignore[no-untyped-de
     return value
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def deviation_of(n, high, low, squares, scale, s1, s2, total):  # type: ignore[no-untyped-def]
     """The sample standard deviation; 0 where less than two rows count. s1, s2, total: scratch of 3, 5 and 7."""
     spread = _short_spread(n, high, low, squares[0], squares[1], squares[2], squares[3])
@@ -248,7 +249,7 @@ def deviation_of(n, high, low, squares, scale, s1, s2, total):  # type: ignore[n
     return np.sqrt(spread / (np.float64(n) * np.float64(n - 1))) / scale
 
 
-@njit(cache=True)
+@kernel
 def spreads(  # type: ignore[no-untyped-def]
     run_first, fill, begin, ops, marks, word, bit, values, column, scale, before,
     exact, means, beyond, some, deviations, several,

@@ -10,13 +10,14 @@ window before: `at + 1` adds the row at walk index `at`, `-(at + 1)` removes it.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from rules.engine.compiled import kernel
 
 # Places of a window's times that are brought into the cache ahead: every eighth, one a cache line.
 _FETCHED = 4
 
 
-@njit(cache=True)
+@kernel
 def earliest(times, a, b, bound):  # type: ignore[no-untyped-def]
     """The first index from a to b whose time is not before bound, looked for from b: most windows are short."""
     step = 8
@@ -34,14 +35,14 @@ def earliest(times, a, b, bound):  # type: ignore[no-untyped-def]
     return a
 
 
-@njit(cache=True)
+@kernel
 def opening(time, over, resolution):  # type: ignore[no-untyped-def]
     """Where the window of a row of this time begins (S1.2, S14.1); all in µs."""
     start = time - over
     return start // resolution * resolution if resolution else start
 
 
-@njit(cache=True)
+@kernel
 def lower_bounds(run_first, run_start, times, at, over, resolution, horizon):  # type: ignore[no-untyped-def]
     """low[k]: the first index of the walk whose time is within `over` of the row at at[k] (both ends included).
 
@@ -66,7 +67,7 @@ def lower_bounds(run_first, run_start, times, at, over, resolution, horizon):  #
     return low
 
 
-@njit(cache=True)
+@kernel
 def after_reset(run_first, rows, at, marks, word, bit, late, order, low):  # type: ignore[no-untyped-def]
     """Raise low[k] past the latest earlier row that meets `since` (a bit of its marks) and that at[k]'s row may see."""
     widest = 0
@@ -91,7 +92,7 @@ def after_reset(run_first, rows, at, marks, word, bit, late, order, low):  # typ
                 low[k] = found[j] + 1
 
 
-@njit(cache=True)
+@kernel
 def split_by_value(run_first, rows, at, low, codes, numbers):  # type: ignore[no-untyped-def]
     """Re-cut runs so that each holds the rows that share one `per` value with the row to evaluate.
 
@@ -188,19 +189,19 @@ def split_by_value(run_first, rows, at, low, codes, numbers):  # type: ignore[no
     return new_first[: runs + 1].copy(), origin, new_at, new_low, order
 
 
-@njit(cache=True)
+@kernel
 def _visible(p, late, rank, base, seen):  # type: ignore[no-untyped-def]
     return not late or rank[p - base] < 0 or rank[p - base] < seen
 
 
-@njit(cache=True)
+@kernel
 def _longer(ops, needed):  # type: ignore[no-untyped-def]
     longer = np.empty(2 * needed, np.int32)
     longer[: len(ops)] = ops
     return longer
 
 
-@njit(cache=True)
+@kernel
 def changes(run_first, rows, at, low, excluding, late, last_late, order):  # type: ignore[no-untyped-def]
     """(fill, begin, ops): the windows of the rows at at[k], from low[k] on, as the aggregates read them.
 

@@ -1,0 +1,53 @@
+"""Compiled kernels that are kept on disk are used as long as no kernel has changed."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from numba import config
+
+from rules.engine import compiled
+
+SOURCE = """from rules.engine.compiled import kernel
+@kernel
+def double(x):
+    return 2 * x
+"""
+
+
+def loaded(file: Path) -> ModuleType:
+    """The module, as a new process would have it, after a call of its kernel."""
+    spec = importlib.util.spec_from_file_location("doubling", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.double(21) == 42
+    return module
+
+
+def test_what_is_kept_serves_until_any_kernel_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of other files, which Numba alone would not notice."""
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "cache"))
+    file = tmp_path / "doubling.py"
+    file.write_text(SOURCE)
+    assert loaded(file).double.stats.cache_misses
+    assert loaded(file).double.stats.cache_hits
+    monkeypatch.setattr(compiled, "sources", lambda: b"changed")
+    assert not loaded(file).double.stats.cache_hits
+    assert loaded(file).double.stats.cache_hits
+
+
+def test_every_file_with_a_kernel_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no other."""
+    monkeypatch.setattr(compiled.resources, "files", lambda _: tmp_path)
+    (tmp_path / "kernels").mkdir()
+    inner, plain = tmp_path / "kernels" / "inner.py", tmp_path / "plain.py"
+    inner.write_text(SOURCE)
+    plain.write_text("ONE = 1\n")
+    before = compiled.sources.__wrapped__()
+    plain.write_text("ONE = 2\n")
+    assert compiled.sources.__wrapped__() == before
+    inner.write_text(SOURCE.replace("2 * x", "x + x"))
+    assert compiled.sources.__wrapped__() != before
