@@ -110,9 +110,11 @@ class Bucket:
         """Process events (events_schema). clock: µs, as in Engine.advance."""
         horizon = self.engine.horizon
         advance = self.engine.advance(events, clock)
-        times = advance.late.column(self.stream.event_time).cast(pa.int64())
-        dead = advance.late.filter(pc.less(times, horizon))
-        late = advance.late.filter(advance.late.column(PRIMARY))
+        late = dead = events.slice(0, 0)
+        if len(advance.rows.late):
+            times = advance.late.column(self.stream.event_time).cast(pa.int64())
+            dead = advance.late.filter(pc.less(times, horizon))
+            late = advance.late.filter(advance.late.column(PRIMARY))
         primary = pc.sum(events.column(PRIMARY)).as_py() or 0
         counts = Counts(primary, late.num_rows, advance.duplicates if primary else 0, advance.alerts.num_rows)
         overflow = None

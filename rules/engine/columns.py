@@ -6,7 +6,7 @@ or float64 (doubles).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,20 +45,20 @@ def columns_of(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
-def as_declared(batch: pa.RecordBatch) -> pa.Table:
+def as_declared(columns: Mapping[str, pa.Array]) -> pa.Table:
     """The reverse of `one_batch`: strings as string again, in as many chunks as they need."""
-    table = pa.Table.from_batches([batch])
-    wide = [at for at, kind in enumerate(batch.schema.types) if kind.id == _WIDE]
+    wide = [name for name, column in columns.items() if column.type.id == _WIDE]
     if not wide:
-        return table
-    if batch.num_rows > 1 and any(batch.column(at).nbytes > _LARGEST_TEXT for at in wide):
-        middle = batch.num_rows // 2
-        return pa.concat_tables([as_declared(batch.slice(0, middle)), as_declared(batch.slice(middle))])
-    for at in wide:
-        # Arrow refuses to cast a slice far into a large array; a copy starts at 0
-        column = batch.column(at).take(pa.array(np.arange(batch.num_rows))).cast(pa.string())
-        table = table.set_column(at, batch.schema.field(at).with_type(pa.string()), column)
-    return table
+        return pa.Table.from_arrays([*columns.values()], [*columns])
+    rows = len(columns[wide[0]])
+    if rows > 1 and any(columns[name].nbytes > _LARGEST_TEXT for name in wide):
+        halves = slice(0, rows // 2), slice(rows // 2, rows)
+        return pa.concat_tables(
+            [as_declared({name: column[half] for name, column in columns.items()}) for half in halves]
+        )
+    # Arrow refuses to cast a slice far into a large array; a copy starts at 0
+    cast = {name: columns[name].take(pa.array(np.arange(rows))).cast(pa.string()) for name in wide}
+    return as_declared({**columns, **cast})
 
 
 def validity(array: pa.Array) -> Mask:

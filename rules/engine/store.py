@@ -374,7 +374,7 @@ class EventStore:
         columns[ARRIVAL] = pa.array(self.arrival(rows)).cast(MICROSECONDS)
         columns[SEQ] = pa.array(self._seq.all[rows].astype(np.int64) + self._first_seq)
         columns[LATE] = pa.array(self.late[rows].astype(np.bool_))
-        return as_declared(pa.record_batch(columns))
+        return as_declared(columns)
 
 
 def _words(values: npt.NDArray[Any]) -> Int64Array:

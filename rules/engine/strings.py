@@ -256,6 +256,9 @@ class StringTable:
             middle = len(strings) // 2
             return np.concatenate([self.intern(strings.slice(0, middle)), self.intern(strings.slice(middle))])
         offsets, data, valid = _parts(strings)
+        if len(strings) <= _STRETCH:
+            self._reserve(len(strings), int(offsets[-1] - offsets[0]))
+            return self._look_up(offsets, data, valid, adding=True)
         found, at = [], 0
         while at < len(strings):  # by and by, so that the table grows with what is new and not with what comes
             stop = min(len(strings), at + max(_STRETCH, self.count))
