@@ -4,6 +4,7 @@
 # make bench    the figures of docs/ (hours); BENCH=--quick: minutes make docs       generated pages, and the site in build/site
 # make dist     dist/: a wheel, its constraints and bill of materials, and a zip of the code for a cluster's executors
 # make dist-test  installs the wheel in a fresh environment and tries it there
+# make lock     the locks with their hashes, after a change of pyproject.toml; LOCK=--upgrade: also newer versions
 # make cluster-test  also the long tests on a Spark cluster and with an object store, which make test leaves out
 # make clean    remove caches and local data                        make compose-test  docker-compose.yaml for real (half an hour)
 #
@@ -21,14 +22,13 @@ BIN := $(VENV)/bin
 # Tests of the job mostly wait, so two run at once. A file's tests share what they have started, so they stay together.
 # A process that dies ends the run: its replacement may wait for ever (pytest-xdist issue 1327).
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
-# No hashes in the lock, and no uv.lock: a package mirror that builds its own wheels (pyspark has none) has other hashes,
-# and uv.lock names one registry. docs/explanation/threat-model.md says how to make a lock with hashes.
-UV_VERSION := $(shell sed -n 's/^uv==//p' requirements.lock)
+# The locks are requirements files and not a uv.lock, which would name one registry.
+UV_VERSION := $(shell sed -n 's/^uv==\([^ ]*\).*/\1/p' requirements.lock)
 # The installation depends on the lock and on pyproject.toml up to the tools' own tables.
 STAMP := $(VENV)/.set-up-$(shell { cat requirements.lock; sed '/^\[tool\./,$$d' pyproject.toml; } | cksum | cut -d ' ' -f 1)
 announce = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help setup jars test-jars check format test test-fast cluster-test compose-test demo bench docs dist dist-test clean need-java
+.PHONY: help setup lock jars test-jars check format test test-fast cluster-test compose-test demo bench docs dist dist-test clean need-java
 
 help:
 	@sed -n '/^# make/s/^# //p' Makefile
@@ -46,12 +46,21 @@ $(STAMP):
 	@[ -x $(BIN)/python ] && $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || \
 	  { printf '\033[1m==> %s\033[0m\n' "creating $(VENV)"; rm -rf $(VENV); "$(PYTHON)" -m venv $(VENV); }
 	@[ "$$($(BIN)/uv --version 2>/dev/null | cut -d ' ' -f 2)" = "$(UV_VERSION)" ] || \
-	  { printf '\033[1m==> %s\033[0m\n' "installing uv $(UV_VERSION)"; $(BIN)/python -m ensurepip >/dev/null; $(BIN)/python -m pip install --disable-pip-version-check "uv==$(UV_VERSION)"; }
+	  { printf '\033[1m==> %s\033[0m\n' "installing uv $(UV_VERSION)"; $(BIN)/python -m ensurepip >/dev/null; \
+	    $(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r <(sed -n '/^uv==/,/[^\\]$$/p' requirements.lock); }
 	$(call announce,installing the $(shell grep -c == requirements.lock) packages of requirements.lock (a minute or more the first time))
-	@$(BIN)/uv pip sync --python $(BIN)/python requirements.lock
+	@$(BIN)/uv pip sync --require-hashes --python $(BIN)/python requirements.lock
 	$(call announce,installing nightjar itself)
 	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@rm -f $(VENV)/.set-up-*; touch $@
+
+# The image's flask-appbuilder wants an older python-dateutil.
+lock: setup
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-emit-index-url $(LOCK) pyproject.toml --extra airflow --group dev \
+	  -o requirements.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-emit-index-url --no-annotate $(LOCK) pyproject.toml \
+	  deploy/image/requirements.in -c <(sed -n 's/^\([^ ]*==[^ ]*\).*/\1/p' requirements.lock | grep -v ^python-dateutil=) \
+	  -o deploy/image/requirements.lock
 
 jars: need-java setup
 	@$(BIN)/python -m nightjar.jvm.jars
@@ -109,7 +118,7 @@ dist: need-java jars
 	$(call announce,building the wheel)
 	@rm -f dist/nightjar-*.whl
 	@$(BIN)/uv build --quiet --python $(BIN)/python --no-build-isolation --wheel --out-dir dist .
-	@cp requirements.lock dist/constraints.txt
+	@sed -n 's/^\([^ ]*==[^ ]*\).*/\1/p' requirements.lock >dist/constraints.txt
 	@$(BIN)/python -m tools.bill_of_materials dist/sbom.cdx.json
 	@$(BIN)/python -m tools.dist
 	@ls dist/nightjar-*.whl dist/constraints.txt dist/sbom.cdx.json
