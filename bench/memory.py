@@ -35,6 +35,7 @@ from rules.versions import RuleSet
 BATCH = 50_000
 MACHINE = 24 << 30
 START = 1_600_000_000_000_000
+GOAL = 64
 GROUP_BYS = ["customer_id", "terminal_id"]
 
 
@@ -93,7 +94,9 @@ def measure(events: int, group_bys: int) -> None:
             "name": f"bytes a retained event and group-by, {group_bys} {by}, {name}",
             "value": round(used / held / group_bys, 1),
         }
-        print(json.dumps({**each, **common, "goal": 64, "met": used / held / group_bys <= 64}), flush=True)
+        # Both groupings of the rules of the other benchmarks; with one of them it bears the event's own bytes alone.
+        goal = {"goal": GOAL, "met": used / held / group_bys <= GOAL} if group_bys > 1 else {"goal": None, "met": None}
+        print(json.dumps({**each, **common, **goal}), flush=True)
 
 
 def main() -> None:

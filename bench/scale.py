@@ -1,6 +1,6 @@
 """Measures the job on several executors and the costs of its parts, and extrapolates to larger clusters.
 
-    python -m bench.scale [--executors 1 2 4] [--events 80000] [--turns 1] [--bytes-an-event 110]
+    python -m bench.scale [--executors 1 2 4] [--events 80000] [--turns 1] [--bytes-an-event 115]
 
 Spark standalone clusters on this machine, with as many workers of one core as executors, process the same backlog in
 batches of 10,000. A machine with fewer cores than executors shows the overhead of executors, not their speed-up. The
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--executors", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--events", type=int, default=80_000)
     parser.add_argument("--turns", type=int, default=1)
-    parser.add_argument("--bytes-an-event", type=int, default=110, help="of an engine, a group-by; see bench/memory.py")
+    parser.add_argument("--bytes-an-event", type=int, default=115, help="with two group-bys; see bench/memory.py")
     parser.add_argument("--core-us-an-event", type=float, default=_CORE_US, help="of the whole job; see bench/drain.py")
     options = parser.parse_args()
     with terminated_as_interrupt():

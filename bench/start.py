@@ -4,7 +4,9 @@
 
 In turns: both without a checkpoint, then both on their own checkpoints, the job with a state of this many rows. Events
 are waiting; the time is measured from the start of the process to the receipt of the first record. Then events arrive
-at 1,000/s, and the slowest batch since "the query runs" is compared with the steady one.
+at 1,000/s, and the slowest batch since "the query runs" is compared with the control's slowest one, and with a steady
+one. The broker has Java's first compiler only: with the second one a broker that has just started takes a quarter of
+the machine for the seconds that are measured.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.baseline import SLOWEST
 from bench.drain import fill, refuse_ended
 from bench.figures import emit, log_progress
 from bench.latency import traffic
@@ -68,6 +71,11 @@ def batches(settings: Settings) -> Iterator[dict[str, float]]:
     yield from (each for each in reports if each["kind"] == "job" and each["batches"])
 
 
+def slowest_of_control(log: Path) -> float:
+    """Duration of its slowest batch (ms), which it prints when it ends."""
+    return float(log.read_text().rpartition(SLOWEST)[2].split()[0])
+
+
 def slowest_and_steady(settings: Settings) -> tuple[float, float]:
     """Duration of the slowest batch, and the median in the last quarter (ms)."""
     reports = list(batches(settings))
@@ -78,7 +86,7 @@ def slowest_and_steady(settings: Settings) -> tuple[float, float]:
 @contextmanager
 def broker(folder: Path) -> Iterator[Settings]:
     """Start a new broker with the topics and the rules."""
-    with LocalKafka(load_settings(data_dir=folder / "kafka", kafka_port=0)) as kafka:
+    with LocalKafka(load_settings(data_dir=folder / "kafka", kafka_port=0), short_lived=True) as kafka:
         prepare(kafka.settings, publishing=True)
         yield kafka.settings
 
@@ -102,13 +110,16 @@ def main() -> None:
     options = parser.parse_args()
     cold: dict[str, list[float]] = {"python": [], "job": []}
     warm: dict[str, list[float]] = {"python": [], "job": []}
-    slowest, steady = [], []
+    slowest, steady, slowest_control = [], [], []
     for number in range(options.turns):
         for name, found in cold.items():
             log_progress(f"turn {number + 1} of {options.turns}, cold")
             with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch, broker(Path(scratch)) as settings:
-                found.append(first_output(name, settings, Path(scratch) / name, number, steady=name == "job"))
-                if name == "job":
+                folder = Path(scratch) / name
+                found.append(first_output(name, settings, folder, number, steady=True))
+                if name == "python":
+                    slowest_control.append(slowest_of_control(folder / f"{name}.log"))
+                else:
                     most, usual = slowest_and_steady(settings)
                     slowest.append(most)
                     steady.append(usual)
@@ -121,7 +132,8 @@ def main() -> None:
     goals = [
         emit("first alert, cold", "s", cold["job"], CONTROL, cold["python"], goal=2.0),
         emit(f"first alert, {options.rows:,} rows", "s", warm["job"], CONTROL, warm["python"], goal=2.0),
-        emit("slowest batch after the start", "ms", slowest, "steady batch at 1,000/s", steady, goal=3.0),
+        emit("slowest batch after the start", "ms", slowest, f"slowest of the {CONTROL}", slowest_control, goal=1.0),
+        emit("slowest batch to a steady one", "ms", slowest, "steady batch at 1,000/s", steady, goal=3.0),
     ]
     if not all(goals):
         raise SystemExit("a goal is missed")

@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+# Java compiles a method after 200 calls, which for code that runs once per batch is half a minute of slow batches; the
+# interpreter asks for it every 128 calls by default. (The names say Tier3 where C1 is the only compiler, too.)
+_COMPILED_SOON = (
+    "-XX:Tier0InvokeNotifyFreqLog=4",
+    "-XX:Tier3InvocationThreshold=16",
+    "-XX:Tier3MinInvocationThreshold=8",
+    "-XX:Tier3CompileThreshold=32",
+    "-XX:Tier3BackEdgeThreshold=4000",
+)
+
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -88,7 +98,7 @@ def held_by_jvm(session: SparkSession, file: Path) -> Iterator[None]:
 
 def spark_settings(config: JobConfig) -> dict[str, str]:
     """Every Spark setting the job depends on."""
-    java_options = (*QUICK_COMPILER, *config.java_options)
+    java_options = (*QUICK_COMPILER, *_COMPILED_SOON, *config.java_options)
     return (
         common_settings(
             Driver(config.master, config.driver_memory, config.jars, java_options, config.code), config.checkpoint
