@@ -1,6 +1,7 @@
 """What many tests share: one real broker and one Spark session for all of them, and topics of a test's own."""
 
 import json
+import logging
 import os
 import sys
 import uuid
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile("full", max_examples=60, deadline=None)
 hypothesis.settings.register_profile("fast", max_examples=10, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full"))
+
+
+# It logs connections that are collected after pytest has closed its streams.
+logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
