@@ -23,7 +23,10 @@ BIN := $(VENV)/bin
 # A process that dies ends the run: its replacement may wait for ever (pytest-xdist issue 1327).
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 # The locks are requirements files and not a uv.lock, which would name one registry.
-UV_VERSION := $(shell sed -n 's/^uv==\([^ ]*\).*/\1/p' requirements.lock)
+# What requirements.lock pins, without hashes.
+PINS := sed -n 's/^\([^ ]*==[^ ]*\).*/\1/p' requirements.lock
+UV_VERSION := $(shell $(PINS) | sed -n 's/^uv==//p')
+COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-emit-index-url
 # The installation depends on the lock and on pyproject.toml up to the tools' own tables.
 STAMP := $(VENV)/.set-up-$(shell { cat requirements.lock; sed '/^\[tool\./,$$d' pyproject.toml; } | cksum | cut -d ' ' -f 1)
 announce = @printf '\033[1m==> %s\033[0m\n' "$(1)"
@@ -56,10 +59,8 @@ $(STAMP):
 
 # The image's flask-appbuilder wants an older python-dateutil.
 lock: setup
-	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-emit-index-url $(LOCK) pyproject.toml --extra airflow --group dev \
-	  -o requirements.lock
-	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-emit-index-url --no-annotate $(LOCK) pyproject.toml \
-	  deploy/image/requirements.in -c <(sed -n 's/^\([^ ]*==[^ ]*\).*/\1/p' requirements.lock | grep -v ^python-dateutil=) \
+	@$(COMPILE) $(LOCK) pyproject.toml --extra airflow --group dev -o requirements.lock
+	@$(COMPILE) --no-annotate $(LOCK) pyproject.toml deploy/image/requirements.in -c <($(PINS) | grep -v ^python-dateutil=) \
 	  -o deploy/image/requirements.lock
 
 jars: need-java setup
@@ -118,7 +119,7 @@ dist: need-java jars
 	$(call announce,building the wheel)
 	@rm -f dist/nightjar-*.whl
 	@$(BIN)/uv build --quiet --python $(BIN)/python --no-build-isolation --wheel --out-dir dist .
-	@sed -n 's/^\([^ ]*==[^ ]*\).*/\1/p' requirements.lock >dist/constraints.txt
+	@$(PINS) >dist/constraints.txt
 	@$(BIN)/python -m tools.bill_of_materials dist/sbom.cdx.json
 	@$(BIN)/python -m tools.dist
 	@ls dist/nightjar-*.whl dist/constraints.txt dist/sbom.cdx.json

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Java compiles a method after 200 calls, which for code that runs once per batch is half a minute of slow batches; the
 # interpreter asks for it every 128 calls by default. (The names say Tier3 where C1 is the only compiler, too.)
+# Not among QUICK_COMPILER: nights were not measured with it.
 _COMPILED_SOON = (
     "-XX:Tier0InvokeNotifyFreqLog=4",
     "-XX:Tier3InvocationThreshold=16",
