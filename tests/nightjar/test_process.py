@@ -59,7 +59,7 @@ def test_orphans_are_stopped_with_the_program_they_come_from() -> None:
         until(lambda: "62" not in living(program.pid))
         orphan = living(program.pid)["61"]
         assert orphan not in psutil.Process(program.pid).children(recursive=True)
-        stop_families([psutil.Process(program.pid)], 20)
+        stop_families([psutil.Process(program.pid)], 1)  # nobody asks the orphan: it is killed after that
     assert not orphan.is_running()
 
 
