@@ -80,7 +80,7 @@ def test_buckets_merge_in_turns_and_none_waits_for_ever() -> None:
     merged: dict[int, list[int]] = {}
     for number in range(FAN_OUT):
         log, head = StateLog(Memory(), "at", number), Head()
-        for version in range(4 * FAN_OUT * FAN_OUT):
+        for version in range(2 * FAN_OUT * FAN_OUT):
             before, head = head, log.append(head, delta(f"e{version}"), _NEVER)
             if len(head.entries) <= len(before.entries):
                 merged.setdefault(version, []).append(number)
