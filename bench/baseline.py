@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
 from contracts.headers import SENT_AT
+from ingestion.kafka_source import first_header
 from nightjar.configuration.job import job_config
 from nightjar.configuration.settings import load_settings
 from nightjar.kafka import topics
@@ -80,10 +81,11 @@ def main() -> None:
         session.conf.set(f"spark.sql.streaming.stateStore.{name}", value)
     # All are read once, at the end: reading them while it runs would slow the control down.
     session.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
-    header = F.expr(f"get(filter(headers, h -> h.key = '{SENT_AT}'), 0).value")
     events = event_records(session, config, config.max_offsets_per_trigger or MOST)
     events = events.where(F.col("topic") == streams["transactions"].topic)
-    parsed = events.select(F.from_json(F.col("value").cast("string"), EVENT).alias("event"), header.alias(SENT_AT))
+    parsed = events.select(
+        F.from_json(F.col("value").cast("string"), EVENT).alias("event"), first_header(SENT_AT).alias(SENT_AT)
+    )
     output = CONTROLS[sys.argv[1]](parsed).select(
         F.lit(config.topics.alerts).alias("topic"),
         F.col("customer_id").alias("key"),
