@@ -85,11 +85,6 @@ class Bucket:
         rule = version.rule
         return rule.state.is_evaluated and self.book.serving.get((rule.stream, rule.group_by)) == self.route
 
-    def restore(self, deltas: Iterable[Delta]) -> None:
-        """Restore what earlier batches added, oldest first."""
-        for delta in deltas:
-            self.engine.restore(delta)
-
     def receive(self, answers: Iterable[Record]) -> list[str]:
         """Fold answers of `rule-status`, in order of their offsets. Those received before are skipped.
 

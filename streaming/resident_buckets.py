@@ -38,7 +38,10 @@ class Resident:
         missing = head.missing(self.version)
         deltas = (log.read(entry) for entry in missing)
         # one that has seen a beginning of the log has all steps (see Head.holds)
-        bucket.restore(delta if self.version == NOTHING else replace(delta, folds={}) for delta in deltas)
+        bucket.engine.restore(
+            (delta if self.version == NOTHING else replace(delta, folds={}) for delta in deltas),
+            sum(entry.events for entry in missing),
+        )
         self.restored += len(missing)
         bucket.engine.resume(head.position)
         bucket.counts = Counts(**head.counts)

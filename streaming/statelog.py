@@ -58,7 +58,8 @@ class Entries(Protocol):
 class Entry:
     """One entry of the log: its name, level, last version, size in bytes, and the latest event time in µs.
 
-    value: the entry itself, if it is not a separate file; stepped: the begin of the latest step, µs.
+    value: the entry itself, if it is not a separate file; stepped: the begin of the latest step, µs; events: how many
+    it holds, 0 in heads of releases that did not note it.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Entry:
     latest: int
     value: bytes = b""
     stepped: int = FIRST_INSTANT
+    events: int = 0
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ class StateLog:
         stepped = max((pc.max(table.column(STEP)).as_py() for table in delta.folds.values()), default=FIRST_INSTANT)
         level = SETTLED if len(value) > LARGEST_MERGED else level
         until = latest(delta, self._event_time)
-        return Entry(name, level, last, len(value), until, value if inside else b"", stepped)
+        return Entry(name, level, last, len(value), until, value if inside else b"", stepped, delta.events.num_rows)
 
 
 def latest(delta: Delta, event_time: str) -> int:

@@ -74,8 +74,7 @@ class _Host:
     def crash(self) -> None:
         for name, stream in self.case.streams.items():
             lost, self.engines[name] = self.engines[name], Engine(stream, self.ruleset)
-            for delta in self.deltas[name]:
-                self.engines[name].restore(delta)
+            self.engines[name].restore(self.deltas[name])
             self.engines[name].resume(lost.position)
 
     def publish(self, message: bytes, at: int) -> None:

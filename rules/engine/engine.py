@@ -18,7 +18,7 @@ than the others: an event far ahead of the others in its batch keeps its block.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -49,7 +49,6 @@ _EVICTION_FLOOR = 4096
 _MOST_GONE = 2
 _NEVER = 1 << 62
 _NO_ROWS = np.empty(0, np.int64)
-_EVERYTHING = Needed(LONG_AGO, LONG_AGO, 0)
 
 
 class Engine:
@@ -115,7 +114,7 @@ class Engine:
             timeline.steps = self._folding.of(group_by)
             timeline.use(sorted({self._masks[key].word for key in plan.marks}), sorted(plan.fields), changed)
             if group_by not in known:
-                timeline.insert(0, replace(_EVERYTHING, horizon=self.horizon))
+                timeline.take_in(0, self.horizon)
             self._timelines[group_by] = timeline
 
     def _new_masks(self) -> Masks:
@@ -212,25 +211,34 @@ class Engine:
         """What another engine needs beside the deltas to continue."""
         return Position(self.clock, self.settled, self.horizon, self._folding.held, self.folded)
 
-    def restore(self, delta: Delta) -> None:
+    def restore(self, deltas: Iterable[Delta], events: int = 0) -> None:
         """Restore the events and announcements of an earlier engine; call `resume` after the last delta.
 
+        events: about how many the deltas hold, to make room for them at once.
         Evaluates nothing. Deltas may come in any order, and overlap. Of two events with one id the later (by event
         time) counts: the other was before the horizon when it arrived. A delta may lack fields that were declared after
         it was written: they are NULL.
         """
+        base = self.store.rows
+        self.store.reserve(events)
+        for delta in deltas:
+            self._take_up(delta)
+        self._masks.extend()
+        for timeline in self._timelines.values():  # once: segments that grow delta by delta would move again and again
+            timeline.take_in(base, LONG_AGO)
+
+    def _take_up(self, delta: Delta) -> None:
+        """Restore one delta, but for timelines and marks."""
         events = one_batch(self.stream.completed(delta.events))
         times = physical(events.column(self.stream.event_time), Kind.TIMESTAMP)
-        known = columns_of(events.take(pa.array(self.store.unseen(events.column(self.stream.event_id), times))))
+        unseen = self.store.unseen(events.column(self.stream.event_id), times)
+        known = columns_of(events if len(unseen) == events.num_rows else events.take(pa.array(unseen)))
         base = self.store.rows
-        if len(known[SEQ]):
+        if len(unseen):
             seq = physical(known[SEQ], Kind.INT64)
             late = known[LATE].to_numpy(zero_copy_only=False).view(np.uint8)
             self.store.append(known, physical(known[ARRIVAL], Kind.TIMESTAMP), seq, late)
             self._next_seq = max(self._next_seq, int(seq.max()) + 1)
-            self._masks.extend()
-            for timeline in self._timelines.values():
-                timeline.insert(base, _EVERYTHING)
             self._ledger.meet(base, LONG_AGO)
         self._ledger.restore(delta.announcements)
         self._muting.restore(delta.announcements)
@@ -258,13 +266,13 @@ class Engine:
         self.horizon = min(self.horizon, max(horizon, self._needed_rows_since))
         self._timelines = {}  # they may have evicted what is needed again
         before = self.store.rows
-        self.restore(history)
+        self.restore([history])
         read = self.store.rows
         late, *_ = in_arrival_order(one_batch(missed.select(self._event_columns)))
         seq = np.arange(self._next_seq, self._next_seq + late.num_rows)
         numbered = pa.Table.from_batches([late]).append_column(SEQ, pa.array(seq, pa.int64()))
         delta = Delta(numbered.append_column(LATE, pa.repeat(pa.scalar(value=True), late.num_rows)), NO_ANNOUNCEMENTS)
-        self.restore(delta)
+        self.restore([delta])
         rows = np.arange(before, self.store.rows)
         times = self.store.times[rows]
         unfolded = rows[(times < self.folded) & ((rows >= read) | (times >= past.until))]
@@ -370,6 +378,6 @@ class Engine:
         self._ledger, self._muting = Ledger(self.store), Muting()
         self._folding, self._timelines = Folding(self.store, self._masks), {}
         self.set_rules(self._ruleset, self._group_bys)
-        self.restore(needed)
+        self.restore([needed])
         self._folding.resume(held, self.folded)
         self._next_seq = next_seq

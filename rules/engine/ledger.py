@@ -204,12 +204,13 @@ class Ledger:
         named = pa.concat_arrays(table.column("rule_id").chunks).dictionary_encode() if table.num_rows else None
         if named is None:
             return np.empty(0, np.int64)
-        versions = table.column("rule_version").to_numpy()
-        pairs, inverse = np.unique(np.stack([named.indices.to_numpy(), versions], axis=1), axis=0, return_inverse=True)
         names = named.dictionary.to_pylist()
-        subjects = [Subject(names[at], int(version)) for at, version in pairs]
+        # as one number: np.unique of pairs takes ten times as long
+        numbers = table.column("rule_version").to_numpy() * len(names) + named.indices.to_numpy()
+        distinct, inverse = np.unique(numbers, return_inverse=True)
+        subjects = [Subject(names[number % len(names)], number // len(names)) for number in distinct.tolist()]
         codes = [self._subjects.setdefault(subject, len(self._subjects)) for subject in subjects]
-        coded: Int64Array = np.array(codes)[inverse.reshape(-1)]
+        coded: Int64Array = np.array(codes)[inverse]
         return coded
 
     def drop_settled(self, settled: int) -> None:

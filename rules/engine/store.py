@@ -120,9 +120,7 @@ class EventStore:
         if new > _MOST_ROWS:
             raise OverflowError(f"an engine holds at most {_MOST_ROWS:,} events")
         if new > self._room:
-            for array in self._arrays:
-                array.reserve(new, self.live)
-            self._room = min(len(array.all) for array in self._arrays)
+            self._have_room(new)
         rows = slice(old, new)
         self.live[-1] = slice(self.live[-1].start, new)
         for name, column in self._columns.items():
@@ -140,6 +138,17 @@ class EventStore:
             self._place(old, new, arrival)
         for fields, (table, codes) in self._keys.items():
             codes.all[rows] = self._encode(fields, table, rows)
+
+    def reserve(self, events: int) -> None:
+        """Make room for so many more events at once."""
+        if events:
+            self._have_room(self.rows + events)
+            self.ids.reserve(events)
+
+    def _have_room(self, rows: int) -> None:
+        for array in self._arrays:
+            array.reserve(rows, self.live)
+        self._room = min(len(array.all) for array in self._arrays)
 
     @property
     def _arrays(self) -> list[RowArray]:

@@ -319,6 +319,10 @@ class StringTable:
         self.count, self._live = len(codes), (slice(0, 0),)
         self._rehash(0)
 
+    def reserve(self, strings: int) -> None:
+        """Make room for so many more strings at once, but for their bytes."""
+        self._reserve(strings, 0)
+
     @property
     def _stretches(self) -> list[slice]:
         """The codes whose strings are kept; the last range has grown."""

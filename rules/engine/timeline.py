@@ -60,6 +60,17 @@ class Runs:
         return len(self.at)
 
 
+# Rows taken in at once: few enough that what they are read from stays in the cache.
+_STRETCH = 1 << 16
+
+
+def _counted(groups: npt.NDArray[Any]) -> tuple[Int64Array, Int64Array]:
+    """The groups that occur, and where the rows of each would begin, side by side; with the end of the last."""
+    counts = np.bincount(groups[groups >= 0])
+    touched = counts.nonzero()[0]
+    return touched, np.append(0, np.cumsum(counts[touched]))
+
+
 class Timeline(Arena):
     """The retained rows of every group of one group-by, in an arena.
 
@@ -106,7 +117,28 @@ class Timeline(Arena):
 
     def insert(self, base: int, needed: Needed) -> Runs:
         """Insert the store's rows from `base` on; unneeded rows may be evicted. Returns what to evaluate again."""
-        store, ids = self.store, self.store.ids
+        store = self.store
+        groups = self._groups_since(base, needed)
+        while (inserted := self._inserted(groups, base, needed.since)) is None:
+            self._make_room(*_counted(groups), needed.since)
+        touched, first, places = inserted
+        first_of, start, at, longest = segments.affected(
+            touched, first, places, base, self._spans, self.rows, self.times,
+            store.late, store.order, store.newest, needed.reach, needed.settled, needed.has_resets,
+        )  # fmt: skip
+        return Runs(first_of, start, at, needed.horizon, needed.folded, longest)
+
+    def take_in(self, base: int, horizon: int) -> None:
+        """Insert the store's rows from `base` on that are not before `horizon` (µs), as many as there are: room is made
+        for all of them at once. None of them is to be evaluated."""
+        groups = self._groups_since(base, Needed(horizon, LONG_AGO, 0))
+        for at in range(0, len(groups), _STRETCH):
+            while self._inserted(groups[at : at + _STRETCH], base + at, horizon) is None:
+                self._make_room(*_counted(groups[at:]), horizon)
+
+    def _groups_since(self, base: int, needed: Needed) -> npt.NDArray[Any]:
+        """The groups of the store's rows from `base` on, -1 for those in none; the arena has a segment for each."""
+        store = self.store
         if store.casts > self._casts:
             self.use(self._words, self._fields, ())
         groups = store.codes(self.group_by)[base : store.rows]
@@ -114,21 +146,20 @@ class Timeline(Arena):
             groups = np.where(gone, np.int32(-1), groups)
         self.complete_since = max(self.complete_since, needed.since)
         self._have_groups(store.code_count(self.group_by))
-        fresh = [self._fresh(facts, slice(base, store.rows)) for facts in (self.marks, self.narrow, self.wide)]
-        while True:
-            used, touched, first, places = segments.insert(
-                groups, base, *fresh, store.times, ids.ends, ids.heap, needed.since, self._spans, *self._arena,
-                self._used, self._limit, self._holes,
-            )  # fmt: skip
-            if used >= 0:
-                break
-            self._make_room(touched, first, needed.since)
-        self._used = used
-        first_of, start, at, longest = segments.affected(
-            touched, first, places, base, self._spans, self.rows, self.times,
-            store.late, store.order, store.newest, needed.reach, needed.settled, needed.has_resets,
+        return groups
+
+    def _inserted(self, groups: npt.NDArray[Any], base: int, since: int) -> tuple[Int64Array, ...] | None:
+        """Insert rows from `base` on into these groups; None where that needs more room (see segments.insert)."""
+        store, ids, rows = self.store, self.store.ids, slice(base, base + len(groups))
+        fresh = [self._fresh(facts, rows) for facts in (self.marks, self.narrow, self.wide)]
+        used, *inserted = segments.insert(
+            groups, base, *fresh, store.times, ids.ends, ids.heap, since, self._spans, *self._arena,
+            self._used, self._limit, self._holes,
         )  # fmt: skip
-        return Runs(first_of, start, at, needed.horizon, needed.folded, longest)
+        if used < 0:
+            return None
+        self._used = used
+        return tuple(inserted)
 
     def _fresh(self, facts: Facts, rows: slice) -> npt.NDArray[Any]:
         """The facts of the store's rows."""

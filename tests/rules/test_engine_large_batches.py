@@ -50,7 +50,7 @@ def test_nothing_is_lost_however_much_text_a_batch_holds(monkeypatch: pytest.Mon
     assert got.delta.events.equals(expected.delta.events)
     assert engine.snapshot().events.equals(fits.snapshot().events)
     restored = Engine(STREAM, RULES)
-    restored.restore(got.delta)
+    restored.restore([got.delta])
     assert restored.snapshot().events.equals(fits.snapshot().events)
     truth = Truth(STREAM, RULES, table)
     assert (truth.events, truth.duplicates, truth.rows()) == (60, 30, 30)

@@ -101,7 +101,7 @@ def test_an_alert_outlives_its_event_as_long_as_it_mutes() -> None:
     kept = engine.snapshot()
     assert kept.announcements.num_rows == 1
     later = Engine(STREAMS["transactions"], RULES)
-    later.restore(kept)
+    later.restore([kept])
     later.resume(engine.position)
     both = later.advance(payments((30, 30), (31, 31)), 41 * MINUTE).alerts
     assert flags(both) == [("t30", 1, True), ("t31", 1, False)]

@@ -120,8 +120,7 @@ def test_after_priming_results_are_those_of_rules_that_had_always_been_there(
             engine.set_rules(rules(effective))
             if restored:
                 again = Engine(STREAM, rules(effective))
-                for each in deltas:
-                    again.restore(each)
+                again.restore(deltas)
                 again.resume(engine.position)
                 engine = again
         before = engine.horizon

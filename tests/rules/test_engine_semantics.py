@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules.alert_ids import alert_id
-from rules.engine import Engine
+from rules.engine import Engine, timeline
 from rules.engine.alert_columns import Described
 from tests.support import histories
 from tests.support.agreement import announced, differing, final, plain, wrongly_muted
@@ -70,19 +70,25 @@ def test_the_truth_equals_the_reference_on_every_measure(rule_set: Any, events: 
     st.lists(st.integers(0, 100), max_size=6),
     st.sets(st.integers(0, 7)),
     st.booleans(),
+    st.sampled_from([1, 3, 100]),
+    st.integers(0, 20),
 )
 def test_the_streams_final_alerts_are_a_function_of_the_arrivals_alone(
-    rule_set: Any, events: Any, cuts: list[int], crashes: set[int], evicting: bool
+    rule_set: Any, events: Any, cuts: list[int], crashes: set[int], evicting: bool, stretch: int, foreseen: int
 ) -> None:
-    """S6 to S9 and S11: however arrivals are cut into batches, and whatever is lost in crashes and evicted."""
+    """S6 to S9 and S11: however arrivals are cut into batches, and whatever is lost in crashes and evicted.
+
+    An engine takes in `stretch` rows of its past at once, and may expect another number of them.
+    """
     ruleset, versions = rule_set
     engine = Engine(STREAM, ruleset)
     alerts, deltas, late = [], [], []
     for i, batch in enumerate(cut(cuts, histories.table(events))):
         if i in crashes:  # all in memory is lost; the deltas are not
             lost, engine = engine, Engine(STREAM, ruleset)
-            for delta in deltas:
-                engine.restore(delta)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(timeline, "_STRETCH", stretch)
+                engine.restore(deltas, foreseen)
             engine.resume(lost.position)
         clock = batch.column("arrival_time").cast(pa.int64()).to_pylist()
         advance = engine.advance(batch, clock[-1] if clock and evicting else None)

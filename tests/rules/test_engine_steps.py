@@ -87,8 +87,7 @@ class Kept:
         lost, self.engine = self.engine, Engine(STREAM, self.ruleset)
         if merged and self.deltas:
             self.deltas = [statelog.concat(self.deltas, "at", lost.position)]
-        for delta in self.deltas:
-            self.engine.restore(delta)
+        self.engine.restore(self.deltas)
         self.engine.resume(lost.position)
 
 

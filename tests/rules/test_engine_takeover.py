@@ -99,8 +99,7 @@ class Taken:
         lost, self.engine = self.engine, Engine(STREAM, self.ruleset)
         if merged:
             self.deltas = [lost.snapshot()]
-        for delta in self.deltas:
-            self.engine.restore(delta)
+        self.engine.restore(self.deltas)
         self.engine.resume(lost.position)
 
 

@@ -63,8 +63,7 @@ def reported(batches: list[pa.Table], random: Random | None = None) -> dict[str,
     for batch in batches:
         if random is not None and random.random() < 0.3:
             lost, engine = engine, Engine(STREAM, RULES)
-            for delta in deltas:
-                engine.restore(delta)
+            engine.restore(deltas)
             engine.resume(lost.position)
             deltas = [engine.snapshot()]
         advance = engine.advance(batch)

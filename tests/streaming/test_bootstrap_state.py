@@ -101,7 +101,7 @@ def restored(folder: Path, route: Route, book: RuleBook) -> dict[int, Bucket]:
         assert {file.name for file in of.iterdir()} == head.names | {"head-0"}
         log = StateLog(files, STREAM.event_time)
         buckets[at] = Bucket(STREAM, route, book)
-        buckets[at].restore(log.read(entry) for entry in head.missing(NOTHING))
+        buckets[at].engine.restore(log.read(entry) for entry in head.missing(NOTHING))
         buckets[at].engine.resume(head.position)
     return buckets
 

@@ -168,8 +168,7 @@ def test_primed_steps_are_those_of_rules_that_had_always_been_there(
         if number == primes + 5 and lost:
             again = Engine(STREAM, final)
             stored = [statelog.read(statelog.write(delta)) for delta in deltas]
-            for each in [statelog.concat(stored, "at", engine.position)] if lost == "merged" else stored:
-                again.restore(each)
+            again.restore([statelog.concat(stored, "at", engine.position)] if lost == "merged" else stored)
             again.resume(engine.position)
             engine = again
         before = engine.horizon

@@ -137,8 +137,7 @@ def test_an_older_announcement_never_takes_the_place_of_a_newer_one(monkeypatch:
     for each in (before, large, after):
         head = log.append(head, each, _NEVER)
     engine = Engine(histories.STREAM, RuleSet())
-    for entry in head.entries:
-        engine.restore(log.read(entry))
+    engine.restore(log.read(entry) for entry in head.entries)
     assert engine.snapshot().announcements.column("revision").to_pylist() == [2]
 
 
@@ -155,8 +154,7 @@ def test_entries_from_before_a_field_was_declared_have_null_for_it() -> None:
         head = log.append(head, engine.advance(event.append_column("note", [["x"]])).delta, _NEVER)
     assert {entry.level for entry in head.entries} == {0, 1}
     restored = Engine(stream, RuleSet())
-    for entry in head.entries:
-        restored.restore(log.read(entry))
+    restored.restore(log.read(entry) for entry in head.entries)
     events = restored.snapshot().events
     assert events.column_names[: len(note)] == list(note)
     found = dict(zip(*(events.column(name).to_pylist() for name in ("id", "note")), strict=True))
@@ -214,8 +212,7 @@ def restored_like_whole(ruleset: RuleSet, events: Any, cuts: list[int]) -> None:
         batch = table.slice(a, b - a)
         clock = pc.max(batch.column("arrival_time")).cast(pa.int64()).as_py()
         lost = Engine(histories.STREAM, ruleset)
-        for entry in head.entries:
-            lost.restore(log.read(entry))
+        lost.restore(log.read(entry) for entry in head.entries)
         lost.resume(head.position)
         expected, got = whole.advance(batch, clock), lost.advance(batch, clock)
         assert got.alerts.equals(expected.alerts)

@@ -264,8 +264,7 @@ class Agreement:
                 if number in history.crashes:
                     deltas = [running.snapshot()] if number % 2 else deltas
                     lost, running = running, Engine(stream, self._ruleset)
-                    for delta in deltas:
-                        running.restore(delta)
+                    running.restore(deltas)
                     running.resume(lost.position)
                 clock = history.events[end - 1]["arrival"] if evicting and end else None
                 advance = running.advance(arrived.slice(begin, end - begin), clock)

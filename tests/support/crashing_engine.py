@@ -28,8 +28,7 @@ def alerts_of(
         for number, (begin, end) in enumerate(itertools.pairwise(edges)):
             if number in lost:
                 before, engine = engine, Engine(STREAM, ruleset)
-                for delta in deltas:
-                    engine.restore(delta)
+                engine.restore(deltas)
                 engine.resume(before.position)
             clock = events[end - 1]["arrival"] if end else None
             advance = engine.advance(batches.slice(begin, end - begin), clock)

@@ -195,9 +195,8 @@ def insert(  # type: ignore[no-untyped-def]
     """Insert store rows base, base + 1, … with their facts (fresh) into their groups' segments (groups[i] < 0: none).
 
     Returns (used, touched, first, places). used: the arena's use afterwards, or -1 where that would be above `limit`:
-    no row is inserted then, and touched are the groups, each with first[t + 1] - first[t] new rows. Else places: for
-    each of the groups the arena places of its new rows, ascending, in places[first[t]:first[t + 1]]. A full segment
-    evicts rows before `horizon`.
+    no row is inserted then. Else touched are the groups, and places: for each of them the arena places of its new rows,
+    ascending, in places[first[t]:first[t + 1]]. A full segment evicts rows before `horizon`.
     """
     n = len(groups)
     touched = np.empty(n, np.int64)
