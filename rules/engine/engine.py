@@ -221,28 +221,31 @@ class Engine:
         """
         base = self.store.rows
         self.store.reserve(events)
+        announcements = [NO_ANNOUNCEMENTS]
         for delta in deltas:
-            self._take_up(delta)
+            self._hold(delta.events)
+            self._folding.restore(delta.folds)
+            announcements.append(delta.announcements)
         self._masks.extend()
         for timeline in self._timelines.values():  # once: segments that grow delta by delta would move again and again
             timeline.take_in(base, LONG_AGO)
+        self._ledger.meet(base, LONG_AGO)
+        announced = pa.concat_tables(announcements)
+        self._ledger.restore(announced)
+        self._muting.restore(announced)
 
-    def _take_up(self, delta: Delta) -> None:
-        """Restore one delta, but for timelines and marks."""
-        events = one_batch(self.stream.completed(delta.events))
-        times = physical(events.column(self.stream.event_time), Kind.TIMESTAMP)
-        unseen = self.store.unseen(events.column(self.stream.event_id), times)
-        known = columns_of(events if len(unseen) == events.num_rows else events.take(pa.array(unseen)))
-        base = self.store.rows
-        if len(unseen):
-            seq = physical(known[SEQ], Kind.INT64)
-            late = known[LATE].to_numpy(zero_copy_only=False).view(np.uint8)
-            self.store.append(known, physical(known[ARRIVAL], Kind.TIMESTAMP), seq, late)
-            self._next_seq = max(self._next_seq, int(seq.max()) + 1)
-            self._ledger.meet(base, LONG_AGO)
-        self._ledger.restore(delta.announcements)
-        self._muting.restore(delta.announcements)
-        self._folding.restore(delta.folds)
+    def _hold(self, events: pa.Table) -> None:
+        """Add the events of a delta to the store."""
+        batch = one_batch(self.stream.completed(events))
+        times = physical(batch.column(self.stream.event_time), Kind.TIMESTAMP)
+        unseen = self.store.unseen(batch.column(self.stream.event_id), times)
+        if not len(unseen):
+            return
+        known = columns_of(batch if len(unseen) == batch.num_rows else batch.take(pa.array(unseen)))
+        seq = physical(known[SEQ], Kind.INT64)
+        late = known[LATE].to_numpy(zero_copy_only=False).view(np.uint8)
+        self.store.append(known, physical(known[ARRIVAL], Kind.TIMESTAMP), seq, late)
+        self._next_seq = max(self._next_seq, int(seq.max()) + 1)
 
     def resume(self, position: Position) -> None:
         """Continue as the engine whose deltas were restored, from its position after the last one."""
@@ -355,13 +358,14 @@ class Engine:
         held = self.store.resident
         if held < self._look_again_at and self.store.rows < _MOST_GONE * self._look_again_at:
             return
-        rows = self.store.since(self.horizon)
-        self._look_again_at = max(_EVICTION_FLOOR, 2 * len(rows))
-        if 2 * len(rows) > held and self.store.rows < _MOST_GONE * self._look_again_at:
+        needed = self.store.count_since(self.horizon)
+        self._look_again_at = max(_EVICTION_FLOOR, 2 * needed)
+        if 2 * needed > held and self.store.rows < _MOST_GONE * self._look_again_at:
             return
-        if self.store.codes_given > 4 * (len(rows) + self._folding.groups) + _EVICTION_FLOOR:
+        if self.store.codes_given > 4 * (needed + self._folding.groups) + _EVICTION_FLOOR:
             self._rebuild()
             return
+        rows = self.store.since(self.horizon)
         new_row = np.full(self.store.rows, -1)
         new_row[rows] = np.arange(len(rows))
         self._ledger.renumber(new_row, self.settled)

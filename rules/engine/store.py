@@ -216,6 +216,10 @@ class EventStore:
         """The rows from this event time (µs) on."""
         return np.concatenate([rows.start + np.flatnonzero(self.times[rows] >= time) for rows in self.live])
 
+    def count_since(self, time: int) -> int:
+        """How many rows are from this event time (µs) on."""
+        return sum(int(np.count_nonzero(self.times[rows] >= time)) for rows in self.live)
+
     def gone(self, first: int, horizon: int) -> npt.NDArray[np.bool_] | None:
         """Which of the rows from `first` on are before this event time (µs) or released; None if none is."""
         gone: npt.NDArray[np.bool_] = self.times[first : self.rows] < horizon
