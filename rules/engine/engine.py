@@ -215,6 +215,7 @@ class Engine:
         """Restore the events and announcements of an earlier engine; call `resume` after the last delta.
 
         events: about how many the deltas hold, to make room for them at once.
+
         Evaluates nothing. Deltas may come in any order, and overlap. Of two events with one id the later (by event
         time) counts: the other was before the horizon when it arrived. A delta may lack fields that were declared after
         it was written: they are NULL.

@@ -141,9 +141,8 @@ class EventStore:
 
     def reserve(self, events: int) -> None:
         """Make room for so many more events at once."""
-        if events:
-            self._have_room(self.rows + events)
-            self.ids.reserve(events)
+        self._have_room(self.rows + events)
+        self.ids.reserve(events)
 
     def _have_room(self, rows: int) -> None:
         for array in self._arrays:

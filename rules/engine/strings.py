@@ -257,13 +257,13 @@ class StringTable:
             return np.concatenate([self.intern(strings.slice(0, middle)), self.intern(strings.slice(middle))])
         offsets, data, valid = _parts(strings)
         if len(strings) <= _STRETCH:
-            self._reserve(len(strings), int(offsets[-1] - offsets[0]))
+            self.reserve(len(strings), int(offsets[-1] - offsets[0]))
             return self._look_up(offsets, data, valid, adding=True)
         found, at = [], 0
         while at < len(strings):  # by and by, so that the table grows with what is new and not with what comes
             stop = min(len(strings), at + max(_STRETCH, self.count))
             stretch = offsets[at : stop + 1]
-            self._reserve(stop - at, int(stretch[-1] - stretch[0]))
+            self.reserve(stop - at, int(stretch[-1] - stretch[0]))
             found.append(self._look_up(stretch, data, valid[at:stop], adding=True))
             at = stop
         return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int64), *found])
@@ -319,10 +319,6 @@ class StringTable:
         self.count, self._live = len(codes), (slice(0, 0),)
         self._rehash(0)
 
-    def reserve(self, strings: int) -> None:
-        """Make room for so many more strings at once, but for their bytes."""
-        self._reserve(strings, 0)
-
     @property
     def _stretches(self) -> list[slice]:
         """The codes whose strings are kept; the last range has grown."""
@@ -338,7 +334,8 @@ class StringTable:
         self._taken = sum(s.stop - s.start for s in stretches)
         self._leave(self._forgotten)
 
-    def _reserve(self, rows: int, size: int) -> None:
+    def reserve(self, rows: int, size: int = 0) -> None:
+        """Make room for so many more strings, of so many bytes together."""
         end = int(self.ends[self.count])
         if end + size > _FARTHEST and self.ends.dtype != np.int64:
             self._ends.cast(np.int64, [slice(s.start, s.stop + 1) for s in self._stretches])

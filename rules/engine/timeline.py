@@ -17,6 +17,9 @@ from rules.engine.steps import Steps
 from rules.engine.store import LONG_AGO, EventStore
 from rules.engine.strings import Int64Array
 
+# Rows taken in at once: few enough that what they are read from stays in the cache.
+_STRETCH = 1 << 16
+
 
 @dataclass(frozen=True)
 class Needed:
@@ -58,10 +61,6 @@ class Runs:
     def rows(self) -> int:
         """The number of rows to evaluate."""
         return len(self.at)
-
-
-# Rows taken in at once: few enough that what they are read from stays in the cache.
-_STRETCH = 1 << 16
 
 
 def _counted(groups: npt.NDArray[Any]) -> tuple[Int64Array, Int64Array]:
@@ -119,9 +118,7 @@ class Timeline(Arena):
         """Insert the store's rows from `base` on; unneeded rows may be evicted. Returns what to evaluate again."""
         store = self.store
         groups = self._groups_since(base, needed)
-        while (inserted := self._inserted(groups, base, needed.since)) is None:
-            self._make_room(*_counted(groups), needed.since)
-        touched, first, places = inserted
+        touched, first, places = self._place(groups, base, needed.since, groups)
         first_of, start, at, longest = segments.affected(
             touched, first, places, base, self._spans, self.rows, self.times,
             store.late, store.order, store.newest, needed.reach, needed.settled, needed.has_resets,
@@ -133,8 +130,7 @@ class Timeline(Arena):
         for all of them at once. None of them is to be evaluated."""
         groups = self._groups_since(base, Needed(horizon, LONG_AGO, 0))
         for at in range(0, len(groups), _STRETCH):
-            while self._inserted(groups[at : at + _STRETCH], base + at, horizon) is None:
-                self._make_room(*_counted(groups[at:]), horizon)
+            self._place(groups[at : at + _STRETCH], base + at, horizon, groups[at:])
 
     def _groups_since(self, base: int, needed: Needed) -> npt.NDArray[Any]:
         """The groups of the store's rows from `base` on, -1 for those in none; the arena has a segment for each."""
@@ -148,18 +144,24 @@ class Timeline(Arena):
         self._have_groups(store.code_count(self.group_by))
         return groups
 
-    def _inserted(self, groups: npt.NDArray[Any], base: int, since: int) -> tuple[Int64Array, ...] | None:
-        """Insert rows from `base` on into these groups; None where that needs more room (see segments.insert)."""
+    def _place(
+        self, groups: npt.NDArray[Any], base: int, since: int, foreseen: npt.NDArray[Any]
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Insert the rows from `base` on into these groups; returns touched, first and places of segments.insert.
+
+        foreseen: the groups of all rows to make room for, if room has to be made.
+        """
         store, ids, rows = self.store, self.store.ids, slice(base, base + len(groups))
         fresh = [self._fresh(facts, rows) for facts in (self.marks, self.narrow, self.wide)]
-        used, *inserted = segments.insert(
-            groups, base, *fresh, store.times, ids.ends, ids.heap, since, self._spans, *self._arena,
-            self._used, self._limit, self._holes,
-        )  # fmt: skip
-        if used < 0:
-            return None
-        self._used = used
-        return tuple(inserted)
+        while True:
+            used, touched, first, places = segments.insert(
+                groups, base, *fresh, store.times, ids.ends, ids.heap, since, self._spans, *self._arena,
+                self._used, self._limit, self._holes,
+            )  # fmt: skip
+            if used >= 0:
+                self._used = used
+                return touched, first, places
+            self._make_room(*_counted(foreseen), since)
 
     def _fresh(self, facts: Facts, rows: slice) -> npt.NDArray[Any]:
         """The facts of the store's rows."""

@@ -220,7 +220,7 @@ def insert(  # type: ignore[no-untyped-def]
             if used < 0:
                 for i in range(count):
                     spans[touched[i], SCRATCH] = -1
-                return used, touched[:count], first[: count + 1], touched[:0]
+                return used, touched[:0], first[:1], touched[:0]
     cursor = first[:count].copy()
     order = np.empty(first[count], np.int64)
     for i in range(n):
