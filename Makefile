@@ -52,7 +52,7 @@ $(STAMP):
 	  { printf '\033[1m==> %s\033[0m\n' "installing uv $(UV_VERSION)"; $(BIN)/python -m ensurepip >/dev/null; \
 	    $(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r <(sed -n '/^uv==/,/[^\\]$$/p' requirements.lock); }
 	$(call announce,installing the $(shell grep -c == requirements.lock) packages of requirements.lock (a minute or more the first time))
-	@$(BIN)/uv pip sync --require-hashes --python $(BIN)/python requirements.lock
+	@$(BIN)/uv pip sync --require-hashes --compile-bytecode --python $(BIN)/python requirements.lock
 	$(call announce,installing nightjar itself)
 	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@rm -f $(VENV)/.set-up-*; touch $@
