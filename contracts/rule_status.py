@@ -7,7 +7,7 @@ Also on the topic: measures that failed, which are not answers to a message.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,15 +181,15 @@ def is_failure(value: bytes) -> bool:
         return False
 
 
-def fold(book: RuleBook, record: Record) -> Answered | None:
+def fold(book: RuleBook, record: Record, read: Callable[[bytes], Answered | None] = read_answer) -> Answered | None:
     """Fold the next record of the topic into the book; returns the answer, None if it changed nothing.
 
-    Records that were folded before are skipped.
+    Records that were folded before are skipped. read: `read_answer`, or one that remembers what it has read.
     """
     if record.offset < book.next_offset:
         return None
     book.next_offset = record.offset + 1
-    answer = read_answer(record.value)
+    answer = read(record.value)
     if answer is None:
         book.skipped += not is_failure(record.value)
         return None

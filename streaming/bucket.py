@@ -85,10 +85,11 @@ class Bucket:
         rule = version.rule
         return rule.state.is_evaluated and self.book.serving.get((rule.stream, rule.group_by)) == self.route
 
-    def receive(self, answers: Iterable[Record]) -> list[str]:
+    def receive(self, answers: Iterable[Record]) -> tuple[bool, list[str]]:
         """Fold answers of `rule-status`, in order of their offsets. Those received before are skipped.
 
-        Returns the exports of history that they name for this bucket (primed_state.py).
+        Returns whether one changed anything, and the exports of history that they name for this bucket
+        (primed_state.py).
         """
         changes = [change for answer in answers if (change := fold(self.book, answer)) is not None]
         if changes:
@@ -96,7 +97,7 @@ class Bucket:
             self.actions = actions_of(self.book.ruleset.versions)
             self.awaits_history = any(map(self._serves, self.book.waiting))
         named = ((change, change.primed.name) for change in changes if change.primed is not None and change.primed.name)
-        return [name for change, name in named if self._serves(self._version(change))]
+        return bool(changes), [name for change, name in named if self._serves(self._version(change))]
 
     def _version(self, answer: Answered) -> RuleVersion:
         return self.book.of_rule(str(answer.rule_id))[int(answer.rule_version or 0) - 1]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 
-from contracts.rule_status import fold
+from contracts.rule_status import fold, read_answer
 from contracts.topics import Topics
-from rules.rulebook import Record, Route, RuleBook
+from rules.rulebook import Answered, Record, Route, RuleBook
 from rules.streams import Stream
 from storage.lease import Fence
 from storage.paths import AnyPath
@@ -44,5 +45,10 @@ class BucketPlan:
         """The rules as they were when this run began."""
         book = RuleBook(self.streams)
         for answer in self.rules:
-            fold(book, answer)
+            fold(book, answer, self._read)
         return book
+
+    @cached_property
+    def _read(self) -> Callable[[bytes], Answered | None]:
+        """Reads each answer once for all buckets of a process."""
+        return cache(read_answer)

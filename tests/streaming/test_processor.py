@@ -13,6 +13,7 @@ import pytest
 
 from contracts.clock import Clock
 from contracts.headers import SENT_AT
+from contracts.rule_status import fold, read_answer
 from contracts.topics import Topics
 from ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
 from rules.engine.ledger import LEDGER_SCHEMA
@@ -300,6 +301,31 @@ def test_an_answer_that_is_read_again_is_taken_once(store: Store) -> None:
     """After a restart a batch may bring answers that the bucket has had."""
     batch(store, rule(0))
     assert counted(batch(store, rule(0), rule(0), payment("t1", 1), payment("t2", 2))) == [("t2", 1, 2)]
+
+
+def test_an_answer_that_changes_nothing_is_not_kept(store: Store) -> None:
+    """A start brings one for each version, to each bucket; the next start finds the version without it."""
+    batch(store, rule(0))
+    kept = files_of(store.folder, 0, store.run).before(store.version + 1).rules
+    active = {"status": "ACTIVE", "rule_id": "burst", "rule_version": 1, "effective": BURST["effective"], "reasons": []}
+    payload = json.dumps({"offset": 1, "arrival": 0, "value": json.dumps(active)}).encode()
+    batch(store, Row(kind=Kind.RULE.value, payload=payload))
+    assert files_of(store.folder, 0, store.run).before(store.version + 1).rules == kept != ""
+    resident_buckets._cache.clear()
+    assert counted(batch(store, payment("t1", 1), payment("t2", 2))) == [("t2", 1, 2)]
+
+
+def test_buckets_share_nothing_but_the_rules_that_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer is read once for all buckets of a process; what one bucket receives later is its own."""
+    read: list[bytes] = []
+    monkeypatch.setattr("streaming.plan.read_answer", lambda value: read.append(value) or read_answer(value))
+    of = plan(rules=EARLY)
+    one, other = of.rule_book(), of.rule_book()
+    for later in answered(STREAMS, {**BURST, "id": "later"}, first=1, after=EARLY):
+        fold(one, later)
+    assert len(read) == len(EARLY)
+    assert (set(one.rule_ids), set(other.rule_ids)) == ({"burst", "later"}, {"burst"})
+    assert len(other.ruleset.versions) == 1
 
 
 def test_engines_of_an_earlier_run_are_freed(store: Store, made: list[Bucket]) -> None:
