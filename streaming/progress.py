@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from contracts.job_progress import Batches, BucketReport, Lag
-from streaming.clock import Position
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from streaming.clock import Position
     from streaming.resident_buckets import Resident
     from streaming.statelog import Head
 
