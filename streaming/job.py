@@ -54,6 +54,7 @@ from streaming.overflow import CapWatch
 from streaming.places import Places
 from streaming.plan import BucketPlan
 from streaming.priming import Priming
+from streaming.processor import BucketTasks
 from streaming.progress import RecentBatches, batches_report, lag_report
 from streaming.query import evaluated, finish, kafka_records, packer_of, started, starting_offsets
 from streaming.session import held_by_jvm
@@ -108,7 +109,7 @@ def run(
         cleanup.callback(places.release)
         if places.outdated:
             places.settle()
-        warm_up(session, config, places)
+        warm_up(session, config, places, consumers[0])
         Driver(config, session, consumers, producer, host=host, places=places).run(stop, ready)
 
 
@@ -197,12 +198,12 @@ class Driver:
         )  # fmt: skip
         self._priming.resume(identity, self._run_id)
         starting = starting_offsets(config, self._consumer, begins)
-        packer = packer_of(config, identity.routes, identity.dropped)
+        packer, tasks = packer_of(config, identity.routes, identity.dropped), BucketTasks.of(plan)
         return lambda: evaluated(
             kafka_records(self._session, config, self._batch_size.records, starting),
             config,
             packer,
-            plan,
+            tasks.run,
             self._places,
         )
 

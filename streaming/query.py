@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafka import TopicPartition
+
 from ingestion.kafka_source import SOURCE_OPTIONS, record_columns
+from ingestion.offsets import beginning_offsets, end_offsets
 from rules.rulebook import Route
 from streaming.bucketing import Packer
 from streaming.config import JobConfig
 from streaming.output_records import OUTPUT_SCHEMA
 from streaming.payloads import PACKED_SCHEMA
 from streaming.places import Places
-from streaming.plan import BucketPlan
-from streaming.processor import BucketTasks
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from kafka import KafkaConsumer
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
+# Packed rows (PACKED_SCHEMA) to records (OUTPUT_SCHEMA).
+Evaluate = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
+
 # How long a clean stop waits for the running batch (seconds); then Spark interrupts it, and repeats it later.
 _FINISH_SECONDS = 120.0
 
-# Spark's number for a partition's beginning.
-_EARLIEST = -2
+# Spark's numbers for a partition's beginning and its end.
+_EARLIEST, _LATEST = -2, -1
 
 
 def event_topics(config: JobConfig) -> list[str]:
@@ -52,6 +57,16 @@ def starting_offsets(config: JobConfig, consumer: KafkaConsumer, begins: Mapping
     )
 
 
+def newest_offsets(config: JobConfig, consumer: KafkaConsumer) -> str:
+    """The newest record of each partition of events, and the end of the control topics, in Spark's format."""
+    topics = {topic: sorted(consumer.partitions_for_topic(topic) or ()) for topic in event_topics(config)}
+    places = [TopicPartition(topic, partition) for topic, partitions in topics.items() for partition in partitions]
+    begins, ends = beginning_offsets(consumer, places), end_offsets(consumer, places)
+    newest = {t: {p: max(begins[t, p], ends[t, p] - 1) for p in partitions} for t, partitions in topics.items()}
+    controls = {t: dict.fromkeys(consumer.partitions_for_topic(t) or (), _LATEST) for t in control_topics(config)}
+    return json.dumps(newest | controls)
+
+
 def packer_of(config: JobConfig, routes: tuple[Route, ...], dropped: frozenset[int] = frozenset()) -> Packer:
     """The packer of a job with these routes, of which those with the `dropped` numbers are out of use."""
     return Packer(
@@ -61,25 +76,31 @@ def packer_of(config: JobConfig, routes: tuple[Route, ...], dropped: frozenset[i
     )  # fmt: skip
 
 
-def kafka_records(session: SparkSession, config: JobConfig, most: int, begins: str = "earliest") -> DataFrame:
+def kafka_records(
+    session: SparkSession, config: JobConfig, most: int, begins: str = "earliest", also: Sequence[str] = ()
+) -> DataFrame:
     """What the packer reads: events and the job's control records, each from the checkpoint's position.
 
     Columns: topic, partition, offset, timestamp, value and sent_at (bigint, µs, of the header, or NULL).
 
     most: records of a batch. begins: where a checkpoint without a batch begins, in the format of `startingOffsets`.
+    also: further topics to read with the events.
 
     Events and control records are two sources, and events the first: Spark reads their end offsets in this order, so
     that an answer older than an event is in the same batch at the latest. The limit on a batch never delays control
     records, however far behind the job is.
     """
-    begins_of = [begins] * 2 if begins == "earliest" else _begins(config, json.loads(begins))
-    events = event_records(session, config, most, begins_of[0])
+    topics = [*event_topics(config), *also], control_topics(config)
+    begins_of = [begins] * 2 if begins == "earliest" else _begins(json.loads(begins), topics)
+    events = event_records(session, config, most, begins_of[0], also)
     return record_columns(events).unionByName(record_columns(control_records(session, config, begins_of[1])))
 
 
-def event_records(session: SparkSession, config: JobConfig, most: int, begins: str = "earliest") -> DataFrame:
-    """The records of the event topics as Kafka has them, limited per batch."""
-    source = _source(session, config, event_topics(config), begins)
+def event_records(
+    session: SparkSession, config: JobConfig, most: int, begins: str = "earliest", also: Sequence[str] = ()
+) -> DataFrame:
+    """The records of the event topics as Kafka has them, limited per batch; also: as in kafka_records."""
+    source = _source(session, config, [*event_topics(config), *also], begins)
     return source.option("maxOffsetsPerTrigger", str(most)).load()
 
 
@@ -96,17 +117,14 @@ def _source(session: SparkSession, config: JobConfig, topics: list[str], begins:
     return reader.option("subscribe", ",".join(topics)).option("startingOffsets", begins)
 
 
-def _begins(config: JobConfig, of_topic: dict[str, Any]) -> list[str]:
-    return [
-        json.dumps({topic: of_topic[topic] for topic in topics})
-        for topics in (event_topics(config), control_topics(config))
-    ]
+def _begins(of_topic: dict[str, Any], sources: Iterable[Sequence[str]]) -> list[str]:
+    return [json.dumps({topic: of_topic[topic] for topic in topics}) for topics in sources]
 
 
-def evaluated(records: DataFrame, config: JobConfig, packer: Packer, plan: BucketPlan, places: Places) -> DataFrame:
-    """Kafka records to sink rows: topic, key, value, headers."""
+def evaluated(records: DataFrame, config: JobConfig, packer: Packer, evaluate: Evaluate, places: Places) -> DataFrame:
+    """Kafka records to sink rows (OUTPUT_SCHEMA). evaluate: what a task of the buckets runs."""
     packed = records.coalesce(config.shuffle_partitions).mapInArrow(packer.pack, PACKED_SCHEMA)
-    return places.of(packed).mapInArrow(BucketTasks.of(plan).run, OUTPUT_SCHEMA)
+    return places.of(packed).mapInArrow(evaluate, OUTPUT_SCHEMA)
 
 
 def started(rows: DataFrame, config: JobConfig, folder: str, name: str) -> StreamingQuery:

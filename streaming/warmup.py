@@ -1,8 +1,8 @@
-"""A few micro-batches of made-up events before traffic, so that the first real ones do not wait for compilers.
+"""A few micro-batches before traffic, so that the first real ones do not wait for compilers.
 
 They run through the same steps, from Kafka to Kafka, on a temporary checkpoint: the JVM compiles what it runs often,
-the Python workers import their libraries and load the Numba kernels. They write and read clocks of no effect; made-up
-events come from one of Spark's sources.
+the Python workers import their libraries and load the Numba kernels. They read the newest event of each partition, and
+made-up events from one of Spark's sources; they write, and read again, clocks of no effect.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import structlog
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 from pyspark.sql import types as T  # noqa: N812
@@ -30,11 +31,14 @@ from rules.types import FieldType, Kind
 from storage.paths import AnyPath, remove_tree, spark_name
 from streaming.answering import answer_to
 from streaming.config import JobConfig
+from streaming.output_records import RECORDS
 from streaming.places import Places
 from streaming.plan import BucketPlan
-from streaming.query import control_records, evaluated, finish, packer_of, started
+from streaming.processor import BucketTasks
+from streaming.query import evaluated, finish, kafka_records, newest_offsets, packer_of, started
 
 if TYPE_CHECKING:
+    from kafka import KafkaConsumer
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _log = structlog.get_logger(__name__)
@@ -49,8 +53,8 @@ _HEADERS = "array<struct<key string, value binary>>"
 _AT_MOST = 60.0
 
 
-def warm_up(session: SparkSession, config: JobConfig, places: Places) -> None:
-    """Run `config.warm_up_batches` micro-batches."""
+def warm_up(session: SparkSession, config: JobConfig, places: Places, consumer: KafkaConsumer) -> None:
+    """Run `config.warm_up_batches` micro-batches. consumer: looks up offsets."""
     if not config.warm_up_batches:
         return
     began = time.monotonic()
@@ -58,8 +62,10 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places) -> None:
     config = replace(config, buckets=buckets_for(config.shuffle_partitions, routes))
     rules = made_up_rules(config.streams, routes)
     name = f"warm-up-{uuid.uuid4().hex}"
-    control = control_records(session, config, "latest")
-    records = record_columns(_records(session, config)).unionByName(record_columns(control))
+    # The job's sources come first, and clocks in both: Spark numbers the parts of the code that it generates, without
+    # the sources that have no data in a batch, and compiles the code of each number by itself.
+    real = kafka_records(session, config, _ROWS, newest_offsets(config, consumer), also=[config.topics.clock])
+    records = real.unionByName(record_columns(_records(session, config)))
     # beside the checkpoint, which every machine sees
     prefix = f".{config.checkpoint.name}.warm-up-"
     config.checkpoint.parent.mkdir(parents=True, exist_ok=True)
@@ -67,12 +73,9 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places) -> None:
         remove_tree(killed)
     with _temporary(config.checkpoint.with_name(f"{prefix}{uuid.uuid4().hex[:8]}")) as folder:
         plan = BucketPlan(name, name, folder / "state", config.streams, routes, config.buckets, config.topics, rules)
-        rows = evaluated(records, config, packer_of(config, routes), plan, places)
-        clocks = rows.where(F.col("topic") == config.topics.job_progress).select(
-            F.lit(config.topics.clock).alias("topic"), "key", F.lit(Clock(name, {}).encoded().decode()).alias("value"),
-            "headers",
-        )  # fmt: skip
-        query = started(clocks, config, spark_name(folder / "query"), name)
+        clocks = _Clocks(BucketTasks.of(plan), config.topics.clock, Clock(name, {}).encoded().decode())
+        rows = evaluated(records, config, packer_of(config, routes), clocks.run, places)
+        query = started(rows, config, spark_name(folder / "query"), name)
         while query.isActive and time.monotonic() - began < _AT_MOST:
             progress = query.lastProgress
             if progress is not None and progress["batchId"] + 2 >= config.warm_up_batches:
@@ -80,6 +83,21 @@ def warm_up(session: SparkSession, config: JobConfig, places: Places) -> None:
             query.awaitTermination(0.02)  # type: ignore[arg-type]  # fractions of a second work
         finish(query)
     _log.info("warm", seconds=round(time.monotonic() - began, 1))
+
+
+@dataclass(frozen=True)
+class _Clocks:
+    """Runs a plan's tasks, and writes a clock of no effect instead of their records. (Not with Spark's expressions: the
+    code that Spark generates for the sink would differ from the job's.)"""
+
+    tasks: BucketTasks
+    topic: str
+    clock: str
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A task's packed rows (PACKED_SCHEMA) to at most one row of OUTPUT_SCHEMA."""
+        if sum(batch.num_rows for batch in self.tasks.run(batches)):
+            yield pa.RecordBatch.from_pylist([{"topic": self.topic, "value": self.clock}], schema=RECORDS)
 
 
 @contextmanager

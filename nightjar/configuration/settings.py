@@ -277,8 +277,8 @@ class Settings(BaseSettings):
     )
     warm_up_batches: NonNegativeInt = Field(
         8,
-        description="Micro-batches of synthetic events that warm up the JVM before traffic. 0: a faster start, but "
-        "slower first batches.",
+        description="Micro-batches of synthetic events, and of the newest in each partition, that warm up the JVM "
+        "before traffic; nothing is published. 0: a faster start, but slower first batches.",
     )
     max_retained_events: PositiveInt = Field(
         50_000_000,

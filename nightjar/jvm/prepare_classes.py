@@ -61,6 +61,7 @@ def _load_and_write(file: Path) -> None:
     from nightjar.kafka import topics
     from nightjar.local.kafka import LocalKafka
     from rules.streams import load_streams
+    from streaming import kafka_clients
     from streaming.places import Places
     from streaming.warmup import warm_up
 
@@ -71,7 +72,8 @@ def _load_and_write(file: Path) -> None:
         session = open_session(replace(lake, java_options=(f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds=off")))
         gateway: Any = session.sparkContext._gateway  # noqa: SLF001  PySpark has no other way to the JVM's process
         config = replace(job_config(broker.settings, streams), warm_up_batches=2)
-        warm_up(session, config, Places(session, config.shuffle_partitions))
+        with kafka_clients.consumer(config) as consumer:
+            warm_up(session, config, Places(session, config.shuffle_partitions), consumer)
         session.range(1).write.format("delta").save("table")
         session.read.format("delta").load("table").count()
         session.stop()

@@ -1,6 +1,8 @@
 """The job warms up with events, of every form that the engine keeps otherwise, and a rule for them in each process."""
 
+import time
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +11,22 @@ from pyspark.sql import functions as F  # noqa: N812  the name every Spark progr
 
 from contracts.rule_status import fold
 from ingestion.kafka_source import record_columns
+from nightjar.configuration.job import job_config
+from nightjar.kafka.clients import producer
+from nightjar.kafka.readers import Reader
 from rules.events import parse_event
 from rules.rulebook import RuleBook
 from rules.streams import Stream, load_streams
 from rules.types import FieldType, Kind
+from streaming import kafka_clients
 from streaming.bucketing import Packer
 from streaming.payloads import Kind as Packed
-from streaming.warmup import buckets_for, made_up, made_up_rules
+from streaming.places import Places
+from streaming.plan import BucketPlan
+from streaming.processor import BucketTasks
+from streaming.query import evaluated, finish, kafka_records, packer_of, started
+from streaming.warmup import buckets_for, made_up, made_up_rules, warm_up
+from tests.support.topics import TestTopics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,3 +92,48 @@ def test_every_partition_evaluates_a_rule(spark: "SparkSession", partitions: int
         if kind is Packed.EVENTS and book.served_by(routes[bucket // buckets])
     }
     assert evaluating == set(range(partitions))
+
+
+@pytest.mark.kafka
+def test_a_job_generates_no_code_that_its_warm_up_has_not(
+    spark: "SparkSession", kafka_topics: TestTopics, tmp_path: Path
+) -> None:
+    """Spark compiles the code for a query's sources and sink when it first runs; the warm-up publishes nothing."""
+    own = kafka_topics.ensure()
+    config = replace(job_config(own.settings, own.streams), warm_up_batches=4)
+    routes = tuple(RuleBook(own.streams).routes)
+    session = spark.newSession()
+    # so the code differs from what other tests have made Spark generate
+    session.conf.set("spark.sql.ansi.enabled", "false")
+    places = Places(session, config.shuffle_partitions)
+    now = int(time.time() * 1000)
+    event = '{"transaction_id":"%d","event_time":%d,"customer_id":"c","terminal_id":"t","amount":1}'
+    with producer(own.settings) as client:
+        for number in range(4):
+            client.send(own.streams["transactions"].topic, key=b"c", value=(event % (number, now)).encode())
+        client.send(own.streams["logins"].topic, key=b"c", value=b"no event").get(10)
+    with kafka_clients.consumer(config) as client:
+        warm_up(session, config, places, client)
+    before = compiled(spark)
+    topics = [name for name in vars(config.topics).values() if name != config.topics.clock]
+    with Reader(own.settings, *topics) as reader:
+        assert list(reader.all()) == []
+    assert list(config.checkpoint.parent.glob(".*warm-up*")) == []
+    plan = BucketPlan(
+        "job", "job", tmp_path / "state", own.streams, routes, config.buckets, config.topics,
+        made_up_rules(own.streams, routes),
+    )  # fmt: skip
+    records = kafka_records(session, config, 1000)
+    rows = evaluated(records, config, packer_of(config, routes), BucketTasks.of(plan).run, places)
+    query = started(rows, config, str(tmp_path / "query"), "job")
+    query.processAllAvailable()
+    finish(query)
+    with Reader(own.settings, config.topics.alerts, config.topics.quarantine) as reader:
+        assert {record.topic for record in reader.all()} == {config.topics.alerts, config.topics.quarantine}
+    assert compiled(spark) == before
+
+
+def compiled(spark: "SparkSession") -> int:
+    """How many pieces of code the session's JVM has compiled."""
+    jvm: Any = spark._jvm
+    return int(jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount())
