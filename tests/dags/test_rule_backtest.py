@@ -177,6 +177,8 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         assert "nobody approves a version of their own" in "\n".join(ann.log(DAG, run, "publish", 1))
         assert rule_topics.rule_book(own.settings, own.streams).every == []
 
+        # The scheduler ends the run seconds after its last task; one that is cleared at that moment ends with the run.
+        assert ann.wait(DAG, run, 60).state == "failed"
         ann.clear(DAG, run, "approve")
         awaited(airflow, ann, run, "publish", {"", "queued", "scheduled"})
         assert awaited(airflow, ann, run, "approve", {"awaiting_input", "failed"}) == "awaiting_input"
