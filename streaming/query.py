@@ -50,21 +50,25 @@ def starting_offsets(config: JobConfig, consumer: KafkaConsumer, begins: Mapping
 
     Spark uses it in the first batch only.
     """
-    topics = [*event_topics(config), *control_topics(config)]
-    partitions = {topic: consumer.partitions_for_topic(topic) or () for topic in topics}
-    return json.dumps(
-        {t: {str(p): begins.get(t, {}).get(p, _EARLIEST) for p in sorted(of)} for t, of in partitions.items()}
-    )
+    topics = _partitions(config, consumer)
+    return json.dumps({t: {p: begins.get(t, {}).get(p, _EARLIEST) for p in of} for t, of in topics.items()})
 
 
 def newest_offsets(config: JobConfig, consumer: KafkaConsumer) -> str:
     """The newest record of each partition of events, and the end of the control topics, in Spark's format."""
-    topics = {topic: sorted(consumer.partitions_for_topic(topic) or ()) for topic in event_topics(config)}
-    places = [TopicPartition(topic, partition) for topic, partitions in topics.items() for partition in partitions]
-    begins, ends = beginning_offsets(consumer, places), end_offsets(consumer, places)
-    newest = {t: {p: max(begins[t, p], ends[t, p] - 1) for p in partitions} for t, partitions in topics.items()}
-    controls = {t: dict.fromkeys(consumer.partitions_for_topic(t) or (), _LATEST) for t in control_topics(config)}
-    return json.dumps(newest | controls)
+    topics = _partitions(config, consumer)
+    newest = {topic: dict.fromkeys(partitions, _LATEST) for topic, partitions in topics.items()}
+    places = [TopicPartition(topic, partition) for topic in event_topics(config) for partition in topics[topic]]
+    begins = beginning_offsets(consumer, places)
+    for place, end in end_offsets(consumer, places).items():
+        newest[place.topic][place.partition] = max(begins[place], end - 1)
+    return json.dumps(newest)
+
+
+def _partitions(config: JobConfig, consumer: KafkaConsumer) -> dict[str, list[int]]:
+    """The partitions of each topic that the query reads."""
+    topics = [*event_topics(config), *control_topics(config)]
+    return {topic: sorted(consumer.partitions_for_topic(topic) or ()) for topic in topics}
 
 
 def packer_of(config: JobConfig, routes: tuple[Route, ...], dropped: frozenset[int] = frozenset()) -> Packer:

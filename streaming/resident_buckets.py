@@ -82,8 +82,8 @@ def put_back(plan: BucketPlan, number: int, resident: Resident) -> None:
 def receive(
     bucket: Bucket, payloads: Iterable[bytes], since: int, head: Head, files: BucketFiles
 ) -> tuple[str, list[str]]:
-    """Fold answers (Kind.RULE), and keep those that change anything in the state until the next start; returns the name
-    of their entry, and the exports that `Bucket.receive` does.
+    """Fold answers (Kind.RULE), and keep them in the state until the next start if one changes anything; returns the
+    name of their entry, and the exports that `Bucket.receive` does.
 
     since: the offset of the last answer that the next start finds without the state.
     """
@@ -93,7 +93,7 @@ def receive(
         return head.rules, []
     changed, exports = bucket.receive(_record(answer) for answer in fresh)
     if not changed:  # as most that say that a version is in force: many answers at once, and a file for each bucket
-        return head.rules, exports
+        return head.rules, []
     kept = [answer for answer in _received(head, files) if answer["offset"] > since]
     return files.put_new(json.dumps(kept + fresh).encode()), exports
 
