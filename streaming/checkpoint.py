@@ -22,9 +22,9 @@ from streaming.statelog import Head
 
 # Increased by any change of a format that older code wrote: this file, the numbering of buckets (partitioning.py),
 # their state (state_files.py, statelog.py, the engine's Delta), or the query's sources. 6: heads have their run's id.
-# 7: routes may be dropped.
-FORMAT = 7
-_READ = (5, 6, 7)
+# 7: routes may be dropped. 8: texts in the state may be dictionary-encoded.
+FORMAT = 8
+_READ = (5, 6, 7, 8)
 _REBUILD = "nightjar stream rebuild"
 _REBUILT = "rebuilt-"
 

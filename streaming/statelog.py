@@ -40,6 +40,11 @@ REMEMBERED = 64
 SETTLED = 1 << 30  # the level of entries that are never merged
 NOTHING = -1  # the version of a head before anything is written
 FIRST_INSTANT = -(1 << 55)  # earlier than any event, within Arrow's range
+# From this many events on, texts are dictionary-encoded if less than half of them are distinct: an engine then looks up
+# each distinct text once per entry, not once per event. So many are looked at first: ids are not encoded in vain.
+ENCODED_FROM = 1024
+_REPEATED = 0.03  # the least share of them that repeats another, if less than half of some 30,000 are distinct
+_LARGEST_TEXT = (1 << 31) - 1  # bytes that an Arrow array of strings can have
 _KEY = b"steps"  # of a schema's metadata: the group-by and resolution of a table of steps
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -223,7 +228,7 @@ def concat(deltas: list[Delta], event_time: str, position: Position) -> Delta:
     about an event from `settled` on. An alert of a rule with `mute` is needed for so long after its event.
     """
     # entries may be older than a field of the stream (see Engine.restore)
-    events = pa.concat_tables([delta.events for delta in deltas], promote_options="default")
+    events = pa.concat_tables([_decoded(delta.events) for delta in deltas], promote_options="default")
     events = _since(events, event_time, position.horizon)
     announcements = pa.concat_tables([delta.announcements for delta in deltas])
     announcements = announcements.filter(pc.greater_equal(_needed_until(announcements), position.settled))
@@ -247,7 +252,7 @@ def _since(table: pa.Table, column: str, time: int) -> pa.Table:
 def write(delta: Delta) -> bytes:
     """A delta as bytes: Arrow IPC streams one after the other, of its events, its announcements, and what events have
     been folded into, after the length of the first."""
-    streams = [_stream(delta.events), _stream(delta.announcements)]
+    streams = [_stream(_encoded(delta.events)), _stream(delta.announcements)]
     streams += [_stream(table.replace_schema_metadata({_KEY: key})) for key, table in delta.folds.items()]
     return struct.pack(">Q", len(streams[0])) + b"".join(streams)
 
@@ -259,8 +264,27 @@ def _stream(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
+def _encoded(events: pa.Table) -> pa.Table:
+    """The events, with texts that repeat dictionary-encoded."""
+    for at, column in enumerate(events.columns if events.num_rows >= ENCODED_FROM else ()):
+        if column.type != pa.string() or column.nbytes > _LARGEST_TEXT:
+            continue
+        if pc.count_distinct(column.slice(0, ENCODED_FROM)).as_py() > (1 - _REPEATED) * ENCODED_FROM:
+            continue
+        encoded = column.dictionary_encode()
+        if 2 * len(encoded.chunk(0).dictionary) < len(encoded):
+            events = events.set_column(at, events.field(at).with_type(encoded.type), encoded)
+    return events
+
+
+def _decoded(events: pa.Table) -> pa.Table:
+    """The reverse of `_encoded`."""
+    fields = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in events.schema]
+    return events.cast(pa.schema(fields))
+
+
 def read(value: bytes) -> Delta:
-    """The delta that `write` wrote."""
+    """The delta that `write` wrote; texts of its events may be dictionary-encoded."""
     (length,) = struct.unpack_from(">Q", value)
     view = memoryview(value)
     events = pa.ipc.open_stream(pa.py_buffer(view[8 : 8 + length])).read_all()

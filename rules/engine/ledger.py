@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rules.engine.compiled import kernel
 from rules.engine.memory import RowArray
@@ -104,6 +103,11 @@ def grown(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
     bigger = np.zeros(max(needed, 2 * len(array)), array.dtype)
     bigger[: len(array)] = array
     return bigger
+
+
+def _chosen(rows: Int64Array, table: pa.Table, chosen: npt.NDArray[np.bool_]) -> tuple[Int64Array, pa.Table]:
+    """The chosen rows of both, without a copy if these are all."""
+    return (rows, table) if chosen.all() else (rows[chosen], table.filter(pa.array(chosen)))
 
 
 class Ledger:
@@ -257,8 +261,8 @@ class Ledger:
         times = table.column("event_time").cast(pa.int64()).to_numpy()
         rows = self._store.ids.find(table.column("event_id").combine_chunks())
         held = (rows >= 0) & (self._store.times[rows] == times)
-        self._take(rows[held], table.filter(pa.array(held)))
-        for entry in table.filter(pa.array(~held)).to_pylist():
+        self._take(*_chosen(rows, table, held))
+        for entry in _chosen(rows, table, ~held)[1].to_pylist():
             self._awaited.setdefault((entry["event_id"], microseconds(entry["event_time"])), []).append(entry)
 
     def meet(self, base: int, settled: int) -> bool:
@@ -284,10 +288,10 @@ class Ledger:
 
     def _take(self, rows: Int64Array, table: pa.Table) -> None:
         """Append those of the entries at store rows that are newer than the known ones."""
-        order = pc.sort_indices(table, sort_keys=[("revision", "ascending")])
-        rows, table = rows[order.to_numpy()], table.take(order)
+        revisions = table.column("revision").to_numpy()
+        if (revisions[1:] < revisions[:-1]).any():
+            order = np.argsort(revisions, kind="stable")
+            rows, table, revisions = rows[order], table.take(pa.array(order)), revisions[order]
         self._reach()
         known = _known(rows, self._coded(table), self._newest.all, self._previous, self._subject)
-        revisions = table.column("revision").to_numpy()
-        newer = (known < 0) | (self._revision[known] < revisions)
-        self.append(rows[newer], table.filter(pa.array(newer)))
+        self.append(*_chosen(rows, table, (known < 0) | (self._revision[known] < revisions)))

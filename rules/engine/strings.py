@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rules.engine.compiled import kernel
 from rules.engine.memory import RowArray, allocate
@@ -251,7 +252,14 @@ class StringTable:
         return self._heap.all
 
     def intern(self, strings: pa.Array) -> Int64Array:
-        """Codes (int64, -1 for NULL) of an array of string or large_string; unseen strings are added in row order."""
+        """Codes (int64, -1 for NULL) of an array of string or large_string; unseen strings are added in row order.
+
+        Of a dictionary-encoded array all strings of the dictionary are added.
+        """
+        if pa.types.is_dictionary(strings.type):
+            codes = np.append(self.intern(strings.dictionary), -1)
+            coded: Int64Array = codes[pc.fill_null(strings.indices, len(strings.dictionary)).to_numpy()]
+            return coded
         if _is_large(strings):
             middle = len(strings) // 2
             return np.concatenate([self.intern(strings.slice(0, middle)), self.intern(strings.slice(middle))])

@@ -57,7 +57,7 @@ def _is_dash(i):  # type: ignore[no-untyped-def]
     return i == 8 or i == 13 or i == 18 or i == 23  # noqa: PLR1714  Numba knows no sets
 
 
-@kernel
+@kernel(inline="always")
 def _form(data, start, end):  # type: ignore[no-untyped-def]
     """The first byte of data[start:end] in a heap; 0 if it is stored as it is."""
     n = end - start
@@ -75,7 +75,7 @@ def _form(data, start, end):  # type: ignore[no-untyped-def]
     return _ODD if n & 1 else _EVEN
 
 
-@kernel
+@kernel(inline="always")
 def put(data, start, end, heap, at):  # type: ignore[no-untyped-def]
     """Write the text data[start:end] to the heap at `at`; returns its end, at most `at` plus its length."""
     form = _form(data, start, end)

@@ -175,7 +175,7 @@ def test_optional_fields_may_be_added_and_a_field_may_become_optional(config: Jo
         (None, "nightjar.json is missing"),
         ("{", "nightjar.json is not what nightjar wrote"),
         ("[]", "nightjar.json is not what nightjar wrote"),
-        ('{"format": 9}', r"its format is 9, this release reads 5 to 7. `nightjar stream rebuild` writes a new one"),
+        ('{"format": 9}', r"its format is 9, this release reads 5 to 8. `nightjar stream rebuild` writes a new one"),
         ('{"format": 5, "name": "x", "routes": []}', "nightjar.json lacks buckets, streams"),
     ],
 )

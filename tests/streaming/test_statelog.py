@@ -161,6 +161,24 @@ def test_entries_from_before_a_field_was_declared_have_null_for_it() -> None:
     assert found == {f"old{n}": None for n in range(FAN_OUT // 2)} | {f"new{n}": "x" for n in range(FAN_OUT)}
 
 
+def test_texts_that_repeat_are_encoded_and_merge_with_others() -> None:
+    """Whether an entry has them as a dictionary or as they are, an engine takes back the same events."""
+    groups = ["a", "b", None, ""]
+    made = [
+        {**dict.fromkeys(histories.STREAM.fields), "id": f"e{n}", "who": groups[n % 4], "at": n, "arrival": n}
+        for n in range(statelog.ENCODED_FROM + 1)
+    ]
+    engine = Engine(histories.STREAM, RuleSet(), batch=True)
+    many = engine.advance(histories.table(made)).delta
+    written = statelog.read(statelog.write(many))
+    types = {name: written.events.field(name).type for name in ("id", "who")}
+    assert types == {"id": pa.string(), "who": pa.dictionary(pa.int32(), pa.string())}
+    for each in (written, statelog.concat([written, delta("x")], "at", Position(_NEVER, _NEVER, _NEVER))):
+        restored = Engine(histories.STREAM, RuleSet())
+        restored.restore([each])
+        assert restored.snapshot().events.slice(0, len(made)).equals(engine.snapshot().events)
+
+
 def test_an_engine_reads_only_what_it_has_not_seen() -> None:
     """The head tells an engine at some version which entries to read, and one of a failed attempt that it is none."""
     log, head = StateLog(Memory(), "at"), Head()
@@ -189,9 +207,10 @@ def test_large_entries_are_merged_no_more(monkeypatch: Any) -> None:
     st.sampled_from((2, FAN_OUT)),
     st.sampled_from((0, statelog.LARGEST_MERGED)) | st.integers(4200, 6000),
     st.sampled_from((0, statelog.LARGEST_IN_HEAD)),
+    st.sampled_from((2, statelog.ENCODED_FROM)),
 )
 def test_an_engine_restored_from_the_log_goes_on_like_one_that_was_never_lost(
-    rule_set: Any, events: Any, cuts: list[int], fan_out: int, largest: int, in_head: int
+    rule_set: Any, events: Any, cuts: list[int], fan_out: int, largest: int, in_head: int, encoded_from: int
 ) -> None:
     """S9 and S11 through the durable form: merged or too large to be, filtered by the horizon, written and read."""
     ruleset, _ = rule_set
@@ -199,6 +218,7 @@ def test_an_engine_restored_from_the_log_goes_on_like_one_that_was_never_lost(
         patch.setattr(statelog, "FAN_OUT", fan_out)
         patch.setattr(statelog, "LARGEST_MERGED", largest)
         patch.setattr(statelog, "LARGEST_IN_HEAD", in_head)
+        patch.setattr(statelog, "ENCODED_FROM", encoded_from)
         restored_like_whole(ruleset, events, cuts)
 
 
