@@ -229,8 +229,9 @@ def concat(deltas: list[Delta], event_time: str, position: Position) -> Delta:
     """
     # entries may be older than a field of the stream (see Engine.restore)
     events = pa.concat_tables([_decoded(delta.events) for delta in deltas], promote_options="default")
-    events = _since(events, event_time, position.horizon)
-    announcements = pa.concat_tables([delta.announcements for delta in deltas])
+    # as one chunk: each is written by itself, and there would be one for each batch that is in the entries
+    events = _since(events.combine_chunks(), event_time, position.horizon)
+    announcements = pa.concat_tables([delta.announcements for delta in deltas]).combine_chunks()
     announcements = announcements.filter(pc.greater_equal(_needed_until(announcements), position.settled))
     numbered = announcements.append_column("#", pa.array(np.arange(announcements.num_rows)))
     alert = ["event_id", "event_time", "rule_id", "rule_version"]

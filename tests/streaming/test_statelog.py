@@ -161,6 +161,15 @@ def test_entries_from_before_a_field_was_declared_have_null_for_it() -> None:
     assert found == {f"old{n}": None for n in range(FAN_OUT // 2)} | {f"new{n}": "x" for n in range(FAN_OUT)}
 
 
+def test_a_merged_entry_is_one_record_batch() -> None:
+    """However many it was merged from: what is compressed in small pieces takes long to write and to read."""
+    log, head = StateLog(Memory(), "at"), Head()
+    for n in range(FAN_OUT * FAN_OUT):
+        head = log.append(head, delta(f"e{n}"), _NEVER)
+    (entry,) = head.entries
+    assert len(log.read(entry).events.to_batches()) == 1
+
+
 def test_texts_that_repeat_are_encoded_and_merge_with_others() -> None:
     """Whether an entry has them as a dictionary or as they are, an engine takes back the same events."""
     groups = ["a", "b", None, ""]
