@@ -25,15 +25,17 @@ class Blocks:
     """The blocks that have rows."""
 
     def __init__(self) -> None:
-        # per block the latest arrival up to its end, and the latest event time, _OVER once it has been released
+        # per block the latest arrival in it, the latest up to its end, and the latest event time, _OVER once it has
+        # been released
         self._arrived: list[int] = []
+        self._until: list[int] = []
         self._happened: list[int] = []
         self._look_again_at = _BEFORE_ALL  # event time (µs) before which no block is expired
 
     @property
     def arrived(self) -> int:
         """The latest arrival (µs)."""
-        return self._arrived[-1] if self._arrived else _BEFORE_ALL
+        return self._until[-1] if self._until else _BEFORE_ALL
 
     def append(self, old: int, arrival: Int64Array, times: Int64Array) -> None:
         """Take in the rows from `old` on: their arrival and event times (µs), one element per row."""
@@ -42,17 +44,23 @@ class Blocks:
             block = (old + at) // memory.BLOCK
             stop = min(rows, (block + 1) * memory.BLOCK - old)
             arrived, happened = _latest(arrival, times, at, stop)
-            arrived = max(arrived, self.arrived)
+            until = max(arrived, self.arrived)
             if block == len(self._arrived):
                 self._arrived.append(arrived)
+                self._until.append(until)
                 self._happened.append(happened)
             else:
-                self._arrived[block], self._happened[block] = arrived, max(self._happened[block], happened)
+                self._arrived[block], self._until[block] = max(self._arrived[block], arrived), until
+                self._happened[block] = max(self._happened[block], happened)
             at = stop
 
-    def behind(self, arrival: int) -> int:
-        """The first row of the first block that has a row which arrived after this time (µs)."""
-        return bisect_right(self._arrived, arrival) * memory.BLOCK
+    def after(self, arrival: int) -> list[slice]:
+        """The rows of the blocks that have one which arrived after this time (µs).
+
+        They are the last ones, and some before them if a state was restored whose log is not in order of arrival.
+        """
+        first = bisect_right(self._until, arrival)
+        return memory.stretches([at for at in range(first, len(self._arrived)) if self._arrived[at] > arrival])
 
     def expire(self, full: int, horizon: int) -> list[int]:
         """The first `full` blocks that have just expired: all their events are before `horizon` (event time, µs)."""

@@ -227,6 +227,7 @@ class Engine:
             self._hold(delta.events)
             self._folding.restore(delta.folds)
             announcements.append(delta.announcements)
+        self.store.place_all()  # once: a log is not in the order of arrival
         self._masks.extend()
         for timeline in self._timelines.values():  # once: segments that grow delta by delta would move again and again
             timeline.take_in(base, LONG_AGO)
@@ -245,7 +246,7 @@ class Engine:
         known = columns_of(batch if len(unseen) == batch.num_rows else batch.take(pa.array(unseen)))
         seq = physical(known[SEQ], Kind.INT64)
         late = known[LATE].to_numpy(zero_copy_only=False).view(np.uint8)
-        self.store.append(known, physical(known[ARRIVAL], Kind.TIMESTAMP), seq, late)
+        self.store.append(known, physical(known[ARRIVAL], Kind.TIMESTAMP), seq, late, placing=False)
         self._next_seq = max(self._next_seq, int(seq.max()) + 1)
 
     def resume(self, position: Position) -> None:

@@ -135,7 +135,7 @@ class Ledger:
 
     def _reach(self) -> None:
         """Have a place for each row of the store."""
-        self._newest.reserve(self._store.rows, self._store.live if self.count else ())
+        self._newest.reserve(self._store.room, self._store.live if self.count else ())
 
     def release(self, rows: slice) -> None:
         """Follow the store in giving back the memory of these rows."""

@@ -140,7 +140,7 @@ class Masks:
         old, self._rows = self._rows, self._store.rows
         if old == self._rows:
             return
-        self._words.reserve(self._rows, self._store.live)
+        self._words.reserve(self._store.room, self._store.live)
         for at in range(old, self._rows, _STRETCH):
             rows = slice(at, min(at + _STRETCH, self._rows))
             self._marking.set(self.words, self._store, rows, self._evaluated(self._predicates, rows))

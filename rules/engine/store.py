@@ -56,7 +56,7 @@ class EventStore:
             if kind.kind is Kind.STRING and name != stream.event_id
         }
         self._columns = {name: Column(kind.kind) for name, kind in stream.fields.items() if name != stream.event_id}
-        self._room = 0
+        self.room = 0  # rows that fit without moving any array
         # the serial numbers of rows, once they are needed; no block of them is ever released
         self._serials: RowArray | None = None
         self._next_serial = 0
@@ -114,12 +114,15 @@ class EventStore:
             fresh = fresh[np.unique(codes[fresh], return_index=True)[1]]
         return fresh.astype(np.int64, copy=False)
 
-    def append(self, events: Mapping[str, pa.Array], arrival: Int64Array, seq: Int64Array, late: Mask) -> None:
-        """Insert rows whose ids `unseen` has just admitted, in the same order. events: the stream's fields."""
+    def append(
+        self, events: Mapping[str, pa.Array], arrival: Int64Array, seq: Int64Array, late: Mask, *, placing: bool = True
+    ) -> None:
+        """Insert rows whose ids `unseen` has just admitted, in the same order. events: the stream's fields; placing:
+        all of `seq` are above those of the rows here; otherwise call `place_all` after the last such rows."""
         old, new = self.rows, self.rows + len(seq)
         if new > _MOST_ROWS:
             raise OverflowError(f"an engine holds at most {_MOST_ROWS:,} events")
-        if new > self._room:
+        if new > self.room:
             self._have_room(new)
         rows = slice(old, new)
         self.live[-1] = slice(self.live[-1].start, new)
@@ -135,19 +138,23 @@ class EventStore:
         self.rows = new
         if new > old:
             self._number(rows, seq)
-            self._place(old, new, arrival)
+            if placing:
+                self._place(old, new, arrival)
+            self._blocks.append(old, arrival, self.times[rows])
         for fields, (table, codes) in self._keys.items():
             codes.all[rows] = self._encode(fields, table, rows)
 
     def reserve(self, events: int) -> None:
-        """Make room for so many more events at once."""
+        """Make room for so many more events at once, and for some that come after them: room takes no memory until it
+        is used, and without it the next event would move everything."""
+        events += events // 8
         self._have_room(self.rows + events)
         self.ids.reserve(events)
 
     def _have_room(self, rows: int) -> None:
         for array in self._arrays:
             array.reserve(rows, self.live)
-        self._room = min(len(array.all) for array in self._arrays)
+        self.room = min(len(array.all) for array in self._arrays)
 
     @property
     def _arrays(self) -> list[RowArray]:
@@ -184,25 +191,53 @@ class EventStore:
         self.newest = -1
         placed: Int64Array | slice = slice(old, new)
         if first < self._blocks.arrived or not is_sorted:
-            if self._order is None:
-                self._order = RowArray(self._seq.all.dtype)
-                self._order.reserve(self._room, ())
-                for rows in self.live:
-                    self._order.all[rows] = self._seq.all[rows]
-            behind = self.held(self._blocks.behind(first), old)
-            behind = behind[self.arrival(behind) > first]
+            behind = self._arrived_after(first, old)
             placed = np.append(behind, np.arange(old, new))
-            in_order = placed[np.lexsort((self._seq.all[placed], self.arrival(placed)))]
-            self._order.all[in_order] = np.sort(self._order.all[placed])
-            self.newest = int(self._order.all[behind].max(initial=-1))
-        self._blocks.append(old, arrival, self.times[old:new])
-        if np.count_nonzero(late := self.late[placed]):
-            self.last_late = max(self.last_late, int(self.order[placed][late != 0].max()))
+            self._put_in_order(placed)
+            self.newest = int(self.order[behind].max(initial=-1))
+        self._note_late(placed)
+
+    def place_all(self) -> None:
+        """Give all rows their positions among all arrivals, after rows that were appended in any order."""
+        rows = self.live[0] if len(self.live) == 1 else self.held(0, self.rows)
+        self._put_in_order(rows)
+        self._note_late(rows)
+
+    def _put_in_order(self, rows: Int64Array | slice) -> None:
+        """Distribute the rows' positions among them anew, by arrival and then by `seq`."""
+        seq = self._seq.all[rows]
+        by_arrival = np.lexsort((seq, self.arrival(rows)))
+        positions = np.sort(self.order[rows])
+        if self._order is None:
+            if np.array_equal(positions, seq[by_arrival]):
+                return
+            self._order = RowArray(self._seq.all.dtype)
+            self._order.reserve(self.room, ())
+            for live in self.live:
+                self._order.all[live] = self._seq.all[live]
+        placed = np.empty_like(positions)
+        placed[by_arrival] = positions
+        self._order.all[rows] = placed
+
+    def _note_late(self, rows: Int64Array | slice) -> None:
+        if np.count_nonzero(late := self.late[rows]):
+            self.last_late = max(self.last_late, int(self.order[rows][late != 0].max()))
 
     def held(self, first: int, last: int) -> Int64Array:
         """The rows from `first` to below `last` that have not been released."""
-        parts = [np.arange(max(rows.start, first), min(rows.stop, last)) for rows in self.live if rows.stop > first]
+        parts = [np.arange(rows.start, rows.stop) for rows in self._ranges(first, last)]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def _arrived_after(self, time: int, last: int) -> Int64Array:
+        """The rows below `last` that arrived after this time (µs) and have not been released."""
+        ranges = [rows for near in self._blocks.after(time) for rows in self._ranges(near.start, min(near.stop, last))]
+        parts = [rows.start + np.flatnonzero(self.arrival(rows) > time) for rows in ranges]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def _ranges(self, first: int, last: int) -> list[slice]:
+        """The ranges of rows from `first` to below `last` that have not been released."""
+        live = [slice(max(rows.start, first), min(rows.stop, last)) for rows in self.live]
+        return [rows for rows in live if rows.start < rows.stop]
 
     def holds(self, rows: Int64Array) -> npt.NDArray[np.bool_]:
         """Which of the rows have not been released."""
@@ -260,7 +295,7 @@ class EventStore:
             array.keep(rows)
         self.ids.keep(rows)
         self.rows, self.live = len(rows), [slice(0, len(rows))]
-        self._room = min(len(array.all) for array in self._arrays)
+        self.room = min(len(array.all) for array in self._arrays)
         self._blocks = Blocks()
         if self.rows:
             self._blocks.append(0, self.arrival(self.live[0]), self.times[: self.rows])

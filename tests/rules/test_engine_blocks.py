@@ -1,0 +1,28 @@
+"""The blocks of a store's rows: which of them have to be searched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.engine import memory
+from rules.engine.blocks import Blocks
+
+ROWS = 4
+
+
+@given(st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=7), min_size=1, max_size=8), st.integers(-1, 51))
+def test_only_blocks_with_a_later_arrival_are_searched(batches: list[list[int]], time: int) -> None:
+    """Also where earlier arrivals come after later ones, as from the log of a state."""
+    blocks, arrived = Blocks(), list[int]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "BLOCK", ROWS)
+        for batch in batches:
+            blocks.append(len(arrived), np.array(batch), np.zeros(len(batch), np.int64))
+            arrived += batch
+        found = blocks.after(time)
+    assert blocks.arrived == max(arrived)
+    searched = {row // ROWS for rows in found for row in range(rows.start, rows.stop)}
+    assert searched == {row // ROWS for row, each in enumerate(arrived) if each > time}
