@@ -39,8 +39,8 @@ from streaming.session import open_session
 from tests.support.spark_cluster import SparkCluster
 
 _A_BATCH = 10_000
-# Two cores take 18 us an event to work off a backlog in large batches (docs/figures/drain.jsonl).
-_CORE_US = 36.0
+# Two cores take 12 us an event to work off a backlog in large batches (docs/figures/drain.jsonl).
+_CORE_US = 24.0
 _CORES = 4  # of an executor, where clusters are extrapolated
 
 

@@ -27,7 +27,8 @@ from bench.figures import emit, log_progress
 from bench.latency import traffic
 from bench.pipeline import Alerts, committed, contestant, events, message, prepare
 from nightjar.configuration.settings import Settings, load_settings
-from nightjar.kafka.clients import consumer, producer
+from nightjar.kafka.clients import producer
+from nightjar.kafka.readers import Reader
 from nightjar.local.kafka import LocalKafka
 
 CONTROL = "plain query with a Python stage"
@@ -65,9 +66,9 @@ def first_output(name: str, settings: Settings, folder: Path, seed: int, *, stea
 
 
 def batches(settings: Settings) -> Iterator[dict[str, float]]:
-    """The job's reports about its micro-batches, one per second, oldest first."""
-    with consumer(settings, settings.job_progress_topic, consumer_timeout_ms=5000) as client:
-        reports = [json.loads(record.value) for record in client]
+    """The job's reports until now about its micro-batches, one per second, oldest first."""
+    with Reader(settings, settings.job_progress_topic) as reader:
+        reports = [json.loads(record.value) for record in reader.all()]
     yield from (each for each in reports if each["kind"] == "job" and each["batches"])
 
 
