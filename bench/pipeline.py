@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from bench.figures import log_progress
 from nightjar.configuration.settings import Settings
 from nightjar.kafka import topics
 from nightjar.kafka.clients import consumer, producer
+from nightjar.kafka.readers import Reader
 from rules.streams import load_streams
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -172,6 +174,12 @@ class Alerts:
         self._consumer.close()
 
 
+def reports(settings: Settings) -> list[dict[str, Any]]:
+    """The reports of the job and its buckets until now, oldest first."""
+    with Reader(settings, settings.job_progress_topic) as reader:
+        return [json.loads(record.value) for record in reader.all()]
+
+
 def shares(settings: Settings) -> dict[str, float]:
     """The share of each part in the time of the job's micro-batches, and of the buckets' own work, in percent.
 
@@ -180,22 +188,20 @@ def shares(settings: Settings) -> dict[str, float]:
     """
     parts: dict[str, float] = {}
     buckets: dict[str, float] = {}
-    batches = reports = 0
-    with consumer(settings, settings.job_progress_topic, consumer_timeout_ms=5000) as client:
-        for record in client:
-            value = json.loads(record.value)
-            if value["kind"] == "job" and value["batches"]:
-                batches += value["batches"]
-                for name, milliseconds in value["parts_ms"].items():
-                    parts[name] = parts.get(name, 0.0) + milliseconds * value["batches"]
-            elif value["kind"] == "bucket":
-                reports += 1
-                for name, milliseconds in value["parts_ms"].items():
-                    buckets[name] = buckets.get(name, 0.0) + milliseconds
+    batches = of_buckets = 0
+    for value in reports(settings):
+        if value["kind"] == "job" and value["batches"]:
+            batches += value["batches"]
+            for name, milliseconds in value["parts_ms"].items():
+                parts[name] = parts.get(name, 0.0) + milliseconds * value["batches"]
+        elif value["kind"] == "bucket":
+            of_buckets += 1
+            for name, milliseconds in value["parts_ms"].items():
+                buckets[name] = buckets.get(name, 0.0) + milliseconds
     whole = parts.pop("whole", 0.0) or 1.0
     found = {f"{name} %": round(100 * spent / whole, 1) for name, spent in parts.items()}
     found |= {"batch ms": round(whole / max(batches, 1), 1)}
-    return found | {f"a bucket's {name} ms": round(spent / max(reports, 1), 2) for name, spent in buckets.items()}
+    return found | {f"a bucket's {name} ms": round(spent / max(of_buckets, 1), 2) for name, spent in buckets.items()}
 
 
 def committed(folder: Path, topic: str) -> int:

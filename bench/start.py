@@ -12,7 +12,6 @@ the machine for the seconds that are measured.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import threading
@@ -25,10 +24,9 @@ from bench.baseline import SLOWEST
 from bench.drain import fill, refuse_ended
 from bench.figures import emit, log_progress
 from bench.latency import traffic
-from bench.pipeline import Alerts, committed, contestant, events, message, prepare
+from bench.pipeline import Alerts, committed, contestant, events, message, prepare, reports
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.kafka.clients import producer
-from nightjar.kafka.readers import Reader
 from nightjar.local.kafka import LocalKafka
 
 CONTROL = "plain query with a Python stage"
@@ -67,9 +65,7 @@ def first_output(name: str, settings: Settings, folder: Path, seed: int, *, stea
 
 def batches(settings: Settings) -> Iterator[dict[str, float]]:
     """The job's reports until now about its micro-batches, one per second, oldest first."""
-    with Reader(settings, settings.job_progress_topic) as reader:
-        reports = [json.loads(record.value) for record in reader.all()]
-    yield from (each for each in reports if each["kind"] == "job" and each["batches"])
+    yield from (each for each in reports(settings) if each["kind"] == "job" and each["batches"])
 
 
 def slowest_of_control(log: Path) -> float:
@@ -79,9 +75,9 @@ def slowest_of_control(log: Path) -> float:
 
 def slowest_and_steady(settings: Settings) -> tuple[float, float]:
     """Duration of the slowest batch, and the median in the last quarter (ms)."""
-    reports = list(batches(settings))
-    steady = [each["parts_ms"]["whole"] for each in reports[-len(reports) // 4 :]]
-    return max(each["slowest_ms"] for each in reports), statistics.median(steady)
+    found = list(batches(settings))
+    steady = [each["parts_ms"]["whole"] for each in found[-len(found) // 4 :]]
+    return max(each["slowest_ms"] for each in found), statistics.median(steady)
 
 
 @contextmanager
