@@ -1,7 +1,7 @@
 """Comparisons of plain numbers, run by NumPy: for a batch of some hundred rows Polars takes longer to create a column
 than NumPy to compare.
 
-Exact numbers of 64 bits, doubles and timestamps, and sums, differences and products of them; the operators are those of
+Exact numbers of 64 bits, doubles and timestamps, and what is calculated from them; the operators are those of
 `compilation`. It is used at the top of a condition, where NULL is false, so no three-valued logic is needed here.
 """
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from rules.predicates.compilation import BINARY
+from rules.predicates.doubles import as_doubles, quotients
 from rules.predicates.nodes import Family, Node, Op
 
 Truth = npt.NDArray[np.bool_]
@@ -22,8 +23,9 @@ Truth = npt.NDArray[np.bool_]
 Numbers = tuple[npt.NDArray[Any], Truth | None]
 
 _COMPARED = {Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE}
-_CALCULATED = {Op.ADD, Op.SUB, Op.MUL}
-_NUMERIC = {Op.COLUMN, Op.LITERAL, Op.TO_DOUBLE, Op.RESCALE, *_CALCULATED}
+_CALCULATED = {Op.ADD, Op.SUB, Op.MUL, Op.DIV}
+_SIGNED = {Op.NEG: np.negative, Op.ABS: np.abs}
+_NUMERIC = {Op.COLUMN, Op.LITERAL, Op.TO_DOUBLE, Op.RESCALE, *_CALCULATED, *_SIGNED}
 _FAMILIES = {Family.EXACT, Family.DOUBLE, Family.TIMESTAMP}
 
 
@@ -103,20 +105,28 @@ def _numbers(node: Node) -> Callable[[Columns], Numbers]:
             constant = np.array([node.value], np.float64 if node.type.family is Family.DOUBLE else np.int64)
             return lambda _: (constant, None)
         case Op.TO_DOUBLE:
-            unit = float(10 ** node.args[0].type.scale)
-            return _converted(node.args[0], lambda values: values / unit)
+            scale = node.args[0].type.scale
+            return _converted(node.args[0], lambda values: as_doubles(values, scale))
         case Op.RESCALE:
             factor = np.int64(node.value)
             return _converted(node.args[0], lambda values: values * factor)
+        case Op.NEG | Op.ABS:
+            return _converted(node.args[0], _SIGNED[node.op])
     left, right = map(_numbers, node.args)
-    calculate = BINARY[node.op]
+    calculate = quotients if node.op is Op.DIV else _everywhere(BINARY[node.op])
 
     def calculated(columns: Columns) -> Numbers:
         a, a_valid = left(columns)
         b, b_valid = right(columns)
-        return calculate(a, b), _both(a_valid, b_valid)
+        values, valid = calculate(a, b)
+        return values, _both(valid, _both(a_valid, b_valid))
 
     return calculated
+
+
+def _everywhere(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Numbers]:
+    """An operation whose result is NULL only where a value that it is given is."""
+    return lambda a, b: (operation(a, b), None)
 
 
 def _converted(node: Node, convert: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Callable[[Columns], Numbers]:

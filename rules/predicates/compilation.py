@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from rules.predicates.doubles import divide, to_double
 from rules.predicates.nodes import BOOLEAN, DOUBLE, STRING, Family, Node, Op
 
 _SECOND = 1_000_000
@@ -70,7 +71,9 @@ def _build(node: Node) -> pl.Expr:
         case Op.LIKE:
             return _like(_build(node.args[0]), str(node.value))
         case Op.DIV:
-            return _division(node)
+            return pl.map_batches(
+                [_build(arg) for arg in node.args], lambda given: divide(*given), return_dtype=pl.Float64
+            )
         case Op.MOD:
             return _remainder(node)
         case Op.NEG:
@@ -79,8 +82,8 @@ def _build(node: Node) -> pl.Expr:
             return _at_width(node.args[0], wide=node.type.wide).abs()
         case Op.TO_DOUBLE:
             (value,) = node.args
-            as_double = _build(value).cast(pl.Float64)
-            return as_double / float(10**value.type.scale) if value.type.scale else as_double
+            scale = value.type.scale
+            return _build(value).map_batches(lambda values: to_double(values, scale), return_dtype=pl.Float64)
         case Op.RESCALE:
             factor = pl.lit(node.value, dtype=exact_dtype(wide=node.type.wide))
             return _at_width(node.args[0], wide=node.type.wide) * factor
@@ -151,14 +154,6 @@ def _negative(node: Node) -> pl.Expr:
     value = _at_width(node.args[0], wide=node.type.wide)
     # Polars cannot negate Int128.
     return pl.lit(0, dtype=pl.Int128) - value if node.type.wide else -value
-
-
-def _division(node: Node) -> pl.Expr:
-    dividend, divisor = node.args
-    below = _build(divisor)
-    if divisor.is_literal and divisor.value:
-        return _build(dividend) / below
-    return pl.when(below != 0.0).then(_build(dividend) / below)
 
 
 def _remainder(node: Node) -> pl.Expr:

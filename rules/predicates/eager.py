@@ -16,12 +16,13 @@ import polars as pl
 
 from rules.predicates.comparisons import Columns, Truth, comparison, is_comparison
 from rules.predicates.compilation import BINARY, exact_dtype
+from rules.predicates.doubles import divide, to_double
 from rules.predicates.nodes import Family, Node, Op
 
 Term = Callable[[Columns], Truth]
 Value = Callable[[Columns], pl.Series]
 
-_PLAIN = {Op.COLUMN, Op.LITERAL, Op.AND, Op.OR, Op.NOT, Op.TO_DOUBLE, Op.RESCALE, *BINARY}
+_PLAIN = {Op.COLUMN, Op.LITERAL, Op.AND, Op.OR, Op.NOT, Op.TO_DOUBLE, Op.DIV, Op.RESCALE, *BINARY}
 _DTYPES = {Family.TIMESTAMP: pl.Int64, Family.DOUBLE: pl.Float64, Family.STRING: pl.String, Family.BOOLEAN: pl.Boolean}
 
 
@@ -61,11 +62,11 @@ def _eager(node: Node) -> Value:
             (inner,) = args
             return lambda columns: ~inner(columns)
         case Op.TO_DOUBLE:
-            (inner,) = args
-            if not node.args[0].type.scale:
-                return lambda columns: inner(columns).cast(pl.Float64)
-            unit = pl.Series([float(10 ** node.args[0].type.scale)])
-            return lambda columns: inner(columns).cast(pl.Float64) / unit
+            (inner,), scale = args, node.args[0].type.scale
+            return lambda columns: to_double(inner(columns), scale)
+        case Op.DIV:
+            dividend, divisor = args
+            return lambda columns: divide(dividend(columns), divisor(columns))
         case Op.RESCALE:
             value = _at_width(node.args[0], args[0], wide=node.type.wide)
             factor = pl.Series([node.value], dtype=exact_dtype(wide=node.type.wide))

@@ -116,7 +116,7 @@ class Op(Enum):
 
 
 # Operations that need an argument more than once, as Polars has no single operation for them.
-_REPEATED = {Op.DIV: 1, Op.MOD: 0}
+_REPEATED = {Op.MOD: 0}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,157 @@
+"""The value of an expression is a function of its row alone, and the one that exact arithmetic gives.
+
+Every operation is evaluated on frames of 1, 2, 7 and 1,000 rows, as Polars plans it, on Polars' columns and on NumPy's,
+and compared bit by bit with plain Python (`tests/support/exact_evaluator.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+
+from rules.errors import PredicateError
+from rules.predicates import compile_predicate, truths
+from rules.predicates.analysis import analyse
+from rules.predicates.comparisons import Columns, _is_numeric, _numbers
+from rules.predicates.compilation import _build
+from rules.predicates.doubles import to_double
+from rules.predicates.eager import _eager, _is_plain
+from rules.predicates.nodes import Node, Op
+from rules.predicates.parsing import parse
+from rules.predicates.source import Source
+from tests.support.exact_evaluator import bits, evaluated
+from tests.support.sql_conditions import COLUMNS, EXTREMES, PREDICATES, Row, physical
+
+SIZES = [1, 2, 7, 1000]
+# At least one expression for each operation, with columns and constants on either side.
+EXPRESSIONS = [
+    "small / 10", "small / 49", "number / 3", "1 / small", "amount / 0.3", "0.1 / ratio", "ratio / 7", "ratio / ratio",
+    "amount / ratio", "large / amount", "CAST(amount AS DOUBLE) / CAST(large AS DOUBLE)", "amount / (1 / small)",
+    "amount / CASE WHEN flag THEN 3 ELSE 3 END", "COALESCE(ratio / 10, 3) / COALESCE(NULL, 10)", "7 / 10",
+    "CAST(amount AS DOUBLE)", "CAST(large AS DOUBLE)", "CAST(number AS DOUBLE)", "CAST(large * large AS DOUBLE)",
+    "CAST(large * amount * 0.00000000001 AS DOUBLE)", "CAST(amount * 1.000001 AS DOUBLE)", "amount + ratio",
+    "amount - ratio", "ratio * 0.1", "amount * 1.1", "large * amount", "number - small", "- ratio", "- number",
+    "ABS(ratio - 0.1)", "ABS(number)", "ABS(small) % 7", "large % 0.07", "number % small", "7 % small",
+    "amount % amount",
+    "COALESCE(amount, number)", "CASE WHEN flag THEN amount WHEN small > 0 THEN ratio END", "LENGTH(name)",
+    "LENGTH(place)", "LOWER(name)", "UPPER(name)", "LOWER(place)", "UPPER(place)", "EXTRACT(EPOCH FROM seen)",
+    *(f"EXTRACT({part} FROM seen)" for part in ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")),
+    *(f"EXTRACT({part} FROM seen)" for part in ("DAYOFWEEK", "ISODOW", "DAYOFYEAR")), "EXTRACT(EPOCH FROM seen) / 60",
+    "flag", "NOT flag", "flag AND small > 0", "flag OR small > 0", "seen IS NULL", "small IN (1, 2, 3)", "small = 1",
+    "ratio IN (0.1, 0.3, 0)", "ratio / 10 IN (0.1, 0.3)", "name IN ('a', 'FAIL')", "amount <> 0.1", "ratio < 0.1",
+    "ratio <= 0.1", "ratio > 0.1", "ratio >= 0.1", "seen > TIMESTAMP '2018-04-01 12:30:00'", "name < 'a'",
+    "name <= place", "place LIKE 'a%'", "place LIKE '%a'", "place LIKE '%a%'", "place LIKE 'a_%b'",
+    "place LIKE 'a'", "place LIKE '%'", "place LIKE '_'", "place LIKE ''", "place LIKE '%.%a'",
+]  # fmt: skip
+# Values at which something has been wrong, or could be.
+HOSTILE: dict[str, list[Any]] = {
+    "amount": [None, 0, 1, -1, 3, 10, 30, 1999, 999_999_999, -999_999_999, 5, 7, 33],
+    "large": [None, 0, 1, -1, 3, 10**18 - 1, -(10**18) + 1, 2**53 + 1, 2**53 - 1, 90_071_992_547_409_931, 30_000],
+    "number": [None, 0, 1, 3, -1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 49, 10, 2**62 + 3, -(2**53) - 1],
+    "small": [None, 0, 1, 2, 3, 6, 7, 9, 49, 98, -3, -7, 1000],
+    "ratio": [None, 0.0, 0.1, 0.3, 3.0, 19.99, 5e-324, 1.7e308, -1.7e308, 2.2250738585072014e-308, 1 / 3, -7.0, 1e22],
+    "name": ["", "FAIL", None, "\u0391\u03a3", "\u0391\u03a3 \u0391", "İ", "ß", "ŉ", "a%b", "ä\n", "ﬁ", "𐐀", "x" * 40],
+    "place": ["", "a", None, "aΣb", "a\nb", "_", "%", "é", ".a", "ba", "a.ba", "\\", "aXb"],
+    "flag": [True, False, None],
+    "seen": [0, -1, None, 1, -62_135_596_800_000_000, 253_402_300_799_999_999, -86_400_000_000, -86_400_000_001,
+             1_522_585_800_000_000, 951_782_400_000_000, 1_577_836_799_999_999],
+}  # fmt: skip
+
+
+def hostile_rows(count: int) -> list[Row]:
+    """So many rows, in which values meet in many combinations: the columns' lists differ in length."""
+    cycles = {name: itertools.cycle([*values, *values[:at]]) for at, (name, values) in enumerate(HOSTILE.items())}
+    return [{name: next(values) for name, values in cycles.items()} for _ in range(count)]
+
+
+def value_of(text: str) -> Node:
+    """The typed tree of an expression of any type."""
+    source = Source(f"({text}) IS NULL", "")
+    root = analyse(parse(source, COLUMNS), source, COLUMNS)
+    assert root is not None
+    return root.args[0]
+
+
+def by_hosts(node: Node, rows: list[Row]) -> dict[str, list[Any]]:
+    """The values at the rows in each of the ways in which an expression is evaluated, by the way."""
+    frame = physical(rows)
+    columns = Columns({column.name: column for column in frame})
+    planned = frame.select_seq(_build(node).alias("found"))["found"]
+    found: dict[str, list[Any]] = {"planned": planned.to_list()}
+    if _is_plain(node):
+        found["columns"] = _eager(node)(columns).to_list()
+    if _is_numeric(node):
+        with np.errstate(all="ignore"):
+            values, valid = _numbers(node)(columns)
+        there = [True] * len(values) if valid is None else np.broadcast_to(valid, values.shape).tolist()
+        found["NumPy"] = [value if known else None for value, known in zip(values.tolist(), there, strict=True)]
+    return {way: values * (len(rows) if len(values) == 1 else 1) for way, values in found.items()}
+
+
+def test_each_operation_is_among_the_expressions() -> None:
+    """No operation can be added without being evaluated here."""
+
+    def operations(node: Node) -> set[Op]:
+        return {node.op}.union(*map(operations, node.args))
+
+    assert set().union(*(operations(value_of(text)) for text in EXPRESSIONS)) == set(Op)
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_a_value_is_the_same_however_many_rows_are_evaluated_together(text: str) -> None:
+    """Equal bits in frames of each size and in each way, and those that exact arithmetic gives."""
+    node, rows = value_of(text), hostile_rows(max(SIZES))
+    expected = [bits(evaluated(node, row), node) for row in rows]
+    for size in SIZES:
+        for at in range(0, min(len(rows), 40 * size), size):
+            for way, found in by_hosts(node, rows[at : at + size]).items():
+                got = [bits(value, node) for value in found]
+                assert got == expected[at : at + size], (way, size, at)
+
+
+@settings(max_examples=2 * settings().max_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(PREDICATES, EXTREMES, st.sampled_from(SIZES))
+def test_a_condition_holds_at_a_row_whatever_rows_are_beside_it(text: str, given_rows: list[Row], size: int) -> None:
+    """What a predicate says of a row is what it says of the row alone, and what plain Python says."""
+    source = Source(text, "")
+    try:
+        predicate = compile_predicate(text, COLUMNS)
+    except PredicateError:
+        reject()
+    root = analyse(parse(source, COLUMNS), source, COLUMNS)
+    assert root is not None
+    rows = list(itertools.islice(itertools.cycle(given_rows), size)) if given_rows else []
+    (together,) = truths([predicate], {column.name: column for column in physical(rows)}, len(rows))
+    alone = [
+        truths([predicate], {column.name: column for column in physical([row])}, 1)[0].item() for row in given_rows
+    ]
+    exact = [int(evaluated(root, row) is True) for row in given_rows]
+    assert alone == exact
+    assert together.tolist() == list(itertools.islice(itertools.cycle(exact), len(rows)))
+
+
+@pytest.mark.parametrize("scale", [1, 2, 18, 22, 23, 38])
+def test_a_decimal_becomes_the_nearest_double(scale: int) -> None:
+    """Also where its digits, or the power of ten, are more than a double holds."""
+    digits = [0, 1, -1, 3, 10**16 + 1, 2**53 + 1, -(2**53) - 1, 10**scale, 10**38 - 1, 1 - 10**38, 123_456_789 * 10**11]
+    found = to_double(pl.Series([*digits, None], dtype=pl.Int128), scale).to_list()
+    assert found == [*(each / 10**scale for each in digits), None]
+
+
+def test_a_quotient_of_infinite_doubles_is_compared_as_sql_compares_nan() -> None:
+    """inf / inf is a NaN: equal to itself and above all others, in a frame of one row and of two."""
+    node = value_of("(ratio * 10) / (ratio * 10)")
+    row = {**hostile_rows(1)[0], "ratio": 1.7e308}
+    for values in by_hosts(node, [row, row]).values():
+        assert all(map(math.isnan, values))
+    predicate = compile_predicate("(ratio * 10) / (ratio * 10) > 1", COLUMNS)
+    for rows in (1, 2):
+        columns = {column.name: column for column in physical([row] * rows)}
+        assert truths([predicate], columns, rows)[0].tolist() == [1] * rows
