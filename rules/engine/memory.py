@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 # Rows released together: whole pages, even with one byte per row.
 BLOCK = 8192
+# The rows that a new array has room for.
+ROOM = 64
 # Below this many bytes plain memory is used.
 _PLAIN = 1 << 17
 # From this many bytes on, pages of 2 MiB make random reads cheaper and rounding up wastes little (as in NumPy).
@@ -54,7 +56,7 @@ class RowArray:
     def __init__(self, dtype: npt.DTypeLike, width: int | None = None) -> None:
         self.all: npt.NDArray[Any]
         self._memory: mmap.mmap | None
-        self.all, self._memory = _mapped((64,) if width is None else (64, width), dtype)
+        self.all, self._memory = _mapped((ROOM,) if width is None else (ROOM, width), dtype)
 
     def reserve(self, rows: int, live: Sequence[slice]) -> None:
         """Make room for this many rows; the live ranges keep their content."""
@@ -80,7 +82,7 @@ class RowArray:
     def keep(self, rows: npt.NDArray[np.int64]) -> None:
         """Drop all but these rows; they become 0, 1, …"""
         kept = self.all[rows]
-        self.all, self._memory = _mapped((max(64, len(rows)), *kept.shape[1:]), kept.dtype)
+        self.all, self._memory = _mapped((max(ROOM, len(rows)), *kept.shape[1:]), kept.dtype)
         self.all[: len(rows)] = kept
 
     def release(self, rows: slice) -> None:

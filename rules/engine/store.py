@@ -57,7 +57,7 @@ class EventStore:
         }
         self._columns = {name: Column(kind.kind) for name, kind in stream.fields.items() if name != stream.event_id}
         self.room = 0  # rows that fit without moving any array
-        # the serial numbers of rows, once they are needed; no block of them is ever released
+        # the serial numbers of rows, once they are needed: ascending over all rows, so none is ever released
         self._serials: RowArray | None = None
         self._next_serial = 0
         self._lateness = RowArray(np.int32)  # µs
@@ -152,16 +152,25 @@ class EventStore:
         self.ids.reserve(events)
 
     def _have_room(self, rows: int) -> None:
-        for array in self._arrays:
+        for array in self._released:
             array.reserve(rows, self.live)
+        if self._serials is not None:
+            self._serials.reserve(rows, [slice(0, self.rows)])
         self.room = min(len(array.all) for array in self._arrays)
+
+    @property
+    def _released(self) -> list[RowArray]:
+        """The arrays with one element per row whose content of released rows goes: all but the table of ids, and the
+        serial numbers, among which rows are searched."""
+        order = [] if self._order is None else [self._order]
+        of_columns = [array for column in self._columns.values() for array in column.arrays]
+        of_keys = [codes for _, codes in self._keys.values()]
+        return [*of_columns, *order, self._lateness, self._seq, self._late, *of_keys]
 
     @property
     def _arrays(self) -> list[RowArray]:
         """All arrays with one element per row, except the table of ids."""
-        some = [array for array in (self._order, self._serials) if array is not None]
-        of_columns = [array for column in self._columns.values() for array in column.arrays]
-        return [*of_columns, *some, self._lateness, self._seq, self._late, *(codes for _, codes in self._keys.values())]
+        return self._released if self._serials is None else [*self._released, self._serials]
 
     def _number(self, rows: slice, seq: Int64Array) -> None:
         first, _ = least(seq)
@@ -279,9 +288,8 @@ class EventStore:
         released = stretches(over)
         for rows in released:
             self.ids.release(rows, self.live)
-            for array in self._arrays:
-                if array is not self._serials:
-                    array.release(rows)
+            for array in self._released:
+                array.release(rows)
         return released
 
     @property

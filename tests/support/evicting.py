@@ -15,13 +15,15 @@ def _overwrite(array: memory.RowArray, rows: slice) -> None:
 
 
 @contextmanager
-def evicting_early(floor: int = 2, block: int = 3) -> Iterator[None]:
-    """Look for what can go at `floor` events, give back blocks of so few, and carry windows of a few rows."""
+def evicting_early(floor: int = 2, block: int = 3, room: int = 2, carried_from: int = 3) -> Iterator[None]:
+    """Look for what can go at `floor` events, give back blocks of so few, begin with room for `room` rows, so that
+    arrays grow after something was given back, and carry windows of so many rows."""
     with (
         patch.object(engine, "_EVICTION_FLOOR", floor),
         patch.object(memory, "BLOCK", block),
+        patch.object(memory, "ROOM", room),
         patch.object(memory.RowArray, "release", _overwrite),
-        patch.object(carried, "LONG", 3),
+        patch.object(carried, "LONG", carried_from),
         patch.object(carried, "_AHEAD", 2),
     ):
         yield
