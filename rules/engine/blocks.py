@@ -30,7 +30,8 @@ class Blocks:
         self._arrived: list[int] = []
         self._until: list[int] = []
         self._happened: list[int] = []
-        self._look_again_at = _BEFORE_ALL  # event time (µs) before which no block is expired
+        self._full = 0  # the first so many blocks were full when it was last looked for expired ones
+        self._look_again_at = _OVER  # event time (µs) before which none of these is expired
 
     @property
     def arrived(self) -> int:
@@ -64,12 +65,14 @@ class Blocks:
 
     def expire(self, full: int, horizon: int) -> list[int]:
         """The first `full` blocks that have just expired: all their events are before `horizon` (event time, µs)."""
+        self._look_again_at = min([self._look_again_at, *self._happened[self._full : full]])
+        self._full = full
         if horizon <= self._look_again_at:
             return []
         over = [block for block in range(full) if self._happened[block] < horizon]
         for block in over:
             self._happened[block] = _OVER
-        self._look_again_at = min(self._happened[:full], default=_BEFORE_ALL)
+        self._look_again_at = min(self._happened[:full], default=_OVER)
         return over
 
     def held(self, full: int) -> list[int]:

@@ -216,7 +216,8 @@ class Engine:
 
         events: about how many the deltas hold, to make room for them at once.
 
-        Evaluates nothing. Deltas may come in any order, and overlap. Of two events with one id the later (by event
+        Evaluates nothing. Deltas may come in any order, and events and announcements may be in several of them; what
+        events have been folded into is added up, so it must be in one. Of two events with one id the later (by event
         time) counts: the other was before the horizon when it arrived. A delta may lack fields that were declared after
         it was written: they are NULL.
         """
