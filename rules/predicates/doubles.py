@@ -32,7 +32,12 @@ def as_doubles(values: npt.NDArray[np.int64] | pl.Series, scale: int) -> Doubles
     if not scale:
         return doubles
     quotients: Doubles = doubles / float(10**scale)
-    inexact = np.abs(doubles) >= _EXACT if scale <= _EXACT_POWER else doubles != 0.0
+    if scale > _EXACT_POWER:
+        inexact = doubles != 0.0
+    elif len(doubles) and (doubles.max() >= _EXACT or doubles.min() <= -_EXACT):  # faster than asking every row
+        inexact = np.abs(doubles) >= _EXACT
+    else:
+        return quotients
     for row in np.flatnonzero(inexact).tolist():
         quotients[row] = int(values[row]) / 10**scale
     return quotients
