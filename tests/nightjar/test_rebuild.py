@@ -18,10 +18,9 @@ from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import admin, producer
 from nightjar.operations.rebuild import rebuild
 from rules.errors import NightjarError
-from streaming.checkpoint import committed_offsets, query_folder, refuse_unfit
-from streaming.config import JobConfig
+from streaming.checkpoint import committed_offsets, refuse_unfit
 from tests.support.command import run
-from tests.support.job_host import CaseRun
+from tests.support.job_host import CaseRun, ends_of_batches
 from tests.support.places import MINUTE, NOON, RULES, Place, final, history, truth
 from tests.support.topics import TestTopics
 
@@ -41,12 +40,6 @@ def place(kafka_topics: TestTopics, tmp_path: Path) -> Place:
     streams = {"transactions": kafka_topics.streams["transactions"]}
     settings = kafka_topics.settings.model_copy(update=small)
     return Place(TestTopics(settings, streams).with_arrival("producer").ensure(), tmp_path)
-
-
-def ends_of_batches(config: JobConfig) -> list[dict[str, dict[str, int]]]:
-    """Where each batch that Spark still knows of ended: topic to partition to offset, the first batch first."""
-    files = [file for file in (query_folder(config) / "offsets").iterdir() if file.name.isdigit()]
-    return [json.loads(file.read_text().splitlines()[2]) for file in sorted(files, key=lambda file: int(file.name))]
 
 
 def total(offsets: Any) -> int:

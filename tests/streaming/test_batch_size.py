@@ -1,6 +1,8 @@
 """The size of micro-batches follows their duration, and changing it changes no alert."""
 
 import json
+import time
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +12,14 @@ from nightjar.cases.model import Message, Step
 from rules.timestamps import iso_text, parse_timestamp
 from streaming import batch_size
 from streaming.batch_size import BatchSize
-from streaming.checkpoint import query_folder
-from tests.support.job_host import logins_job
+from tests.support.job_host import PATIENCE, ends_of_batches, logins_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from streaming.config import JobConfig
+
+FIRST = 20
 NOON = parse_timestamp("2026-01-05T12:00:00Z", zone_required=True) or 0
 MANY = {
     "id": "many", "stream": "logins", "group_by": ["customer_id"], "measures": {"n": {"count": "*", "over": "1h"}},
@@ -52,6 +56,19 @@ def test_a_fixed_one_stays() -> None:
     assert after(size, (1000, 60.0), (1000, 60.0)) == 1000
 
 
+def login(number: int) -> Message:
+    """An event of its own, later than those with lower numbers."""
+    event = {"login_id": f"l{number}", "event_time": iso_text(NOON + number), "customer_id": "ann", "ip": "::1",
+             "device": "d", "status": "OK"}  # fmt: skip
+    return Message("logins", json.dumps(event).encode())
+
+
+def sizes(config: "JobConfig", topic: str) -> list[int]:
+    """How many records of the topic each batch has read, without those that read none."""
+    read = [sum(end.get(topic, {}).values()) for end in ends_of_batches(config)]
+    return [end - begin for begin, end in pairwise(read) if end > begin]
+
+
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.slow
@@ -59,17 +76,22 @@ def test_a_fixed_one_stays() -> None:
 def test_a_backlog_is_read_in_larger_batches_and_each_event_counts_once(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_size, "_FIRST", 20)
-    monkeypatch.setattr(batch_size, "_AIM", 60.0)
-    logins = [
-        {"login_id": f"l{number}", "event_time": iso_text(NOON + number), "customer_id": "ann", "ip": "::1",
-         "device": "d", "status": "OK"} for number in range(400)
-    ]  # fmt: skip
+    monkeypatch.setattr(batch_size, "_FIRST", FIRST)
+    monkeypatch.setattr(batch_size, "_AIM", 1e9)  # so that any batch is quick
+    sent = count()
+
+    def backlog() -> tuple[Message, ...]:
+        """Ten batches of the first size, that arrive at once."""
+        return tuple(login(next(sent)) for _ in range(10 * FIRST))
+
     with logins_job(spark, tmp_path) as (_, job):
         job.take(Step(NOON - 1, crash=False, rules=(json.dumps(MANY).encode(),), events=()))
-        messages = tuple(Message("logins", json.dumps(login).encode()) for login in logins)
-        job.take(Step(NOON, crash=False, rules=(), events=messages))
-        batches = [file for file in (query_folder(job.config) / "commits").iterdir() if file.name.isdigit()]
+        topic = job.streams["logins"].topic
+        deadline = time.monotonic() + PATIENCE
+        # the driver sees what batches took once per second, and meanwhile the query may have read all there is
+        while max(read := sizes(job.config, topic), default=0) <= FIRST:
+            assert time.monotonic() < deadline, f"batches stay as small as they are: {read}"
+            job.take(Step(NOON, crash=False, rules=(), events=backlog()))
         reported = [(alert["event_id"], alert["text"]) for alert in job.outcome().alerts]
-    assert sorted(reported) == sorted((f"l{number}", str(number + 1)) for number in range(50, 400))
-    assert len(batches) < 400 // 20
+    assert read[:3] == [FIRST] * 3, "the size follows from three full batches"
+    assert sorted(reported) == sorted((f"l{number}", str(number + 1)) for number in range(50, next(sent)))

@@ -26,7 +26,7 @@ from nightjar.operations.locks import sole_job
 from rules.streams import Stream, load_streams
 from storage.objects import ObjectPath
 from streaming import job
-from streaming.checkpoint import committed_offsets
+from streaming.checkpoint import committed_offsets, query_folder
 from streaming.clock import host_clock
 from streaming.config import JobConfig
 from tests.support.together import Part, Together
@@ -178,6 +178,12 @@ class CaseRun:
         """The topic's records in order. Copies of a record differ only in the time they were emitted."""
         with Reader(self.settings, topic) as reader:
             return [json.loads(record.value) for record in reader.all()]
+
+
+def ends_of_batches(config: JobConfig) -> list[dict[str, dict[str, int]]]:
+    """Where each batch that Spark still knows of ended: topic to partition to offset, the first batch first."""
+    files = [file for file in (query_folder(config) / "offsets").iterdir() if file.name.isdigit()]
+    return [json.loads(file.read_text().splitlines()[2]) for file in sorted(files, key=lambda file: int(file.name))]
 
 
 @contextmanager
