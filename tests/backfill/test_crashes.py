@@ -37,8 +37,23 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mar
 SECONDS = 120.0
 SHARED = {"arrival", "data_dir", "bootstrap_servers"}
 
+# `nightjar`, but that it stays in a batch of the archive once one of its tables has its part.
+IN_A_BATCH = """
+import runpy, threading
+from lake import delta
+
+def holding(write):
+    def hold(*given):
+        write(*given)
+        threading.Event().wait()
+    return hold
+
+delta.add, delta.append = holding(delta.add), holding(delta.append)
+runpy.run_module("nightjar", run_name="__main__")
+"""
+
 # The stage that publishes, but that it stays in its transaction once the broker has all of it.
-HELD = """
+IN_THE_TRANSACTION = """
 import runpy, threading
 from kafka import KafkaProducer
 
@@ -47,6 +62,15 @@ def hold(producer):
     threading.Event().wait()
 
 KafkaProducer.commit_transaction = hold
+runpy.run_module("nightjar.airflow.backfill_stage", run_name="__main__")
+"""
+
+# The same, but that it stays between Kafka and the tables.
+BEFORE_THE_TABLES = """
+import runpy, threading
+from backfill import results
+
+results.publish_violations = lambda *_: threading.Event().wait()
 runpy.run_module("nightjar.airflow.backfill_stage", run_name="__main__")
 """
 
@@ -129,7 +153,7 @@ def test_killed_and_run_again_it_publishes_everything_once(first_night: FirstNig
     def archived() -> list[bool]:
         return [(root / table.name / "_delta_log" / f"{1:020}.json").exists() for table in events]
 
-    killed_when(night, lambda: any(archived()), "-m", "nightjar", "backfill", "--day", DAY.date().isoformat())
+    killed_when(night, lambda: any(archived()), "-c", IN_A_BATCH, "backfill", "--day", DAY.date().isoformat())
     assert not (root / "_archive" / "commits" / "0").exists(), "it was killed in the middle of a batch"
     night.run("killed", "archive")
     for name, share in night.history.streams.items():
@@ -141,14 +165,12 @@ def test_killed_and_run_again_it_publishes_everything_once(first_night: FirstNig
 
     with uncommitted(night) as come:
         first = min(count, publication._RECORDS_PER_TRANSACTION)
-        killed_when(night, lambda: come() == first, "-c", HELD, *stage("publish", "killed"))
+        killed_when(night, lambda: come() == first, "-c", IN_THE_TRANSACTION, *stage("publish", "killed"))
     assert night.alerts().height == reports.height, "records that are not committed were not published"
 
-    with Reader(night.settings, night.settings.alerts_topic).to_end() as reader:
-        killed_when(
-            night, lambda: bool(reader.poll(20)), "-m", "nightjar.airflow.backfill_stage", *stage("publish", "killed")
-        )
-    assert len(corrections_of(night)) == count
+    killed_when(
+        night, lambda: len(corrections_of(night)) == count, "-c", BEFORE_THE_TABLES, *stage("publish", "killed")
+    )
     assert delta.version(root, VIOLATIONS) == 0, "it was killed before the tables"
 
     assert night.run("killed", "publish")["published"] == 0
