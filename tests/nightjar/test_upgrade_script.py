@@ -35,7 +35,7 @@ def installation(tmp_path: Path) -> Path:
 
 def upgraded(installation: Path, to: str) -> subprocess.CompletedProcess[str]:
     """The script has run."""
-    given = os.environ | {"PATH": f"{installation / 'bin'}:{os.environ['PATH']}", "UPGRADE_PATIENCE": "10"}
+    given = os.environ | {"PATH": f"{installation / 'bin'}:{os.environ['PATH']}", "UPGRADE_PATIENCE": "60"}
     given |= {"UPGRADE_PATIENCE": "1"} if to == "broken" else {}
     command = [UNITS / "upgrade.sh", f"{installation}/", installation / to, installation / "checkpoint"]
     return subprocess.run(command, env=given, capture_output=True, text=True, check=False)

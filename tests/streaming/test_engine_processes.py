@@ -47,7 +47,7 @@ def daemon(script: str) -> list[str]:
 
 def gone(path: str) -> bool:
     """Whether the folder, or the process, is gone soon."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while Path(path).exists() and time.monotonic() < until:
         time.sleep(0.01)
     return not Path(path).exists()
