@@ -161,7 +161,8 @@ def _compared(
         change = comparison.changed(mine, _of(violations, replaced), live[replaced].version, days, hidden)
     others = of_stream - {rule.id, replaced}
     return Comparison(
-        rule_id=rule.id,
+        rule=rule,
+        live=live[replaced] if replaced in of_stream else None,
         days=list(days),
         alerts=sum(by_day),
         by_day=by_day,

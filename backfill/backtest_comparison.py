@@ -13,12 +13,16 @@ from datetime import date, datetime
 import polars as pl
 
 from rules.masking import masked_text
+from rules.model import Rule
 from rules.thresholds import Threshold
+from rules.versions import RuleVersion
 
 _TOP_GROUPS = 10
-_EXAMPLES = 5
-# Between two points of a curve, as a share of the alerts.
-_STEP = 0.03
+_EXAMPLES = 50
+# A curve with more points than this is thinned: to points that are this share of the alerts apart.
+_PLOTTED, _STEP = 200, 0.03
+# A table with more thresholds than this has those of TARGETS only.
+_LISTED = 40
 # Alerts per day for which thresholds are searched.
 TARGETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
@@ -93,7 +97,8 @@ class Point:
 @dataclass(frozen=True)
 class Curve:
     """How many alerts each threshold leads to, from the fewest alerts to the most. target: by alerts a day, the point
-    with as many alerts as possible that has no more than these; None where even the strictest has more."""
+    with as many alerts as possible that has no more than these; None where even the strictest has more. points: every
+    value that occurs, or for many of them some that are close together."""
 
     name: str
     operator: str
@@ -101,20 +106,19 @@ class Curve:
     points: list[Point]
     targets: dict[int, Point | None]
 
-    def distinct_targets(self) -> list[tuple[int, Point]]:
-        """The targets that have a threshold, each different from the one of the target before it."""
-        found: list[tuple[int, Point]] = []
-        for target, point in self.targets.items():
-            if point is not None and (not found or found[-1][1] != point):
-                found.append((target, point))
-        return found
+    @property
+    def is_of_many(self) -> bool:
+        """Whether it has too many thresholds for a table."""
+        return len(self.points) > _LISTED
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of one rule over some days. by_day: its alerts on each of `days`, by event time."""
+    """The results of one rule over some days. by_day: its alerts on each of `days`, by event time; live: the version
+    that `change` compares it with."""
 
-    rule_id: str
+    rule: Rule
+    live: RuleVersion | None
     days: list[date]
     alerts: int
     by_day: list[int]
@@ -125,6 +129,27 @@ class Comparison:
     quality: Quality | None
     curve: Curve | None
     examples: list[Example]
+
+    @property
+    def rule_id(self) -> str:
+        """The draft's id."""
+        return self.rule.id
+
+    @property
+    def thresholds(self) -> list[Point]:
+        """The rows of a table, from the fewest alerts to the most: every threshold that occurs if these are few,
+        otherwise those of `targets`; and always the draft's own."""
+        curve = self.curve
+        if curve is None:
+            return []
+        own = Point(curve.current, self.alerts, None if self.quality is None else self.quality.found)
+        points = [p for p in curve.targets.values() if p is not None] if curve.is_of_many else curve.points
+        by_value = {point.threshold: point for point in [*points, own]}
+        return sorted(by_value.values(), key=lambda point: (point.alerts, _strictness(curve, point)))
+
+
+def _strictness(curve: Curve, point: Point) -> float:
+    return -point.threshold if curve.operator.startswith(">") else point.threshold
 
 
 def alerts_by_day(violations: pl.LazyFrame, days: Sequence[date]) -> list[int]:
@@ -221,7 +246,9 @@ def curve(
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
-    """Points whose numbers of alerts are some percent apart: as many as a plot can show."""
+    """As many points as a plot can show: of many those whose numbers of alerts are some percent apart."""
+    if len(points) <= _PLOTTED:
+        return list(points)
     kept: list[Point] = []
     for point in points:
         if not kept or point.alerts > kept[-1].alerts * (1 + _STEP):
@@ -230,7 +257,7 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
 
 
 def examples(violations: pl.LazyFrame, hidden: Collection[str] = ()) -> list[Example]:
-    """The newest few. hidden: fields of a group that are masked."""
+    """The newest. hidden: fields of a group that are masked."""
     columns = ("event_id", "event_time", "group", "text")
     newest = violations.select(columns).top_k(_EXAMPLES, by=["event_time", "event_id"])
     rows = newest.collect(engine="streaming").sort("event_time", "event_id", descending=True)

@@ -105,6 +105,7 @@ def backtest(request: RuleRequest, folder: Path, log: Callable[[str], object], c
     command = [
         sys.executable, "-m", "nightjar", "backtest", "--rules", str(drafts), "--from", request.first.isoformat(),
         "--to", request.last.isoformat(), "--html", str(report), "--json",
+        "--reason", request.reason,
     ]  # fmt: skip
     if request.threshold is not None:
         command += ["--threshold", request.threshold]

@@ -1,88 +1,84 @@
 """A backtest as one HTML file, with its plots inside, and as JSON."""
 
-import io
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from backfill.backtest_comparison import Comparison, Curve
+from backfill.backtest_comparison import Comparison
+from nightjar.backtest.plots import curve_plot, days_plot
+from nightjar.cli.console import readable
+from nightjar.cli.rule_files import changed_lines, yaml_text
+from rules.errors import printable
+from rules.model import rule_to_mapping
+from rules.timestamps import MIN_TIMESTAMP, iso_text
 from storage.paths import whole
 
-_DRAFT, _LIVE = "#2563a8", "#b0b7bf"
+# Examples that are shown before the others are asked for.
+_SHOWN = 5
 
 
 def as_mapping(found: Comparison) -> dict[str, Any]:
     """One rule's result for JSON: the members of `Comparison`, with precision and recall."""
-    mapping = asdict(found)
+    mapping = {"rule_id": found.rule_id, **asdict(found), "rule": rule_to_mapping(found.rule)}
+    if found.live is not None:
+        mapping["live"] = rule_to_mapping(found.live.rule)
     if found.quality is not None:
         mapping["quality"] |= {"precision": found.quality.precision, "recall": found.quality.recall}
     return mapping
 
 
-def write_report(found: Sequence[Comparison], path: Path) -> None:
-    """Write the page; whole or not at all."""
+def write_report(found: Sequence[Comparison], path: Path, reason: str | None = None) -> None:
+    """Write the page; whole or not at all. reason: why the drafts are proposed; None: what they say themselves."""
     environment = Environment(
         loader=PackageLoader("nightjar.backtest", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["percent"] = lambda share: "" if share is None else f"{share:.1%}"
     environment.filters["number"] = lambda value: f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+    environment.filters["shown"] = printable
+    environment.filters["words"] = in_words
     pages = [
         {
             "result": each,
-            "days": _days_plot(each),
-            "curve": None if each.curve is None else _curve_plot(each.curve, len(each.days)),
+            "reason": reason or each.rule.reason,
+            "lines": _rule_lines(each),
+            "since": None if each.live is None else _since(each.live.effective),
+            "days": days_plot(each),
+            "curve": None if each.curve is None else curve_plot(each.curve, len(each.days)),
         }
         for each in found
     ]
-    text = environment.get_template("report.html").render(pages=pages, first=found[0].days[0], last=found[0].days[-1])
+    text = environment.get_template("report.html").render(
+        pages=pages, first=found[0].days[0], last=found[0].days[-1], shown=_SHOWN
+    )
     with whole(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
-def _days_plot(found: Comparison) -> str:
-    figure, axes = _axes(2.4)
-    if found.change is not None:
-        axes.bar(found.days, found.change.live_by_day, color=_LIVE, width=0.9, label="live version")
-    axes.bar(found.days, found.by_day, color=_DRAFT, width=0.5, label="this draft")
-    axes.set_ylabel("alerts")
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.xaxis_date()
-    figure.autofmt_xdate()
-    axes.legend(frameon=False)
-    return _svg(figure)
+def in_words(group: str) -> str:
+    """A group, which is a JSON object as text, as people read it."""
+    try:
+        fields = json.loads(group)
+    except (ValueError, RecursionError):
+        return printable(group)
+    if not isinstance(fields, dict):
+        return printable(group)
+    return (
+        ", ".join(f"{printable(name)} {printable(readable(value))}" for name, value in fields.items()) or "all events"
+    )
 
 
-def _curve_plot(curve: Curve, days: int) -> str:
-    figure, axes = _axes(3.0)
-    points = [point for point in curve.points if point.alerts]
-    axes.plot([point.threshold for point in points], [point.alerts / days for point in points], color=_DRAFT)
-    axes.axvline(curve.current, color="black", linewidth=1, linestyle="--", label=f"now {curve.current:g}")
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-    axes.set_xlabel(f"threshold: {curve.name} {curve.operator} …")
-    axes.set_ylabel("alerts a day")
-    axes.legend(frameon=False)
-    return _svg(figure)
+def _rule_lines(found: Comparison) -> list[str]:
+    """The rule as people write it; where it differs from the live version, as a unified diff."""
+    if found.live is not None and (lines := changed_lines(found.live, found.rule, "this draft")):
+        return lines[3:]  # without the names, which stand above
+    return yaml_text(found.rule, provenance=False).splitlines()
 
 
-def _axes(height: float) -> tuple[Figure, Any]:
-    with mpl.rc_context({"font.size": 9}):
-        figure, axes = plt.subplots(figsize=(8, height), layout="constrained")
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _svg(figure: Figure) -> str:
-    """The picture as an element of the page."""
-    text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
-    plt.close(figure)
-    return text.getvalue()[text.getvalue().index("<svg") :]
+def _since(effective: int) -> str | None:
+    """The effective time as people read it; None: it applies to all of the past."""
+    return None if effective <= MIN_TIMESTAMP else f"{iso_text(effective)[:16].replace('T', ' ')} UTC"

@@ -45,6 +45,13 @@ def backtest(
         ),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="HTML report to write.", show_default=False)] = None,
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            help="Why the drafts are proposed, for the HTML report; otherwise it has the `reason` of each draft.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per rule.")] = False,
 ) -> None:
     """Evaluate rules that are not live over past days of the lake, and compare them with the live rules.
@@ -101,7 +108,7 @@ def backtest(
     with stages.stage(f"{days[0]} to {days[-1]}", "evaluating drafts and live rules"):
         found = run(session, config, drafts, days[0], days[-1], known)
     if html is not None:
-        write_report(found, html)
+        write_report(found, html, reason)
     if as_json:
         for each in found:
             show_json(as_mapping(each))
@@ -148,11 +155,14 @@ def _details(found: "Comparison") -> "list[Table]":
         tables.append(table)
     if found.curve is not None:
         curve = found.curve
-        table = _titled(f"{found.rule_id}: {curve.name} {curve.operator} …, now {curve.current:g}", "at most a day")
-        table.add_column("threshold", justify="right")
-        table.add_column("alerts a day", justify="right")
-        for target, point in curve.distinct_targets():
-            table.add_row(f"{target:,}", f"{point.threshold:,.6g}", f"{point.alerts / len(found.days):,.2f}")
+        table = _titled(f"{found.rule_id}: {curve.name} {curve.operator} …, now {curve.current:,.6g}", "threshold")
+        table.columns[0].justify = "right"
+        for title in ("alerts", "a day"):
+            table.add_column(title, justify="right")
+        for point in found.thresholds:
+            style = "bold" if point.threshold == curve.current else ""
+            per_day = f"{point.alerts / len(found.days):,.2f}"
+            table.add_row(f"{point.threshold:,.6g}", f"{point.alerts:,}", per_day, style=style)
         tables.append(table)
     return tables
 
