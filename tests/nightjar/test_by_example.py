@@ -1,16 +1,19 @@
-"""docs/reference/by-example.md: what the case files say, as a page."""
+"""docs/reference/by-example: what the case files say, as pages."""
 
 from pathlib import Path
 
 import pytest
 
-from tools.by_example import CASES, PAGE, contents, page
+from tools.by_example import CASES, PAGES, contents, pages
 
 
 @pytest.mark.slow
-def test_page_is_what_the_case_files_make_it() -> None:
-    """`make docs` writes it."""
-    assert PAGE.read_text() == page(), "the case files have changed: run `make docs`"
+def test_pages_are_what_the_case_files_make_them() -> None:
+    """`make docs` writes them, and none is longer than what a person scrolls through."""
+    made = pages()
+    written = {path.name: path.read_text() for path in PAGES.iterdir()}
+    assert written == made, "the case files have changed: run `make docs`"
+    assert max(len(text.splitlines()) for text in made.values()) < 500
 
 
 def test_every_case_stands_in_one_chapter() -> None:
