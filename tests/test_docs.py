@@ -116,6 +116,17 @@ def test_commands_in_the_docs_exist_with_their_options(page: Path) -> None:
     assert unknown == []
 
 
+def test_the_first_rule_leaves_nothing_in_the_checkout() -> None:
+    """What the README's commands write is in a folder that git ignores."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"^## A first rule.*?(?=^## )", text, re.DOTALL | re.MULTILINE)
+    written = re.findall(r"^    .*?(?:--out|>) (\S+)", section, re.MULTILINE)
+    assert len(written) == 3
+    for path in written:
+        asked = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, check=False)
+        assert asked.returncode == 0, f"{path} stays in the checkout"
+
+
 def test_the_guide_names_each_package_that_hides_modules_of_the_same_name() -> None:
     """Whoever has an Airflow of their own looks there for what their DAG folder must not contain."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
