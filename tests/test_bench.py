@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as runner
+from bench import plot
 
 # Drawn from figures, or run by other benchmarks.
 NOT_ALONE = {"__main__", "baseline", "plot"}
@@ -43,3 +44,10 @@ def test_what_fails_or_misses_its_goal_does_not_stop_the_others(
     assert "missed: misses: size: 3.0, goal 2.0" in errors
     assert "failed: fails: exit code 1" in errors
     assert "3 benchmarks, 1 failed, 1 goals missed" in errors
+
+
+def test_each_bar_of_the_chart_has_a_label_of_its_own() -> None:
+    """Two runs of one measurement are told apart by their commands."""
+    labels = [figure["label"] for figure in plot.figures()]
+    assert len(labels) > 20
+    assert len(set(labels)) == len(labels)
