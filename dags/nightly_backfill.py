@@ -25,8 +25,8 @@ been tried three times, minutes apart, except if one of its checks failed (exit 
 2. **archive, evaluate, publish**: fix the reported problem (broker, disk, memory), then *Clear* the task. The tasks
    after it run as well and use the staged data of the tasks before it. If the error says that the archive has not
    reached the day's end, clear from **archive**; if another run has finished since, clear from **evaluate**.
-3. **gate**: open the data docs (`data_docs/site/index.html` in the lake's folder). They show the failed expectation
-   and example rows. Nothing has been published. Do not work around it: correct the data, then *Clear* from
+3. **gate**: open the data docs (*Browse*, *Data docs* in the menu). They show the failed expectation and example
+   rows. Nothing has been published. Do not work around it: correct the data, then *Clear* from
    **archive**. If that is not possible tonight, leave the task red.
 4. **publish** reports corrections that were held back: everything else of the day is published, and there is nothing
    to clear. The log lists alerts that differ from the stream's without a known cause. That is a defect in nightjar:
@@ -71,7 +71,7 @@ next night tries the remaining pending days again.""",
 has not passed the end of the day: clear from archive.""",
     "gate": """Checks events and staged violations; a failed critical expectation stops the run.
 
-**Fails** if the data is wrong: see `data_docs/site/index.html` in the lake. Nothing has been published. Correct the
+**Fails** if the data is wrong: see *Browse*, *Data docs* in the menu. Nothing has been published. Correct the
 data, then clear from archive.""",
     "reconcile": """Compares the staged violations with the stream's alerts: every alert gets an outcome, every
 difference a cause. Corrections without a cause are held back.
