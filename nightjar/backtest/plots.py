@@ -5,6 +5,7 @@ follows a dark mode.
 """
 
 import io
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from datetime import date
 from itertools import pairwise
@@ -30,6 +31,8 @@ _WIDE, _NARROW = (8.0, 12), (4.2, 6)
 _STEPS = (1, 2, 7, 14, 28, 91, 182, 364)
 # An axis is logarithmic from this ratio of its ends on.
 _DECADES = 30.0
+# An axis has no room for thresholds beyond this.
+_LARGEST = 1e290
 # As many thresholds are marked one by one.
 _MARKED = 40
 
@@ -56,8 +59,8 @@ def days_plot(found: Comparison) -> str:
 
 def curve_plot(curve: Curve, days: int) -> str:
     """Alerts a day by threshold."""
-    points = [point for point in curve.points if point.alerts]
-    if not points:
+    points = [point for point in curve.points if point.alerts and abs(point.threshold) < _LARGEST]
+    if not points or abs(curve.current) >= _LARGEST:
         return ""
     x, y = [point.threshold for point in points], [point.alerts / days for point in points]
 
@@ -81,6 +84,9 @@ def _scale(axes: Any, which: str, values: list[float], labels: int) -> None:
     if min(values) > 0 and max(values) / min(values) >= _DECADES:
         getattr(axes, f"set_{which}scale")("log")
         steps = (1.0, 2.0, 5.0) if max(values) / min(values) < 10 ** (labels / 3) else (1.0,)
+        rounds = [step * 10.0**power for power in range(-300, 300) for step in steps]
+        least, most = bisect_right(rounds, min(values)) - 1, bisect_left(rounds, max(values))
+        getattr(axes, f"set_{which}lim")(rounds[max(least, 0)], rounds[min(most, len(rounds) - 1)])
         axis.set_major_locator(LogLocator(subs=steps, numticks=99))
         axis.set_minor_locator(NullLocator())
     else:

@@ -2,6 +2,7 @@
 
 import html
 import json
+import math
 import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -167,3 +168,13 @@ def test_nothing_that_somebody_wrote_is_markup(page: Page) -> None:
     assert not re.search(r"<script|<link|<img|<iframe|@import|\u202e", text)
     assert not re.search(r"""(src|href)\s*=\s*["']?(?!#)[a-z/]""", re.sub(r"&lt;.*?&gt;", "", text))
     assert as_mapping(hostile)["rule"]["id"] == as_mapping(hostile)["live"]["id"] == "burst"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "values", [(1.7e308, 5.0), (5e-324, 3.0), (0.0, -3.0), (3.0,), (1e6, 1e-6), (math.inf, 2.0), ()]
+)
+def test_any_thresholds_are_drawn(page: Page, values: tuple[float, ...]) -> None:
+    """Of whatever size, however few."""
+    curve = Curve("ratio", ">=", values[0] if values else 3.0, points(*zip(values, (1, 2), strict=False)), {})
+    assert "this draft" in page.of(replace(FOUND, curve=curve))

@@ -148,10 +148,12 @@ def _details(found: "Comparison") -> "list[Table]":
             table.add_row(other.rule_id, f"{other.alerts:,}", f"{other.both:,}")
         tables.append(table)
     if found.top_groups:
+        from nightjar.backtest.report import in_words
+
         table = _titled(f"{found.rule_id}: groups with the most alerts", "group")
         table.add_column("alerts", justify="right")
         for group, alerts in found.top_groups[:_LISTED]:
-            table.add_row(group, f"{alerts:,}")
+            table.add_row(in_words(group), f"{alerts:,}")
         tables.append(table)
     if found.curve is not None:
         curve = found.curve
