@@ -237,13 +237,13 @@ def late_payment(night: Night) -> Night:
     emitted["consumed"][stream.topic]["0"] += 1  # as if the job had read it, and reported it as late
     with producer(night.settings) as client:
         stamp = microseconds(arrival) // 1000
-        sent = client.send(stream.topic, json.dumps(event).encode(), key=customer.encode(), timestamp_ms=stamp).get(30)
+        sent = client.send(stream.topic, json.dumps(event).encode(), key=customer.encode(), timestamp_ms=stamp).get()
         late = {
             "stream": stream.name, "event_id": event["transaction_id"], "event_time": event["event_time"],
             "arrival_time": iso_text(microseconds(arrival)), "partition": 0, "offset": sent.offset, "event": event,
         }  # fmt: skip
-        client.send(night.settings.late_events_topic, json.dumps(late).encode()).get(30)
-        client.send(night.settings.job_progress_topic, json.dumps(emitted).encode(), key=b"job").get(30)
+        client.send(night.settings.late_events_topic, json.dumps(late).encode()).get()
+        client.send(night.settings.job_progress_topic, json.dumps(emitted).encode(), key=b"job").get()
     share = night.history.streams["transactions"]
     row = {**event, "event_time": at, "amount": Decimal(event["amount"]), "arrival_time": arrival}
     added = pa.Table.from_pylist([row], share.events.schema)

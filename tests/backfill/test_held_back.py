@@ -34,7 +34,7 @@ def forged(night: Night) -> str:
         "severity": "medium", "text": "", "muted": False, "source": "stream", "emitted_at": iso_text(0),
     }  # fmt: skip
     with producer(night.settings) as client:
-        client.send(night.settings.alerts_topic, json.dumps(record).encode()).get(30)
+        client.send(night.settings.alerts_topic, json.dumps(record).encode()).get()
     return alert
 
 

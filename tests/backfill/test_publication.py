@@ -197,5 +197,5 @@ def test_a_broker_that_refuses_a_record_leaves_no_transaction_open(settings: Set
         publish(config, wanted, {}, lambda: None)
     assert isinstance(refused.value.__cause__, kafka.errors.KafkaError)
     with producer(settings) as client:
-        client.send(settings.alerts_topic, b'{"alert_id": "live", "revision": 1}', partition=0).get(30)
+        client.send(settings.alerts_topic, b'{"alert_id": "live", "revision": 1}', partition=0).get()
     assert published(settings) == once(wanted.head(PER_TRANSACTION)) + Counter({("live", 1): 1})

@@ -157,4 +157,4 @@ def retract(night: Night, record: dict[str, Any]) -> None:
     for name in ("group", "measures"):  # read as a table, they have every rule's
         reported[name] = {key: value for key, value in dict(reported[name]).items() if value is not None}
     with producer(night.settings) as client:
-        client.send(night.settings.alerts_topic, json.dumps(reported, default=str).encode(), key=b"x").get(30)
+        client.send(night.settings.alerts_topic, json.dumps(reported, default=str).encode(), key=b"x").get()

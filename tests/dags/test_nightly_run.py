@@ -58,7 +58,7 @@ def publish(own: TestTopics, at: datetime) -> None:
     """Send what a job answered to RULE."""
     (answer,) = answered(own.streams, RULE, at=microseconds(at))
     with producer(own.settings) as client:
-        client.send(own.settings.rule_status_topic, answer.value, timestamp_ms=answer.arrival // 1000).get(30)
+        client.send(own.settings.rule_status_topic, answer.value, timestamp_ms=answer.arrival // 1000).get()
 
 
 def pay(own: TestTopics, number: int, customer: str, at: datetime) -> None:
@@ -72,7 +72,7 @@ def pay(own: TestTopics, number: int, customer: str, at: datetime) -> None:
     }
     with producer(own.settings) as client:
         stamp = int(at.timestamp() * 1000)
-        client.send(own.streams["transactions"].topic, json.dumps(event).encode(), timestamp_ms=stamp).get(30)
+        client.send(own.streams["transactions"].topic, json.dumps(event).encode(), timestamp_ms=stamp).get()
 
 
 def test_a_night_brings_a_day_from_kafka_to_its_results(

@@ -122,7 +122,7 @@ def report(own: TestTopics, at: int) -> None:
     """What a job reports at that time."""
     with producer(own.settings) as client:
         value = json.dumps(word(at, skew=0)).encode()
-        client.send(own.settings.job_progress_topic, value).get(10)
+        client.send(own.settings.job_progress_topic, value).get()
 
 
 @contextmanager

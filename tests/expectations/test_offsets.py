@@ -95,7 +95,7 @@ def topic_name(options: dict[str, Any]) -> Iterator[str]:
 def send(producer: KafkaProducer, name: str, partition: int, count: int) -> None:
     """Some records, waited for."""
     for answer in [producer.send(name, b"x", partition=partition) for _ in range(count)]:
-        answer.get(10)
+        answer.get()
 
 
 @pytest.mark.kafka

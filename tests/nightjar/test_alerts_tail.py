@@ -28,7 +28,7 @@ def own(kafka_topics: TestTopics) -> TestTopics:
     with producer(own.settings) as client:
         for record in records:
             sent = [("sent_at", str(time.time_ns() // 1000).encode())]
-            client.send(own.settings.alerts_topic, json.dumps(record).encode(), headers=sent, partition=0).get(10)
+            client.send(own.settings.alerts_topic, json.dumps(record).encode(), headers=sent, partition=0).get()
     return own
 
 
@@ -71,8 +71,8 @@ def test_alerts_beyond_the_cap_are_summarised(own: TestTopics) -> None:
     with producer(own.settings) as client:
         for number in range(3):
             record = ALERT | {"alert_id": f"o{number}", "overflow": True}
-            client.send(own.settings.alerts_topic, json.dumps(record).encode(), partition=0).get(10)
-        client.send(own.settings.alerts_topic, json.dumps(ALERT | {"alert_id": "last"}).encode(), partition=0).get(10)
+            client.send(own.settings.alerts_topic, json.dumps(record).encode(), partition=0).get()
+        client.send(own.settings.alerts_topic, json.dumps(ALERT | {"alert_id": "last"}).encode(), partition=0).get()
     given = environment(own.settings)
     done = run("alerts", "tail", "--from-beginning", "-n", "6", environment=given)
     assert len(done.stdout.splitlines()) == 6

@@ -83,7 +83,7 @@ class Ground:
         with producer(self.kafka.settings) as client:
             for value in values:
                 written = value if isinstance(value, bytes) else json.dumps(value).encode()
-                client.send(topic, written, key=b"k", partition=0).get(10)
+                client.send(topic, written, key=b"k", partition=0).get()
 
 
 @dataclass(frozen=True)

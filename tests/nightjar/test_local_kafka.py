@@ -47,7 +47,7 @@ def test_the_setting_decides_who_gives_arrival(kafka_topics: TestTopics, arrival
     own = kafka_topics.with_arrival(arrival).ensure()
     topic = own.streams["transactions"].topic
     with producer(own.settings) as client:
-        client.send(topic, b"{}", timestamp_ms=1_522_540_800_000).get(10)
+        client.send(topic, b"{}", timestamp_ms=1_522_540_800_000).get()
     with Reader(own.settings, topic) as reader:
         (record,) = reader.all()
     assert (record.arrival == 1_522_540_800_000_000) == (arrival == "producer")
@@ -139,7 +139,7 @@ def test_data_survives_a_killed_broker_and_its_orphaned_process(tmp_path: Path) 
     first.start()
     with producer(first.settings) as client, admin(first.settings) as control:
         control.create_topics({"kept": {"num_partitions": 1}}, wait_for_metadata=True)
-        client.send("kept", b"1").get(10)
+        client.send("kept", b"1").get()
     os.kill(first.pid or 0, signal.SIGKILL)
     orphan = LocalKafka(settings, short_lived=True)
     orphan.start()

@@ -49,7 +49,7 @@ def publish(own: TestTopics, topic: str, *records: Any, sent_at: int | None = No
     with producer(own.settings) as client:
         for record in records:
             value = record if isinstance(record, bytes) else json.dumps(record).encode()
-            client.send(topic, value, headers=headers).get(10)
+            client.send(topic, value, headers=headers).get()
 
 
 def named(own: TestTopics) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def test_a_crashed_job_resumes_from_the_lake_with_other_buckets(place: Place, sp
     )
     with producer(settings) as client:  # as if its last words had not reached Kafka
         word = {"kind": "job", "state": "running", "consumed": reports}
-        client.send(settings.job_progress_topic, json.dumps(word).encode()).get(30)
+        client.send(settings.job_progress_topic, json.dumps(word).encode()).get()
     begins = {int(partition): offset for partition, offset in reports[topic].items()}
     begins = {partition: offset + _UNREAD for partition, offset in begins.items()}
     forget(settings, topic, begins)
@@ -109,7 +109,7 @@ def test_what_is_neither_on_kafka_nor_in_the_lake_is_lost(place: Place, spark: "
     topic = streams["transactions"].topic
     reports = {"kind": "job", "state": "stopped", "consumed": {topic: {"0": 2, "1": 2}}}
     with producer(settings) as client:
-        client.send(settings.job_progress_topic, json.dumps(reports).encode()).get(30)
+        client.send(settings.job_progress_topic, json.dumps(reports).encode()).get()
     forget(settings, topic, {0: 3})
     with pytest.raises(NightjarError, match="neither Kafka nor the lake has 1 record that the job had yet to read"):
         rebuild(settings, streams, QUIET, spark)

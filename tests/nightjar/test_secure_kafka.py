@@ -107,7 +107,7 @@ def send(settings: Settings, number: int, time_of: int, arrival: int) -> None:
     login = {"login_id": f"l{number}", "event_time": iso_text(time_of), "customer_id": "ann", "ip": "::1",
              "device": "d", "status": "FAIL"}  # fmt: skip
     with producer(settings) as client:
-        client.send("logins", json.dumps(login).encode(), timestamp_ms=arrival // 1000).get(10)
+        client.send("logins", json.dumps(login).encode(), timestamp_ms=arrival // 1000).get()
 
 
 def alerts(settings: Settings) -> list[dict[str, Any]]:

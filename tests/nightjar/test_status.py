@@ -30,7 +30,7 @@ def publish(own: TestTopics, *reports: dict[str, Any]) -> None:
     """Put reports on the job-progress topic."""
     with producer(own.settings) as client:
         for report in reports:
-            client.send(own.settings.job_progress_topic, json.dumps(report).encode()).get(10)
+            client.send(own.settings.job_progress_topic, json.dumps(report).encode()).get()
 
 
 def later() -> int:
@@ -61,7 +61,7 @@ def test_running_job(own: TestTopics) -> None:
     rule = {"id": "burst", "stream": "transactions", "group_by": ["customer_id"], "when": "amount > 1"}
     with producer(own.settings) as client:
         for answer in answered(own.streams, rule, {**rule, "when": "amount > 2"}):
-            client.send(own.settings.rule_status_topic, answer.value).get(10)
+            client.send(own.settings.rule_status_topic, answer.value).get()
     shown = run("status", environment=environment(own.settings)).stdout
     assert "burst version 2 on transactions: active" in shown
     assert "priming transactions by (all): 1,500 events read, from 2024-02-01T00:00:00.000000Z on" in shown
@@ -106,7 +106,7 @@ def test_latency_of_the_latest_alerts(own: TestTopics) -> None:
     sent = time.time_ns() // 1000 - 250_000
     publish(own, word(later()))
     with producer(own.settings) as client:
-        client.send(own.settings.alerts_topic, b"{}", headers=[("sent_at", b"%d" % sent)]).get(10)
+        client.send(own.settings.alerts_topic, b"{}", headers=[("sent_at", b"%d" % sent)]).get()
     with Reader(own.settings, own.settings.alerts_topic) as reader:
         (alert,) = reader.all()
     latency = json.loads(run("status", "--json", environment=environment(own.settings)).stdout)["latency"]

@@ -48,7 +48,7 @@ def publish(own: TestTopics, *messages: dict[str, Any]) -> None:
     """Put rule messages on the topic."""
     with producer(own.settings) as client:
         for message in messages:
-            client.send(own.settings.rules_topic, json.dumps(message).encode()).get(10)
+            client.send(own.settings.rules_topic, json.dumps(message).encode()).get()
 
 
 def statuses(own: TestTopics) -> list[tuple[str, int | None, str | None]]:
@@ -226,7 +226,7 @@ def test_a_proposal_whose_answer_a_crash_has_left_out_is_answered(own: TestTopic
         _, accepted = answer_to(message, f"{own.settings.rules_topic}-0-1", first.book, first.book.routes, 0)
     publish(own, json.loads(message.value))
     with producer(own.settings) as client:
-        client.send(own.settings.rule_status_topic, json.dumps(accepted).encode()).get(10)
+        client.send(own.settings.rule_status_topic, json.dumps(accepted).encode()).get()
     for _ in range(2):
         with driver(config) as again:
             assert (again.book.skipped, again.book.superseded) == (0, {("large", 1): Superseded(2, None)})

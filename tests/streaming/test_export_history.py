@@ -38,8 +38,8 @@ def own(kafka_topics: TestTopics) -> TestTopics:
                 "customer_id": f"c{number % 5}", "terminal_id": "m",
             }  # fmt: skip
             at = (NOON + number * MINUTE) // 1000
-            client.send(topic, json.dumps(event).encode(), partition=number % 2, timestamp_ms=at).get(10)
-        client.send(topic, b"garbage", partition=0, timestamp_ms=(NOON + 20 * MINUTE) // 1000).get(10)
+            client.send(topic, json.dumps(event).encode(), partition=number % 2, timestamp_ms=at).get()
+        client.send(topic, b"garbage", partition=0, timestamp_ms=(NOON + 20 * MINUTE) // 1000).get()
     return made
 
 

@@ -111,7 +111,7 @@ def test_a_job_generates_no_code_that_its_warm_up_has_not(
     with producer(own.settings) as client:
         for number in range(4):
             client.send(own.streams["transactions"].topic, key=b"c", value=(event % (number, now)).encode())
-        client.send(own.streams["logins"].topic, key=b"c", value=b"no event").get(10)
+        client.send(own.streams["logins"].topic, key=b"c", value=b"no event").get()
     with kafka_clients.consumer(config) as client:
         warm_up(session, config, places, client)
     before = compiled(spark)
