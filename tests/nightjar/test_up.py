@@ -46,7 +46,7 @@ def status_of(folder: Path) -> dict[str, Any]:
     """What `nightjar status` says, running or not."""
     command = [str(Path(sys.executable).with_name("nightjar")), "status", "--json"]
     done = subprocess.run(
-        command, cwd=folder, env={**os.environ, **GIVEN}, capture_output=True, text=True, check=False, timeout=60
+        command, cwd=folder, env={**os.environ, **GIVEN}, capture_output=True, text=True, check=False, timeout=120
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -25,7 +25,7 @@ class Running:
 
     def get(self, path: str) -> httpx.Response:
         """What the path answers."""
-        return httpx.get(f"{self.address}{path}", timeout=10)
+        return httpx.get(f"{self.address}{path}", timeout=60)
 
     def metrics(self) -> dict[str, float]:
         """Name and sorted labels, as Prometheus writes them, to the value."""
