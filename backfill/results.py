@@ -112,8 +112,11 @@ def of_whole_days(runs: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def latest_cut(config: BackfillConfig) -> int:
-    """Up to where arrivals count in the results of the runs that finished, µs; 0 where there is none."""
-    cuts = of_whole_days(finished_runs(config)).select(pl.col("cut").dt.epoch("us").max())
+    """Up to where arrivals count in the results of the runs that finished, µs; 0 where there is none.
+
+    Also of runs of some rules or groups: a run that counted less than they did would revert what they have corrected.
+    """
+    cuts = finished_runs(config).select(pl.col("cut").dt.epoch("us").max())
     return cuts.collect().item() or 0
 
 

@@ -89,6 +89,11 @@ class StreamHost:
         self._export: tuple[str, Route, Since] | None = None  # that no answer names yet
         self._exports = 0
 
+    @property
+    def answers(self) -> tuple[Record, ...]:
+        """All that was answered so far, about messages and versions, in order."""
+        return tuple(self._answers)
+
     def restart(self, restart: Restart) -> None:
         """Start the job, again if it runs."""
         if len(self._executors) == 1:
