@@ -103,20 +103,25 @@ def _days_with_events(config: BackfillConfig) -> set[date]:
     found: set[date] = set()
     for stream in config.streams.values():
         if delta.exists(config.lake.root, events_table(stream)):
-            found |= _days_of(stream, delta.earliest_by_day(config.lake.root, events_table(stream), stream.event_time))
+            found |= _days_of(stream, delta.spans_by_day(config.lake.root, events_table(stream), stream.event_time))
     return found
 
 
-def _days_of(stream: Stream, earliest: dict[date, int | None]) -> set[date]:
-    """Days of arrival, and those before them where an event of the day before arrived after midnight, yet in time."""
-    found = set(earliest)
-    for arrived, event_time in earliest.items():
+def _days_of(stream: Stream, spans: Mapping[date, tuple[int, int] | None]) -> set[date]:
+    """Days of arrival; those before them where an event of the day before arrived after midnight, yet in time; and
+    those after them where an event dated ahead arrived before midnight.
+
+    spans: by day of arrival the least and the greatest event time, µs.
+    """
+    found = set(spans)
+    for arrived, span in spans.items():
+        if span is None:
+            continue
+        earliest, latest = span
         for back in range(1, stream.allowed_lateness // DAY + 2):
             end = microseconds_of_day(arrived - (back - 1) * _DAY)
-            if (
-                event_time is not None
-                and event_time < end
-                and microseconds_of_day(arrived) < end + stream.allowed_lateness
-            ):
+            if earliest < end and microseconds_of_day(arrived) < end + stream.allowed_lateness:
                 found.add(arrived - back * _DAY)
+        ahead = ((arrived + days * _DAY) for days in range(1, stream.max_future_skew // DAY + 2))
+        found |= {day for day in ahead if latest >= microseconds_of_day(day)}
     return found

@@ -12,7 +12,6 @@ from urllib.parse import unquote
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 
@@ -175,18 +174,17 @@ def _microseconds(log: pl.DataFrame, name: str) -> pl.Expr:
     return pl.col(name).dt.epoch("us") if name in log.columns else pl.lit(None, pl.Int64)
 
 
-def earliest_by_day(root: AnyPath, table: Table, column: str) -> dict[date, int | None]:
-    """The arrival dates of the newest version's rows, with the minimum (µs) of a timestamp column on each date.
+def spans_by_day(root: AnyPath, table: Table, column: str) -> dict[date, tuple[int, int] | None]:
+    """The arrival dates of the newest version's rows, with the minimum and maximum (µs) of a timestamp column on each.
 
-    Taken from the table's log: None if it has no minimum of the column.
+    Taken from the table's log: None if it has no values of the column for the date.
     """
-    found = pa.table(opened(root, table).get_add_actions(flatten=True))
-    least = f"min.{column}"
-    if least not in found.column_names:
-        return dict.fromkeys(pc.unique(found.column("partition.arrival_date")).to_pylist())
-    grouped = found.group_by("partition.arrival_date").aggregate([(least, "min")])
-    values = grouped.column(f"{least}_min").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-    return dict(zip(grouped.column("partition.arrival_date").to_pylist(), values, strict=True))
+    found = pl.DataFrame(pa.table(opened(root, table).get_add_actions(flatten=True)))
+    if not found.height:
+        return {}
+    least, greatest = (_microseconds(found, f"{bound}.{column}") for bound in ("min", "max"))
+    days = found.group_by(pl.col("partition.arrival_date")).agg(low=least.min(), high=greatest.max())
+    return {day: None if low is None or high is None else (low, high) for day, low, high in days.iter_rows()}
 
 
 def read(session: SparkSession, root: AnyPath, table: Table, at: int | None = None) -> DataFrame:

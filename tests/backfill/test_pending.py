@@ -71,6 +71,15 @@ def test_a_day_whose_only_event_came_after_midnight_is_pending(tmp_path: Path) -
     assert set(pending(config)) == {6}
 
 
+def test_a_day_whose_only_event_came_the_evening_before_is_pending(tmp_path: Path) -> None:
+    """An event may be dated ahead of its arrival by a minute, and belongs to the day of its date."""
+    config = config_of(tmp_path)
+    add_event(config, at(5), at(5))
+    assert set(pending(config)) == {5}
+    add_event(config, at(6, 0, 0), at(5, 23, 59))
+    assert set(pending(config)) == {5, 6}
+
+
 def test_days_without_events_are_not_pending(tmp_path: Path) -> None:
     """There is nothing to evaluate."""
     assert pending(config_of(tmp_path)) == {}
