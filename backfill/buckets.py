@@ -162,8 +162,10 @@ class Buckets:
         return evaluated.filter(pl.col("failed").is_null()).select(VIOLATION_SCHEMA.names)
 
     def _pending(self, bucket: int | str) -> pl.DataFrame:
-        groups = parquet(self._file(TOUCHED_GROUPS, bucket)).collect()
-        return staged_pending(self.folder).join(groups, on=["stream", "group_by", "group"], how="semi")
+        """The pending alerts that the run has judged in the bucket."""
+        groups, pending = parquet(self._file(TOUCHED_GROUPS, bucket)).collect(), staged_pending(self.folder)
+        judged = pl.col("event_time").dt.epoch("us").is_between("lo", "hi")
+        return pending.join(groups, on=["stream", "group_by", "group"]).filter(judged).select(pending.columns)
 
     def _stage(self, name: str, bucket: int | str, rows: pl.DataFrame) -> None:
         stage(rows.to_arrow(compat_level=pl.CompatLevel.oldest()), self._file(name, bucket))

@@ -7,15 +7,17 @@ run's staged folder and nowhere else.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import structlog
 
 from backfill.config import BackfillConfig, Request
 from backfill.event_selection import (
@@ -29,6 +31,7 @@ from backfill.event_selection import (
     portions,
     readings_of,
 )
+from backfill.kept import Kept
 from backfill.left_over import stage_pending
 from backfill.published_rules import PublishedRules
 from backfill.scope import BUCKET, GROUP, TARGET, GroupBy, events_of
@@ -45,6 +48,8 @@ from storage.paths import AnyPath, remove_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = structlog.get_logger(__name__)
 
 _GROUP_BYS_A_RECEIVER = 4
 _COUNTED = pa.schema([("violations", pa.int64()), ("failures", pa.int64()), ("muted", pa.int64())])
@@ -108,7 +113,14 @@ def evaluate(
     pending: rows of the table `reconciliation`, of days before the run's: alerts that were left to the stream and are
     now judged again.
     """
-    return evaluate_rules(session, config, request, notes, PublishedRules.of(config, request, notes), pending)
+    kept = {name: Kept.of(config.lake.root, stream, notes.versions) for name, stream in config.streams.items()}
+    counts = evaluate_rules(session, config, request, notes, PublishedRules.of(config, request, notes), pending, kept)
+    if counts["beyond_retention"]:
+        _log.warning(
+            "events are dated before what lake_retention has kept: alerts of that time stand as they are",
+            day=str(request.day), groups=counts["beyond_retention"],
+        )  # fmt: skip
+    return counts
 
 
 def evaluate_rules(
@@ -118,8 +130,9 @@ def evaluate_rules(
     notes: Notes,
     rules: PublishedRules,
     pending: pl.DataFrame | None = None,
+    kept: Mapping[str, Kept] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """As `evaluate`, with these rules, published or not."""
+    """As `evaluate`, with these rules, published or not, and where the lake has so much of each stream."""
     folder = request.staged(config.lake)
     again = stage_pending(folder, pending, rules.asked_for, request)
     judged = judged_times(config, request, notes, rules.asked_for, again)
@@ -127,12 +140,12 @@ def evaluate_rules(
     readings = readings_of(config, request, notes, rules, judged)
     parallelism = session.sparkContext.defaultParallelism
     parts, cut = portions(readings, parallelism), buckets_of(readings, parallelism)
-    groups = survey(session, readings, parts, folder, cut, again, config.lake.max_driver_rows)
+    surveyed = survey(session, readings, parts, folder, cut, again, config.lake.max_driver_rows, kept)
     evaluator = Evaluator(readings, parts, folder, cut)
     remove_tree(folder / EVALUATED)  # of an earlier attempt
     stage(EVALUATED_SCHEMA.empty_table(), folder / EVALUATED / "none.parquet")  # where there is nothing else to read
     counted = exchange(session, evaluator, _COUNTED, folder / EXCHANGED, config.lake.max_driver_rows)
-    return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names} | {"groups": groups}
+    return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names} | surveyed
 
 
 def staged_violations(folder: AnyPath) -> int:

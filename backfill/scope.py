@@ -25,7 +25,7 @@ from backfill.histories import Published
 from rules.engine.alert_columns import described_groups, jsonable
 from rules.retention import widest
 from rules.streams import Stream
-from rules.timestamps import MAX_TIMESTAMP
+from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
 from rules.types import FieldType, Kind
 from rules.versions import RuleVersion
 
@@ -141,10 +141,13 @@ def spans_of(texts: Sequence[str], times: Sequence[int], stream: Stream, group_b
     return pl.DataFrame(pa.table({**columns, LO: pa.array(times, pa.int64()), HI: pa.array(times, pa.int64())}))
 
 
-def touched_groups(spans: pl.DataFrame, stream: Stream, group_by: GroupBy, request: Request) -> pl.DataFrame:
+def touched_groups(
+    spans: pl.DataFrame, stream: Stream, group_by: GroupBy, request: Request, since: int = MIN_TIMESTAMP
+) -> pl.DataFrame:
     """The `touched_spans` of all parts of some groups as the spans to judge: the group-by's fields, GROUP, LO and HI.
 
-    A group has a row for each span. Neither spans of a group overlap nor what must be read for them.
+    A group has a row for each span. Neither spans of a group overlap nor what must be read for them. since: event time
+    (µs) before which nothing is judged.
     """
     by = list(group_by.fields)
     lo, hi = group_by.judged(pl.col(LO), pl.col(HI))
@@ -154,6 +157,7 @@ def touched_groups(spans: pl.DataFrame, stream: Stream, group_by: GroupBy, reque
     ordered = spans.sort(*by, LO).with_columns((begins.over(by) if by else begins).cum_sum().alias(_FROM))
     lo, hi = pl.col(LO).min(), pl.min_horizontal(pl.col(HI).max(), request.end - 1).alias(HI)
     whole = ordered.group_by(*by, _FROM).agg(lo, hi).drop(_FROM)
+    whole = whole.filter(pl.col(HI) >= since).with_columns(pl.max_horizontal(LO, pl.lit(since)).alias(LO))
     if not by:
         return whole.with_columns(pl.lit("{}").alias(GROUP))
     groups = whole.select(by).unique()

@@ -5,8 +5,8 @@ Both need all related events in one place: those of a group, and those of an id.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,13 @@ import pyarrow.compute as pc
 from backfill.causes import CONFLICTS
 from backfill.config import DAY
 from backfill.event_selection import ARRIVED, PLACE, Portion, Reading, groupings
+from backfill.kept import Kept
 from backfill.scope import BUCKET, GROUP, HI, LO, GroupBy, belongs, merged, spans_of, touched_groups, touched_spans
 from backfill.staging import EXCHANGED, TOUCHED_GROUPS, groups_folder, repeated_folder, stage
 from lake.arrow_shuffle import OverParts, exchange
 from lake.scanning import parquet
 from rules.streams import Stream
+from rules.timestamps import MIN_TIMESTAMP
 from storage.paths import AnyPath, remove_tree
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 REPEATS = "run.repeats"
 _CONTENT = "run.content"
 _BUCKET = "run.heap"
-_COUNTED = pa.schema([("groups", pa.int64())])
+_COUNTED = pa.schema([("groups", pa.int64()), ("beyond_retention", pa.int64())])
 _TOUCHED = {
     "stream": pl.String, "group_by": pl.String, "group": pl.String, "lo": pl.Int64, "hi": pl.Int64, "bucket": pl.Int64,
 }  # fmt: skip
@@ -55,13 +57,15 @@ class Heap:
 @dataclass(frozen=True)
 class Surveyor(OverParts):
     """What the survey's tasks do. folder: the run's staged one; cut: how many buckets a heap has; pending: rows of
-    `reconciliation` whose groups are to be judged again, and the group_by of each."""
+    `reconciliation` whose groups are to be judged again, and the group_by of each; kept: by stream (none: everything
+    is there)."""
 
     readings: Sequence[Reading]
     parts: Sequence[Portion]
     folder: AnyPath
     cut: int
     pending: pl.DataFrame
+    kept: Mapping[str, Kept] = field(default_factory=dict)
 
     @cached_property
     def heaps(self) -> list[Heap]:
@@ -108,15 +112,18 @@ class Surveyor(OverParts):
         stream, file = heap.reading.stream, f"{bucket}.parquet"
         if heap.group_by is None:
             _stage(repeated(table, stream.event_id), heap.place(self.folder) / file)
-            return pa.table({"groups": [0]})
-        found = touched_groups(table, stream, heap.group_by, heap.reading.request)
+            return pa.table({"groups": [0], "beyond_retention": [0]})
+        since = self.kept[stream.name].judged_since(heap.group_by) if stream.name in self.kept else MIN_TIMESTAMP
+        found = touched_groups(table, stream, heap.group_by, heap.reading.request, since)
+        early, fields = table.filter(pl.col(LO) < since), heap.group_by.fields
+        gone = early.unique(fields).height if fields else min(early.height, 1)
         _stage(found.with_columns(pl.lit(bucket).alias(BUCKET)), heap.place(self.folder) / file)
         names = {"stream": pl.lit(stream.name), "group_by": pl.lit(heap.group_by.name), "bucket": pl.lit(bucket)}
         touched = found.select(group=GROUP, lo=LO, hi=HI, **names).select(
             pl.col(name).cast(kind) for name, kind in _TOUCHED.items()
         )
         _stage(touched, self.folder / TOUCHED_GROUPS / file)
-        return pa.table({"groups": [found.get_column(GROUP).n_unique()]})
+        return pa.table({"groups": [found.get_column(GROUP).n_unique()], "beyond_retention": [gone]})
 
 
 def survey(
@@ -127,15 +134,18 @@ def survey(
     cut: int,
     pending: pl.DataFrame,
     most_here: int,
-) -> int:
-    """Stage the records that repeat an id, the touched groups of each group-by, and all of these as TOUCHED_GROUPS;
-    how many groups there are."""
-    surveyor = Surveyor(readings, portions, folder, cut, pending)
+    kept: Mapping[str, Kept],
+) -> dict[str, int]:
+    """Stage the records that repeat an id, the touched groups of each group-by, and all of these as TOUCHED_GROUPS.
+
+    Counted are `groups`, and those that have events from before what is kept (`beyond_retention`).
+    """
+    surveyor = Surveyor(readings, portions, folder, cut, pending, kept)
     for place in (folder / TOUCHED_GROUPS, *(heap.place(folder) for heap in surveyor.heaps)):
         remove_tree(place)  # of an earlier attempt
     _stage(pl.DataFrame(schema=_TOUCHED), folder / TOUCHED_GROUPS / "none.parquet")
     counted = exchange(session, surveyor, _COUNTED, folder / EXCHANGED, most_here)
-    return pc.sum(counted.column("groups")).as_py() or 0
+    return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names}
 
 
 def judged_spans(folder: AnyPath) -> list[tuple[int, int]]:

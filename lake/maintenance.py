@@ -35,6 +35,9 @@ _FILE_SIZE = 128 * 1024 * 1024
 _NAMED_AFTERWARDS = timedelta(days=30)
 _NAMED_FOR = "delta.deletedFileRetentionDuration"
 
+# A table's property: the date before which rows have been removed by age, by the column that it is partitioned by.
+_REMOVED_BEFORE = "nightjar.removedBefore"
+
 # Tables whose rows may be removed by age, other than those of events. The rest define the rules, or are small.
 AGING = (ALERTS, RESTRICTIONS, LATE_EVENTS, QUARANTINE, PROGRESS, VIOLATIONS, RECONCILIATION, CORRECTIONS)
 
@@ -78,9 +81,26 @@ def maintain(root: AnyPath, table: Table, *, first: date | None, unused: timedel
     return Maintained(table.name, files_before, len(sizes), sum(sizes), removed, len(deleted))
 
 
+def removed_before(root: AnyPath, table: Table, at: int | None = None) -> date | None:
+    """The date before which rows have been removed from the version `at` (None: the newest) of a table, or are about to
+    be; None: none were."""
+    return _removed_before(delta.opened(root, table, at))
+
+
+def _removed_before(held: DeltaTable) -> date | None:
+    written = held.metadata().configuration.get(_REMOVED_BEFORE)
+    return None if written is None else date.fromisoformat(written)
+
+
 def _remove_before(held: DeltaTable, table: Table, first: date) -> int:
-    """Whole folders of dates, so that no file is written anew."""
+    """Whole folders of dates, so that no file is written anew. First of all the table says so, for the nights: they do
+    not judge what depends on rows that have gone."""
     (column,) = table.partitioned_by
+    dates = held.get_add_actions(flatten=True).column(f"partition.{column}").to_pylist()
+    if not any(each is not None and each < first for each in dates):
+        return 0
+    if (known := _removed_before(held)) is None or known < first:
+        held.alter.set_table_properties({_REMOVED_BEFORE: first.isoformat()}, raise_if_not_exists=False)
     return int(held.delete(f"{column} < '{first.isoformat()}'")["num_deleted_rows"] or 0)
 
 

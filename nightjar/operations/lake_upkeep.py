@@ -9,7 +9,7 @@ from lake import delta
 from lake.config import LakeError
 from lake.maintenance import AGING, Maintained, maintain
 from lake.stream_state import rule_book
-from lake.tables import ARCHIVES, RULE_STATUS, RULES, RUNS, events_table
+from lake.tables import ARCHIVES, LATE_EVENTS, RULE_STATUS, RULES, RUNS, events_table
 from nightjar.configuration.settings import Settings
 from nightjar.operations.locks import sole_writer
 from rules.durations import MICROSECONDS, format_duration
@@ -61,7 +61,7 @@ def refuse_too_short(settings: Settings, config: BackfillConfig) -> None:
         where = f"lake_retention: {name}"
         if name not in known:
             raise SettingsError("no such table", where=where, remedy=did_you_mean(name, known, "Tables are"))
-        window = _widest_window(config) if name == EVENTS else 0
+        window = _widest_window(config) if name in (EVENTS, LATE_EVENTS.name) else 0
         least = days * MICROSECONDS["d"] + window
         if kept < least:
             parts = f"pending_days and one more are {days}d" + (

@@ -1,13 +1,16 @@
 """Nights in any order, whole and partial, over a lake that several days of a job have left."""
 
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from lake.maintenance import maintain
 from lake.scanning import scan
-from lake.tables import VIOLATIONS
+from lake.tables import ALERTS, LATE_EVENTS, VIOLATIONS, events_table
 from rules.timestamps import from_microseconds
 from tests.support.histories import declared
 from tests.support.night_runs import NightRun
@@ -40,10 +43,10 @@ def played(folder: Path, events: Iterable[tuple[str, int, int]], *rules: dict[st
     return run
 
 
-def passed(run: NightRun, day: int, **asked: Any) -> dict[str, Any]:
-    """The night of a day, and the archive after it."""
-    counts = run.nights.night(date_of(day), now=MIDNIGHT + 9 * DAY, **asked)
-    run.nights.archive(MIDNIGHT + 10 * DAY)
+def passed(run: NightRun, day: int, until: int = 70 * DAY, **asked: Any) -> dict[str, Any]:
+    """The night of a day, and the archive after it, until so long (µs) after MIDNIGHT."""
+    counts = run.nights.night(date_of(day), now=MIDNIGHT + until - 1, **asked)
+    run.nights.archive(MIDNIGHT + until)
     return counts
 
 
@@ -58,7 +61,7 @@ def test_an_older_day_run_again_reverts_nothing_of_a_later_run(tmp_path: Path, a
     noon = 12 * HOUR
     events = [("a", noon, noon), ("late", noon - 30 * MINUTE, DAY + noon), ("z", DAY + noon, DAY + noon)]
     run = played(tmp_path, events, RULE)
-    run.nights.archive(MIDNIGHT + 10 * DAY)
+    run.nights.archive(MIDNIGHT + 70 * DAY)
     assert passed(run, 0)["published"] == 0
     assert passed(run, 1, **asked)["published"] == 1
     for day in (0, 1, 0):
@@ -66,3 +69,35 @@ def test_an_older_day_run_again_reverts_nothing_of_a_later_run(tmp_path: Path, a
         assert (counts["published"], counts["violations_changed"]) == (0, 0), day
     assert [(each["event_id"], each["revision"], each["kind"]) for each in run.nights.alerts] == [("a", 1, "alert")]
     assert scan(run.nights.root, VIOLATIONS).collect().height == 1
+
+
+@pytest.mark.parametrize("gone", ["events", "alerts", "late_events"])
+@pytest.mark.parametrize("mute", [None, "1h"])
+def test_an_event_from_before_what_is_kept_changes_nothing_there(tmp_path: Path, gone: str, mute: str | None) -> None:
+    """S9.3: upkeep has removed what its alerts depend on, so nobody can judge them; they and their violations stand."""
+    noon = 12 * HOUR
+    events = [
+        ("a", noon, noon), ("b", noon + MINUTE, noon + MINUTE), ("c", noon + 2 * MINUTE, noon + 20 * MINUTE),
+        ("y", 60 * DAY, 60 * DAY), ("z", 60 * DAY + MINUTE, 60 * DAY + MINUTE),
+        ("very-late", noon + 30 * SECOND, 60 * DAY + HOUR),
+        ("late", 59 * DAY + 23 * HOUR + 30 * MINUTE, 61 * DAY + HOUR),
+    ]  # fmt: skip
+    run = played(tmp_path, events, RULE | ({"mute": mute} if mute else {}))
+    nights, root = run.nights, run.nights.root
+    nights.archive(MIDNIGHT + DAY + HOUR)
+    assert passed(run, 0, until=DAY + HOUR)["published"] == 1
+    nights.archive(MIDNIGHT + 70 * DAY)
+    before = scan(root, VIOLATIONS).collect()
+    assert sorted(before.get_column("event_id")) == ["b", "c"]
+    table = {"events": events_table(STREAM), "alerts": ALERTS, "late_events": LATE_EVENTS}[gone]
+    maintained = maintain(root, table, first=date_of(20), unused=timedelta(days=7))
+    assert maintained is not None
+    assert maintained.removed_rows > 0
+    counts = passed(run, 60)
+    assert (counts["published"], counts["violations_changed"], counts["causes"]) == (0, 1, {})
+    assert counts["beyond_retention"] == 1
+    assert scan(root, VIOLATIONS).collect().filter(pl.col("event_id") != "z").equals(before)
+    assert passed(run, 61)["causes"] == {"late_event": 2}, "what is kept is corrected as ever"
+    for day in (0, 60, 61):
+        counts = passed(run, day)
+        assert (counts["published"], counts["violations_changed"]) == (0, 0), day

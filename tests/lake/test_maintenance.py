@@ -3,6 +3,7 @@
 import os
 import time
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
@@ -15,7 +16,7 @@ from contracts.run_manifest import RunState
 from lake import delta
 from lake.config import LakeError
 from lake.erasure import purge
-from lake.maintenance import maintain
+from lake.maintenance import maintain, removed_before
 from lake.scanning import scan
 from lake.tables import QUARANTINE, RULE_STATUS
 from nightjar.configuration.settings import load_settings
@@ -150,6 +151,21 @@ def test_old_rows_are_removed_by_whole_days(tmp_path: Path) -> None:
     assert reasons(tmp_path) == ["r10", "r11", "r12", "r13", "r14", "r9"]
 
 
+def test_a_table_knows_up_to_when_rows_were_removed(tmp_path: Path) -> None:
+    """For the nights; it says so before the rows go, and never an earlier date, or one before which there was none."""
+    small_files(tmp_path)
+    unread = delta.version(tmp_path, QUARANTINE)
+    for first, known in ((date(2025, 1, 1), None), (date(2026, 1, 3), 3), (date(2026, 1, 2), 3), (date(2026, 1, 5), 5)):
+        maintain(tmp_path, QUARANTINE, first=first, unused=WEEK)
+        assert removed_before(tmp_path, QUARANTINE) == (None if known is None else date(2026, 1, known))
+    assert removed_before(tmp_path, QUARANTINE, unread) is None
+    history = DeltaTable(delta.folder(tmp_path, QUARANTINE)).history()
+    done = [
+        commit["operation"] for commit in reversed(history) if commit["operation"] in ("DELETE", "SET TBLPROPERTIES")
+    ]
+    assert [what for what, after in pairwise(done) if after == "DELETE"] == ["SET TBLPROPERTIES"] * 2
+
+
 def test_what_was_written_before_is_not_written_again(tmp_path: Path) -> None:
     """The archive repeats its last batch after a crash; the table's memory of its number survives the upkeep."""
     small_files(tmp_path)
@@ -174,12 +190,13 @@ def test_retention_keeps_what_a_backfill_may_need(tmp_path: Path) -> None:
     written |= {"effective": datetime(2026, 1, 1, tzinfo=UTC), "rule": pl.Series(text).str.json_path_match("$.rule")[0]}
     add(config, RULE_STATUS, [written | {"reasons": "[]"}])
     for kept, accepted in (("121d", False), ("122d", True)):
-        settings = load_settings(lake_retention={"events": kept}, pending_days=31)
-        if accepted:
-            refuse_too_short(settings, config)
-        else:
-            with pytest.raises(SettingsError, match=r"may need rows of 122d .*the widest window of a rule is 90d"):
+        for table in ("events", "late_events"):
+            settings = load_settings(lake_retention={table: kept}, pending_days=31)
+            if accepted:
                 refuse_too_short(settings, config)
+            else:
+                with pytest.raises(SettingsError, match=r"may need rows of 122d .*the widest window of a rule is 90d"):
+                    refuse_too_short(settings, config)
     with pytest.raises(SettingsError, match="Did you mean events"):
         refuse_too_short(load_settings(lake_retention={"event": "900d"}), config)
     with pytest.raises(LakeError, match="there is no lake"):
