@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,8 +15,8 @@ from rules.names import did_you_mean
 from rules.publishing import Answer
 from rules.rulebook import Record, Route, RuleBook
 from rules.streams import Stream
-from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
-from rules.versions import RuleSet, RuleVersion
+from rules.timestamps import MIN_TIMESTAMP
+from rules.versions import NOT_YET, RuleSet, RuleVersion
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,45 @@ class PublishedRules:
         return cls(book.ruleset, _asked_for(request, book.ruleset), _published(config.streams, book, made))
 
 
-def _folded(streams: Mapping[str, Stream], answers: Iterable[Record]) -> tuple[RuleBook, dict[Route, int]]:
-    """The answers as a book, and of each route that the job has made when (µs) it could begin without history.
+@dataclass(frozen=True)
+class _Made:
+    """A route that the job has made. at: when its first version took effect; since: the event time from which on its
+    state had all events then, that version's history included (both µs)."""
 
-    Where its first version waited for history it has that since.
-    """
-    book, made = RuleBook(streams), dict[Route, int]()
+    at: int
+    since: int
+
+
+def _folded(streams: Mapping[str, Stream], answers: Iterable[Record]) -> tuple[RuleBook, dict[Route, list[_Made]]]:
+    """The answers as a book, and how often the job has made each route: a route may be dropped, and is then made again
+    without the state that it had (S5.8)."""
+    book, made, missing = RuleBook(streams), defaultdict[Route, list[_Made]](list), set[Route]()
     for record in answers:
         change = fold(book, record)
-        if change is not None and change.answer is Answer.ACTIVE:
-            rule = book.of_rule(str(change.rule_id))[int(change.rule_version or 0) - 1].rule
-            route = book.serving[rule.stream, rule.group_by]
-            if route.field not in streams[rule.stream].entities:
-                made.setdefault(route, record.arrival if change.primed is None else change.primed.since)
+        if change is None or change.answer not in (Answer.ACCEPTED, Answer.ACTIVE):
+            continue
+        version = book.of_rule(str(change.rule_id))[int(change.rule_version or 0) - 1]
+        stream, route = version.rule.stream, book.serving[version.rule.stream, version.rule.group_by]
+        if stream not in streams or route.field in streams[stream].entities:
+            continue
+        if change.answer is Answer.ACTIVE:
+            if route in missing:
+                since = record.arrival if change.primed is None else change.primed.since
+                made[route].append(_Made(record.arrival, since))
+                missing.remove(route)
+        elif version.effective == NOT_YET and (route not in made or _is_unused(book, route, record.arrival)):
+            missing.add(route)
     return book, made
+
+
+def _is_unused(book: RuleBook, route: Route, now: int) -> bool:
+    """Whether the job may have dropped a route, but for versions that wait for it. now: µs."""
+    clock = now + book.streams[route.stream].allowed_lateness  # which may have been shorter then
+    return all(
+        version.effective == NOT_YET or book.has_ended(version, clock)
+        for version in book.ruleset.of_stream(route.stream).versions
+        if book.serving[route.stream, version.rule.group_by] == route
+    )
 
 
 def _asked_for(request: Request, every: RuleSet) -> RuleSet:
@@ -65,7 +90,7 @@ def _asked_for(request: Request, every: RuleSet) -> RuleSet:
 
 
 def _published(
-    streams: Mapping[str, Stream], book: RuleBook, made: Mapping[Route, int]
+    streams: Mapping[str, Stream], book: RuleBook, made: Mapping[Route, Sequence[_Made]]
 ) -> dict[tuple[str, int], Published]:
     served: dict[Route, list[RuleVersion]] = defaultdict(list)
     for version in book.ruleset.versions:
@@ -76,9 +101,19 @@ def _published(
         lateness, arrivals = streams[route.stream].allowed_lateness, book.answered
         names = [(version.rule.id, version.version) for version in versions]
         primed = {name: book.primed[name].since for name in names if name in book.primed}
-        # from then on the state has the history from before the route as well
-        whole = min((arrivals[name] for name in primed), default=MAX_TIMESTAMP)
+        primed_at = [arrivals[name] for name in primed]
         for name, known in histories(versions, arrivals, lateness, primed).items():
-            since = made.get(route, MIN_TIMESTAMP) if known.arrival < whole else MIN_TIMESTAMP
+            since = _begin(made.get(route, ()), primed_at, known.arrival)
             found[name] = Published(known.arrival, max(known.history_since, since))
     return found
+
+
+def _begin(made: Sequence[_Made], primed_at: Iterable[int], arrival: int) -> int:
+    """The event time (µs) before which the state of a route, as it was at that arrival, cannot have had events.
+
+    Once a version has been primed, the state has the history from before the route as well.
+    """
+    last = next((each for each in reversed(made) if each.at <= arrival), made[0] if made else None)
+    if last is None or any(last.at <= at <= arrival for at in primed_at):
+        return MIN_TIMESTAMP
+    return last.since

@@ -134,11 +134,11 @@ class RuleBook:
         for version in self.ruleset.versions if made else ():
             rule = version.rule
             route = self.serving[rule.stream, rule.group_by]
-            if route in made and not self._has_ended(version, clocks.get(rule.stream)):
+            if route in made and not self.has_ended(version, clocks.get(rule.stream)):
                 made.remove(route)
         return frozenset(made)
 
-    def _has_ended(self, version: RuleVersion, clock: int | None) -> bool:
+    def has_ended(self, version: RuleVersion, clock: int | None) -> bool:
         """Whether no event that is on time by that clock (µs) is evaluated, or will be, because of this version."""
         if clock is None:
             return False

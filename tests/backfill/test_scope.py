@@ -31,6 +31,7 @@ from backfill.staging import Notes
 from contracts.rule_status import answer_record
 from rules.model import Rule, State, parse_rule
 from rules.publishing import Answer, Status
+from rules.rulebook import Route
 from rules.streams import load_streams
 from rules.types import DOUBLE
 from rules.versions import Primed, RuleSet, RuleVersion
@@ -232,6 +233,46 @@ def test_a_shuffle_key_that_was_primed_has_history(tmp_path: Path) -> None:
 
     assert history(None) == Published(AT_NOON, AT_NOON)
     assert history(Primed(AT_NOON - 30 * HOUR, "abc")) == Published(AT_NOON, AT_NOON - 30 * HOUR)
+
+
+def test_a_shuffle_key_that_was_made_again_has_the_history_since_then(tmp_path: Path) -> None:
+    """S5.8: its rules were retired, and came back when the job had dropped the key with its state. Of two that waited
+    together the first begins that; versions that came while the key was in use have what the others had retained."""
+    route = Route("transactions", "amount")
+    notes: list[tuple[int, int, str]] = []
+
+    def answer(status: Status, hours: int, state: str | None = None) -> None:
+        made = None if state is None else rule(str(status.rule_id), group_by="amount", state=state)
+        about = None if made is None else f"rules-0-{len(notes)}"
+        _, value = answer_record(status, about, made, route if made else None)
+        notes.append((len(notes), AT_NOON + hours * HOUR, json.dumps(value)))
+
+    def taken_in(name: str, number: int, hours: int, primed: Primed | None = None) -> None:
+        answer(Status(Answer.ACTIVE, name, number, AT_NOON + hours * HOUR, primed=primed), hours)
+
+    def since() -> dict[str, int]:
+        given = Notes(AT_NOON, 0, {}, notes)
+        found = PublishedRules.of(config_of(tmp_path), REQUEST, given).published
+        return {f"{name} {number}": (of.history_since - AT_NOON) // HOUR for (name, number), of in found.items()}
+
+    answer(Status(Answer.ACCEPTED, "r", 1, None), 0, "active")
+    taken_in("r", 1, 1)
+    answer(Status(Answer.ACCEPTED, "s", 1, AT_NOON + 9 * HOUR), 9, "active")
+    assert since() == {"r 1": 1, "s 1": 7}
+    answer(Status(Answer.ACCEPTED, "r", 2, AT_NOON + 10 * HOUR), 10, "retired")
+    answer(Status(Answer.ACCEPTED, "s", 2, AT_NOON + 10 * HOUR), 10, "retired")
+    answer(Status(Answer.ACCEPTED, "r", 3, None), 40, "active")
+    answer(Status(Answer.ACCEPTED, "s", 3, None), 40, "active")
+    taken_in("r", 3, 41)
+    taken_in("s", 3, 42)
+    again = since()
+    assert again | {"r 1": 1, "s 1": 7, "r 3": 41, "s 3": 41} == again
+    answer(Status(Answer.ACCEPTED, "r", 4, AT_NOON + 50 * HOUR), 50, "retired")
+    answer(Status(Answer.ACCEPTED, "s", 4, AT_NOON + 50 * HOUR), 50, "retired")
+    answer(Status(Answer.ACCEPTED, "r", 5, None), 80, "active")
+    taken_in("r", 5, 81, Primed(AT_NOON + 30 * HOUR, "abc"))
+    answer(Status(Answer.ACCEPTED, "r", 6, AT_NOON + 90 * HOUR), 90, "active")
+    assert since() == again | {"r 4": 48, "s 4": 48, "r 5": 30, "r 6": 88}
 
 
 def reach(versions: list[RuleVersion], settled: int) -> int:
