@@ -5,6 +5,9 @@ back only where history is taken in for a version, whose answer says how far (se
 version found follows from when versions were published and replaced, and from nothing else that the job would have to
 remember.
 
+How late events may be is a setting, which a restart may change; answers report it. Between two answers that report
+different ones the lesser is taken, as the stream may have retained so little.
+
 Known limitation: the horizon is computed as if the stream's clock had come to each moment that matters. Where it was
 behind, the stream knew more history than this says, never less. Nor does it say that a version took over the steps
 (S14) that had been kept for an earlier one.
@@ -12,8 +15,9 @@ behind, the stream knew more history than this says, never less. Nor does it say
 
 from __future__ import annotations
 
+import bisect
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rules.model import State
@@ -36,18 +40,21 @@ def histories(
     arrivals: Mapping[tuple[str, int], int],
     allowed_lateness: int,
     primed: Mapping[tuple[str, int], int] | None = None,
+    reported: Iterable[tuple[int, int]] = (),
 ) -> dict[tuple[str, int], Published]:
     """Of each version what the state that serves it held when it arrived.
 
     versions: of the rules that share this state (one stream's, one route's), in the order of publication. arrivals: by
-    rule id and version, µs. allowed_lateness: µs. primed: by rule id and version the event time (µs) from which on the
-    state had all events when the version took effect, of those that waited for history.
+    rule id and version, µs. allowed_lateness: of today, µs. primed: by rule id and version the event time (µs) from
+    which on the state had all events when the version took effect, of those that waited for history. reported: of
+    answers about the stream their arrival and the `allowed_lateness` then, µs.
     """
+    lateness = _Lateness(sorted(reported), allowed_lateness)
     back: dict[int, int] = {}
     for name, since in (primed or {}).items():
         back[arrivals[name]] = min(since, back.get(arrivals[name], since))
     begun = [(arrivals[v.rule.id, v.version], v) for v in versions]
-    live = _live(begun, allowed_lateness)
+    live = _live(begun, lateness.least)
     instants = sorted({*(arrival for arrival, _ in begun), *(end for *_, end in live if end is not None)})
     windows = sorted(live, key=lambda window: window[1])
     # minus how far back events are kept for a version, and when nothing needs it any more
@@ -58,13 +65,27 @@ def histories(
         while running and running[0][1] < instant:
             heapq.heappop(running)
         reach = -running[0][0] if running else 0
-        reached = max(reached, instant - allowed_lateness - reach)
+        reached = max(reached, instant - lateness.about(instant) - reach)
         reached = horizon[instant] = min(reached, back.get(instant, reached))
         while begins < len(windows) and windows[begins][1] <= instant:
             over, _, end = windows[begins]
             heapq.heappush(running, (-over, float("inf") if end is None else end))
             begins += 1
     return {(v.rule.id, v.version): Published(arrival, horizon[arrival]) for arrival, v in begun}
+
+
+class _Lateness:
+    """How late events could be, at any time: reported, by arrival, and today's."""
+
+    def __init__(self, reported: Sequence[tuple[int, int]], today: int) -> None:
+        self._arrivals = [arrival for arrival, _ in reported]
+        self._values = [*(value for _, value in reported), today]
+        self.least = min(self._values)
+
+    def about(self, instant: int) -> int:
+        """The lesser of what was reported last before an instant, and next."""
+        after = bisect.bisect_left(self._arrivals, instant)
+        return min(self._values[max(after - 1, 0)], self._values[after])
 
 
 def _live(versions: Sequence[tuple[int, RuleVersion]], allowed_lateness: int) -> list[tuple[int, int, int | None]]:

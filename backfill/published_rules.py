@@ -96,13 +96,18 @@ def _published(
     for version in book.ruleset.versions:
         if version.rule.stream in streams:
             served[book.serving[version.rule.stream, version.rule.group_by]].append(version)
+    reported: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for version in book.ruleset.versions:
+        name = version.rule.id, version.version
+        if name in book.lateness:
+            reported[version.rule.stream].append((book.answered[name], book.lateness[name]))
     found: dict[tuple[str, int], Published] = {}
     for route, versions in served.items():
         lateness, arrivals = streams[route.stream].allowed_lateness, book.answered
         names = [(version.rule.id, version.version) for version in versions]
         primed = {name: book.primed[name].since for name in names if name in book.primed}
         primed_at = [arrivals[name] for name in primed]
-        for name, known in histories(versions, arrivals, lateness, primed).items():
+        for name, known in histories(versions, arrivals, lateness, primed, reported[route.stream]).items():
             since = _begin(made.get(route, ()), primed_at, known.arrival)
             found[name] = Published(known.arrival, max(known.history_since, since))
     return found

@@ -66,6 +66,8 @@ RULE_STATUS = RecordType(
         "history_since": Member("of ACTIVE, where the version waited for history: the event time from which on the "
                                 "job has it", Kind.TIMESTAMP, optional=True),
         "priming": Member("of ACTIVE: the export of the lake that the job takes in with this answer", optional=True),
+        "allowed_lateness": Member("where the answer makes, approves or activates a version: that of the stream "
+                                   "then, in microseconds", Kind.INT64, {"minimum": 0}, optional=True),
     },
     _is_answer,
 )  # fmt: skip
@@ -97,15 +99,21 @@ def status_record(status: Status) -> Row:
 
 
 def answer_record(
-    status: Status, message: str | None = None, rule: Rule | None = None, route: Route | None = None
+    status: Status,
+    message: str | None = None,
+    rule: Rule | None = None,
+    route: Route | None = None,
+    allowed_lateness: int | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """(key, value) of an answer on `rule-status`. message: `topic-partition-offset` of what it answers.
 
-    rule: of an answer that makes a version; route: None where it is only proposed.
+    rule: of an answer that makes a version; route: None where it is only proposed. allowed_lateness: of the stream, µs.
     """
     value = status_record(status) | ({} if message is None else {"message": message})
     if rule is not None:
         value |= {"rule": rule_to_mapping(rule)} | ({} if route is None else {"route": route.field})
+    if allowed_lateness is not None:
+        value["allowed_lateness"] = allowed_lateness
     return status.rule_id or message or "", value
 
 
@@ -121,8 +129,8 @@ def read_answer(value: bytes) -> Answered | None:
         if answer is Answer.FAILED or (effective is None) != (written["effective"] is None):
             return None
         if answer in (Answer.ACTIVE, Answer.RETIRED):
-            primed = _primed(written)
-            found = Answered(answer, -1, rule_id, version, effective, primed=primed)
+            primed, lateness = _primed(written), _lateness(written)
+            found = Answered(answer, -1, rule_id, version, effective, primed=primed, allowed_lateness=lateness)
             return found if _is_version(rule_id, version) else None
         if answer is Answer.SUPERSEDED:
             by, begins = written["superseded_by"], written.get("superseded_from")
@@ -148,7 +156,8 @@ def read_answer(value: bytes) -> Answered | None:
         if not all(isinstance(text, str) for text in texts):
             return None
         route = Route(rule.stream, written["route"])
-        return Answered(answer, message, rule_id, version, effective, rule, route, approval)
+        lateness = _lateness(written)
+        return Answered(answer, message, rule_id, version, effective, rule, route, approval, allowed_lateness=lateness)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -161,6 +170,12 @@ def _primed(written: Mapping[str, Any]) -> Primed | None:
     if since is None or not (name == "" or name.isalnum()):  # it becomes part of the names of files
         raise ValueError
     return Primed(since, name)
+
+
+def _lateness(written: Mapping[str, Any]) -> int | None:
+    """The `allowed_lateness` of an answer, µs; earlier releases did not write it."""
+    lateness = written.get("allowed_lateness")
+    return lateness if isinstance(lateness, int) and 0 <= lateness < 2**63 else None
 
 
 def _is_version(rule_id: object, version: object) -> bool:

@@ -50,7 +50,7 @@ class Answered:
 
     message: offset of the message; -1 of an ACTIVE, SUPERSEDED or RETIRED answer, which is about a version. rule,
     route: of an ACCEPTED answer that made a version, or approved it; a PROPOSED one has no route. effective: µs, None
-    where the version waits for its route, or for approval.
+    where the version waits for its route, or for approval. allowed_lateness: of the stream then, µs.
     """
 
     answer: Answer
@@ -63,6 +63,7 @@ class Answered:
     approval: Approval | None = None
     superseded: Superseded | None = None
     primed: Primed | None = None
+    allowed_lateness: int | None = None
 
 
 @dataclass
@@ -72,6 +73,7 @@ class RuleBook:
     answered: (rule id, version) to the arrival (µs) of the answer that made the version take effect, or made its route;
     published: to that of the first answer about it.
     active, superseded, retired: the versions with that answer. primed: those that waited for their history.
+    lateness: the `allowed_lateness` (µs) of the stream at `answered`, as far as answers say it.
     next_offset: of the answers; next_message: of the messages, after the last one that has an answer. skipped: records
     that were not answers or did not fit.
     """
@@ -85,6 +87,7 @@ class RuleBook:
     superseded: dict[tuple[str, int], Superseded] = field(default_factory=dict)
     retired: set[tuple[str, int]] = field(default_factory=set)
     primed: dict[tuple[str, int], Primed] = field(default_factory=dict)
+    lateness: dict[tuple[str, int], int] = field(default_factory=dict)
     next_offset: int = 0
     next_message: int = 0
     skipped: int = 0
@@ -172,6 +175,7 @@ class RuleBook:
         effective = NOT_YET if answer.effective is None else answer.effective
         made = RuleVersion(answer.rule, answer.rule_version, effective, approval=answer.approval)
         self._add(made, answer.route, arrival)
+        self._note_lateness(answer)
         return True
 
     def add(self, version: RuleVersion, arrival: int, *, running: Iterable[Route]) -> None:
@@ -272,7 +276,15 @@ class RuleBook:
         self.answered[rule_id, number] = arrival
         if answer.primed is not None:
             self.primed[rule_id, number] = answer.primed
+        self._note_lateness(answer)
         return True
+
+    def _note_lateness(self, answer: Answered) -> None:
+        """The lateness of an answer that gave a version its arrival; one that does not say it leaves none."""
+        name = str(answer.rule_id), int(answer.rule_version or 0)
+        self.lateness.pop(name, None)
+        if answer.allowed_lateness is not None:
+            self.lateness[name] = answer.allowed_lateness
 
 
 def effective_text(version: RuleVersion) -> str | None:

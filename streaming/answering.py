@@ -92,7 +92,11 @@ def answer_to(
         wait = history.lacking(made, route)
     if wait is not None:
         status = replace(status, effective=None, reasons=(*status.reasons, wait))
-    return answer_record(status, about, made.rule, route)
+    return answer_record(status, about, made.rule, route, _lateness(book, made))
+
+
+def _lateness(book: RuleBook, version: RuleVersion) -> int:
+    return book.streams[version.rule.stream].allowed_lateness
 
 
 class _Follower:
@@ -297,7 +301,7 @@ class Answering:
             stated = microseconds(rule.effective)
             effective = max(now, stated) if ready.primed is None else stated
         active = Status(Answer.ACTIVE, rule.id, version.version, effective, primed=ready.primed)
-        self._send(*answer_record(active), now)
+        self._send(*answer_record(active, allowed_lateness=_lateness(self.book, version)), now)
 
     def _answer(self) -> None:
         """Answer waiting messages, several at once where none depends on the answer to another."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -214,6 +215,25 @@ def test_a_primed_version_has_the_history_that_its_answer_says() -> None:
 
     assert since({}) == [0, 49, 49]
     assert since({("wide", 1): AT_NOON + 20 * HOUR}) == [0, 20, 30]
+
+
+@pytest.mark.parametrize(("then", "since"), [(10 * MINUTE, -70), (None, -30 * 60 - 60)])
+def test_a_history_is_as_short_as_allowed_lateness_was(tmp_path: Path, then: int | None, since: int) -> None:
+    """By the answers, whatever is declared today; a later raise brings nothing back. Earlier releases do not say it."""
+    streams = {STREAM.name: replace(STREAM, allowed_lateness=30 * HOUR)}
+    notes = []
+    for at, (name, over, hours) in enumerate((("a", "1h", 0), ("b", "30h", 9), ("c", "30h", 10))):
+        status = Status(Answer.ACCEPTED, name, 1, AT_NOON + hours * HOUR)
+        lateness = 30 * HOUR if then is not None and name == "c" else then
+        route = Route(STREAM.name, "customer_id")
+        _, value = answer_record(status, f"rules-0-{at}", rule(name, over), route, lateness)
+        notes.append((at, AT_NOON + hours * HOUR, json.dumps(value)))
+    config = config_of(tmp_path)
+    config = replace(config, lake=replace(config.lake, streams=streams))
+    found = PublishedRules.of(config, REQUEST, Notes(AT_NOON, 0, {}, notes)).published
+    assert found["b", 1].history_since == AT_NOON + 9 * HOUR + since * MINUTE
+    if then is not None:  # b may have been retained for since it came, by the lateness of then or of now
+        assert found["c", 1].history_since == found["b", 1].history_since
 
 
 def test_a_shuffle_key_that_was_primed_has_history(tmp_path: Path) -> None:

@@ -204,7 +204,8 @@ class StreamHost:
                 continue
             effective = at + self._delay if version.rule.effective is None else microseconds(version.rule.effective)
             name = version.rule.id, version.version
-            _, value = answer_record(Status(AnswerKind.ACTIVE, *name, effective, primed=ready.primed))
+            status = Status(AnswerKind.ACTIVE, *name, effective, primed=ready.primed)
+            _, value = answer_record(status, allowed_lateness=self._stream.allowed_lateness)
             self._answered(at, value)
             has = None
             if ready.primed.name and self._export is not None:
