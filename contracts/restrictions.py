@@ -14,7 +14,7 @@ from contracts.json_text import json_text
 from contracts.record_type import Member, RecordType, Row
 from rules.alert_ids import alert_id
 from rules.canonical import canonical
-from rules.timestamps import iso_text, parse_timestamp
+from rules.timestamps import after, iso_text, parse_timestamp
 from rules.types import Kind
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ RESTRICTION = RecordType(
         ),
         "restrict": Member("what is to be done, by the rule's action"),
         "starts_at": Member("the event time of the alert", Kind.TIMESTAMP),
-        "ends_at": Member("when it ends, unless it is lifted before", Kind.TIMESTAMP),
+        "ends_at": Member("when it ends, unless it is lifted before; at the latest with year 9999", Kind.TIMESTAMP),
         **{name: ALERT.members[name] for name in _OF_THE_ALERT},
         "text": Member("the alert's text"),
         "source": ALERT.members["source"],
@@ -86,7 +86,7 @@ def _restriction(alert: Row, action: Action) -> Row:
         "kind": RESTRICTED if alert["kind"] == ANNOUNCED else LIFTED,
         "restrict": action.restrict,
         "starts_at": alert["event_time"],
-        "ends_at": iso_text(starts + action.duration),
+        "ends_at": iso_text(after(starts, action.duration)),
         **{name: alert[name] for name in _OF_THE_ALERT},
         "text": alert["text"],
         "source": alert["source"],

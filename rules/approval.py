@@ -18,7 +18,7 @@ from rules.errors import Problem, RuleError, printable, shortened
 from rules.model import MAX_AUTHOR, MAX_REASON, PROVENANCE, Rule, parse_rule, rule_to_mapping
 from rules.names import did_you_mean
 from rules.streams import Stream
-from rules.timestamps import microseconds
+from rules.timestamps import after, microseconds
 from rules.versions import NOT_YET, Approval, Published, RuleVersion
 
 APPROVE = "approve"
@@ -74,7 +74,7 @@ def approved(
     if problems or found is None:
         raise RuleError(problems)
     parse_rule(rule_to_mapping(found.rule), streams)  # the streams may be declared otherwise by now
-    effective = arrival + activation_delay
+    effective = after(arrival, activation_delay)
     if found.rule.effective is not None:
         effective = max(effective, microseconds(found.rule.effective))
     return RuleVersion(found.rule, found.version, effective, approval=Approval(author, reason))

@@ -65,6 +65,12 @@ def from_microseconds(instant: int) -> datetime:
     return EPOCH + instant * _MICROSECOND
 
 
+def after(instant: int, duration: int) -> int:
+    """The instant (µs) so long (µs) after another; the last of year 9999 where that would be later, which no record can
+    write."""
+    return min(instant + duration, MAX_TIMESTAMP)
+
+
 def iso_text(instant: int) -> str:
     """ISO 8601 text of µs since 1970 in UTC, always with six decimal digits of seconds, as in records."""
     return from_microseconds(instant).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rules.errors import Problem, RuleError
 from rules.states import State
-from rules.timestamps import microseconds
+from rules.timestamps import after, microseconds
 
 if TYPE_CHECKING:
     from rules.actions import Action
@@ -94,7 +94,7 @@ def next_version(
             ],
             where=f"rule {rule.id}",
         )
-    effective = arrival_us + activation_delay_us if rule.effective is None else microseconds(rule.effective)
+    effective = microseconds(rule.effective) if rule.effective else after(arrival_us, activation_delay_us)
     return RuleVersion(rule, 1 + len(earlier), effective)
 
 

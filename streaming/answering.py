@@ -31,7 +31,7 @@ from rules.model import Rule
 from rules.publishing import Answer, Status, judge, overtaken_status
 from rules.retention import too_much
 from rules.rulebook import Record, Route, RuleBook
-from rules.timestamps import microseconds
+from rules.timestamps import after, microseconds
 from rules.versions import NOT_YET, RuleVersion, overtaken
 from streaming.config import JobConfig, JobError
 from streaming.endings import Endings
@@ -296,7 +296,7 @@ class Answering:
         now = self.book.answered[rule.id, version.version] if producers else self._now()
         if now is None:
             return
-        effective = now + self._config.activation_delay
+        effective = after(now, self._config.activation_delay)
         if rule.effective is not None:
             stated = microseconds(rule.effective)
             effective = max(now, stated) if ready.primed is None else stated

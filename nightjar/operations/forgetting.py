@@ -25,7 +25,7 @@ from rules.errors import SettingsError
 from rules.names import did_you_mean
 from rules.retention import widest
 from rules.streams import Stream
-from rules.timestamps import from_microseconds
+from rules.timestamps import after, from_microseconds, microseconds
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _state_until(config: BackfillConfig, streams: Sequence[Stream], removal: Rem
         if (last := removal.last_events.get(stream.name)) is not None:
             mine = (v.rule for v in versions if v.rule.stream == stream.name)
             kept = max((widest(rule) for rule in mine), default=0) + stream.allowed_lateness
-            found.append((stream.name, last + timedelta(microseconds=kept)))
+            found.append((stream.name, from_microseconds(after(microseconds(last), kept))))
     return found
 
 

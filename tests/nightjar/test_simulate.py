@@ -89,6 +89,29 @@ def test_every_section_has_the_keys_a_case_may_expect() -> None:
             assert all(list(row) == known for row in rows), section
 
 
+def test_no_time_of_a_record_is_after_year_9999() -> None:
+    """What follows from the last times that an event or a rule may have ends with them, and nothing is raised."""
+    outcome = played(
+        """
+        settings: {activation_delay: 24h}
+        steps:
+          - at: 9999-12-31T22:00:00Z
+            rules:
+              - {id: early, stream: transactions, group_by: [customer_id], when: "amount > 1",
+                 action: {restrict: block, for: 24h}, effective: 2026-01-01T00:00:00Z}
+              - {id: late, stream: transactions, group_by: [customer_id], when: "amount > 1"}
+            events:
+              transactions:
+                - {transaction_id: t, event_time: 9999-12-31T22:00:00Z, customer_id: a, terminal_id: m, amount: 5}
+        """
+    )
+    assert [alert["rule_id"] for alert in outcome.alerts] == ["early"]
+    last = "9999-12-31T23:59:59.999999Z"
+    assert [restriction["ends_at"] for restriction in outcome.restrictions] == [last]
+    accepted = {row["rule_id"]: row["effective"] for row in outcome.rule_status if row["status"] == "ACCEPTED"}
+    assert accepted == {"early": "2026-01-01T00:00:00.000000Z", "late": last}
+
+
 def test_final_is_the_highest_revision_without_retractions() -> None:
     """A retracted alert is not there, one that came back is."""
     outcome = played(
