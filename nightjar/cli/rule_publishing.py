@@ -26,10 +26,13 @@ def publish_rules(
     reason: str | None,
     wait: bool = False,
     timeout: float = 60.0,
+    dry_run: bool = False,
 ) -> None:
-    """Publish the rules that are new or changed, and report each."""
+    """Publish the rules that are new or changed, and report each. dry_run: show their changes, and send nothing."""
     from contracts.rule_messages import rule_message
-    from nightjar.cli.console import result_console
+    from nightjar.cli.console import counted, result_console
+    from nightjar.cli.past_effects import show_past_effects
+    from nightjar.cli.rule_files import show_changes
     from nightjar.kafka import rule_topics
     from rules.model import parse_rule
 
@@ -45,6 +48,13 @@ def publish_rules(
             message = rule_message(rule)
             message |= provenance(author or rule.author, reason or rule.reason)
             changed.append(rule_message(parse_rule(message, streams)))
+            if dry_run:
+                in_force = [version for version in book.of_rule(rule.id) if not version.is_proposed]
+                show_changes(console, in_force[-1] if in_force else None, rule, f"{rule.id} as given")
+    show_past_effects(settings, streams, book, changed, console)
+    if dry_run:
+        console.print(f"{counted(len(changed), 'rule')} would be published; nothing was sent")
+        return
     send_messages(settings, changed, console, wait=wait, timeout=timeout)
 
 

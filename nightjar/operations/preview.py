@@ -73,9 +73,7 @@ def _of_stream(
     events = newest_events(root, stream, most)
     if not events.height:
         return {}
-    live: dict[str, RuleVersion] = {}
-    if delta.exists(root, RULE_STATUS):
-        live = live_versions(stream_state.rule_book(root, streams).ruleset, [stream.name])
+    live = live_versions(known_rules(root, streams), [stream.name])
     versions = [RuleVersion(version.rule, version.version, MIN_TIMESTAMP) for version in live.values()]
     for draft in drafts:
         named = draft.model_copy(update={"id": _DRAFT.format(draft.id)})
@@ -96,6 +94,11 @@ def _of_stream(
             [overlap for overlap in overlaps(mine, others) if overlap.both],
         )
     return found
+
+
+def known_rules(root: AnyPath, streams: Mapping[str, Stream]) -> RuleSet:
+    """The versions that the lake knows to be accepted; none before its first archive."""
+    return stream_state.rule_book(root, streams).ruleset if delta.exists(root, RULE_STATUS) else RuleSet()
 
 
 def newest_events(root: AnyPath, stream: Stream, most: int) -> pl.DataFrame:

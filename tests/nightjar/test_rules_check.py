@@ -122,6 +122,29 @@ def test_the_newest_events_of_the_lake_are_tried(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_version_that_applies_to_the_past_is_shown_as_such(tmp_path: Path) -> None:
+    """With what the nights will change; where approvals are required it applies from its approval on."""
+    config = config_of(tmp_path / "lake")
+    rows = [
+        {"transaction_id": f"t{number}", "customer_id": "c", "terminal_id": "m", "amount": Decimal(number)}
+        | {"event_time": at(5, 10, number), "arrival_time": at(5, 10, number), "arrival_date": at(5).date()}
+        | {"partition": 0, "offset": number}
+        for number in range(20)
+    ]
+    add(config, events_table(STREAM), rows)
+    past = GOOD.format(id="draft").replace("spent > 500", "spent > 80") + "effective: 2026-01-05T10:15:00Z\n"
+    (tmp_path / "draft.yaml").write_text(past + "author: ann\nreason: trial\n")
+    given = {"NIGHTJAR_LAKE_DIR": str(config.lake.root), "NIGHTJAR_PENDING_DAYS": "100000"}
+    shown = run("rules", "check", "draft.yaml", folder=tmp_path, environment=given).stdout
+    assert (
+        "    version 1 of draft applies to the past, from 2026-01-05 10:15 UTC on: the next nights will announce 5 and "
+        "retract 0 alerts (by 5 events of the lake, 2026-01-05 10:15 UTC to 2026-01-05 10:19 UTC)\n"
+    ) in shown
+    shown = run("rules", "check", "draft.yaml", folder=tmp_path, environment=given | {"NIGHTJAR_APPROVALS": "1"}).stdout
+    assert "draft states 2026-01-05T10:15:00Z, which is past: it applies from its approval on, not before" in shown
+
+
+@pytest.mark.slow
 def test_cases_are_run_with_the_rules_of_files(tmp_path: Path) -> None:
     """In place of those of the same ids; a case about a change of the rule keeps its own, and others are not run."""
     case = ROOT / "examples" / "cases"

@@ -1,13 +1,16 @@
 """`nightjar rules`: publishing, steering and comparing rules on a real Kafka."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from lake.tables import events_table
 from nightjar.kafka.readers import Reader
 from tests.support.answering import answering
 from tests.support.command import environment, run
+from tests.support.lakes import STREAM, add, at, config_of
 from tests.support.topics import TestTopics
 
 pytestmark = pytest.mark.kafka
@@ -193,6 +196,39 @@ def test_the_list_shows_what_overtook_a_proposal(own: TestTopics, file: Path) ->
     ]  # fmt: skip
     assert rows[2]["status"] == "PROPOSED"
     assert "overtaken" in run("rules", "list", "--all", environment=given).stdout
+
+
+def test_what_a_version_changes_of_the_past_is_shown_first(own: TestTopics, file: Path, tmp_path: Path) -> None:
+    """With --dry-run nothing is sent; of a version that waits for approval the approver sees that it is not applied to
+    the past."""
+    config = config_of(tmp_path / "lake")
+    rows = [
+        {"transaction_id": f"t{number}", "customer_id": "ann", "terminal_id": "m", "amount": Decimal(1)}
+        | {"event_time": at(5, 12, number), "arrival_time": at(5, 12, number), "arrival_date": at(5).date()}
+        | {"partition": 0, "offset": number}
+        for number in range(8)
+    ]
+    add(config, events_table(STREAM), rows)
+    given = environment(own.settings) | {
+        "NIGHTJAR_LAKE_DIR": str(config.lake.root),
+        "NIGHTJAR_PENDING_DAYS": "100000",
+    }
+    file.write_text(RULE + "effective: 2026-01-01T00:00:00Z\n")
+    dry = run("rules", "publish", str(file), "--dry-run", environment=given).stdout
+    assert "+when: payments >= 4" in dry
+    assert "version 1 of burst applies to the past" in dry
+    assert "will announce 5 and retract 0 alerts" in dry
+    assert "1 rule would be published; nothing was sent" in dry
+    assert messages(own) == []
+    assert "announce 5 and retract 0" in run("rules", "publish", str(file), environment=given).stdout
+    paused = ("rules", "pause", "burst", "--effective", "2026-01-05T12:05:00Z")
+    assert "will announce 0 and retract 3 alerts" in run(*paused, "--dry-run", environment=given).stdout
+    assert len(messages(own)) == 1
+    file.write_text(RULE.replace("burst", "later") + "effective: 2026-01-01T00:00:00Z\n")
+    given |= {"NIGHTJAR_APPROVALS": "1"}
+    run("rules", "publish", str(file), "--author", "ann", "--reason", "trial", environment=given)
+    shown = run("rules", "approve", "later", "--version", "1", "--author", "bob", environment=given).stdout
+    assert "states 2026-01-01T00:00:00Z, which is past: it applies from its approval on" in shown
 
 
 def test_rules_of_no_topic(kafka_topics: TestTopics, file: Path) -> None:

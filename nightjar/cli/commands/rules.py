@@ -23,6 +23,9 @@ Reason = Annotated[
     str | None, typer.Option(help="Reason, stored with the version and shown by `rules list`.", show_default=False)
 ]
 Author = Annotated[str | None, typer.Option(help="Author. Default: the login name.", show_default=False)]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would change, also of past alerts, and send nothing.")
+]
 Effective = Annotated[
     str | None,
     typer.Option(help="Event time from which it applies, like 2026-04-01T12:00:00Z. Default: now.", show_default=False),
@@ -51,17 +54,22 @@ def register(main: typer.Typer) -> None:
 
 @app.command()
 def publish(
-    files: Files, reason: Reason = None, author: Author = None, wait: Wait = False, timeout: Timeout = 60.0
+    files: Files,
+    reason: Reason = None,
+    author: Author = None,
+    wait: Wait = False,
+    timeout: Timeout = 60.0,
+    dry_run: DryRun = False,
 ) -> None:
     """Check rules and publish those that are new or changed, each as a new version.
 
-    With --wait, show the job's answers until each rule is active, or waits for approval; the exit code is 1 if one is
-    rejected.
+    Of a version whose effective time is past it shows how many alerts the nights will announce and retract, by the
+    events of the lake. With --wait, show the job's answers until each rule is active, or waits for approval; the exit
+    code is 1 if one is rejected.
     """
     settings, streams = configured()
-    publish_rules(
-        settings, streams, read_rules(files, streams), author=author, reason=reason, wait=wait, timeout=timeout
-    )
+    found = read_rules(files, streams)
+    publish_rules(settings, streams, found, author=author, reason=reason, wait=wait, timeout=timeout, dry_run=dry_run)
 
 
 @app.command()
@@ -106,8 +114,10 @@ def _register_control(control: str, text: str) -> None:
         author: Author = None,
         wait: Wait = False,
         timeout: Timeout = 60.0,
+        dry_run: DryRun = False,
     ) -> None:
-        _control(control, rule_id, effective, provenance(author, reason), wait=wait, timeout=timeout)
+        named = provenance(author, reason)
+        _control(control, rule_id, effective, named, wait=wait, timeout=timeout, dry_run=dry_run)
 
 
 _register_control("pause", "Stop evaluating a rule; it keeps its history.")
@@ -117,10 +127,18 @@ _register_control("retire", "End a rule permanently and drop its history.")
 
 
 def _control(
-    control: str, rule_id: str, effective: str | None, provenance: dict[str, str], *, wait: bool, timeout: float
+    control: str,
+    rule_id: str,
+    effective: str | None,
+    provenance: dict[str, str],
+    *,
+    wait: bool,
+    timeout: float,
+    dry_run: bool,
 ) -> None:
     from contracts.rule_messages import control_message
     from nightjar.cli.console import result_console
+    from nightjar.cli.past_effects import show_past_effects
     from nightjar.kafka import rule_topics
     from rules.publishing import Answer, judge
 
@@ -134,5 +152,9 @@ def _control(
     if made is None:
         state = book.of_rule(rule_id)[-1].rule.state
         console.print(f"{rule_id}  unchanged: version {status.rule_version} is {state.value}", soft_wrap=True)
+        return
+    show_past_effects(settings, streams, book, [message], console)
+    if dry_run:
+        console.print(f"{rule_id}  would become {made.rule.state.value}; nothing was sent", soft_wrap=True)
         return
     send_messages(settings, [message], console, wait=wait, timeout=timeout)

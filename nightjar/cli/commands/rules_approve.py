@@ -19,13 +19,14 @@ def approve_rule(
     wait: Annotated[bool, typer.Option("--wait", help="Show the job's answers until the rule is active.")] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Longest wait for the answers, in seconds.")] = 60.0,
 ) -> None:
-    """Let a proposed version take effect; its author must not approve it himself.
+    """Let a proposed version take effect; somebody other than its author has to approve it.
 
     Shows in which lines it differs from the version in force. Without --reason that is all: look first, then approve.
     With `approvals = 1` every published version, also a pause, is only proposed until it is approved.
     """
     from contracts.rule_messages import approval_message
     from nightjar.cli.console import result_console
+    from nightjar.cli.past_effects import show_past_effects
     from nightjar.cli.rule_files import show_changes
     from nightjar.cli.rule_publishing import provenance, send_messages
     from nightjar.configuration.settings import load_settings
@@ -45,6 +46,7 @@ def approve_rule(
     in_force = [known for known in book.of_rule(rule_id) if not known.is_proposed]
     title = f"{rule_id} version {version} by {made.rule.author}: {made.rule.reason}"
     show_changes(console, in_force[-1] if in_force else None, made.rule, title)
+    show_past_effects(settings, streams, book, [message], console)
     if reason is None:
         console.print(f"{rule_id}  not approved: give a --reason to approve version {version}", soft_wrap=True)
         return

@@ -48,8 +48,10 @@ def check_rules(
     No service is needed. Conditions that no event can meet are warnings. If a stream's events per day are given or
     known from the lake, it also estimates how many events each rule retains (events per day x widest window) and
     rejects more than `max_retained_events`. Where there is a lake, the rules are evaluated over its newest 50,000
-    events: how many alerts, examples, and which live rules alert on the same events.
+    events: how many alerts, examples, and which live rules alert on the same events; and of a rule whose effective
+    time is past, how many alerts the nights will announce and retract.
     """
+    from contracts.rule_messages import rule_message
     from nightjar.cli.annotations import github_annotations
     from nightjar.cli.console import counted, lines, result_console, show_error
     from nightjar.configuration.settings import load_settings
@@ -84,10 +86,13 @@ def check_rules(
         for warning in warnings if form is CheckForm.TEXT else ():
             console.print(lines(f"    warning: {warning}", "yellow"), soft_wrap=True)
         if preview and settings.lake.is_dir():
-            from nightjar.operations.preview import previews
+            from nightjar.cli.past_effects import show_past_effects
+            from nightjar.operations.preview import known_rules, previews
 
             for rule_id, seen in previews(settings.lake, declared, found).items():
                 _show_preview(console, rule_id, seen)
+            known = known_rules(settings.lake, declared)
+            show_past_effects(settings, declared, known, map(rule_message, found), console, indent=4)
     for file, each in refusals:
         if form is CheckForm.GITHUB:
             for annotation in github_annotations(file, each):
