@@ -3,6 +3,7 @@
 Output contains untrusted values: event fields, rule texts, topic records. So a string passed to these consoles is
 printed as one line of plain text: markup is not interpreted, and control, escape and bidirectional characters and line
 ends are escaped (`\\x1b`, `\\n`). Pass styles separately from the text with `line`, and multi-line text with `lines`.
+Tables are `nightjar.cli.tables.Records`.
 The linter forbids Rich's own Console and `typer.echo` elsewhere.
 """
 
@@ -33,6 +34,10 @@ class SafeConsole(Console):
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
         if not self.is_terminal:
             self.width = _FILE_WIDTH
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; in a file or a pipe nothing is cut off at a width."""
+        super().print(*objects, **({} if self.is_terminal else {"crop": False}) | options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Lay out a string without markup, at its real width."""

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
+from nightjar.cli.tables import Records, number, prose
 from nightjar.demo.history import History
 from nightjar.demo.night import Night
 from nightjar.demo.verdict import LATE_IN_WINDOW, LATE_ITSELF, Comparison
@@ -104,16 +104,16 @@ def _total(outcomes: Counter[str], but: str) -> int:
     return outcomes.total() - outcomes[but]
 
 
-def night_table(night: Night) -> Table:
+def night_table(night: Night) -> Records:
     """The outcomes and corrections of each night."""
     outcomes = ("matched", "missed", "revised", "retracted")
-    table = Table(title="nights: outcomes of the alerts", title_justify="left", title_style="bold")
-    table.add_column("day")
-    for title in ("violations", *outcomes):
-        table.add_column(title, justify="right")
-    table.add_column("causes")
-    for title in ("corrected", "gate: passed", "warnings"):
-        table.add_column(title, justify="right")
+    table = Records(
+        "day",
+        *map(number, ("violations", *outcomes)),
+        prose("causes"),
+        *map(number, ("corrected", "gate: passed", "warnings")),
+        title="nights: outcomes of the alerts",
+    )
     for day, run in sorted(night.runs.items()):
         counts = [run["violations"], *(run["outcomes"].get(name, 0) for name in outcomes)]
         causes = ", ".join(f"{name} {count:,}" for name, count in sorted(run["causes"].items()))
@@ -132,13 +132,9 @@ def unexplained(comparison: Comparison) -> list[str]:
     ]
 
 
-def records_table(history: History, tally: Tally, state: JobState) -> Table:
+def records_table(history: History, tally: Tally, state: JobState) -> Records:
     """Records sent, and how the job counted them."""
-    table = Table(title="events", title_justify="left", title_style="bold")
-    table.add_column("")
-    for name in history.streams:
-        table.add_column(name, justify="right")
-    table.add_column("all", justify="right")
+    table = Records("", *map(number, history.streams), number("all"), title="events")
     shares = history.streams.values()
 
     def row(title: str, counts: list[int]) -> None:
@@ -157,16 +153,14 @@ def records_table(history: History, tally: Tally, state: JobState) -> Table:
     return table
 
 
-def rules_table(tally: Tally, comparisons: dict[str, Comparison]) -> Table:
+def rules_table(tally: Tally, comparisons: dict[str, Comparison]) -> Records:
     """The alerts of each rule, and how many differ from the truth."""
-    table = Table(
+    titles = ("new", "revised", "retracted", "final", "event late", "late in window", "unexplained")
+    table = Records(
+        "rule",
+        *map(number, titles),
         title="alerts, and causes of final ones that differ from the truth: the event or one in its window was late",
-        title_justify="left",
-        title_style="bold",
     )
-    table.add_column("rule", no_wrap=True)
-    for title in ("new", "revised", "retracted", "final", "event late", "late in window", "unexplained"):
-        table.add_column(title, justify="right")
     final = Counter(record["rule_id"] for record in tally.final.values() if record["kind"] == "alert")
     causes = Counter(
         (difference.rule_id, difference.cause) for found in comparisons.values() for difference in found.differences
@@ -187,12 +181,9 @@ def rules_table(tally: Tally, comparisons: dict[str, Comparison]) -> Table:
     return table
 
 
-def latency_table(tally: Tally, batches: dict[str, Any]) -> Table:
+def latency_table(tally: Tally, batches: dict[str, Any]) -> Records:
     """Percentiles in ms of each stage of an alert's way, and of the parts of the job's micro-batches (last minute)."""
-    table = Table(title="latency in ms", title_justify="left", title_style="bold")
-    table.add_column("stage")
-    for title in ("p50", "p99"):
-        table.add_column(title, justify="right")
+    table = Records("stage", number("p50"), number("p99"), title="latency in ms")
     for stage, took in tally.latencies.items():
         half, most = np.percentile(took, [50, 99]) / 1000
         table.add_row(stage, f"{half:,.0f}", f"{most:,.0f}")

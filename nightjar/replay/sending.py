@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 from kafka.partitioner.default import murmur2
 from numpy.typing import NDArray
-from rich.table import Table
 
 from contracts.headers import sent_now
 from nightjar.cli.console import counted
+from nightjar.cli.tables import Records, number
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import explained, producer
 from nightjar.replay.plan import Kind
@@ -65,9 +65,10 @@ class Report:
         self.forms.update(batch["form"].drop_null().to_pylist())
         self.reasons.update(batch["reason"].drop_null().to_pylist())
 
-    def table(self) -> Table:
+    def table(self) -> Records:
         """For the terminal."""
-        table = Table("sent", "records", title=f"{counted(self.records, 'record')} in {self.seconds:.1f} s")
+        title = f"{counted(self.records, 'record')} in {self.seconds:.1f} s"
+        table = Records("sent", number("records"), title=title)
         for name in ("events", "disordered", "late", "duplicates", "malformed"):
             table.add_row(f"  {name}" if name in ("disordered", "late") else name, f"{getattr(self, name):,}")
         for reason, count in sorted(self.reasons.items()):

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from backfill.pending import PendingDay
     from backfill.run import Ended
+    from nightjar.cli.tables import Records
 
 
 _LISTED = 5  # days
@@ -136,14 +135,11 @@ def _as_json(ended: "Ended") -> dict[str, Any]:
     return result if ended.verdict is None else {**result, "verdict": str(ended.verdict)}
 
 
-def _shadow_table(found: "list[Ended]") -> "Table":
-    from rich.table import Table
+def _shadow_table(found: "list[Ended]") -> "Records":
+    from nightjar.cli.tables import Records, number
 
-    table = Table(title="shadow rules beside the live rules", title_justify="left")
-    for title in ("day", "shadow rule", "live rule"):
-        table.add_column(title)
-    for title in ("alerts", "live alerts", "gained", "lost", "changed"):
-        table.add_column(title, justify="right")
+    counts = map(number, ("alerts", "live alerts", "gained", "lost", "changed"))
+    table = Records("day", "shadow rule", "live rule", *counts, title="shadow rules beside the live rules")
     for ended in found:
         for each in ended.counts.get("shadows", ()):
             numbers = [f"{each[name]:,}" for name in ("alerts", "live_alerts", "gained", "lost", "changed")]
@@ -152,18 +148,17 @@ def _shadow_table(found: "list[Ended]") -> "Table":
     return table
 
 
-def _table(found: "list[Ended]", *, dry_run: bool) -> "Table":
-    from rich.table import Table
+def _table(found: "list[Ended]", *, dry_run: bool) -> "Records":
+    from nightjar.cli.tables import Records, number, prose
 
     outcomes = ("matched", "missed", "revised", "retracted")
-    table = Table(
-        title="outcome of the alerts" + (" (dry run: nothing was written)" if dry_run else ""), title_justify="left"
+    table = Records(
+        "day",
+        *map(number, ("violations", "muted", "overflow", *outcomes)),
+        prose("causes"),
+        *map(number, ("corrections", "held back", "published")),
+        title="outcome of the alerts" + (" (dry run: nothing was written)" if dry_run else ""),
     )
-    for title in ("day", "violations", "muted", "overflow", *outcomes):
-        table.add_column(title, justify="left" if title == "day" else "right")
-    table.add_column("causes")
-    for title in ("corrections", "held back", "published"):
-        table.add_column(title, justify="right")
     for ended in found:
         counts = ended.counts  # a rejected run has none for the stages it did not reach
         causes = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.get("causes", {}).items()))

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from backfill.backtest_comparison import Comparison
+    from nightjar.cli.tables import Records
 
 _LISTED = 3  # live rules with common alerts
 
@@ -122,10 +121,11 @@ def backtest(
         console.print(lines(f"report: {html.resolve()}"), soft_wrap=True)
 
 
-def _table(found: "list[Comparison]") -> "Table":
-    table = _titled("alerts of the drafts", "rule")
-    for title in ("alerts", "a day", "groups", "live", "gained", "lost", "changed", "precision", "recall"):
-        table.add_column(title, justify="right")
+def _table(found: "list[Comparison]") -> "Records":
+    from nightjar.cli.tables import Records, number
+
+    titles = ("alerts", "a day", "groups", "live", "gained", "lost", "changed", "precision", "recall")
+    table = Records("rule", *map(number, titles), title="alerts of the drafts")
     for each in found:
         change, quality = each.change, each.quality
         compared = [""] * 4
@@ -137,44 +137,35 @@ def _table(found: "list[Comparison]") -> "Table":
     return table
 
 
-def _details(found: "Comparison") -> "list[Table]":
+def _details(found: "Comparison") -> "list[Records]":
+    from nightjar.cli.console import line
+    from nightjar.cli.tables import Records, number
+
     tables = []
     common = [other for other in found.overlaps if other.both][:_LISTED]
     if common:
-        table = _titled(f"{found.rule_id}: live rules that alert on the same events", "rule")
-        table.add_column("its alerts", justify="right")
-        table.add_column("common", justify="right")
+        title = f"{found.rule_id}: live rules that alert on the same events"
+        table = Records("rule", number("its alerts"), number("common"), title=title)
         for other in common:
             table.add_row(other.rule_id, f"{other.alerts:,}", f"{other.both:,}")
         tables.append(table)
     if found.top_groups:
         from nightjar.backtest.report import in_words
 
-        table = _titled(f"{found.rule_id}: groups with the most alerts", "group")
-        table.add_column("alerts", justify="right")
+        table = Records("group", number("alerts"), title=f"{found.rule_id}: groups with the most alerts")
         for group, alerts in found.top_groups[:_LISTED]:
             table.add_row(in_words(group), f"{alerts:,}")
         tables.append(table)
     if found.curve is not None:
         curve = found.curve
-        table = _titled(f"{found.rule_id}: {curve.name} {curve.operator} …, now {curve.current:,.6g}", "threshold")
-        table.columns[0].justify = "right"
-        for title in ("alerts", "a day"):
-            table.add_column(title, justify="right")
+        title = f"{found.rule_id}: {curve.name} {curve.operator} …, now {curve.current:,.6g}"
+        table = Records(*map(number, ("threshold", "alerts", "a day")), title=title)
         for point in found.thresholds:
             style = "bold" if point.threshold == curve.current else ""
-            per_day = f"{point.alerts / len(found.days):,.2f}"
-            table.add_row(f"{point.threshold:,.6g}", f"{point.alerts:,}", per_day, style=style)
+            cells = (f"{point.threshold:,.6g}", f"{point.alerts:,}", f"{point.alerts / len(found.days):,.2f}")
+            table.add_row(*(line((cell, style)) for cell in cells))
         tables.append(table)
     return tables
-
-
-def _titled(title: str, first: str) -> "Table":
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    table.add_column(first)
-    return table
 
 
 def _percent(share: float | None) -> str:

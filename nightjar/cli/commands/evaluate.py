@@ -8,8 +8,7 @@ import typer
 from rules.errors import SettingsError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from nightjar.cli.tables import Records
     from rules.truth import Truth
 
 
@@ -100,16 +99,13 @@ def _summary(truth: "Truth") -> dict[str, object]:
     }
 
 
-def _shown(truth: "Truth", title: str) -> "Table":
-    from rich.table import Table
-
+def _shown(truth: "Truth", title: str) -> "Records":
     from nightjar.cli.console import counted
+    from nightjar.cli.tables import Records, number
 
     duplicates = f", including {counted(truth.duplicates, 'duplicate')}" if truth.duplicates else ""
-    table = Table(title=title, caption=f"{counted(truth.events, 'event')}{duplicates}", title_justify="left")
-    table.add_column("rule")
-    table.add_column("evaluated", justify="right")
-    table.add_column("violations", justify="right")
+    caption = f"{counted(truth.events, 'event')}{duplicates}"
+    table = Records("rule", number("evaluated"), number("violations"), title=title, caption=caption)
     for verdict in truth.verdicts:
         table.add_row(verdict.version.rule.id, f"{verdict.evaluated:,}", f"{verdict.violations:,}")
     return table

@@ -110,14 +110,11 @@ def _late(stream: "Stream") -> "pl.Expr":
 
 
 def _table(rows: "pl.DataFrame", title: str) -> Any:
-    from rich.table import Table
-
     from nightjar.cli.console import readable
+    from nightjar.cli.tables import Column, Records
 
-    table = Table(title=title, title_justify="left")
-    for name in rows.columns:
-        table.add_column(name, overflow="fold")
     measures = {"measures", "stream_measures"}
+    table = Records(*(Column(name, is_prose=name in measures | {"text"}) for name in rows.columns), title=title)
 
     def cell(name: str, value: Any) -> str:
         if value is None:

@@ -2,11 +2,14 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rules.errors import SettingsError
+
+if TYPE_CHECKING:
+    from nightjar.cli.tables import Records
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +45,6 @@ def generate(
     """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
-    from rich.table import Column, Table
 
     from nightjar.cli.console import counted, line, progress_console, result_console, show_json
     from nightjar.generate import Options, Scenario
@@ -79,12 +81,15 @@ def generate(
         show_json(written)
         return
     title = f"seed {options.seed}, {counted(options.days, 'day')} from {start:%Y-%m-%d}"
-    shown = Table(
-        Column("file", overflow="fold"),
-        "events",
-        *Scenario,
-        title=title,
-    )
+    result_console().print(_table(written, title))
+
+
+def _table(written: dict[str, dict[str, int | str]], title: str) -> "Records":
+    """The files, and how many events of each scenario they have."""
+    from nightjar.cli.tables import Records, number
+    from nightjar.generate import Scenario
+
+    shown = Records("file", number("events"), *map(number, Scenario), title=title)
     for row in written.values():
         shown.add_row(*(f"{value:,}" if isinstance(value, int) else value for value in row.values()))
-    result_console().print(shown)
+    return shown

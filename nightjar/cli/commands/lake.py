@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from backfill.forgetting import Removal
+    from lake.maintenance import Maintained
+    from nightjar.cli.tables import Records
     from nightjar.operations.forgetting import Remains
 
 app = typer.Typer(name="lake", no_args_is_help=True, help="Look after the lake.")
@@ -25,8 +28,6 @@ def maintain(as_json: Annotated[bool, typer.Option("--json", help="Print one JSO
     Waits for nobody: it fails if an archive or a backfill is running. May be stopped and repeated at any time.
     """
     import time
-
-    from rich.table import Table
 
     from nightjar.cli.console import result_console, show_json
     from nightjar.cli.stages import Stages
@@ -47,11 +48,18 @@ def maintain(as_json: Annotated[bool, typer.Option("--json", help="Print one JSO
     if as_json:
         show_json([each.as_dict() for each in done])
         return
-    shown = Table("table", "files before", "files", "MB", "rows removed", "files deleted")
+    result_console().print(_maintained(done))
+
+
+def _maintained(done: "Iterable[Maintained]") -> "Records":
+    """What was done to each table."""
+    from nightjar.cli.tables import Records, number
+
+    shown = Records("table", *map(number, ("files before", "files", "MB", "rows removed", "files deleted")))
     for each in done:
-        numbers = (each.files_before, each.files, round(each.bytes / 1e6, 1), each.removed_rows, each.deleted_files)
-        shown.add_row(each.table, *(f"{number:,}" for number in numbers))
-    result_console().print(shown)
+        counts = (each.files_before, each.files, round(each.bytes / 1e6, 1), each.removed_rows, each.deleted_files)
+        shown.add_row(each.table, *(f"{count:,}" for count in counts))
+    return shown
 
 
 @app.command()
@@ -127,12 +135,12 @@ def _iso(instant: "datetime | None") -> str | None:
 
 
 def _show(removal: "Removal", remains: "Remains", *, erased: bool) -> None:
-    from rich.table import Table
-
     from nightjar.cli.console import counted, result_console
+    from nightjar.cli.tables import Records, number
 
     console, verb = result_console(), "erased" if erased else "to erase"
-    table = Table("table", f"rows {verb}", "rows of others masked" if erased else "rows of others to mask")
+    others = "rows of others masked" if erased else "rows of others to mask"
+    table = Records("table", number(f"rows {verb}"), number(others))
     for each in removal.tables:
         table.add_row(each.table, f"{each.rows:,}", f"{each.masked:,}")
     if removal.tables:
@@ -155,15 +163,14 @@ def _show(removal: "Removal", remains: "Remains", *, erased: bool) -> None:
 
 
 def _show_remains(remains: "Remains") -> None:
-    from rich.table import Table
-
     from nightjar.cli.console import result_console
+    from nightjar.cli.tables import Records, number
 
     console = result_console()
     if remains.topics is None:
         console.print(f"Kafka was not asked what remains there: {remains.unknown}", soft_wrap=True)
     else:
-        table = Table("remains in topic", "until", "records not archived yet")
+        table = Records("remains in topic", "until", number("records not archived yet"))
         for each in remains.topics:
             until = "deleted never" if each.until is None else f"{each.until:%Y-%m-%d %H:%M} UTC"
             table.add_row(each.topic, until, f"{each.unarchived:,}")

@@ -7,6 +7,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from nightjar.cli.tables import Records
     from rules.publishing import Answer
     from rules.rulebook import RuleBook
     from rules.versions import RuleVersion
@@ -21,7 +22,7 @@ def list_rules(
 
     Of each rule the last version that is in force, and the one that waits for approval if there is one.
     """
-    from nightjar.cli.console import lines, result_console, show_json
+    from nightjar.cli.console import result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import rule_topics
     from rules.streams import load_streams
@@ -36,15 +37,19 @@ def list_rules(
     if not rows:
         console.print("No rules are published: publish some with `nightjar rules publish`.")
         return
-    from rich.table import Column, Table
+    console.print(_table(rows))
 
-    fixed = [Column(title, no_wrap=True) for title in ("rule", "version", "state")]
-    table = Table(*fixed, "stream", "group by", "severity", Column("applies from", no_wrap=True))
-    for title in ("published", "approved"):
-        table.add_column(title, overflow="fold")
+
+def _table(rows: "Iterable[dict[str, Any]]") -> "Records":
+    """The versions, a row each."""
+    from nightjar.cli.console import lines
+    from nightjar.cli.tables import Records, prose
+
+    said = (prose("published"), prose("approved"))
+    shown = Records("rule", "version", "state", "stream", "group by", "severity", "applies from", *said)
     for row in rows:
         rule = row["rule"]
-        table.add_row(
+        shown.add_row(
             row["rule_id"],
             str(row["rule_version"]),
             lines("\n".join(filter(None, (row["state"], row["status"])))),
@@ -55,13 +60,13 @@ def list_rules(
             _said(row["author"], row["published"], row["reason"]),
             _said(row["approver"], row["approved"], row["approval_reason"]),
         )
-    console.print(table)
+    return shown
 
 
 def _said(who: str | None, when: str | None, why: str | None) -> str:
     """Who did something, when and why, as far as each is known."""
-    at = "" if when is None else f"{when[:10]} {when[11:16]}"
-    return ": ".join(filter(None, [", ".join(filter(None, [who, at])), why]))
+    at = None if when is None else f"{when[:10]} {when[11:16]} UTC"
+    return ", ".join(filter(None, [who, at, why]))
 
 
 def _current(book: "RuleBook") -> "Iterable[RuleVersion]":

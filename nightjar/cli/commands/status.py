@@ -38,9 +38,8 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
 
 def _show(console: "SafeConsole", found: "Status") -> None:
-    from rich.table import Table
-
     from nightjar.cli.console import counted, line
+    from nightjar.cli.tables import Records, number
 
     last = found.last
     if not last:
@@ -52,8 +51,8 @@ def _show(console: "SafeConsole", found: "Status") -> None:
     heartbeat = f"  last heartbeat {found.heartbeat_seconds:,.1f} s ago"
     console.print(line(mark, heartbeat, f", process {last['process']}, last state: {last['state']}"), soft_wrap=True)
     counted_as = ("events", "late", "duplicates", "announced", "overflow")
-    titles = ("seen", "late", "duplicates", "alert records", "overflow")
-    table = Table("stream", "events behind", "seconds behind", *titles, title_justify="left")
+    titles = ("events behind", "seconds behind", "seen", "late", "duplicates", "alert records", "overflow")
+    table = Records("stream", *map(number, titles))
     for name, lag in last["lag"].items():
         counts = found.counts.get(name, {})
         seen = [f"{counts.get(key, 0):,}" for key in counted_as]

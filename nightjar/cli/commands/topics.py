@@ -9,7 +9,10 @@ import typer
 from rules.errors import SettingsError
 
 if TYPE_CHECKING:
-    from nightjar.kafka.acls import Role
+    from collections.abc import Iterable
+
+    from nightjar.cli.tables import Records
+    from nightjar.kafka.acls import Role, TopicAccess
 
 app = typer.Typer(name="topics", invoke_without_command=True)
 
@@ -46,8 +49,6 @@ def topics(
     """
     if context.invoked_subcommand is not None:
         return
-    from rich.table import Table
-
     from nightjar.cli.console import line, result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka.acls import acl_commands, grants, topic_access
@@ -78,10 +79,17 @@ def topics(
             ]
         )
         return
-    table = Table("topic", "holds", "writers", "readers")
+    console.print(_table(found))
+
+
+def _table(found: "Iterable[TopicAccess]") -> "Records":
+    """The topics, and who uses them."""
+    from nightjar.cli.tables import Records, prose
+
+    shown = Records("topic", prose("holds"), prose("writers"), prose("readers"))
     for each in found:
-        table.add_row(each.topic, each.access.holds, ", ".join(each.access.writers), ", ".join(each.access.readers))
-    console.print(table)
+        shown.add_row(each.topic, each.access.holds, ", ".join(each.access.writers), ", ".join(each.access.readers))
+    return shown
 
 
 @app.command()
