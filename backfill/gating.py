@@ -60,8 +60,15 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
     _keep(folder, checked)
     if any(not each.success for each in checked):
         publish_docs(config, request, checked)
-    refuse(checked, remedy=f"Nothing was published; the staged rows are in {folder}")
+    refuse(checked, remedy=f"Nothing was published; the staged rows are in {folder}. {_repair(checked[:-1], request)}")
     return {"expectations": _counted(checked), "severities": by_severity(checked)}
+
+
+def _repair(of_records: Iterable[Checked], request: Request) -> str:
+    """What to do. of_records: what was found of the day's records, without the violations."""
+    if all(each.success for each in of_records):
+        return "The day's records are whole: keep that folder, and report a defect"
+    return f"`nightjar lake repair --day {request.day}` shows whether the lake can be repaired, and how"
 
 
 def _evaluation_checks(

@@ -143,14 +143,20 @@ def files_within(
     return [File(f"{place}/{unquote(path)}", count, access_of(root)) for path, count in rows]
 
 
-def files_of(root: AnyPath, table: Table, at: int, column: str, dates: Sequence[tuple[date, date]]) -> list[File]:
-    """The files of the version `at` in the partitions of `column` within some ranges of dates (both ends included)."""
+def files_of(
+    root: AnyPath, table: Table, at: int, column: str, dates: Sequence[tuple[date, date]] | None
+) -> list[File]:
+    """The files of the version `at` in the partitions of `column` within some ranges of dates (both ends included);
+    dates: None: all files."""
     place = folder(root, table)
     found = pl.DataFrame(pa.table(opened(root, table, at).get_add_actions(flatten=True)))
     if not found.height:
         return []
-    wanted = pl.any_horizontal(pl.col(f"partition.{column}").is_between(first, last) for first, last in dates)
-    rows = found.filter(wanted).sort("path").select("path", pl.col("num_records").fill_null(0)).iter_rows()
+    if dates is not None:
+        found = found.filter(
+            pl.any_horizontal(pl.col(f"partition.{column}").is_between(first, last) for first, last in dates)
+        )
+    rows = found.sort("path").select("path", pl.col("num_records").fill_null(0)).iter_rows()
     return [File(f"{place}/{unquote(path)}", count, access_of(root)) for path, count in rows]
 
 

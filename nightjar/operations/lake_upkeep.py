@@ -1,10 +1,12 @@
-"""Looks after the whole lake: every table (lake.maintenance), and the staged folders of old runs."""
+"""Looks after the lake: every table (lake.maintenance) and the staged folders of old runs; repairs days of tables."""
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from datetime import date, timedelta
 
 from backfill.cleaning import remove_old_staging
 from backfill.config import BackfillConfig, staging_folder
+from backfill.repair import Repair, Repairable, Repairing, repairable
 from lake import delta
 from lake.config import LakeError
 from lake.maintenance import AGING, Maintained, maintain
@@ -51,6 +53,61 @@ def _upkeep(settings: Settings, config: BackfillConfig, now: int) -> Iterator[Ma
             yield done
     if staging_folder(config.lake).is_dir() and delta.exists(root, RUNS):
         remove_old_staging(config, "", now)
+
+
+def repair(
+    settings: Settings,
+    config: BackfillConfig,
+    day: date | None,
+    tables: Sequence[str],
+    version: int | None,
+    *,
+    now: int,
+    dry_run: bool,
+) -> Iterator[Repair]:
+    """Repair a day of some tables (none: of all that have days), or a table that has none, as the lake's only writer.
+
+    version: restore rows from this version of the only table. now: wall clock, µs. With dry_run nothing is written.
+
+    Raises:
+        AlreadyRunningError: an archive or a backfill is running. LakeError: there is no lake, or no such version.
+        SettingsError: a table is unknown, has no days or several, or `lake_retention` has removed the day.
+    """
+    wanted = _to_repair(config, day, tables, version)
+    if day is not None:
+        for each in wanted:
+            name = EVENTS if each.table.name.startswith("events_") else each.table.name
+            kept = settings.lake_retention.get(name)
+            if kept is not None and day < from_microseconds(now - kept).date():
+                raise SettingsError(
+                    "lake_retention removes this day", where=f"{each.table.name} {day}", remedy="Name a later day"
+                )
+    with nullcontext() if dry_run else sole_writer(config.lake.root) as fence:
+        fenced = config.fenced(fence)
+        for each in wanted:
+            repairing = Repairing(fenced, each, day)
+            yield repairing.plan(version) if dry_run else repairing.apply(version)
+
+
+def _to_repair(
+    config: BackfillConfig, day: date | None, tables: Sequence[str], version: int | None
+) -> list[Repairable]:
+    if not config.lake.root.is_dir():
+        raise LakeError("there is no lake", where=str(config.lake.root), remedy="`nightjar archive` creates it")
+    known = repairable(config)
+    for name in tables:
+        if name not in known:
+            raise SettingsError("no such table", where=name, remedy=did_you_mean(name, known, "Tables are"))
+        if (known[name].dated is None) is not (day is None):
+            what = "has no days" if day is not None else "is repaired by the day"
+            remedy = "Leave out --day" if day is not None else "Name one with --day"
+            raise SettingsError(what, where=name, remedy=remedy)
+    if not tables and day is None:
+        raise SettingsError("neither a day nor a table is named", remedy="Write --day 2026-11-20")
+    if version is not None and len(tables) != 1:
+        raise SettingsError("versions are those of one table", where=f"--version {version}", remedy="Name it: --table")
+    exist = [each for each in known.values() if each.dated and delta.exists(config.lake.root, each.table)]
+    return [known[name] for name in tables] if tables else exist
 
 
 def refuse_too_short(settings: Settings, config: BackfillConfig) -> None:

@@ -1,8 +1,10 @@
-"""`nightjar lake`: looks after the lake's tables, and erases people from them."""
+"""`nightjar lake`: looks after the lake's tables, repairs them, and erases people from them."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from nightjar.cli.commands.lake_repair import repair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from nightjar.operations.forgetting import Remains
 
 app = typer.Typer(name="lake", no_args_is_help=True, help="Look after the lake.")
+
+
+app.command("repair")(repair)
 
 
 def register(main: typer.Typer) -> None:
