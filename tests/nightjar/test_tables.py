@@ -23,6 +23,7 @@ from nightjar.kafka.acls import topic_access
 from nightjar.operations.forgetting import InTopic, Remains
 from nightjar.operations.status import Status
 from nightjar.replay.sending import Report
+from rules.model import parse_rule
 from rules.streams import load_streams
 
 WIDTHS = (60, 80, 120)
@@ -58,9 +59,12 @@ def nights() -> None:
 def backtests() -> None:
     """A draft beside its live version, with labels, groups, other rules and thresholds."""
     change = Change(12, 12_345, [12_345], 10_000, 2_345, 345, 45, [], [])
-    curve = Curve("spent", ">", 500.0, [], {10: Point(1234.5678, 9, None), 20: Point(876.5, 19, None)})
+    points = [Point(1234.5678, 9, None), Point(876.5, 19, None)]
+    curve = Curve("spent", ">", 500.0, points, {10: points[0], 20: points[1]})
+    written = {"stream": "transactions", "group_by": ["customer_id"], "when": "amount > 500"}
+    rule = parse_rule({"id": "terminal-compromised", **written}, load_streams())
     found = Comparison(
-        "terminal-compromised", [DAY], 12_345, [12_345], 1_234, [('{"customer_id": "C000000123"}', 1_234)],
+        rule, None, [DAY], 12_345, [12_345], 1_234, [('{"customer_id": "C000000123"}', 1_234)],
         [Overlap("card-velocity-of-a-day", 12_345, 1_234)], change, Quality(1_000, 900, 12_345, {}), curve, [],
     )  # fmt: skip
     for table in [backtest._table([found]), *backtest._details(found)]:
