@@ -50,6 +50,10 @@ _RECORDS = pa.schema(
 )  # fmt: skip
 
 
+class Killed(BaseException):
+    """The process was killed, which nothing in it can handle."""
+
+
 @dataclass(frozen=True)
 class Sent:
     """A record of a topic. arrival: µs."""
@@ -79,6 +83,7 @@ class LakeNights:
         self._consumed: dict[int, int] = {}
         self._alerts: list[Sent] = []
         self._ends: dict[str, int] = {}
+        self.archived = 0  # until then (µs)
 
     @property
     def config(self) -> BackfillConfig:
@@ -131,7 +136,6 @@ class LakeNights:
 
     def archive(self, until: int) -> None:
         """Bring everything that arrived before then (µs) to the lake."""
-        make_tables(self.config.lake)
         readers = [(table, JsonReader(table)) for table in (ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS)]
         for table, reader in (*readers, (events_table(self.stream), EventReader(self.stream))):
             waiting = self._waiting.get(table.name, [])
@@ -143,6 +147,7 @@ class LakeNights:
                     str(self.root / table.name), rows.cast(table.arrow), mode="append",
                     partition_by=list(table.partitioned_by) or None,
                 )  # fmt: skip
+        self.archived = max(self.archived, until)
         row = {"finished_at": from_microseconds(until), "until": from_microseconds(until), "rows": "{}", "seconds": 0.0}
         write_deltalake(str(self.root / ARCHIVES.name), pa.Table.from_pylist([row], ARCHIVES.arrow), mode="append")
 
@@ -173,13 +178,13 @@ class LakeNights:
             self._alerts += self._add(ALERTS, now, mine)
 
         with (
-            patch.object(publication, "KafkaProducer", lambda **_: _Producer(take)),
+            patch.object(publication, "KafkaProducer", lambda **_: Producer(take)),
             patch.object(publication, "KafkaConsumer", lambda **_: _Consumer(self._alerts)),
         ):
             yield
 
 
-class _Producer:
+class Producer:
     """A transactional producer: what is sent is there once its transaction is committed."""
 
     def __init__(self, take: Any) -> None:
