@@ -20,9 +20,10 @@ so that a night with many of them ends; beyond that its difference is unexplaine
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from itertools import islice, product
 from typing import Any
 
@@ -64,7 +65,7 @@ class Witness:
     events: the stream's fields, arrival_time, partition and offset of all records of these groups, duplicates too, from
     the widest window before the differences on; `late`: whether the stream reported the event as late; CONFLICTS.
     published: by rule id and version. consumed, began: partition to the offset after the last record that the stream
-    had read, and to that of the first one that its state can hold.
+    had read, and to that of the first one that its state can hold. lateness: what `allowed_lateness` (µs) has been.
     """
 
     def __init__(
@@ -77,8 +78,11 @@ class Witness:
         published: Mapping[tuple[str, int], Published],
         consumed: Mapping[int, int],
         began: Mapping[int, int],
+        lateness: Collection[int] = (),
     ) -> None:
         self._stream, self._group_by, self._published = stream, group_by, published
+        self._ruleset, self._events = ruleset, events
+        self._lateness = sorted(set(lateness) - {stream.allowed_lateness})
         self._versions: dict[str, list[RuleVersion]] = defaultdict(list)
         for version in ruleset.of_stream(stream.name).versions:
             self._versions[version.rule.id].append(version)
@@ -138,7 +142,24 @@ class Witness:
             return Cause.COLD_START
         if behind:  # they arrived together, and their order is unknown
             return Cause.RULE_PROPAGATION
-        return Cause.DUPLICATE_CONFLICT if window.conflicting else Cause.UNEXPLAINED
+        if window.conflicting:
+            return Cause.DUPLICATE_CONFLICT
+        # of a measure with a resolution the setting decides which events count (S14.4)
+        by_then = (self._same(row, replayed.get(row["alert_id"])) for replayed in self._replayed_by_then)
+        return Cause.SETTINGS_CHANGED if any(by_then) else Cause.UNEXPLAINED
+
+    @cached_property
+    def _replayed_by_then(self) -> list[dict[str, str]]:
+        """By what `allowed_lateness` was at other times: alert id to measures."""
+        found = []
+        for lateness in self._lateness:
+            engine = Engine(
+                replace(self._stream, allowed_lateness=lateness), self._ruleset,
+                group_bys=frozenset({self._group_by.fields}),
+            )  # fmt: skip
+            alerts = latest_revisions(pl.DataFrame(engine.advance(self._events).alerts)).filter(kind="alert")
+            found.append(dict(canonical(alerts).select("alert_id", "measures").iter_rows()))
+        return found
 
     def _is_of_uneven_reading(self, row: Mapping[str, Any], window: _Window) -> bool:
         """Whether the difference follows from when the stream read late events of other partitions, or duplicates.

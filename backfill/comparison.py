@@ -101,6 +101,7 @@ def compare(session: SparkSession, config: BackfillConfig, request: Request, not
             rules.published,
             stream_state.consumed(root, version),
             stream_state.began(root, version),
+            rules.lateness,
         )
         counted += _counts(exchange(session, inquiry, _COUNTED, folder / EXCHANGED, here))
     compared = _compared(counted)
@@ -186,7 +187,7 @@ class Judge:
 @dataclass(frozen=True)
 class Inquiry(OverParts):
     """What finds causes. differing: the buckets with differences; late: by reading, the files of LATE_EVENTS; consumed,
-    began: by topic and partition (see stream_state)."""
+    began: by topic and partition (see stream_state); lateness: see PublishedRules."""
 
     buckets: Buckets
     readings: Sequence[Reading]
@@ -196,6 +197,7 @@ class Inquiry(OverParts):
     published: Mapping[tuple[str, int], Published]
     consumed: Mapping[str, Mapping[int, int]]
     began: Mapping[str, Mapping[int, int]]
+    lateness: Mapping[str, frozenset[int]]
 
     @property
     def receivers(self) -> int:
@@ -267,5 +269,6 @@ class Inquiry(OverParts):
         witness = Witness(
             reading.stream, reading.ruleset, reading.group_bys[number], events,
             published=self.published, consumed=self.consumed.get(topic, {}), began=self.began.get(topic, {}),
+            lateness=self.lateness.get(reading.stream.name, frozenset()),
         )  # fmt: skip
         return _table(self.buckets.explain(self.differing[place], witness))

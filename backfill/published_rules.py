@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from backfill.config import BackfillConfig, BackfillError, Request
@@ -22,11 +22,13 @@ from rules.versions import NOT_YET, RuleSet, RuleVersion
 @dataclass(frozen=True)
 class PublishedRules:
     """every: all versions; asked_for: those of the rules that the run is about; published: by rule id and version, when
-    the stream came to know each, and which history it had for it."""
+    the stream came to know each, and which history it had for it; lateness: by stream what its `allowed_lateness` (µs)
+    was at the answers."""
 
     every: RuleSet
     asked_for: RuleSet
     published: Mapping[tuple[str, int], Published]
+    lateness: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: BackfillConfig, request: Request, notes: Notes) -> Self:
@@ -37,7 +39,15 @@ class PublishedRules:
         """
         answers = [Record(offset, arrival, value.encode()) for offset, arrival, value in notes.answers]
         book, made = _folded(config.streams, answers)
-        return cls(book.ruleset, _asked_for(request, book.ruleset), _published(config.streams, book, made))
+        lateness = {
+            name: frozenset(
+                book.lateness[v.rule.id, v.version]
+                for v in book.ruleset.of_stream(name).versions
+                if (v.rule.id, v.version) in book.lateness
+            )
+            for name in config.streams
+        }
+        return cls(book.ruleset, _asked_for(request, book.ruleset), _published(config.streams, book, made), lateness)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ def witness(
     conflicting: frozenset[str] = frozenset(),
     versions: RuleSet = ONE_VERSION,
     stream: Stream = STREAM,
+    lateness: tuple[int, ...] = (),
 ) -> Witness:
     """Of Ann's payments."""
     rows = [{**e, LATE: late(e), CONFLICTS: e["transaction_id"] in conflicting} for e in events]
@@ -69,7 +70,14 @@ def witness(
     known = {("burst", 1): LONG_KNOWN} if published is None else published
     group_by = GroupBy(("customer_id",), HOUR)
     return Witness(
-        stream, versions, group_by, table, published=known, consumed={0: consumed, 1: consumed}, began={0: began}
+        stream,
+        versions,
+        group_by,
+        table,
+        published=known,
+        consumed={0: consumed, 1: consumed},
+        began={0: began},
+        lateness=lateness,
     )
 
 
@@ -174,6 +182,18 @@ def test_lateness_is_what_the_stream_reported(allowed: int, expected: Cause) -> 
     assert cause(events, 3, emitted=2, true=3, **by_then) is expected
     assert cause(events, 2, emitted=None, true=2, **by_then) is expected
     assert cause(events, 3, emitted=1, true=3, **by_then) is Cause.UNEXPLAINED
+
+
+@pytest.mark.parametrize(
+    ("lateness", "expected"),
+    [((HOUR,), Cause.SETTINGS_CHANGED), ((), Cause.UNEXPLAINED), ((HOUR // 5,), Cause.UNEXPLAINED)],
+)
+def test_what_counted_in_steps_by_an_earlier_setting(lateness: tuple[int, ...], expected: Cause) -> None:
+    """S14.4: t2 counted as long as an hour was allowed, and would not today; t4 counted by neither."""
+    stepped = RULE | {"measures": {"payments": {"count": "*", "over": "1h", "resolution": "10m"}}}
+    events = [event(1, 1), event(2, 2, arrives=42), event(3, 45), event(4, 3, arrives=133)]
+    known = {"versions": RuleSet.of([parse_rule(stepped, STREAMS)], 0), "late": lambda e: e["transaction_id"] == "t4"}
+    assert cause(events, 3, emitted=3, true=4, lateness=lateness, **known) is expected
 
 
 EVENTS = st.lists(st.tuples(st.integers(0, 200), st.sampled_from(["ann", "bob", "eve"])), min_size=1, max_size=25)
