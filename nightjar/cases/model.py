@@ -95,6 +95,8 @@ class Outcome:
 
     corrections: the records that a backfill of all days adds to the stream's alerts.
     state: stream → the group-by's fields joined by commas → rows.
+    simultaneous: where events of one group happened at the same time, so that a hash of their ids decides their order
+    (S1.1): stream, group, event_time, and their ids in that order.
     """
 
     alerts: list[Row] = field(default_factory=list)
@@ -104,6 +106,7 @@ class Outcome:
     quarantine: list[Row] = field(default_factory=list)
     rule_status: list[Row] = field(default_factory=list)
     state: dict[str, dict[str, int]] = field(default_factory=dict)
+    simultaneous: list[Row] = field(default_factory=list)
 
     @property
     def final(self) -> list[Row]:
@@ -111,5 +114,6 @@ class Outcome:
         return final_alerts(self.alerts)
 
     def as_dict(self) -> dict[str, Any]:
-        """One JSON object: the sections and the state."""
-        return {**{section: getattr(self, section) for section in SECTIONS}, "state": self.state}
+        """One JSON object: the sections, the state, and which order a hash decided."""
+        sections = {section: getattr(self, section) for section in SECTIONS}
+        return {**sections, "state": self.state, "simultaneous": self.simultaneous}

@@ -1,6 +1,7 @@
 """Runs a case on the engine alone, without Kafka and Spark, at the case's times; also computes the corrections."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from contracts.rule_status import status_record
 from nightjar.cases import Case, Outcome, Step
 from rules.engine import Delta, Engine, Failure
 from rules.engine.store import ARRIVAL, LATE
+from rules.event_order import order_key
 from rules.events import Rejection, check_skew, parse_event
 from rules.hourly_cap import HourlyCap
 from rules.publishing import Answer, Status, judge, overtaken_status
@@ -31,6 +33,7 @@ def simulate(case: Case) -> Outcome:
         host.take(step)
     host.outcome.state = host.state
     host.outcome.corrections = host.corrections()
+    host.outcome.simultaneous = [*host.simultaneous()]
     return host.outcome
 
 
@@ -157,6 +160,26 @@ class _Host:
                 table = table.append_column("offset", pa.array(range(len(taken))))
                 events[name] = table.append_column(LATE, pa.array([row[LATE] for row in taken]))
         return corrections_of(self.case.streams, self.ruleset, self.published, events, self.outcome.alerts)
+
+    def simultaneous(self) -> Iterator[dict[str, Any]]:
+        """Each group of a rule's group-by with several events at one time."""
+        for name, stream in self.case.streams.items():
+            events = {event[stream.event_id]: event for event in reversed(self.taken[name])}  # the first of each id
+            rules = (version.rule for version in self.ruleset.of_stream(name).versions)
+            for fields in sorted({rule.group_by for rule in rules if rule.state.is_evaluated}):
+                at_once: dict[tuple[Any, ...], list[str]] = {}
+                for event_id, event in events.items():
+                    at_once.setdefault((event[stream.event_time], *(event[each] for each in fields)), []).append(
+                        event_id
+                    )
+                for (at, *values), ids in at_once.items():
+                    if len(ids) > 1 and None not in values:
+                        yield {
+                            "stream": name,
+                            "group": {each: str(value) for each, value in zip(fields, values, strict=True)},
+                            "event_time": iso_text(at),
+                            "event_ids": sorted(ids, key=lambda event_id: order_key(0, event_id)),
+                        }
 
     def fail(self, failure: Failure, at: int) -> None:
         key = (failure.rule_id, failure.rule_version, failure.measure)

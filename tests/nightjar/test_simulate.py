@@ -82,7 +82,7 @@ def test_every_section_has_the_keys_a_case_may_expect() -> None:
     late = f"{CASE}  - {{at: 30m, events: {{transactions: [{payments('t3 1 5')}]}}}}"
     outcome = played(late)
     for section, rows in outcome.as_dict().items():
-        if section != "state":
+        if section not in ("state", "simultaneous"):
             assert rows, section
             # nobody approved, and no alert is beyond a cap
             known = [key for key in KEYS[section] if key not in ("approver", "approval_reason", "overflow")]
@@ -231,7 +231,7 @@ def test_command_prints_one_object_a_case(folder: Path) -> None:
     good: dict[str, Any] = json.loads(run("simulate", "good.yaml", "--json", folder=folder).stdout)
     assert list(good) == [
         "case", "alerts", "final", "corrections", "restrictions", "late", "quarantine", "rule_status", "state",
-        "differences",
+        "simultaneous", "differences",
     ]  # fmt: skip
     assert good["final"][0]["measures"] == {"payments": 2, "spent": "10.30"}
     lines = run("simulate", "good.yaml", "wrong.yaml", "--json", code=1, folder=folder).stdout.splitlines()
@@ -273,3 +273,26 @@ def test_answers_show_their_time_and_quarantine_the_event(tmp_path: Path) -> Non
     assert "  ACCEPTED burst v1, applies from 2026-01-01T00:01:00Z\n" in shown
     assert "  quarantine: garbage: not_json" in shown
     assert "  quarantine: t9: " in shown
+
+
+def test_where_a_hash_decides_the_order_it_is_shown(tmp_path: Path) -> None:
+    """S1.1: events of one group at the same time, in the order that the rules see; whoever wrote them in another finds
+    out. Other groups, and duplicates, have nothing to do with it."""
+    case = CASE.replace(
+        '"garbage"', "{transaction_id: t3, event_time: 5m, customer_id: ann, terminal_id: m1, amount: 1}"
+    )
+    case += """        - {transaction_id: t3, event_time: 5m, customer_id: ann, terminal_id: m1, amount: 1}
+        - {transaction_id: t4, event_time: 5m, customer_id: bob, terminal_id: m1, amount: 1}
+"""
+    (tied,) = played(case).simultaneous
+    assert tied == {
+        "stream": "transactions", "group": {"customer_id": "ann"}, "event_time": "2026-01-01T00:05:00.000000Z",
+        "event_ids": tied["event_ids"],
+    }  # fmt: skip
+    last = max(played(case).final, key=lambda alert: alert["measures"]["payments"])
+    assert tied["event_ids"] == [*{"t2", "t3"} - {last["event_id"]}, last["event_id"]]
+    (tmp_path / "case.yaml").write_text(case)
+    shown = run("simulate", str(tmp_path / "case.yaml")).stdout
+    assert f"  order: {', '.join(tied['event_ids'])} of customer_id ann happened at the same time" in shown
+    assert "a hash of their ids orders them (S1.1)" in shown
+    assert json.loads(run("simulate", "--json", str(tmp_path / "case.yaml")).stdout)["simultaneous"] == [tied]

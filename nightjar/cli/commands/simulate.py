@@ -103,6 +103,10 @@ def _show_outcome(console: "SafeConsole", case: "Case", outcome: "Outcome") -> N
     for record in outcome.quarantine:
         event = _event_named(record["raw"], case.streams[record["stream"]].event_id)
         _print(console, f"  quarantine: {event}: {record['reason']}: {record['detail']}")
+    for row in outcome.simultaneous:
+        at, of = row["event_time"].replace(".000000", ""), f" of {_pairs(row['group'])}" if row["group"] else ""
+        ids = ", ".join(row["event_ids"])
+        _print(console, f"  order: {ids}{of} happened at the same time, {at}: a hash of their ids orders them (S1.1)")
     for stream, groups in outcome.state.items():
         for group, rows in groups.items():
             _print(console, f"  state: {counted(rows, 'event')} of {stream} by {group or 'nothing'}")
