@@ -160,10 +160,7 @@ def evaluated(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Ta
     events: the stream's fields and TARGET; and ARRIVED, where ids repeat. A row with `failed` is none: it names the
     measure whose exact value left its type at that event.
     """
-    declared = as_declared(events, stream)
-    if ARRIVAL not in declared.column_names:  # no id is repeated, so the order of arrival decides nothing
-        declared = declared.append_column(ARRIVAL, pa.repeat(pa.scalar(0, MICROSECONDS), events.num_rows))
-    truth = Truth(stream, ruleset, declared, frozenset({group_by.fields}))
+    truth = truth_of(stream, ruleset, group_by, events)
     is_target = events.column(TARGET).to_numpy()
     found = truth.violations(np.flatnonzero(is_target))
     found = found.append_column("failed", pa.nulls(found.num_rows, pa.string()))
@@ -179,3 +176,11 @@ def evaluated(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Ta
         if is_target[f.row]
     ]
     return pa.concat_tables([found, pa.Table.from_pylist(failures, EVALUATED_SCHEMA)])
+
+
+def truth_of(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table) -> Truth:
+    """What holds at some whole groups' events. events: as `evaluated` has them."""
+    declared = as_declared(events, stream)
+    if ARRIVAL not in declared.column_names:  # no id is repeated, so the order of arrival decides nothing
+        declared = declared.append_column(ARRIVAL, pa.repeat(pa.scalar(0, MICROSECONDS), events.num_rows))
+    return Truth(stream, ruleset, declared, frozenset({group_by.fields}))

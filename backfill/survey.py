@@ -85,8 +85,7 @@ class Surveyor(OverParts):
         stream, request = reading.stream, reading.request
         needed = {stream.event_id, stream.event_time, *ARRIVED, *request.groups}
         needed.update(*(group_by.fields for group_by in reading.group_bys))
-        content = pl.struct(*stream.fields).hash().alias(_CONTENT)
-        near = reading.near(portion.files).select(*needed, content).collect()
+        near = reading.near(portion.files).select(*needed, content_of(stream)).collect()
         day = near.lazy().filter(belongs(stream, request))
         for number, heap in enumerate(self.heaps):
             if heap.reading is not reading:
@@ -156,8 +155,15 @@ def judged_spans(folder: AnyPath) -> list[tuple[int, int]]:
     return merged(dates.select("lo", "hi").collect(engine="streaming").rows())
 
 
+def content_of(stream: Stream) -> pl.Expr:
+    """A hash of an event's values, by which `repeated` compares the copies of an id."""
+    return pl.struct(*stream.fields).hash().alias(_CONTENT)
+
+
 def repeated(records: pl.DataFrame, event_id: str) -> pl.DataFrame:
     """The records whose event id is repeated: the id, PLACE, REPEATS and CONFLICTS (S4.3).
+
+    records: the id, ARRIVED and `content_of`.
 
     The engine drops duplicates itself, but sees only the groups it is given: of an id whose copies name different
     groups the later ones are dropped by these.

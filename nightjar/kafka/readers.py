@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import structlog
@@ -84,6 +84,26 @@ class Reader:
             self._client.seek(place, end)
         return self
 
+    def from_offsets(self, offsets: Mapping[str, Mapping[int, int]], arrived: int | None = None) -> "Reader":
+        """Skip what is before these offsets, by topic and partition, and what arrived before `arrived` (µs).
+
+        Returns the reader itself.
+        """
+        with explained(self._settings, f"reading {', '.join(self._topics)}"):
+            starts = beginning_offsets(self._client, self._places)
+            ends = end_offsets(self._client, self._places)
+            times = {} if arrived is None else dict.fromkeys(self._places, max(0, arrived) // 1000)
+            came = self._client.offsets_for_times(times) if times else {}
+        for place, start in starts.items():
+            found = came.get(place)
+            first = start if not times else ends[place] if found is None else found.offset
+            self._client.seek(place, max(start, first, offsets.get(place.topic, {}).get(place.partition, 0)))
+        return self
+
+    def left(self) -> int:
+        """How many records there are from the current position to the current end, at the most."""
+        return sum(end - self._client.position(place) for place, end in self.ends().items())
+
     def last(self, count: int) -> list[Record]:
         """The last `count` records of every partition."""
         ends = self.ends()
@@ -93,9 +113,13 @@ class Reader:
             self._client.seek(place, max(starts[place], end - count))
         return list(self._until(ends))
 
-    def all(self) -> Iterator[Record]:
-        """The records from the current position to the current end, each partition in order."""
-        yield from self._until(self.ends())
+    def all(self, seconds: float | None = None) -> Iterator[Record]:
+        """The records from the current position to the current end, each partition in order.
+
+        Raises:
+            KafkaError: they could not be read within so many seconds (None: it takes the time that it takes).
+        """
+        yield from self._until(self.ends(), seconds)
 
     def poll(self, timeout_ms: int = _POLL_MS) -> list[Record]:
         """New records; waits at most `timeout_ms` for them."""
@@ -115,8 +139,15 @@ class Reader:
             found: dict[TopicPartition, int] = end_offsets(self._client, self._places)
         return found
 
-    def _until(self, ends: dict[TopicPartition, int]) -> Iterator[Record]:
+    def _until(self, ends: dict[TopicPartition, int], seconds: float | None = None) -> Iterator[Record]:
+        deadline = None if seconds is None else time.monotonic() + seconds
         while any(self._client.position(place) < end for place, end in ends.items()):
+            if deadline is not None and time.monotonic() > deadline:
+                raise KafkaError(
+                    f"{', '.join(self._topics)} could not be read to the end within {seconds:.0f} s",
+                    where=f"Kafka at {self._settings.bootstrap}",
+                    remedy="See the brokers' log for the cause",
+                )
             for record in self.poll():
                 if record.offset < ends[TopicPartition(record.topic, record.partition)]:
                     yield record

@@ -32,13 +32,13 @@ def lake(root: Path, *alerts: dict[str, Any], rules: tuple[dict[str, Any], ...] 
 def refusal(root: Path) -> str:
     """The message where the alert cannot be explained."""
     with pytest.raises(BackfillError) as refused:
-        explain(config_of(root).lake, "a1")
+        explain(config_of(root), "a1")
     return str(refused.value)
 
 
 def test_an_alert_is_explained_from_the_lake(tmp_path: Path) -> None:
     """It holds there."""
-    assert explain(config_of(lake(tmp_path, ALERT)).lake, "a1").violated
+    assert explain(config_of(lake(tmp_path, ALERT)), "a1").violated
 
 
 def test_an_alert_of_a_stream_that_is_no_longer_declared(tmp_path: Path) -> None:

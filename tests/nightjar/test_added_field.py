@@ -87,7 +87,8 @@ def test_a_stream_in_use_gets_a_field(spark: "SparkSession", kafka_topics: TestT
     narrow = {"transactions": stream}
     added = {"device": STRING, **stream.fields, "fee": decimal(6, 2)}
     wide = {"transactions": replace(stream, fields=MappingProxyType(added), optional=frozenset({"device", "fee"}))}
-    lake = backfill_config(settings, wide).lake
+    config = backfill_config(settings, wide)
+    lake = config.lake
     TestTopics(settings, narrow).with_arrival("producer").ensure()
     settings = settings.model_copy(update={"arrival": "producer"})
 
@@ -111,10 +112,12 @@ def test_a_stream_in_use_gets_a_field(spark: "SparkSession", kafka_topics: TestT
     assert counts["causes"] == {"late_event": sum(n for kind, n in counts["outcomes"].items() if kind != "matched")}
     found = scan(lake.root, RECONCILIATION).filter(rule_id="devices", outcome="matched").collect().sort("event_time")
     assert found["event_id"].to_list() == ["t20-0", "t30-0", "t40-0", "t50-1"]
-    why = explain(lake, found["alert_id"][2])
+    why = explain(config, found["alert_id"][2])
     assert why.violated
-    assert why.measures == {"devices": 2, "fees": "0.25", "without": 4}
-    assert why.window["device"].to_list() == [None, None, None, None, "phone", "watch"]
+    assert why.standing.confirmed
+    assert why.found.measures == {"devices": 2, "fees": "0.25", "without": 4}
+    window = why.found.window["device"].to_list()  # those of one step happened at the same time
+    assert (window[-1], window.count("phone"), window.count(None)) == ("watch", 1, 4)
 
     rebuild(settings, wide, QUIET, spark)
     with CaseRun(spark, settings, wide) as job:

@@ -5,20 +5,21 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-import polars as pl
+import pyarrow as pa
 import pytest
 import typer
 from deltalake import write_deltalake
 
 from lake.json_topics import JsonReader
-from lake.tables import ALERTS, RECONCILIATION, RULE_STATUS, VIOLATIONS, events_table
+from lake.tables import ALERTS, RECONCILIATION, RULE_STATUS, VIOLATIONS, Table, events_table
 from nightjar.cli import app
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import producer
@@ -259,15 +260,14 @@ def _explain(ground: Ground) -> list[str]:
     stream = load_streams()["transactions"]
     alert = JsonReader(ALERTS).row(json.dumps(ALERT).encode())
     typed = {"event_time": arrived, "emitted_at": arrived}
-    event = EVENT | {"event_time": arrived, "rejected": None, "detail": None, "original": None, "sent_at": None}
-    _write(lake, events_table(stream).name, [event | place], {"amount": pl.Decimal(12, 2), "rejected": pl.String})
-    _write(lake, ALERTS.name, [alert | typed | place | {"original": None}], {"cause": pl.String})
+    event = EVENT | {"event_time": arrived, "amount": Decimal(EVENT["amount"])}
+    _write(lake, events_table(stream), event | place)
+    _write(lake, ALERTS, alert | typed | place)
     (record,) = answered({stream.name: stream}, RULE)
-    answer = JsonReader(RULE_STATUS).row(record.value) | {"original": None}
-    _write(lake, RULE_STATUS.name, [answer | place | {"effective": arrived}], {})
+    answer = JsonReader(RULE_STATUS).row(record.value)
+    _write(lake, RULE_STATUS, answer | place | {"effective": arrived})
     for table in (VIOLATIONS, RECONCILIATION):
-        empty = pl.DataFrame(schema={name: _POLARS[kind] for name, kind in table.columns.items()})
-        empty.write_delta(str(lake / table.name))
+        _write(lake, table)
     return ["explain", str(ALERT["alert_id"])]
 
 
@@ -276,16 +276,9 @@ def _forget(ground: Ground) -> list[str]:
     return ["lake", "forget", "--key", f"customer_id={HOSTILE}"]
 
 
-_POLARS: Mapping[str, Any] = {
-    "string": pl.String, "bigint": pl.Int64, "timestamp": pl.Datetime("us", "UTC"), "date": pl.Date,
-    "boolean": pl.Boolean, "int": pl.Int32, "binary": pl.Binary,
-}  # fmt: skip
-
-
-def _write(lake: Path, name: str, rows: list[dict[str, Any]], types: dict[str, Any]) -> None:
-    overrides = {column: pl.String for column, value in rows[0].items() if value is None} | types
-    frame = pl.DataFrame(rows, schema_overrides={key: kind for key, kind in overrides.items() if key in rows[0]})
-    write_deltalake(str(lake / name), frame.to_arrow())
+def _write(lake: Path, table: Table, *rows: dict[str, Any]) -> None:
+    content = pa.Table.from_pylist([dict.fromkeys(table.columns) | row for row in rows], table.arrow)
+    write_deltalake(str(lake / table.name), content, partition_by=list(table.partitioned_by) or None)
 
 
 SCENARIOS: dict[str, list[Scenario]] = {

@@ -1,4 +1,5 @@
-"""Random runs of the job: what its operator emits at each step, and what the backfill of the run leaves.
+"""Random runs of the job: what its operator emits at each step, what the backfill of the run leaves, and how alerts are
+explained then.
 
 `soak/truth.py` does this for thousands of runs.
 """
@@ -18,5 +19,5 @@ LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 @given(runs())
 def test_the_job_emits_what_the_oracle_allows_and_the_night_explains_the_rest(run: Run) -> None:
     """However partitions are read, clocks go, rules come, and settings change between restarts."""
-    complaints = RunAgreement(run).complaints
+    complaints = RunAgreement(run, explained=3).complaints
     assert not complaints, script(run, complaints)

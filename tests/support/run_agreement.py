@@ -16,6 +16,7 @@ from rules.engine.plan import IN_TIME, Fold
 from rules.engine.store import LATE, LONG_AGO
 from tests.support.agreement import Key, Measured, announced, differing, final, plain, wrongly_muted
 from tests.support.evicting import evicting_early
+from tests.support.explained import disagreements, lake_of
 from tests.support.histories import setting
 from tests.support.oracle import Oracle
 from tests.support.random_runs import Answer, Answers, Batch, Restart, Run
@@ -24,16 +25,21 @@ from tests.support.stream_host import Emitted, StreamHost, lake_table
 
 
 class RunAgreement:
-    """A run played by the host. complaints: lines for people; counts: what has been compared."""
+    """A run played by the host. explained: of how many alerts at most the explanation is compared, too, from a lake.
 
-    def __init__(self, run: Run) -> None:
+    complaints: lines for people; counts: what has been compared.
+    """
+
+    def __init__(self, run: Run, explained: int = 0) -> None:
         self._run, self._stream = run, run.declared
         self._answers, self._alerts, self._late = Answers(), list[dict[str, Any]](), set[tuple[int, int]]()
         self._published: dict[tuple[str, int], tuple[int, int]] = {}  # arrival of the message, and the horizon then
         self.counts: Counter[str] = Counter(events=len(run.events))
         # histories are small: look for what can go as soon as a few events are held
         with evicting_early(), TemporaryDirectory(prefix="nightjar-run-") as folder:
-            self.complaints = [*self._streamed(Path(folder)), *self._corrected()]
+            self.complaints = [*self._streamed(Path(folder) / "state"), *self._corrected()]
+            if explained and not self.complaints:
+                self.complaints += self._explained(Path(folder) / "lake", explained)
 
     def _streamed(self, folder: Path) -> Iterator[str]:
         self._host = host = StreamHost(self._run, folder)
@@ -123,6 +129,14 @@ class RunAgreement:
                 continue
             got[*subject, record["event_id"]] = plain(measures[subject], stream, record["measures"])
         yield from differing("night", got, announced(self._answers.versions, truth))
+        self._records = [*self._alerts, *corrections]
+
+    def _explained(self, root: Path, most: int) -> Iterator[str]:
+        """Explanations from a lake with the corrections say what they say."""
+        stream = self._run.streams(self._restart)[self._stream.name]
+        config = lake_of(root, stream, lake_table(self._run.events, stream), self._records, self._host.answers)
+        self.counts["explained"] += min(most, len({record["alert_id"] for record in self._records}))
+        yield from disagreements(config, self._records, most)
 
 
 def _fold(fold: Fold) -> tuple[Any, ...]:

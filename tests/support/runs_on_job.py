@@ -6,7 +6,8 @@ settings, ended or crashed, behind or down. Then a night is passed. What it cann
 what, and what it may therefore say at a step: tests/support/run_agreement.py holds the operator against that.
 
 What it checks: rules are answered as `Answers` says; nobody says a revision twice with another content; the night finds
-a cause for every difference; and with its corrections the alerts of each run are its truth, by the reference.
+a cause for every difference; with its corrections the alerts of each run are its truth, by the reference; and
+explanations of alerts say the same.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from nightjar.kafka.readers import Reader
 from rules.timestamps import from_microseconds
 from rules.types import STRING
 from tests.support.agreement import Key, Measured, announced, differing, final, plain, wrongly_muted
+from tests.support.explained import Corrections, disagreements
 from tests.support.histories import SECOND, declared, setting
 from tests.support.job_host import CaseRun
 from tests.support.random_cases import event_json
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OWNER = "of_run"
+# So many alerts are explained: some tenths of a second each.
+_EXPLAINED = 100
 PARTITIONS = 4
 # What the runs that are played together are drawn for.
 SHARED = declared(
@@ -200,6 +204,9 @@ class RunsOnJob:
             if correction["cause"] == "unexplained":
                 yield f"unexplained: {correction}"
         every = [*sorted(by_revision.values(), key=lambda alert: alert["revision"]), *corrections]
+        config = backfill_config(self.settings, {SHARED.name: self._last})
+        self.counts["explained"] = min(_EXPLAINED, len({record["alert_id"] for record in every}))
+        yield from disagreements(config, every, _EXPLAINED, Corrections(corrections))
         for of in self._marked:
             yield from self._true(of, [record for record in every if record["rule_id"].startswith(of.mark)])
 

@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rules.timestamps import iso_text
+
 if TYPE_CHECKING:
     import polars as pl
 
     from backfill.explanation import Explanation
     from nightjar.cli.console import SafeConsole
     from rules.streams import Stream
+    from rules.versions import RuleVersion
 
 _SHOWN = 40
 
@@ -28,19 +31,21 @@ def explain(
     reveal: Annotated[bool, typer.Option("--reveal", help="Show the values of sensitive fields.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show an alert's rule version, the events in its window, its measures, its revisions and its outcome.
+    """Show how an alert stands and why: its rule version, the events in its window, its measures and its revisions.
 
-    Reads the lake; run `nightjar archive` first to include recent alerts.
+    An alert that was retracted, revised or muted says by whom and why. Reads the lake, and from Kafka what the archive
+    has yet to bring there; says so where it cannot.
     """
     from backfill.explanation import explain as explained
     from nightjar.cli.console import result_console, show_json
-    from nightjar.configuration.lake import lake_config
+    from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
+    from nightjar.operations.unarchived import OnKafka
     from rules.streams import load_streams
 
     settings = load_settings()
-    config = lake_config(settings, load_streams(settings.streams))
-    found = explained(config, alert_id)
+    config = backfill_config(settings, load_streams(settings.streams))
+    found = explained(config, alert_id, OnKafka(settings))
     if not reveal:
         found = found.masked()
     if as_json:
@@ -52,54 +57,95 @@ def explain(
 def _as_json(found: "Explanation") -> dict[str, Any]:
     from rules.model import rule_to_mapping
 
+    stands, evaluated = found.standing, found.found
+    applies, violation = evaluated.applies, evaluated.violation
+    before, after = evaluated.simultaneous
     return {
+        "state": {
+            "published": stands.published.value,
+            "by": stands.by,
+            "night": stands.night,
+            "muted": stands.muted,
+            "muted_by": stands.muted_by,
+            "confirmed": stands.confirmed,
+            "judged_by": stands.judged_by,
+            "headline": stands.headline,
+            "reasons": stands.reasons,
+        },
         "rule": rule_to_mapping(found.version.rule),
         "rule_version": found.version.version,
+        "applies": applies
+        and {
+            "rule_version": applies.version,
+            "effective": iso_text(applies.effective),
+            "state": applies.rule.state.value,
+            "alert_id": None if violation is None else violation["alert_id"],
+        },
         "stream": found.stream.name,
         "event_id": found.event_id,
         "group": json.loads(found.group),
         "holds": found.violated,
-        "measures": found.measures,
-        "window": found.window.select(*found.stream.fields, "arrival_time").to_dicts(),
+        "measures": evaluated.measures,
+        "measures_of_version": evaluated.shown.version,
+        "window": evaluated.window.select(*found.stream.fields, "arrival_time").to_dicts(),
+        "simultaneous": {"before": before, "after": after},
         "revisions": found.revisions.drop("original").to_dicts(),
         "outcomes": found.outcomes.to_dicts(),
+        "notes": found.notes,
     }
 
 
 def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int | None) -> None:
-    import yaml
+    from nightjar.cli.console import counted, line, readable
 
-    from nightjar.cli.console import counted, line, lines, readable
-    from rules.model import rule_to_mapping
-
-    version = found.version
-    verdict = ("holds", "bold green") if found.violated else ("does not hold", "bold red")
-    if found.measures is None:
-        verdict = ("its event is not in the lake", "bold red")
-    console.print(line((f"alert {alert_id}", "bold"), "  ", verdict), soft_wrap=True)
+    stands, evaluated = found.standing, found.found
+    style = "bold green" if stands.confirmed and stands.published in ("announced", "revised") else "bold red"
+    console.print(line((f"alert {alert_id}", "bold"), "  ", (stands.headline, style)), soft_wrap=True)
+    for reason in (*stands.reasons, *found.notes):
+        console.print(line(f"  {reason}"), soft_wrap=True)
     console.print(line(f"group {found.group}, event {found.event_id}"), soft_wrap=True)
-    console.print()
-    console.print(line((f"rule {version.rule.id} version {version.version}", "bold")), soft_wrap=True)
-    written = yaml.safe_dump(rule_to_mapping(version.rule), sort_keys=False, allow_unicode=True, width=110)
-    console.print(lines(written), soft_wrap=True, end="")
-    if found.measures is not None:
+    versions = [found.version] if evaluated.shown is found.version else [found.version, evaluated.shown]
+    for version in versions:
+        _show_rule(console, version, "" if version is found.version else ", which applies to its event")
+    whose = "" if len(versions) == 1 else f" of version {evaluated.shown.version}"
+    if evaluated.measures is not None:
         console.print()
-        console.print(line(("measures at the event, recomputed from the lake", "bold")))
-        for name, value in found.measures.items():
+        console.print(line((f"measures{whose} at the event, recomputed from the lake", "bold")))
+        for name, value in evaluated.measures.items():
             console.print(line(f"  {name:<20} {readable(value)}"), soft_wrap=True)
     fields = [*found.stream.fields, "arrival_time"]
-    window = found.window if most is None else found.window.tail(most)
-    left_out = found.window.height - window.height
-    title = f"the group's {counted(found.window.height, 'event')} in the widest window"
+    window = evaluated.window if most is None else evaluated.window.tail(most)
+    left_out = evaluated.window.height - window.height
+    title = f"the group's {counted(evaluated.window.height, 'event')} in the widest window{whose}"
     shown = window.select(*fields, _late(found.stream))
     console.print(_table(shown, title + (f", the last {most} of them" if left_out else "")))
+    if any(evaluated.simultaneous):
+        console.print(line(_order(*evaluated.simultaneous)), soft_wrap=True)
     columns = ["revision", "kind", "muted", "source", "cause", "emitted_at", "measures", "text"]
     console.print(_table(found.revisions.select(columns), "revisions"))
     if found.outcomes.height:
         judged = ["day", "outcome", "cause", "stream_revision", "stream_measures", "measures"]
         console.print(_table(found.outcomes.select(judged), "what the backfill found"))
-    else:
-        console.print("no backfill has covered this alert yet")
+
+
+def _show_rule(console: "SafeConsole", version: "RuleVersion", about: str) -> None:
+    import yaml
+
+    from nightjar.cli.console import line, lines
+    from rules.model import rule_to_mapping
+
+    console.print()
+    console.print(line((f"rule {version.rule.id} version {version.version}{about}", "bold")), soft_wrap=True)
+    written = yaml.safe_dump(rule_to_mapping(version.rule), sort_keys=False, allow_unicode=True, width=110)
+    console.print(lines(written), soft_wrap=True, end="")
+
+
+def _order(before: int, after: int) -> str:
+    """That a hash has decided the order of events."""
+    from nightjar.cli.console import counted
+
+    others = f"{counted(before + after, 'other event')} of the group happened at the same time as this one"
+    return f"{others}: by a hash of their ids (S1.1) {before} before it, so in its window, and {after} after it"
 
 
 def _late(stream: "Stream") -> "pl.Expr":
