@@ -13,7 +13,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from rules.events import MAX_NESTING, MAX_STRING
+from rules.event_values import MAX_STRING
+from rules.events import MAX_NESTING
 from rules.streams import Stream
 from rules.timestamps import iso_text
 
@@ -26,7 +27,7 @@ _LATEST = 720_000_000
 # A megabyte, just below a broker's default limit.
 LARGE = 1_000_000
 
-_NUMBERS = (
+NUMBERS = (
     "-0", "0", "-0.0", "0e0", "1E+2", "1e2", "1e400", "-1e400", "1e-400", "01", "+1", ".5", "5.", "0x10", "1_000",
     "--1", "NaN", "Infinity", "-Infinity", "1" + "0" * 1000, "9" * 18, "9" * 19, "9" * 1001, "1" * 5000,
     "0." + "1" * 1001, "9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809",
@@ -35,7 +36,7 @@ _NUMBERS = (
     "12345678.12", "253402300799999", "253402300800000", "-62135596800000", "-62135596800001", "1" * 11, "1" * 12,
     "1" * 13, "1" * 14,
 )  # fmt: skip
-_STRINGS = (
+STRINGS = (
     "", " ", "x", "null", "true", "0", "NaN", "-Infinity", "1e400", "5", "12.34", "007", "+5", "\\u0000", "a\\u0000b",
     "\\ud800", "\\udc00", "\\udc00\\ud800", "\\ud83d\\ude00", "\\ud83d\\ud83d\\ude00", "\\\\ud800", "\\uD83D",
     "\\uDFFF", "\\ud8", "\\u12", "\\x41", "\\", "\\a", "\\/", "\\n", "a\\tb", "a\tb", "a\nb", "\x01", "\x00", "\x7f",
@@ -43,7 +44,7 @@ _STRINGS = (
     "'; DROP TABLE events; --", "[1]", "{}", '\\"', '\\"}', "${jndi:ldap://x}", "{{7*7}}", "../../etc/passwd", "%s%n",
     "1522540800000", "152254080\\u0030000",
 )  # fmt: skip
-_TIMES = (
+TIMES = (
     "0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "0001-01-01T00:00:00+00:01", "0001-01-01T00:00:00-18:00",
     "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-00:01", "10000-01-01T00:00:00Z", "-0001-01-01T00:00:00Z",
     "1582-10-10T00:00:00Z", "1899-12-31T23:59:59Z", "1900-01-01T00:00:00Z", "2999-12-31T23:59:59Z",
@@ -106,7 +107,7 @@ class HostileEvents:
             ),
             ("an object that goes on", self._going_on),
             ("a list", lambda _, text: f"[{text}]".encode()),
-            ("no object", lambda *_: rng.choice((*_OTHERS, *_NUMBERS, '"x"', "{", "}", "[", "not json")).encode()),
+            ("no object", lambda *_: rng.choice((*_OTHERS, *NUMBERS, '"x"', "{", "}", "[", "not json")).encode()),
             ("single quotes", lambda _, text: text.replace('"', "'").encode()),
             ("a comma too many", lambda _, text: f"{text[:-1]},}}".encode()),
             ("a comment", lambda _, text: rng.choice((f"// c\n{text}", f"{text} # c", f"/* c */{text}")).encode()),
@@ -146,15 +147,15 @@ class HostileEvents:
         rng = self._rng
         drawn = rng.random()
         if drawn < 0.25:
-            return rng.choice(_NUMBERS)
+            return rng.choice(NUMBERS)
         if drawn < 0.35:
             return f"{'-' * rng.randrange(2)}{rng.randrange(10 ** rng.randrange(1, 20))}{self._fraction()}"
         if drawn < 0.6:
-            return f'"{rng.choice(_STRINGS)}"'
+            return f'"{rng.choice(STRINGS)}"'
         if drawn < 0.8:
-            return f'"{rng.choice(_TIMES)}"'
+            return f'"{rng.choice(TIMES)}"'
         if drawn < 0.85:
-            return f'"{rng.choice(_NUMBERS)}"'
+            return f'"{rng.choice(NUMBERS)}"'
         if drawn < 0.95:
             return rng.choice(_OTHERS)
         if drawn < 0.97:
@@ -247,7 +248,7 @@ class HostileEvents:
             )
         if drawn < 0.5:
             return "[" + ", ".join(self._extra(depth + 1) for _ in range(rng.randrange(4))) + "]"
-        return rng.choice((*_NUMBERS[:12], "1", "null", '"}"', '"},"', '"\\"],{"', '"x"'))
+        return rng.choice((*NUMBERS[:12], "1", "null", '"}"', '"},"', '"\\"],{"', '"x"'))
 
     def _deep(self, text: str) -> bytes:
         rng = self._rng

@@ -18,7 +18,7 @@ from contracts.rule_status import fold
 from rules.engine import Engine
 from rules.engine.store import ARRIVAL
 from rules.errors import RuleError
-from rules.events import MAX_STRING
+from rules.event_values import MAX_STRING
 from rules.model import Rule, load_rules, parse_rule, rule_to_mapping
 from rules.publishing import Answer
 from rules.rulebook import Record, RuleBook

@@ -23,7 +23,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rules.events import MAX_NESTING, MAX_STRING, Rejection, check_skew, parse_event
+from rules.event_values import MAX_STRING
+from rules.events import MAX_NESTING, Rejection, check_skew, parse_event
 from rules.streams import Stream
 from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
 from rules.types import FieldType, Kind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -11,6 +12,9 @@ _MICROSECOND = timedelta(microseconds=1)
 # Years 1 to 9999, which datetime, Arrow, Polars and Spark all support.
 MIN_TIMESTAMP = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 MAX_TIMESTAMP = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+
+# Seconds read as milliseconds (µs): those of the years 1973 to 5138 are points in time of 1970 to 1973.
+SECONDS_AS_MILLISECONDS = range(10**11, 10**14)
 
 # The limit of Java and PostgreSQL too; no zone is further from UTC than 14 hours.
 _MAX_OFFSET = 18 * 60
@@ -43,6 +47,52 @@ def parse_timestamp(text: str, *, zone_required: bool) -> int | None:
         return None
     instant = (written - EPOCH) // _MICROSECOND - offset * 60_000_000
     return instant if MIN_TIMESTAMP <= instant <= MAX_TIMESTAMP else None
+
+
+def local_timestamp(text: str, zone: ZoneInfo) -> int | None:
+    """Microseconds since 1970-01-01 UTC of `YYYY-MM-DD[[T]HH:MM[:SS[.f…]]]`, a time of that zone; else None.
+
+    None also for a time that the zone does not have, or has twice, because its clocks are changed.
+    """
+    found = _ISO.fullmatch(text)
+    written = parse_timestamp(text, zone_required=False)
+    if found is None or found[8] is not None or written is None:
+        return None
+    local = from_microseconds(written)
+    offsets = {local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1)}
+    if len(offsets) > 1:
+        return None
+    instant = written - offsets.pop() // _MICROSECOND
+    return instant if MIN_TIMESTAMP <= instant <= MAX_TIMESTAMP else None
+
+
+NO_ZONE = "its zone is missing; write it like 2026-01-05T12:00:00Z"
+# Characters; a longer text resembles no point in time.
+_LONGEST = 80
+# What is wrong with a text that resembles a point in time, the most specific first.
+_MISTAKES = (
+    (r"\s.*|.*\s", "it has white space around it"),
+    (r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a time of day and a zone are missing; write it like 2026-01-05T12:00:00Z"),
+    (r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]*)?)?", NO_ZONE),
+    (r".*:[0-9.]+\s*[+-][0-9]{4}", "a colon is missing in its zone; write it like +02:00"),
+    (r".*:[0-9.]+\s*[+-][0-9]{1,2}", "its zone has no minutes; write it like +02:00"),
+    (r".*:[0-9.]+\s*\[?[A-Za-z][A-Za-z/_ ]+\]?", "its zone is a name; write Z for UTC, or an offset like +02:00"),
+    (r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ].*[Zz]?", "write it like 2026-01-05T12:00:00.000000Z"),
+    (r"[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}.*", "year, month and day are written like 2026-01-05T12:00:00Z"),
+)
+
+
+def timestamp_mistake(text: str, zone: ZoneInfo | None = None) -> str:
+    """Why a text is not a point in time with a zone; with `zone`, why it is not one of that zone either."""
+    if zone is not None and parse_timestamp(text, zone_required=False) is not None:
+        return f"clocks in {zone.key} are changed then, so that the time is missing or occurs twice"
+    found = _ISO.fullmatch(text)
+    if found is not None and found[4] is not None and found[8] is not None:
+        return "no calendar has it, or no zone is so far from UTC"
+    for pattern, what in _MISTAKES if len(text) <= _LONGEST else ():
+        if re.fullmatch(pattern, text, re.ASCII | re.DOTALL):
+            return what
+    return "write it like 2026-01-05T12:00:00Z"
 
 
 def _offset_minutes(zone: str | None) -> int | None:

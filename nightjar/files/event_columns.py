@@ -1,20 +1,38 @@
 """Converts columns of any scalar type to a field's declared type, without rounding or guessing.
 
-A string accepts any scalar as its text. A timestamp accepts timestamps of any unit (without a zone: UTC; finer than a
-microsecond: truncated), dates, ISO 8601 text and integer epoch milliseconds. A decimal accepts what it can hold
-exactly, and doubles by their shortest text: 12.34 fits decimal(12,2), 0.1 + 0.2 does not. NaN is NULL, infinity is
-rejected.
+Text, as in CSV, means what it means in the stream's JSON (`rules.event_values`): what Arrow certainly reads alike is
+converted at once, the rest value by value.
+
+Of other types a string accepts any scalar as its text. A timestamp accepts timestamps of any unit (finer than a
+microsecond: truncated) and integer epoch milliseconds; times without a zone, and dates, only if their zone is given. A
+decimal accepts what it can hold exactly, and doubles by their shortest text: 12.34 fits decimal(12,2), 0.1 + 0.2 does
+not. NaN is NULL, infinity is rejected.
 """
 
 from collections.abc import Callable
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, parse_timestamp
+from rules.errors import shortened
+from rules.event_values import MAX_STRING, text_mistake, too_long, typed_text
+from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, NO_ZONE
 from rules.types import STRING, FieldType, Kind
 
+_WHOLE = r"-?(?:0|[1-9][0-9]{0,17})"
+# The texts that Arrow reads as `typed_text` does.
+_PLAIN = {
+    Kind.INT64: rf"^{_WHOLE}$",
+    Kind.DOUBLE: rf"^{_WHOLE}(?:\.[0-9]{{1,18}})?$",
+    Kind.DECIMAL: rf"^{_WHOLE}(?:\.[0-9]{{1,18}})?$",
+    Kind.BOOLEAN: r"^(?i:true|false)$",
+}
+_TIME = r"^(?:19|2[0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
+_ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])$"
+_MILLISECONDS = r"^-?(?:0|[1-9][0-9]{0,13})$"
 _MICROSECONDS = pa.timestamp("us", "UTC")
 
 
@@ -22,30 +40,99 @@ class MisfitError(ValueError):
     """A column cannot be converted to its declared type.
 
     row, value: the first row that cannot be converted (from 0) and its value; row is None if the column's type itself
-    is the reason.
+    is the reason. zone_missing: the zone of times would help.
     """
 
     def __init__(self, why: str, row: int | None = None, value: Any = None) -> None:
         self.row = row
         self.value = value
+        self.zone_missing = NO_ZONE in why or _NO_ZONE in why
         super().__init__(why)
 
 
-def as_declared(column: pa.ChunkedArray, declared: FieldType) -> pa.ChunkedArray:
-    """The column in its field's Arrow type. Raises MisfitError if a value does not fit."""
+def as_declared(column: pa.ChunkedArray, declared: FieldType, zone: ZoneInfo | None = None) -> pa.ChunkedArray:
+    """The column in its field's Arrow type. Raises MisfitError if a value does not fit.
+
+    zone: of times without one, and of dates, which are then its midnight.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if _is_text(column.type):
+        return _of_text(column, declared, zone)
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     convert = _CONVERSIONS[declared.kind]
     try:
-        return _converted(column, declared, convert)
+        return _converted(column, declared, convert, zone)
     except _REFUSALS as refusal:
         why = str(refusal).splitlines()[0]
-    row = _first_misfit(column, declared, convert)
+    row = _first_misfit(column, declared, convert, zone)
     if row is None:
         raise MisfitError(why)
     raise MisfitError(why, row, _shown(column[row]))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+# Text
+
+
+def _of_text(column: pa.ChunkedArray, declared: FieldType, zone: ZoneInfo | None) -> pa.ChunkedArray:
+    texts = column.cast(pa.string())
+    if declared.kind is Kind.STRING:
+        long = pc.index(pc.greater(pc.utf8_length(texts), MAX_STRING), value=True).as_py()
+        if long >= 0:
+            text = texts[long].as_py()
+            raise MisfitError(f"it {too_long(text, declared)}", long, shortened(text, 60))
+        return texts
+    try:
+        read = _plain_times(texts, zone) if declared.kind is Kind.TIMESTAMP else _plain(texts, declared)
+    except pa.ArrowInvalid:  # a day that no month has, a decimal of too many digits: found value by value
+        read = pa.chunked_array([pa.nulls(len(texts), declared.arrow)])
+    left = pc.indices_nonzero(pc.and_(pc.is_valid(texts), pc.is_null(read))).to_numpy()
+    if not left.size:
+        return read
+    values = []
+    for row, text in zip(left.tolist(), texts.take(pa.array(left)).to_pylist(), strict=True):
+        value = typed_text(text, declared, zone)
+        if value is None:
+            raise MisfitError(text_mistake(text, declared, zone), row, shortened(text, 80))
+        values.append(value)
+    held = pa.int64() if declared.kind is Kind.TIMESTAMP else declared.arrow
+    mask = np.zeros(len(texts), np.bool_)
+    mask[left] = True
+    others = pa.array(values, held).cast(declared.arrow)
+    return pa.chunked_array([pc.replace_with_mask(read.combine_chunks(), mask, others)])
+
+
+def _plain(texts: pa.ChunkedArray, declared: FieldType) -> pa.ChunkedArray:
+    """The plain texts' values; NULL for others."""
+    plain = _matching(texts, _PLAIN[declared.kind])
+    if declared.kind is Kind.DECIMAL:
+        plain = plain.cast(pa.decimal128(38, 18))
+    return plain.cast(declared.arrow)
+
+
+def _plain_times(texts: pa.ChunkedArray, zone: ZoneInfo | None) -> pa.ChunkedArray:
+    found = _matching(texts, _TIME + _ZONE).cast(_MICROSECONDS)
+    if zone is not None:
+        local = _matching(texts, f"{_TIME}$").cast(pa.timestamp("us"))
+        found = pc.coalesce(found, _in_utc(local, zone))
+    milliseconds = _matching(texts, _MILLISECONDS).cast(pa.int64())
+    return pc.coalesce(found, milliseconds.cast(pa.timestamp("ms", "UTC")).cast(_MICROSECONDS))
+
+
+def _matching(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+    return pc.if_else(pc.match_substring_regex(texts, pattern), texts, pa.scalar(None, pa.string()))
+
+
+# Other types
+
+_NO_ZONE = "its zone is missing"
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError)
+Conversion = Callable[[pa.ChunkedArray, pa.DataType, ZoneInfo | None], pa.ChunkedArray]
 
 
 def _shown(value: pa.Scalar) -> Any:
@@ -55,106 +142,100 @@ def _shown(value: pa.Scalar) -> Any:
         return value.value
 
 
-_REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError)
-Conversion = Callable[[pa.ChunkedArray, pa.DataType], pa.ChunkedArray]
-
-
-def _converted(column: pa.ChunkedArray, declared: FieldType, convert: Conversion) -> pa.ChunkedArray:
+def _converted(
+    column: pa.ChunkedArray, declared: FieldType, convert: Conversion, zone: ZoneInfo | None
+) -> pa.ChunkedArray:
     if column.type == declared.arrow and declared.kind is not Kind.TIMESTAMP and declared.kind is not Kind.DOUBLE:
         return column
     if pa.types.is_null(column.type):
         return column.cast(declared.arrow)
-    return convert(column, declared.arrow)
+    return convert(column, declared.arrow, zone)
 
 
-def _first_misfit(column: pa.ChunkedArray, declared: FieldType, convert: Conversion) -> int | None:
+def _first_misfit(
+    column: pa.ChunkedArray, declared: FieldType, convert: Conversion, zone: ZoneInfo | None
+) -> int | None:
     """Index of the first row that cannot be converted, by bisection; None if even an empty column cannot be."""
     fits, fails = -1, len(column)
     while fails - fits > 1:
         middle = (fits + fails) // 2
         try:
-            _converted(column.slice(0, middle), declared, convert)
+            _converted(column.slice(0, middle), declared, convert, zone)
             fits = middle
         except _REFUSALS:
             fails = middle
     return fails - 1 if fails else None
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
 def _number(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if not (_is_text(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-            or pa.types.is_decimal(column.type)):  # fmt: skip
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
         raise ValueError("not a number")
     return column
 
 
-def _string(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    return column.cast(kind)
+def _string(column: pa.ChunkedArray, kind: pa.DataType, _: ZoneInfo | None) -> pa.ChunkedArray:
+    if pa.types.is_floating(column.type):  # 1.0 as in JSON, where Arrow writes 1
+        return _texts(column, lambda values: map(str, values.to_numpy(zero_copy_only=False)))
+    if pa.types.is_decimal(column.type):
+        return _texts(column, lambda values: (format(value, "f") for value in values.to_pylist()))
+    return _of_text(column.cast(kind), STRING, None)
 
 
-def _int64(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _texts(column: pa.ChunkedArray, texts: Callable[[pa.Array], Any]) -> pa.ChunkedArray:
+    """The column as text, where `texts` gives those of an array without NULLs."""
+    array = column.combine_chunks()
+    known = array.drop_null()
+    found = pa.array(texts(known), pa.string())
+    places = pc.if_else(array.is_valid(), pc.cumulative_sum(array.is_valid().cast(pa.int64())), None)
+    return pa.chunked_array([found.take(pc.subtract(places, 1))])
+
+
+def _int64(column: pa.ChunkedArray, kind: pa.DataType, _: ZoneInfo | None) -> pa.ChunkedArray:
     return _number(column).cast(kind)
 
 
-def _double(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _double(column: pa.ChunkedArray, kind: pa.DataType, _: ZoneInfo | None) -> pa.ChunkedArray:
     doubles = _number(column).cast(kind, safe=False)
-    doubles = pc.if_else(pc.is_nan(doubles), pa.scalar(None, kind), doubles)
     if pc.any(pc.is_inf(doubles)).as_py():
         raise ValueError("infinite values are not allowed")
     return doubles
 
 
-def _boolean(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if not _is_text(column.type):
-        raise ValueError("not a boolean")
-    return column.cast(kind)
+def _boolean(_column: pa.ChunkedArray, _kind: pa.DataType, _: ZoneInfo | None) -> pa.ChunkedArray:
+    raise ValueError("not a boolean")
 
 
-def _decimal(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _decimal(column: pa.ChunkedArray, kind: pa.DataType, _: ZoneInfo | None) -> pa.ChunkedArray:
     column = _number(column)
     if pa.types.is_floating(column.type):
-        column = column.cast(STRING.arrow)
+        column = column.cast(STRING.arrow).cast(pa.decimal128(38, max(kind.scale, 18)))
     if pa.types.is_integer(column.type):
         column = column.cast(pa.decimal128(20, 0))
-    if _is_text(column.type):
-        column = column.cast(pa.decimal128(38, max(kind.scale, 18)))
     return column.cast(kind)
 
 
-def _timestamp(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if _is_text(column.type):
-        column = _times_of_text(column)
-    elif pa.types.is_integer(column.type):
+def _timestamp(column: pa.ChunkedArray, kind: pa.DataType, zone: ZoneInfo | None) -> pa.ChunkedArray:
+    if pa.types.is_integer(column.type):
         column = column.cast(pa.int64()).cast(pa.timestamp("ms", "UTC"))
-    elif not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
+    elif pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("us"))
+    elif not pa.types.is_timestamp(column.type):
         raise ValueError("not a time")
-    zone = column.type.tz if pa.types.is_timestamp(column.type) else None
-    finer = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
-    cut = column.cast(pa.timestamp("us", zone), safe=not finer)
-    times = cut.cast(kind) if zone else pc.assume_timezone(cut, "UTC")
+    cut = column.cast(pa.timestamp("us", column.type.tz), safe=column.type.unit != "ns")
+    if column.type.tz is None:
+        if zone is None:
+            raise ValueError(_NO_ZONE)
+        cut = _in_utc(cut, zone)
+    times = cut.cast(kind)
     ends = pc.min_max(times.cast(pa.int64())).as_py()
     if ends["min"] is not None and not MIN_TIMESTAMP <= ends["min"] <= ends["max"] <= MAX_TIMESTAMP:
         raise ValueError("not a time in the years 1 to 9999")
     return times
 
 
-def _times_of_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    # Arrow's own parser is a hundred times faster; it rejects the formats that only ours accepts.
-    for kind in (_MICROSECONDS, pa.timestamp("us")):
-        try:
-            return column.cast(kind)
-        except pa.ArrowInvalid:
-            continue
-    times = []
-    for text in column.to_pylist():
-        instant = None if text is None else parse_timestamp(text, zone_required=False)
-        if text is not None and instant is None:
-            raise ValueError("not a time; write it like 2018-04-01T12:00:00Z")
-        times.append(instant)
-    return pa.chunked_array([pa.array(times, pa.int64()).cast(_MICROSECONDS)])
+def _in_utc(local: pa.ChunkedArray, zone: ZoneInfo) -> pa.ChunkedArray:
+    """ArrowInvalid for a time that the zone does not have, or has twice."""
+    return pc.assume_timezone(local, zone.key).cast(_MICROSECONDS)
 
 
 _CONVERSIONS: dict[Kind, Conversion] = {

@@ -1,109 +1,183 @@
 """Reads events from Parquet, CSV or JSON lines files as a stream declares them.
 
 `event_columns` converts the columns of Parquet and CSV; JSON lines are parsed as in the stream (`rules/events.py`).
-Columns that are not fields are ignored, except `arrival_time`. An optional field without a column is NULL.
+Columns that are not fields are ignored. An optional field without a column is NULL.
 """
 
+import codecs
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nightjar.files.event_columns import MisfitError, as_declared
+from nightjar.files.quotes import open_quote
 from rules.errors import NightjarError
+from rules.event_values import JsonNumber, mistake, typed
 from rules.events import Rejection, parse_event
 from rules.names import did_you_mean
 from rules.streams import Stream
-from rules.types import TIMESTAMP
+from rules.timestamps import NO_ZONE, SECONDS_AS_MILLISECONDS, iso_text
+from rules.types import TIMESTAMP, FieldType
 
 ARRIVAL = "arrival_time"
 
 _JSON_LINES_AT_ONCE = 100_000
+_ALL_OR_NONE = "Give it to every event, or to none"
+_ZONE_REMEDY = "Write times with their zone; or, if all of them are of one, name it, as in --zone UTC"
+# As Spark, Hive and Polars write NULL in the name of a folder.
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 class EventsError(NightjarError):
     """A file of events cannot be read, or does not match its stream's declaration."""
 
 
-def read_events(path: Path, stream: Stream) -> pa.Table:
-    """Read a file's events in file order: the stream's schema, then `arrival_time` (timestamp us UTC) if present.
+@dataclass(frozen=True)
+class _Reading:
+    """How files are read. zone: of times without one; arrivals: whether `arrival_time` is read, too."""
+
+    stream: Stream
+    zone: ZoneInfo | None
+    arrivals: bool
+
+    @property
+    def kinds(self) -> dict[str, FieldType]:
+        """The types of the columns to read."""
+        return {**self.stream.fields, ARRIVAL: TIMESTAMP} if self.arrivals else dict(self.stream.fields)
+
+
+def read_events(path: Path, stream: Stream, *, zone: ZoneInfo | None = None, arrivals: bool = False) -> pa.Table:
+    """Read the events of a file in their order, or of a folder's files in the order of their paths.
+
+    The table has the stream's schema; with `arrivals` also `arrival_time` (timestamp us UTC), if the file has it. zone:
+    of times that are written without one, which are refused otherwise.
 
     Raises:
         EventsError: the file cannot be read, lacks a field, or has an invalid value.
     """
-    readers: dict[str, Callable[[Path, Stream], pa.Table]] = {
-        ".parquet": _parquet,
-        ".csv": _csv,
-        ".jsonl": _json_lines,
-        ".ndjson": _json_lines,
-    }
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        raise EventsError(
-            "has an unknown extension", where=str(path), remedy=f"Supported extensions are {', '.join(readers)}"
-        )
+    reading = _Reading(stream, zone, arrivals)
+    if path.is_dir():
+        return _folder(path, reading)
+    if path.suffix.lower() not in _READERS:
+        known = f"Supported extensions are {', '.join(_READERS)}"
+        raise EventsError("has an unknown extension", where=str(path), remedy=known)
     if not path.is_file():
-        raise EventsError("does not exist", where=str(path), remedy="Name a file of events")
+        raise EventsError("does not exist", where=str(path), remedy="Name a file of events, or a folder of such files")
+    return _file(path, reading, {})
+
+
+def doubtful_times(events: pa.Table, stream: Stream) -> str | None:
+    """A warning if events seem to have epoch seconds, read as milliseconds."""
+    times, suspect = events[stream.event_time].cast(pa.int64()), SECONDS_AS_MILLISECONDS
+    found = pc.and_(pc.greater_equal(times, suspect.start), pc.less(times, suspect.stop))
+    if not (many := pc.sum(found).as_py()):
+        return None
+    instant = times[pc.index(found, value=True).as_py()].as_py()
+    first, written = iso_text(instant), instant // 1000
+    those = f"{many:,} of {events.num_rows:,} events have" if many < events.num_rows else "all events have"
+    return (
+        f"{those} an {stream.event_time} between 1970 and 1973, the first {first}: is {written} in seconds? "
+        "Numbers are epoch milliseconds: multiply by 1000"
+    )
+
+
+def _folder(folder: Path, reading: _Reading) -> pa.Table:
+    """The events of a folder's files. Hidden ones, and those that writers put beside them (`_SUCCESS`), are skipped."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    parts = {path: path.relative_to(folder).parts for path in paths}
+    files = [path for path in paths if not any(part.startswith((".", "_")) for part in parts[path])]
+    if not files:
+        remedy = f"Name a file, or a folder of files, that end in {', '.join(_READERS)}"
+        raise EventsError("is a folder without files of events", where=str(folder), remedy=remedy)
+    if other := next((path for path in files if path.suffix.lower() not in _READERS), None):
+        remedy = f"Remove it from {folder}: supported extensions are {', '.join(_READERS)}"
+        raise EventsError("has an unknown extension", where=str(other), remedy=remedy)
+    tables = [_file(path, reading, _partition(parts[path][:-1])) for path in files]
+    odd = next((at for at, table in enumerate(tables) if table.schema != tables[0].schema), None)
+    if odd is not None:
+        missing = files[odd] if ARRIVAL in tables[0].column_names else files[0]
+        raise EventsError(f"has no {ARRIVAL}, which other files have", where=str(missing), remedy=_ALL_OR_NONE)
+    return pa.concat_tables(tables)
+
+
+def _partition(folders: Iterable[str]) -> dict[str, str | None]:
+    """The columns that the names of folders hold, as in `country=de`."""
+    named = (folder.partition("=") for folder in folders)
+    return {
+        unquote(name): None if value == _NULL_PARTITION else unquote(value) for name, found, value in named if found
+    }
+
+
+def _file(path: Path, reading: _Reading, given: Mapping[str, str | None]) -> pa.Table:
+    """One file's events. given: the values of columns that the file may lack."""
     try:
-        table = reader(path, stream)
+        table = _READERS[path.suffix.lower()](path, reading, given)
     except (OSError, pa.ArrowInvalid) as error:
         raise EventsError(f"cannot be read: {_first_line(error)}", where=str(path), remedy="Check its format") from None
-    for name in (stream.event_id, stream.event_time, ARRIVAL):
+    for name in (reading.stream.event_id, reading.stream.event_time, ARRIVAL):
         if name in table.column_names and table[name].null_count:
             row = pc.index(pc.is_null(table[name]), value=True).as_py()
             raise EventsError("is NULL", where=f"{path}: row {row + 1}: {name}", remedy="Every event needs one")
-    if (row := pc.index(table[stream.event_id], value="").as_py()) >= 0:
-        raise EventsError("is empty", where=f"{path}: row {row + 1}: {stream.event_id}", remedy="Every event needs one")
+    if (row := pc.index(table[reading.stream.event_id], value="").as_py()) >= 0:
+        where = f"{path}: row {row + 1}: {reading.stream.event_id}"
+        raise EventsError("is empty", where=where, remedy="Every event needs one")
     return table
 
 
-def _parquet(path: Path, stream: Stream) -> pa.Table:
+def _parquet(path: Path, reading: _Reading, given: Mapping[str, str | None]) -> pa.Table:
     import pyarrow.parquet as pq
 
-    names = pq.read_schema(path).names
-    return _declared(pq.read_table(path, columns=_wanted(path, stream, names)), stream, path)
+    with pq.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        wanted = _wanted(path, reading, names, given)
+        return _declared(file.read(columns=wanted), reading, path, given)
 
 
-def _csv(path: Path, stream: Stream) -> pa.Table:
+def _csv(path: Path, reading: _Reading, given: Mapping[str, str | None]) -> pa.Table:
     from pyarrow import csv
 
-    with csv.open_csv(path) as reader:
+    if (wrong := open_quote(path)) is not None:
+        remedy = 'Close it, and double a quote within quotes: "a 5"" pipe"'
+        raise EventsError(wrong[1], where=f"{path}: line {wrong[0]}", remedy=remedy)
+    parsing = csv.ParseOptions(newlines_in_values=True)
+    with csv.open_csv(path, parse_options=parsing) as reader:
         names = reader.schema.names
     options = csv.ConvertOptions(
-        include_columns=_wanted(path, stream, names),
+        include_columns=_wanted(path, reading, names, given),
         column_types=dict.fromkeys(names, pa.string()),
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
         null_values=[""],
     )
-    return _declared(csv.read_csv(path, convert_options=options), stream, path)
+    return _declared(csv.read_csv(path, parse_options=parsing, convert_options=options), reading, path, given)
 
 
-def _json_lines(path: Path, stream: Stream) -> pa.Table:
-    schema = stream.schema.append(pa.field(ARRIVAL, TIMESTAMP.arrow))
+def _json_lines(path: Path, reading: _Reading, _: Mapping[str, str | None]) -> pa.Table:
+    schema = reading.stream.schema.append(pa.field(ARRIVAL, TIMESTAMP.arrow))
     tables = []
     rows: list[dict[str, object]] = []
     with_arrival: bool | None = None
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            if not line.strip():
+            record = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+            if not record.strip():
                 continue
-            event = parse_event(line, stream)
+            where = f"{path}: line {number}"
+            event = parse_event(record, reading.stream, reading.zone)
             if isinstance(event, Rejection):
-                raise EventsError(
-                    f"{event.reason}: {event.detail}", where=f"{path}: line {number}", remedy="Fix or remove the line"
-                )
-            arrival = _arrival_of(line, f"{path}: line {number}")
+                remedy = _ZONE_REMEDY if NO_ZONE in event.detail else "Fix or remove the line"
+                raise EventsError(f"{event.reason}: {event.detail}", where=where, remedy=remedy)
+            arrival = _arrival_of(record, reading, where)
             if with_arrival is None:
                 with_arrival = arrival is not None
             elif with_arrival != (arrival is not None):
-                raise EventsError(
-                    f"only some lines have {ARRIVAL}",
-                    where=f"{path}: line {number}",
-                    remedy="Give it to every event, or to none",
-                )
+                raise EventsError(f"only some lines have {ARRIVAL}", where=where, remedy=_ALL_OR_NONE)
             rows.append({**event, ARRIVAL: arrival})
             if len(rows) == _JSON_LINES_AT_ONCE:
                 tables.append(pa.Table.from_pylist(rows, schema))
@@ -112,46 +186,59 @@ def _json_lines(path: Path, stream: Stream) -> pa.Table:
     return table if with_arrival else table.drop_columns([ARRIVAL])
 
 
-def _arrival_of(line: bytes, where: str) -> int | None:
-    if b'"arrival_time"' not in line:
+def _arrival_of(line: bytes, reading: _Reading, where: str) -> int | None:
+    if not reading.arrivals or b'"arrival_time"' not in line:
         return None
-    value = json.loads(line).get(ARRIVAL)
+    value = json.loads(line, parse_int=JsonNumber, parse_float=JsonNumber).get(ARRIVAL)
     if value is None:
         return None
-    try:
-        times = as_declared(pa.chunked_array([[value]]), TIMESTAMP)
-    except MisfitError as misfit:
-        raise EventsError(f"{ARRIVAL} is {value!r}: {misfit}", where=where, remedy="Fix or remove the line") from None
-    instant: int = times.cast(pa.int64())[0].as_py()
+    instant: int | None = typed(value, TIMESTAMP, reading.zone)
+    if instant is None:
+        why = mistake(value, TIMESTAMP, reading.zone)
+        raise EventsError(f"{ARRIVAL} is {value!r:.80}: {why}", where=where, remedy="Fix or remove the line")
     return instant
 
 
-def _wanted(path: Path, stream: Stream, names: list[str]) -> list[str]:
+_Reader = Callable[[Path, _Reading, Mapping[str, str | None]], pa.Table]
+_READERS: dict[str, _Reader] = {".parquet": _parquet, ".csv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines}
+
+
+def _wanted(path: Path, reading: _Reading, names: list[str], given: Iterable[str]) -> list[str]:
+    """Those of a file's columns that are read."""
+    stream = reading.stream
     for name in stream.fields:
-        if name not in names and name not in stream.optional:
+        if name not in names and name not in given and name not in stream.optional:
             raise EventsError(
                 f"has no column {name}, which stream {stream.name} declares",
                 where=str(path),
                 remedy=did_you_mean(name, names, "Its columns are") if names else "It is empty",
             )
-    return [name for name in (*stream.fields, ARRIVAL) if name in names]
+    wanted = [name for name in reading.kinds if name in names]
+    if twice := [name for name in wanted if names.count(name) > 1]:
+        what = f"has the column {twice[0]} {names.count(twice[0])} times"
+        raise EventsError(what, where=str(path), remedy="Keep one of them, or rename the others")
+    return wanted
 
 
-def _declared(table: pa.Table, stream: Stream, path: Path) -> pa.Table:
-    kinds = {**stream.fields, ARRIVAL: TIMESTAMP}
-    columns = {}
+def _declared(table: pa.Table, reading: _Reading, path: Path, given: Mapping[str, str | None]) -> pa.Table:
+    """The table's columns in their declared types."""
+    kinds, columns = reading.kinds, {}
+    for name in (name for name in kinds if name in given and name not in table.column_names):
+        table = table.append_column(name, pa.array([given[name]] * table.num_rows, pa.string()))
     for name in table.column_names:
         try:
-            columns[name] = as_declared(table[name], kinds[name])
+            columns[name] = as_declared(table[name], kinds[name], reading.zone)
         except MisfitError as misfit:
             row = "" if misfit.row is None else f"row {misfit.row + 1}: "
-            value = "" if misfit.row is None else f"{misfit.value!r:.80} "
+            shown = "a value that is not shown" if name in reading.stream.sensitive else f"{misfit.value!r:.80}"
+            value = "" if misfit.row is None else f"{shown} "
+            remedy = "Change the file, or the field's type in the stream's declaration"
             raise EventsError(
                 f"{value}cannot be read as {kinds[name]}: {misfit}",
                 where=f"{path}: {row}{name} ({table[name].type})",
-                remedy="Change the file, or the field's type in the stream's declaration",
+                remedy=_ZONE_REMEDY if misfit.zone_missing else remedy,
             ) from None
-    return stream.completed(pa.table(columns))
+    return reading.stream.completed(pa.table(columns))
 
 
 def _first_line(error: Exception) -> str:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ingestion.kafka_source import record_columns
 from ingestion.parsing import parse_events
-from rules.events import MAX_STRING, Rejection, check_skew, parse_event
+from rules.event_values import MAX_STRING
+from rules.events import Rejection, check_skew, parse_event
 from rules.streams import Stream, streams_from_mapping
 
 if TYPE_CHECKING:

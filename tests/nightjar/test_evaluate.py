@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
@@ -53,7 +54,7 @@ def generated(rows: int, seed: int) -> pa.Table:
     return pa.table(
         {
             "transaction_id": pa.array(np.arange(rows), pa.int32()),
-            "event_time": pa.array(times).cast(pa.timestamp("us")),
+            "event_time": pa.array(times).cast(pa.timestamp("us", "UTC")),
             "customer_id": pa.array(rng.integers(0, 40, rows), pa.int16()),
             "terminal_id": pa.array([f"m{t}" for t in rng.integers(0, 9, rows)]).dictionary_encode(),
             "amount": pa.array(amounts, mask=rng.random(rows) < 0.1),
@@ -162,6 +163,8 @@ def test_all_evaluations_are_written_on_demand(folder: Path) -> None:
         ({"--out": "nowhere/v.parquet"}, "nowhere/v.parquet: cannot be written"),
         ({"--out": "v.csv"}, "Name it like violations.parquet"),
         ({"--stream": "logins"}, "has no rule on stream logins"),
+        ({"--zone": "Mars"}, "'Mars' is not a zone"),
+        ({"--events": ".", "--out": "v.parquet"}, "lies in the folder of events"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -189,6 +192,8 @@ def test_wrong_option_is_refused(
         ("events.csv", ("\n3,", "\n,"), "events.csv: row 3: transaction_id: is NULL"),
         ("events.csv", ("2026-01-05T12:30:00Z", ""), "events.csv: row 2: event_time: is NULL"),
         ("events.csv", (",customer_id,", ",customer,"), "has no column customer_id"),
+        ("events.csv", ("2,2026-01-05T12:30:00Z", '2,"2026-01-05T12:30:00Z'), "events.csv: line 3: has a quote that"),
+        ("events.csv", ("12:30:00Z", "12:30:00"), "its zone is missing"),
         ("rules.yaml", ("amount", "amonut"), "Did you mean amount?"),
         ("rules.yaml", ("spent > 25", "spent > > 25"), "when"),
     ],
@@ -206,6 +211,48 @@ def test_wrong_content_is_reported_with_its_place(
         app(["evaluate", *words, "--out", str(folder / "v.parquet")], standalone_mode=False)
     assert reported in str(refusal.value)
     assert not (folder / "v.parquet").exists()
+
+
+def evaluated(folder: Path, events: str, *options: str) -> list[dict[str, object]]:
+    """The violations in a file, or folder, of events."""
+    given = ["--stream", "transactions", "--rules", str(folder / "rules.yaml"), "--events", str(folder / events)]
+    app(["evaluate", *given, "--out", str(folder / "v.parquet"), "--json", *options], standalone_mode=False)
+    found: list[dict[str, object]] = pq.read_table(folder / "v.parquet").to_pylist()
+    return found
+
+
+def test_times_without_a_zone_are_in_the_one_that_is_named(folder: Path) -> None:
+    """An export in local time is evaluated at its true times."""
+    (folder / "local.csv").write_text(EVENTS.replace("Z,", ","))
+    (row,) = evaluated(folder, "local.csv", "--zone", "Asia/Tokyo")
+    assert row["event_time"] == datetime(2026, 1, 5, 3, 30, tzinfo=UTC)
+
+
+def test_a_folder_is_evaluated(folder: Path) -> None:
+    """Here the three events are in two files."""
+    header, *lines = EVENTS.splitlines(keepends=True)
+    (folder / "in").mkdir()
+    (folder / "in" / "part-0.csv").write_text(header + lines[0])
+    (folder / "in" / "part-1.csv").write_text(header + "".join(lines[1:]))
+    assert [row["event_id"] for row in evaluated(folder, "in")] == ["2"]
+
+
+def test_arrivals_make_no_difference(folder: Path) -> None:
+    """S8.5: of two events with one id the one with the earliest time counts, whatever the column arrival_time holds."""
+    rows = [*EVENTS.splitlines(), "2,2026-01-05T12:40:00Z,7,3,9000"]
+    (folder / "events.csv").write_text("\n".join([f"{rows[0]},arrival_time", *(f"{row},gate 4" for row in rows[1:])]))
+    (row,) = evaluated(folder, "events.csv")
+    assert (row["event_time"], row["measures"]) == (datetime(2026, 1, 5, 12, 30, tzinfo=UTC), '{"spent":"25.01"}')
+
+
+def test_epoch_seconds_are_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error, so that the summary stays JSON."""
+    (folder / "events.csv").write_text(EVENTS.replace("2026-01-05T12:00:00Z", "1767614400"))
+    evaluated(folder, "events.csv")
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["events"] == 3
+    assert "1 of 3 events have an event_time between 1970 and 1973" in shown.err
+    assert "1767614400 in seconds? Numbers are epoch milliseconds" in shown.err
 
 
 @pytest.mark.slow

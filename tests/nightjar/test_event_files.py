@@ -1,6 +1,7 @@
 """Events in files, read as declared."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
-from nightjar.files.event_files import EventsError, read_events
+from nightjar.files.event_files import EventsError, doubtful_times, read_events
 from rules.streams import Stream, streams_from_mapping
 
 STREAM: Stream = streams_from_mapping(
@@ -46,6 +47,20 @@ def parquet(tmp_path: Path, **columns: pa.Array) -> Path:
     return tmp_path / "events.parquet"
 
 
+def written(path: Path, **columns: pa.Array | None) -> Path:
+    """The event in any format, with some columns replaced, added or (None) left out."""
+    given = {name: pa.array([value]) for name, value in EVENT.items()} | columns
+    table = pa.table({name: column for name, column in given.items() if column is not None})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    elif path.suffix == ".csv":
+        csv.write_csv(table, path)
+    else:
+        path.write_text("\n".join(json.dumps(row, default=str) for row in table.to_pylist()))
+    return path
+
+
 def test_three_formats_one_table(tmp_path: Path) -> None:
     """The same event is the same row from Parquet, CSV and JSON lines; other columns are ignored."""
     (tmp_path / "e.csv").write_text("x,id,at,who,amount,n,ok,more\n1.5,1,2026-01-05T13:00:00+01:00,a,12.3,5,true,!\n")
@@ -68,11 +83,13 @@ def test_three_formats_one_table(tmp_path: Path) -> None:
         ("id", pa.array(["x"]).dictionary_encode(), "x"),
         ("who", pa.array([True]), "true"),
         ("who", pa.array([None], pa.string()), None),
-        ("at", pa.array([NOON.replace(tzinfo=None)], pa.timestamp("ms")), NOON),
+        ("at", pa.array([NOON], pa.timestamp("ms", "Asia/Tokyo")), NOON),
         ("at", pa.array([1767614400000]), NOON),
-        ("at", pa.array(["2026-01-05 12:00:00"]), NOON),
-        ("at", pa.array([date(2026, 1, 5)]), datetime(2026, 1, 5, tzinfo=UTC)),
-        ("at", pa.array([1767614400000000999], pa.timestamp("ns")), NOON),
+        ("at", pa.array([1767614400000000999], pa.timestamp("ns", "UTC")), NOON),
+        ("id", pa.array([1.0]), "1.0"),
+        ("id", pa.array([1e-7]), "1e-07"),
+        ("who", pa.array([0.1], pa.float32()), "0.1"),
+        ("who", pa.array([Decimal("0.0000001")]), "0.0000001"),
         ("amount", pa.array([12.3]), Decimal("12.30")),
         ("amount", pa.array([float("nan")]), None),
         ("amount", pa.array([12], pa.int16()), Decimal("12.00")),
@@ -93,7 +110,10 @@ def test_value_is_read_as_declared(tmp_path: Path, name: str, column: pa.Array, 
     ("name", "column", "expected"),
     [
         ("amount", pa.array([0.1 + 0.2]), "cannot be read as decimal"),
-        ("amount", pa.array(["12,50"]), "not a valid decimal"),
+        ("at", pa.array([NOON.replace(tzinfo=None)], pa.timestamp("ms")), "its zone is missing.*--zone UTC"),
+        ("at", pa.array([date(2026, 1, 5)]), "its zone is missing.*--zone UTC"),
+        ("who", pa.array(["x" * 2049]), "it has 2049 characters, more than 2048"),
+        ("amount", pa.array(["12,50"]), "it has a comma"),
         ("amount", pa.array([10**10]), "does not fit in precision"),
         ("amount", pa.array([True]), "not a number"),
         ("n", pa.array([1.5]), "truncated"),
@@ -102,9 +122,10 @@ def test_value_is_read_as_declared(tmp_path: Path, name: str, column: pa.Array, 
         ("ok", pa.array([1]), "not a boolean"),
         ("at", pa.array(["noon"]), "'noon' cannot be read as timestamp"),
         ("at", pa.array([1.5]), "not a time"),
-        ("at", pa.array([None], pa.timestamp("us")), "row 1: at: is NULL"),
+        ("at", pa.array([None], pa.timestamp("us", "UTC")), "row 1: at: is NULL"),
         ("at", pa.array([10**18]), "out of bounds"),
-        ("at", pa.array(["0000-01-01"]), "years 1 to 9999"),
+        ("at", pa.array([-(10**14)]), "years 1 to 9999"),
+        ("at", pa.array(["0000-01-01T00:00:00Z"]), "no calendar has it"),
         ("id", pa.array([None], pa.string()), "row 1: id: is NULL"),
         ("id", pa.array([""]), "row 1: id: is empty"),
         ("id", pa.array([[1]]), "Unsupported cast"),
@@ -129,36 +150,45 @@ def test_refusal_names_the_first_row_and_its_value(tmp_path: Path, wrong: int) -
         read_events(path, STREAM)
 
 
-def test_arrival_time_is_honoured(tmp_path: Path) -> None:
-    """A column `arrival_time` comes along as microseconds in UTC."""
-    table = read_events(parquet(tmp_path, arrival_time=pa.array([NOON], pa.timestamp("ms", "UTC"))), STREAM)
+def arriving(path: Path) -> pa.Table:
+    """The file's events with their arrivals."""
+    return read_events(path, STREAM, arrivals=True)
+
+
+def test_arrival_time_comes_along_where_it_is_asked_for(tmp_path: Path) -> None:
+    """A column `arrival_time` is read as microseconds in UTC."""
+    table = arriving(parquet(tmp_path, arrival_time=pa.array([NOON], pa.timestamp("ms", "UTC"))))
     assert table.schema.field("arrival_time").type == pa.timestamp("us", "UTC")
     (tmp_path / "e.jsonl").write_text(
         '{"id":1,"at":0,"who":null,"amount":1,"n":1,"x":1,"ok":true,"arrival_time":"2026-01-05T12:00:00Z"}\n'
     )
-    assert read_events(tmp_path / "e.jsonl", STREAM)["arrival_time"].to_pylist() == [NOON]
+    assert arriving(tmp_path / "e.jsonl")["arrival_time"].to_pylist() == [NOON]
     (tmp_path / "e.jsonl").write_text(
         '{"id":1,"at":0,"who":null,"amount":1,"n":1,"x":1,"ok":true,"arrival_time":1767614400000}\n'
     )
-    assert read_events(tmp_path / "e.jsonl", STREAM)["arrival_time"].to_pylist() == [NOON]
+    assert arriving(tmp_path / "e.jsonl")["arrival_time"].to_pylist() == [NOON]
     (tmp_path / "e.jsonl").write_text(
         '{"id":1,"at":0,"who":null,"amount":1,"n":1,"x":1,"ok":true,"arrival_time":"soon"}\n'
     )
     with pytest.raises(EventsError, match="line 1: arrival_time is 'soon'"):
-        read_events(tmp_path / "e.jsonl", STREAM)
+        arriving(tmp_path / "e.jsonl")
+    (tmp_path / "e.csv").write_text("id,at,who,amount,n,x,ok,arrival_time\n1,0,a,1,1,1,true,0\n2,0,a,1,1,1,true,\n")
+    with pytest.raises(EventsError, match="row 2: arrival_time: is NULL"):
+        arriving(tmp_path / "e.csv")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_arrival_time_is_ignored_like_any_undeclared_column(tmp_path: Path, suffix: str) -> None:
+    """Whatever it holds, where arrivals are not asked for."""
+    path = written(tmp_path / f"e{suffix}", arrival_time=pa.array(["gate 4"]))
+    assert read_events(path, STREAM).to_pylist() == [EVENT]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
 def test_an_optional_field_without_a_column_is_null(tmp_path: Path, suffix: str) -> None:
     """In every kind of file, and in its declared place; a plain field without one is refused."""
-    stream, path = replace(STREAM, optional=frozenset({"amount", "n"})), tmp_path / f"events{suffix}"
-    given = pa.table({name: [value] for name, value in EVENT.items() if name not in stream.optional})
-    if suffix == ".parquet":
-        pq.write_table(given, path)
-    elif suffix == ".csv":
-        csv.write_csv(given, path)
-    else:
-        path.write_text("\n".join(json.dumps(row, default=str) for row in given.to_pylist()))
+    stream = replace(STREAM, optional=frozenset({"amount", "n"}))
+    path = written(tmp_path / f"events{suffix}", amount=None, n=None)
     events = read_events(path, stream)
     assert events.schema == stream.schema
     assert (events["amount"].to_pylist(), events["n"].to_pylist()) == ([None], [None])
@@ -196,3 +226,136 @@ def test_file_that_is_none_is_one_message(tmp_path: Path, make: Callable[[Path],
     with pytest.raises(EventsError, match=expected) as refused:
         read_events(path, STREAM)
     assert str(path) in refused.value.where
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".jsonl"])
+def test_a_folder_is_its_files(tmp_path: Path, ending: str) -> None:
+    """As Spark writes them: in the order of their paths, without what is hidden or begins with an underscore."""
+    folder = tmp_path / "events.parquet"
+    for number in (2, 0, 1):
+        written(folder / f"part-0000{number}{ending}", id=pa.array([str(number)]))
+    for name in ("_SUCCESS", f".part-00000{ending}.crc", "_temporary/0/x.parquet"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x")
+    assert read_events(folder, STREAM).to_pylist() == [EVENT | {"id": str(number)} for number in range(3)]
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_names_of_folders_are_columns(tmp_path: Path, ending: str) -> None:
+    """A field that a writer has put into the path is not lost, whether it is optional or not."""
+    stream = replace(STREAM, optional=frozenset({"n"}))
+    written(tmp_path / "in" / "who=00%2F7" / "n=7" / f"a{ending}", who=None, n=None)
+    written(tmp_path / "in" / "who=b" / "n=__HIVE_DEFAULT_PARTITION__" / f"a{ending}", who=None, n=None)
+    found = read_events(tmp_path / "in", stream).select(["who", "n"]).to_pylist()
+    assert found == [{"who": "00/7", "n": 7}, {"who": "b", "n": None}]
+
+
+def test_a_folder_that_cannot_be_read_names_the_file(tmp_path: Path) -> None:
+    """An empty one, one with other files, and one of whose files only some have arrivals."""
+    (tmp_path / "in").mkdir()
+    with pytest.raises(EventsError, match="is a folder without files of events"):
+        read_events(tmp_path / "in", STREAM)
+    written(tmp_path / "in" / "a.parquet")
+    written(tmp_path / "in" / "b.parquet", arrival_time=pa.array([NOON]))
+    with pytest.raises(EventsError, match=r"a\.parquet: has no arrival_time, which other files have"):
+        arriving(tmp_path / "in")
+    assert read_events(tmp_path / "in", STREAM).num_rows == 2
+    (tmp_path / "in" / "c.txt").write_text("")
+    with pytest.raises(EventsError, match=r"c\.txt: has an unknown extension"):
+        read_events(tmp_path / "in", STREAM)
+
+
+HEADER = "id,at,who,amount,n,x,ok\n"
+LINE = "{},2026-01-05T12:00:00Z,{},12.3,5,1.5,true\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (["a", '"cut', "b", "c"], 3),
+        (["a", '"cut', "b", '"c"'], 3),
+        (["a", '"two\nlines"', '"x"y', "c"], 5),
+        (["a", 'an 5" pipe', "b", '"not closed'], 5),
+    ],
+    ids=["to the end", "to another quote", "text after a quote", "a quote within text"],
+)
+def test_a_quote_that_is_not_closed_is_an_error_with_its_line(tmp_path: Path, names: list[str], line: int) -> None:
+    """Instead of a file that ends there."""
+    path = tmp_path / "e.csv"
+    path.write_text(HEADER + "".join(LINE.format(number, who) for number, who in enumerate(names)))
+    with pytest.raises(EventsError, match="has a quote that is not closed") as refused:
+        read_events(path, STREAM)
+    assert refused.value.where == f"{path}: line {line}"
+
+
+def test_quotes_in_csv(tmp_path: Path) -> None:
+    """Line ends, commas and doubled quotes within them, also beyond the first block that Arrow reads."""
+    names = ["a,b", "two\nlines", 'an 5" pipe', ""]
+    path, many = tmp_path / "e.csv", 40_000
+    quoted = ['"a,b"', '"two\nlines"', '"an 5"" pipe"', '""'] * (many // 4)
+    path.write_text(HEADER + "".join(LINE.format(number, who) for number, who in enumerate(quoted)))
+    assert path.stat().st_size > 1 << 20
+    assert read_events(path, STREAM)["who"].to_pylist() == names * (many // 4)
+
+
+def test_a_value_that_goes_on_for_ever_is_taken_for_a_quote(tmp_path: Path) -> None:
+    """Instead of Python's own message."""
+    path = tmp_path / "e.csv"
+    path.write_text(HEADER + LINE.format(1, '"a') + LINE.format(2, "b") * 10_000)
+    with pytest.raises(EventsError, match="line 2: has a value of more than 131,072 characters: is its quote closed"):
+        read_events(path, STREAM)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_a_column_twice_is_refused_if_it_is_read(tmp_path: Path, ending: str) -> None:
+    """Which of them counts cannot be known. Columns that are ignored may repeat."""
+    path = tmp_path / f"e{ending}"
+
+    def write(more: str) -> None:
+        table = pa.table([pa.array([value]) for value in (*EVENT.values(), "b", "c")], [*EVENT, "more", more])
+        csv.write_csv(table, path) if ending == ".csv" else pq.write_table(table, path)
+
+    write("more")
+    assert read_events(path, STREAM).to_pylist() == [EVENT]
+    write("who")
+    with pytest.raises(EventsError, match="has the column who 2 times"):
+        read_events(path, STREAM)
+
+
+def test_of_a_repeated_key_the_last_counts(tmp_path: Path) -> None:
+    """As in the stream (tests/ingestion/test_parsing.py)."""
+    (tmp_path / "e.jsonl").write_text('{"id":"1","who":"b","at":0,"amount":1,"n":1,"x":1,"ok":true,"who":"a"}')
+    assert read_events(tmp_path / "e.jsonl", STREAM)["who"].to_pylist() == ["a"]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_a_byte_order_mark_is_skipped(tmp_path: Path, ending: str) -> None:
+    """At the start of the file, where some editors and databases write one."""
+    path = written(tmp_path / f"e{ending}")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_events(path, STREAM).to_pylist() == [EVENT]
+
+
+def test_sensitive_values_are_not_shown(tmp_path: Path) -> None:
+    """Neither of columns nor of JSON lines."""
+    stream = replace(STREAM, sensitive=frozenset({"amount"}))
+    for ending in (".parquet", ".jsonl"):
+        with pytest.raises(EventsError, match="a value that is not shown") as refused:
+            read_events(written(tmp_path / f"e{ending}", amount=pa.array(["secret"])), stream)
+        assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ([1_767_614_400], "all events have an at between 1970 and 1973.*is 1767614400 in seconds"),
+        ([0, 1_767_614_400, 1_767_614_400_000], "1 of 3 events have"),
+        ([0, 1_767_614_400_000, 100_000_000_000], None),
+    ],
+)
+def test_epoch_seconds_are_suspected(tmp_path: Path, times: list[int], expected: str | None) -> None:
+    """Numbers are milliseconds: those of today in seconds would be in January 1970."""
+    table = pa.table({name: [value] * len(times) for name, value in EVENT.items()} | {"at": times})
+    pq.write_table(table, tmp_path / "e.parquet")
+    doubt = doubtful_times(read_events(tmp_path / "e.parquet", STREAM), STREAM)
+    assert doubt is None if expected is None else re.search(expected, doubt or "")

@@ -188,8 +188,11 @@ def test_an_event_that_cannot_be_used_has_a_reason(raw: str | bytes, reason: Rea
         (b'{"a":' * 500 + b"1" + b"}" * 500, "it is nested deeper than 100 levels"),
         (event_with(name=json.dumps("x" * 3000)), "name has 3000 characters, more than 2048"),
         (event_with(id="1" * 3000), "id has 3000 characters, more than 2048"),
-        (event_with(price='"1\\n\\u0000"'), "price is 1\\n\\x00, which is not a valid decimal(12,2)"),
-        (event_with(name='"\\udc00"'), "name is \\udc00, which is not a valid string"),
+        (
+            event_with(price='"1\\n\\u0000"'),
+            "price is 1\\n\\x00, which is not a valid decimal(12,2): it is not a number",
+        ),
+        (event_with(name='"\\udc00"'), "name is \\udc00, which is not a valid string: it has half of a surrogate pair"),
     ],
 )
 def test_a_person_can_read_why(raw: str | bytes, detail: str) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown, zone_named
 from rules.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -20,12 +21,13 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     stream: Annotated[str, typer.Option(help="The stream the events belong to.", show_default=False)],
     rules: Annotated[Path, typer.Option(help="Rules as YAML or JSON.", show_default=False)],
-    events: Annotated[Path, typer.Option(help="Events as Parquet, CSV or JSON lines.", show_default=False)],
+    events: Annotated[Path, typer.Option(help=EVENTS_HELP, show_default=False)],
     out: Annotated[Path, typer.Option(help="Parquet file to write.", show_default=False)],
     streams: Annotated[
         Path | None,
         typer.Option(help="TOML file of stream declarations, instead of the configured.", show_default=False),
     ] = None,
+    zone: Annotated[str | None, typer.Option(help=ZONE_HELP, show_default=False)] = None,
     measures: Annotated[
         bool, typer.Option("--measures", help="Write every evaluated event of every rule, not only the violations.")
     ] = False,
@@ -43,7 +45,6 @@ def evaluate(
     from nightjar.configuration.settings import load_settings
     from nightjar.files.evaluate import evaluate as evaluated
     from nightjar.files.evaluate import write_truth
-    from nightjar.files.event_files import read_events
     from rules.model import load_rules
     from rules.names import did_you_mean
     from rules.streams import load_streams
@@ -61,6 +62,9 @@ def evaluate(
         )
     if out.resolve() == events.resolve():
         raise SettingsError("is the file of events itself", where=str(out), remedy="Name another file")
+    if events.resolve() in out.resolve().parents:
+        raise SettingsError("lies in the folder of events", where=str(out), remedy="Name a file outside it")
+    times_of = zone_named(zone)
     loaded = load_rules(rules, declared)
     if all(rule.stream != stream for rule in loaded):
         others = ", ".join(sorted({rule.stream for rule in loaded}))
@@ -69,9 +73,10 @@ def evaluate(
         )
     texts = [TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[shown]")]
     columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn())
-    with Progress(*columns, console=progress_console(), transient=True) as bar:
+    console = progress_console()
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(f"reading {events}", total=None, shown="")
-        table = read_events(events, declared[stream])
+        table = read_shown(console, events, declared[stream], zone=times_of)
         bar.update(task, description="evaluating", shown=counted(table.num_rows, "event"))
         truth = evaluated(declared[stream], loaded, table)
         rows = truth.rows(every=measures)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown, zone_named
 from rules.errors import NightjarError, SettingsError
 
 
@@ -16,12 +17,13 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(help="Events as Parquet, CSV or JSON lines.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help=EVENTS_HELP, show_default=False)],
     stream: Annotated[str, typer.Option(help="The stream they belong to.", show_default=False)],
     streams: Annotated[
         Path | None,
         typer.Option(help="TOML file of stream declarations, instead of the configured.", show_default=False),
     ] = None,
+    zone: Annotated[str | None, typer.Option(help=ZONE_HELP, show_default=False)] = None,
     speed: Annotated[str, typer.Option(help="Speed-up over the original pace, or `max`.")] = "1",
     keep_times: Annotated[
         bool,
@@ -63,7 +65,6 @@ def replay(
 
     from nightjar.cli.console import progress_console, result_console, show_json
     from nightjar.configuration.settings import load_settings
-    from nightjar.files.event_files import read_events
     from nightjar.kafka import topics
     from nightjar.replay import ReplayOptions, replay_batches, send
     from rules.names import did_you_mean
@@ -81,10 +82,10 @@ def replay(
             where="--keep-times",
             remedy="Set arrival = producer (NIGHTJAR_ARRIVAL=producer) for the topics of a replay",
         )
-    faster = _speed(speed)
+    faster, times_of = _speed(speed), zone_named(zone)
     console = progress_console()
     with console.status(f"reading {file}"):
-        table = read_events(file, declared[stream])
+        table = read_shown(console, file, declared[stream], zone=times_of, arrivals=keep_times)
     options = ReplayOptions(
         start=None if keep_times else time.time_ns() // 1000,
         speed=faster,

@@ -1,0 +1,39 @@
+"""Reading files of events for the commands, with what is doubtful in them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from rules.errors import SettingsError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nightjar.cli.console import SafeConsole
+    from rules.streams import Stream
+
+EVENTS_HELP = "Events as Parquet, CSV or JSON lines, or a folder of such files."
+ZONE_HELP = "Zone of the file's times without one, as in UTC or Europe/Berlin. They are refused otherwise."
+
+
+def zone_named(name: str | None) -> ZoneInfo | None:
+    """The zone of an option `--zone`. Raises SettingsError for an unknown one."""
+    try:
+        return None if name is None else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise SettingsError(
+            f"{name!r} is not a zone", where="--zone", remedy="Give a name as in UTC, Europe/Berlin or Asia/Tokyo"
+        ) from None
+
+
+def read_shown(
+    console: "SafeConsole", file: Path, stream: "Stream", *, zone: ZoneInfo | None, arrivals: bool = False
+) -> "pa.Table":
+    """The file's events (see `read_events`); prints a warning of times that look like epoch seconds."""
+    from nightjar.cli.console import line
+    from nightjar.files.event_files import doubtful_times, read_events
+
+    table = read_events(file, stream, zone=zone, arrivals=arrivals)
+    if (doubt := doubtful_times(table, stream)) is not None:
+        console.print(line(("warning: ", "yellow"), f"{file}: {doubt}"), soft_wrap=True)
+    return table
