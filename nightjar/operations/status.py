@@ -1,22 +1,28 @@
-"""Reads the state of the job from its reports on the job-progress topic and its latest alerts."""
+"""Reads the state of the job from its reports on the job-progress topic and its latest alerts and late events."""
 
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from contracts.job_progress import JobReport
+from contracts.late_events import LATE_EVENT
 from nightjar.configuration.settings import Settings
+from nightjar.kafka.clients import KafkaError
 from nightjar.kafka.readers import Reader
 from nightjar.kafka.rule_topics import rule_book
 from nightjar.operations.job_watch import JobState
 from nightjar.operations.throughput import Pace, pace
 from rules.model import State
+from rules.timestamps import SECONDS_AS_MILLISECONDS
 
 # Latency is measured over at most this many alerts per partition of their topic.
 _LATEST_ALERTS = 500
+
+# Of each partition of their topic: enough to see what a producer does wrong.
+_LATEST_LATE_EVENTS = 100
 
 # Batch times are averaged over this many reports of the driver, which sends one per second.
 _LATEST_REPORTS = 60
@@ -34,6 +40,7 @@ class Status:
 
     heartbeat_seconds: since that report. batches: as the driver reports them, averaged over the last minute. latency:
     of the latest alerts, from the event's `sent_at` to the alert's arrival on its topic; empty if no alert has both.
+    epoch_seconds: how many of the latest late events of a stream have a time that looks like seconds, not milliseconds.
     pace: for streams with a lag, how fast events arrive and are read. counts: since the checkpoint was created;
     retained: events still needed, by group-by (comma-separated fields). state_bytes: size of the state in the
     checkpoint. skipped: unusable records by kind. rules: id to last version, its state and stream, without retired
@@ -45,6 +52,7 @@ class Status:
     last: JobReport | None = None
     batches: dict[str, Any] = field(default_factory=dict)
     latency: dict[str, float] = field(default_factory=dict)
+    epoch_seconds: dict[str, int] = field(default_factory=dict)
     pace: dict[str, Pace] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     retained: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -61,6 +69,7 @@ class Status:
             **{key: None if self.last is None else self.last.get(key) for key in keys},
             "batches": self.batches,
             "latency": self.latency,
+            "epoch_seconds": self.epoch_seconds,
             "pace": {stream: found.as_dict() for stream, found in self.pace.items()},
             "counts": self.counts,
             "retained": self.retained,
@@ -85,6 +94,7 @@ def read_status(settings: Settings) -> Status:
     streams = list(state.driver["lag"])
     of_run = [report for report in reports if report["run_id"] == state.driver["run_id"]]
     paces = {stream: pace(of_run, stream) for stream in streams if state.driver["lag"][stream]["events"]}
+    counts = {stream: state.counts(stream) for stream in streams}
     return Status(
         running=state.runs(now),
         heartbeat_seconds=round((now - state.driver["at"]) / 1_000_000, 3),
@@ -92,7 +102,8 @@ def read_status(settings: Settings) -> Status:
         batches=_batches(of_run),
         latency=_latency(settings),
         pace={stream: found for stream, found in paces.items() if found is not None},
-        counts={stream: state.counts(stream) for stream in streams},
+        epoch_seconds=_epoch_seconds(settings) if any(found.get("late") for found in counts.values()) else {},
+        counts=counts,
         retained={stream: state.retained(stream) for stream in streams},
         state_bytes=state.stored,
         skipped=dict(state.skipped.counts),
@@ -134,6 +145,15 @@ def _batches(reports: list[JobReport]) -> dict[str, Any]:
         "most_rows": max(report.get("most_rows", 0) for report in busy),
         "slowest_ms": max(report["slowest_ms"] for report in busy),
     }
+
+
+def _epoch_seconds(settings: Settings) -> dict[str, int]:
+    try:
+        with Reader(settings, settings.late_events_topic) as reader:
+            rows = [LATE_EVENT.row(record.value) for record in reader.last(_LATEST_LATE_EVENTS)]
+    except KafkaError:  # only a hint: whoever may not read the topic does without
+        return {}
+    return Counter(row["stream"] for row in rows if row is not None and row["event_time"] in SECONDS_AS_MILLISECONDS)
 
 
 def _latency(settings: Settings) -> dict[str, float]:

@@ -113,3 +113,25 @@ def test_latency_of_the_latest_alerts(own: TestTopics) -> None:
     took = round((alert.arrival - sent) / 1000, 1)
     assert latency == {"alerts": 1, "p50_ms": took, "p99_ms": took}
     assert took >= 249, "the broker's stamp has milliseconds"
+
+
+def test_epoch_seconds_among_late_events_are_suspected(own: TestTopics) -> None:
+    """Events of a producer that sends seconds are all late; the topic of late events has times and streams."""
+    publish(own, word(later()), bucket(0, 4))
+    late = {
+        "stream": "transactions",
+        "event_id": "e",
+        "arrival_time": "2026-01-05T12:00:00Z",
+        "partition": 0,
+        "event": {},
+    }
+    with producer(own.settings) as client:
+        for offset, at in enumerate(("1970-01-21T10:53:45.600000Z", "1970-01-01T00:00:00Z", "2026-01-05T11:00:00Z")):
+            value = json.dumps({**late, "offset": offset, "event_time": at}).encode()
+            client.send(own.settings.late_events_topic, value).get()
+        client.send(own.settings.late_events_topic, b"not a late event").get()
+    assert json.loads(run("status", "--json", environment=environment(own.settings)).stdout)["epoch_seconds"] == {
+        "transactions": 1
+    }
+    shown = run("status", environment=environment(own.settings)).stdout
+    assert "transactions: 1 recent late event dated between 1970 and 1973: does a producer send epoch seconds?" in shown

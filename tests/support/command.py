@@ -29,5 +29,12 @@ def run(
 
 def environment(settings: Settings) -> dict[str, str]:
     """What makes the command line use the test's topics."""
-    names = ["bootstrap_servers", "rules_topic", "rule_status_topic", "alerts_topic", "job_progress_topic"]
+    names = [
+        "bootstrap_servers",
+        "rules_topic",
+        "rule_status_topic",
+        "alerts_topic",
+        "job_progress_topic",
+        "late_events_topic",
+    ]
     return {f"NIGHTJAR_{name.upper()}": str(getattr(settings, name)) for name in names}
