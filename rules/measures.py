@@ -94,7 +94,7 @@ class Measure(BaseModel):
     over: Annotated[
         Duration | None,
         Field(
-            description="Length of the window: `500ms`, `10s`, `3m`, `1h`, `90d`; at most "
+            description="Length of the window: `500ms`, `10s`, `1h30m`, `90d`; at most "
             f"{format_duration(MAX_OVER)}. Both ends are included. Not with `episode`."
         ),
     ]
