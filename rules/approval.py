@@ -73,7 +73,8 @@ def approved(
         problems.append(Problem("author", repr(author), what, remedy))
     if problems or found is None:
         raise RuleError(problems)
-    parse_rule(rule_to_mapping(found.rule), streams)  # the streams may be declared otherwise by now
+    # the streams may be declared otherwise by now
+    parse_rule(rule_to_mapping(found.rule), streams, accepted=True)
     effective = after(arrival, activation_delay)
     if found.rule.effective is not None:
         effective = max(effective, microseconds(found.rule.effective))

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from rules.descriptions import mistaken_placeholders
 from rules.durations import format_duration
 from rules.errors import PredicateError, Problem
 from rules.measures import MAX_FIELDS, SUMMING, Function, Measure, accepted_kinds, result_type
@@ -60,15 +63,18 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 
 def check_rule(
-    shape: type[Shape], written: Mapping[str, Any], streams: Mapping[str, Stream]
+    shape: type[Shape], written: Mapping[str, Any], streams: Mapping[str, Stream], *, accepted: bool = False
 ) -> tuple[Shape | None, list[Problem]]:
-    """The rule that a mapping holds, or its problems, in the order of its keys."""
-    check = _Check(written, streams)
+    """The rule that a mapping holds, or its problems: unknown keys, of which others follow, then by the order of keys.
+
+    accepted: leave out the checks of new rules, which an earlier release did not have.
+    """
+    check = _Check(written, streams, accepted=accepted)
     measures = check.measures()
     rule = check.validated(shape, {**written, "measures": measures}, ())
     check.meaning(measures)
     order = {key: at for at, key in enumerate(shape.model_fields)}
-    problems = sorted(check.problems, key=lambda problem: order.get(problem.place.split(".")[0], len(order)))
+    problems = sorted(check.problems, key=lambda problem: order.get(problem.place.split(".")[0], -1))
     if len(problems) > MAX_PROBLEMS:
         problems[MAX_PROBLEMS:] = [Problem("", "", "there are more problems", "Fix these first")]
     return rule, problems
@@ -84,8 +90,9 @@ class _Anything:
 class _Check:
     """Collects the problems of one rule."""
 
-    def __init__(self, written: Mapping[str, Any], streams: Mapping[str, Stream]) -> None:
+    def __init__(self, written: Mapping[str, Any], streams: Mapping[str, Stream], *, accepted: bool) -> None:
         self.written = written
+        self.accepted = accepted
         self.streams = streams
         self.problems: list[Problem] = []
 
@@ -151,7 +158,11 @@ class _Check:
             case "value_error":
                 what, _, remedy = str((error.get("ctx") or {}).get("error", error["msg"])).partition(". ")
                 self.add(dotted, error["input"], what, remedy)
-            case "string_type" if isinstance(error["input"], bool | int | float) and key in _TEXTS:
+            case "string_type" if isinstance(error["input"], bool) and key in _TEXTS:
+                word, read = ("yes", "true") if error["input"] else ("no", "false")
+                what = f"is {read}, not text: YAML reads {word} without quotes as {read}"
+                self.add(dotted, read, what, f'Put it in quotes, as in {key}: "{word}"')
+            case "string_type" if isinstance(error["input"], int | float) and key in _TEXTS:
                 example = f'as in {key}: "{error["input"]}"'
                 self.add(dotted, error["input"], f"is {error['input']!r:.60}, not text", f"Put it in quotes, {example}")
             case _:
@@ -190,9 +201,19 @@ class _Check:
         for measure_name, body in written.items() if isinstance(written, Mapping) else ():
             if measure_name not in measures and isinstance(body, Mapping):
                 self.parts(f"measures.{measure_name}", body, stream)
+        if "measures" not in self.written and get_close_matches("measures", map(str, self.written), 1):
+            written = None  # under a mistyped key, which is a problem of its own
         # a measure without a type has its own problem already, which the condition does not repeat
         untyped = set(written) - set(results) - lists if isinstance(written, Mapping) else _Anything()
         self.predicate("when", self.written.get("when"), {**results, **stream.fields}, untyped)
+        if isinstance(written, Mapping) and not self.accepted:
+            self.description(self.written.get("description"), [*stream.fields, *map(str, written)])
+
+    def description(self, text: Any, known: list[str]) -> None:
+        if not isinstance(text, str):
+            return
+        for found, what, remedy in islice(mistaken_placeholders(text, known), MAX_PROBLEMS):
+            self.add("description", found, what, remedy)
 
     def measure(self, place: str, measure: Measure, stream: Stream) -> FieldType | None:
         """The measure's type; None if its function does not take the field."""
@@ -263,7 +284,7 @@ class _Check:
         if not isinstance(text, str):
             return
         try:
-            check_predicate(text, columns, where=place, unknown=untyped)
+            check_predicate(text, columns, where=place, unknown=untyped, strict=not self.accepted)
         except PredicateError as refusal:
             self.problems += [self.explained(problem, columns) for problem in refusal.problems]
 

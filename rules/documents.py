@@ -36,7 +36,7 @@ class JsonFloat(float):
 def read_documents(text: str | bytes, *, where: str = "") -> list[Any]:
     """The data of a JSON text, or of the documents of a YAML text; RuleError if it is neither."""
     plain = decoded(text, where)
-    with _refusing("YAML or JSON", where):
+    with _refusing("YAML or JSON", where, plain):
         if plain.lstrip()[:1] in ("{", "["):
             try:
                 return _plain([_json(plain)])
@@ -50,7 +50,7 @@ def read_documents(text: str | bytes, *, where: str = "") -> list[Any]:
 def read_json(text: str | bytes, *, where: str = "") -> Any:
     """The data of a JSON text; RuleError for anything else."""
     plain = decoded(text, where)
-    with _refusing("JSON", where):
+    with _refusing("JSON", where, plain):
         return _plain([_json(plain)])[0]
 
 
@@ -79,8 +79,8 @@ def decoded(text: str | bytes, where: str = "") -> str:
 
 
 @contextmanager
-def _refusing(form: str, where: str) -> Iterator[None]:
-    """Translate what reading a text as that form raises into the terms of a rule's author."""
+def _refusing(form: str, where: str, text: str) -> Iterator[None]:
+    """Translate what reading the text as that form raises into the terms of a rule's author."""
     try:
         yield
     except _RepeatedKeyError as failure:
@@ -97,11 +97,22 @@ def _refusing(form: str, where: str) -> Iterator[None]:
     except yaml.MarkedYAMLError as failure:
         mark = failure.problem_mark or failure.context_mark
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        if mark and _starts_with_tab(text, mark):
+            remedy = "Indent with spaces, and put a text that begins with a tab in quotes"
+            raise refusal(f"is not {form}: a tab stands where only spaces may{place}", remedy, where) from None
         raise refusal(f"is not {form}: {failure.problem}{place}", _remedy(failure), where) from None
     except (yaml.YAMLError, ValueError, OverflowError) as failure:  # an offset that no zone can have overflows
         raise refusal(f"is not {form}: {failure}", _EXAMPLE, where) from None
     except RecursionError:
         raise refusal("is nested too deep to be a rule", _EXAMPLE, where) from None
+
+
+def _starts_with_tab(text: str, mark: yaml.Mark) -> bool:
+    """Whether a tab is what YAML stumbled over: at the mark, or in the white space before it."""
+    lines = text.splitlines()
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    before = line[: mark.column]
+    return line[mark.column : mark.column + 1] == "\t" or "\t" in before[len(before.rstrip()) :]
 
 
 def refusal(what: str, remedy: str, where: str) -> RuleError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, V
 
 from rules.actions import Action
 from rules.checking import MAX_MEASURES, check_rule
+from rules.descriptions import PLACEHOLDER
 from rules.documents import MAX_BYTES, read_documents, refusal, unwrapped
 from rules.durations import MICROSECONDS, Duration, format_duration
 from rules.errors import Problem, RuleError, printable, shortened
@@ -22,6 +22,7 @@ from rules.timestamps import from_microseconds, parse_timestamp
 
 __all__ = [
     "MAX_MEASURES",
+    "PLACEHOLDER",
     "Function",
     "Measure",
     "Revisions",
@@ -35,8 +36,7 @@ __all__ = [
 ]
 
 
-# Limits on a description, so that every alert fits in one Kafka record.
-PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# A limit on a description, so that every alert fits in one Kafka record.
 _MAX_PLACEHOLDERS = 64
 
 _ID = r"^[a-z0-9][a-z0-9._-]{0,99}$"
@@ -137,7 +137,7 @@ class Rule(BaseModel):
             max_length=4096,
             description="The alert's text, at most 4096 characters. `{name}` of a field or measure is filled in, at "
             f"most {_MAX_PLACEHOLDERS} of them with 200 characters each (lists of values are whole); doubles are shown "
-            "with two digits after the point (`measures` has all digits).",
+            "with two digits after the point (`measures` has all digits). Another name in braces is refused.",
         ),
     ] = ""
     action: Annotated[
@@ -224,8 +224,13 @@ class Rule(BaseModel):
         return {name: value for name, value in self.__dict__.items() if name not in PROVENANCE}
 
 
-def parse_rule(written: Mapping[str, Any] | str | bytes, streams: Mapping[str, Stream]) -> Rule:
+def parse_rule(
+    written: Mapping[str, Any] | str | bytes, streams: Mapping[str, Stream], *, accepted: bool = False
+) -> Rule:
     """The rule of a mapping, or of a YAML or JSON text that holds one.
+
+    accepted: a version of it was accepted before, maybe by an earlier release: only that it fits its stream is checked,
+    and not what new rules are refused for in addition.
 
     Raises RuleError with all problems: each has its place (`measures.spent.sum`), the value found there, and the
     remedy.
@@ -237,7 +242,7 @@ def parse_rule(written: Mapping[str, Any] | str | bytes, streams: Mapping[str, S
         written = documents[0]
     if not isinstance(written, Mapping):
         raise refusal(f"is not a mapping but {written!r:.60}", "A rule has keys: id, stream, when, …", "the rule")
-    rule, problems = check_rule(Rule, written, streams)
+    rule, problems = check_rule(Rule, written, streams, accepted=accepted)
     if problems or rule is None:
         name = written.get("id")
         raise RuleError(problems, where=f"rule {name}" if isinstance(name, str) else "the rule")

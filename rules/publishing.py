@@ -10,7 +10,7 @@ from typing import Any
 from rules.approval import APPROVE, approved, proposed, waits_for
 from rules.errors import Problem, RuleError, shortened
 from rules.foreign import DEFAULT_FORMS, Forms, MessageError, Reading, read_message
-from rules.model import PROVENANCE, State, parse_rule, rule_to_mapping
+from rules.model import PROVENANCE, Rule, State, parse_rule, rule_to_mapping
 from rules.names import did_you_mean
 from rules.streams import Stream
 from rules.versions import Approval, Primed, Published, RuleVersion, Superseded, next_version
@@ -85,7 +85,7 @@ def judge(
         if written.get("control") == APPROVE:
             made = approved(known, written, arrival, streams, activation_delay)
             return made, _status(made, reading.notes)
-        rule = parse_rule(_controlled(known, written) if "control" in written else written, streams)
+        rule = _rule(known, written, streams)
         earlier = known.of_rule(rule.id)
         if earlier and earlier[-1].rule == rule:
             return None, _status(earlier[-1], reading.notes)
@@ -112,6 +112,21 @@ def _status(version: RuleVersion, notes: tuple[str, ...]) -> Status:
     if version.is_proposed:
         return Status(Answer.PROPOSED, rule_id, number, reasons=(*notes, waits_for(version)))
     return Status(Answer.ACCEPTED, rule_id, number, version.effective, notes, version.approval)
+
+
+def _rule(known: Published, written: Mapping[str, Any], streams: Mapping[str, Stream]) -> Rule:
+    """The rule of a message. What an earlier release accepted may be controlled, and sent again, although a new rule
+    like it is refused.
+    """
+    if "control" in written:
+        return parse_rule(_controlled(known, written), streams, accepted=True)
+    try:
+        return parse_rule(written, streams)
+    except RuleError:
+        earlier = known.of_rule(str(written.get("id")))
+        if not earlier or (again := parse_rule(written, streams, accepted=True)) != earlier[-1].rule:
+            raise
+        return again
 
 
 def _controlled(known: Published, written: Mapping[str, Any]) -> dict[str, Any]:

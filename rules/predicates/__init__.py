@@ -79,14 +79,14 @@ def compile_predicate(
 
 
 def check_predicate(
-    text: str, columns: Mapping[str, FieldType], *, where: str = "", unknown: Container[str] = ()
+    text: str, columns: Mapping[str, FieldType], *, where: str = "", unknown: Container[str] = (), strict: bool = True
 ) -> None:
-    """Raise PredicateError with all problems of a condition, including spellings that the rules reference lacks.
+    """Raise PredicateError with all problems of a condition; with `strict` a spelling that the reference lacks is one.
 
     unknown: additional column names of unknown type; comparisons with them are not checked.
     """
     source = Source(text, where)
-    analyse(parse(source, _Names(columns, unknown), strict=True), source, columns, unknown)
+    analyse(parse(source, _Names(columns, unknown), strict=strict), source, columns, unknown)
 
 
 def impossible_parts(texts: Sequence[str], columns: Mapping[str, FieldType], least: Mapping[str, int]) -> list[str]:

@@ -306,7 +306,14 @@ class _Analysis:
 
     def arithmetic(self, tree: exp.Binary, depth: int) -> Node:
         op = _ARITHMETIC[type(tree)]
-        left, right = self.all_of([partial(self.number, part, depth) for part in (tree.this, tree.expression)])
+        parts = (tree.this, tree.expression)
+        nodes = self.all_of([partial(self.operand, part, depth) for part in parts])
+        if op is Op.SUB and [node.type for node in nodes] == [TIMESTAMP, TIMESTAMP]:
+            remedy = f"Write {' - '.join(map(_epoch, parts))}, which is in seconds"
+            raise self.error(tree, "one timestamp cannot be subtracted from another", remedy)
+        left, right = self.all_of(
+            [partial(self.as_number, node, part) for node, part in zip(nodes, parts, strict=True)]
+        )
         if op is Op.DIV:
             return Node(op, DOUBLE, (to_double(left), to_double(right)))
         if DOUBLE in (left.type, right.type):
@@ -405,9 +412,12 @@ class _Analysis:
         return node
 
     def number(self, tree: exp.Expr, depth: int) -> Node:
-        node = self.operand(tree, depth)
+        return self.as_number(self.operand(tree, depth), tree)
+
+    def as_number(self, node: Node, tree: exp.Expr) -> Node:
         if not node.type.is_number:
-            raise self.error(tree, f"a number is needed and this is {node.type.family.value}", _NEEDED)
+            remedy = f"Write {_epoch(tree)}, its seconds since 1970" if node.type == TIMESTAMP else _NEEDED
+            raise self.error(tree, f"a number is needed and this is {node.type.family.value}", remedy)
         return node
 
     def string(self, tree: exp.Expr, depth: int) -> Node:
@@ -415,6 +425,11 @@ class _Analysis:
         if node.type != STRING:
             raise self.error(tree, f"a string is needed and this is {node.type.family.value}", _NEEDED)
         return node
+
+
+def _epoch(tree: exp.Expr) -> str:
+    """How to write the seconds since 1970 of a timestamp."""
+    return f"EXTRACT(EPOCH FROM {tree.sql()})"
 
 
 def _like_magnitude(value: Node) -> Type:

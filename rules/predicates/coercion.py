@@ -73,6 +73,8 @@ def require_alike(one: Type, other: Type, purpose: str) -> None:
         remedy = "Write TIMESTAMP before the quoted time"
     elif Family.STRING in (one.family, other.family) and (one.is_number or other.is_number):
         remedy = "Write numbers without quotes, and strings in single quotes"
+    elif Family.TIMESTAMP in (one.family, other.family) and (one.is_number or other.is_number):
+        remedy = "Write EXTRACT(EPOCH FROM …) for a time's seconds since 1970, or TIMESTAMP before a quoted time"
     raise Unfit(f"{one.family.value} and {other.family.value} cannot be {purpose}", remedy)
 
 

@@ -63,6 +63,7 @@ EXTRACTED = frozenset({
     "YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "DAYOFWEEK", "DAYOFYEAR", "EPOCH",
 })  # fmt: skip
 
+_SECONDS_BETWEEN = "Write EXTRACT(EPOCH FROM one) - EXTRACT(EPOCH FROM other), which is in seconds"
 _PREFIXES = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS})
 _REMEDIES = {
     ";": "A predicate is one expression, without a semicolon",
@@ -79,7 +80,17 @@ _REMEDIES = {
     "::": "Write CAST(value AS DOUBLE)",
     "~~": "Write LIKE",
     "ISODOW": "Write DAYOFWEEK, where 1 is Sunday",
+    "INTERVAL": _SECONDS_BETWEEN,
 }
+# Functions of other dialects for the time between two points in time.
+_DIFFERENCES = frozenset({"AGE", "DATEDIFF", "DATE_DIFF", "TIMEDIFF", "TIMESTAMPDIFF", "TIMESTAMP_DIFF", "TIME_DIFF"})
+# What word processors and messengers make of straight quotes.
+_TYPOGRAPHIC = (
+    "\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}\N{SINGLE LOW-9 QUOTATION MARK}"
+    "\N{SINGLE HIGH-REVERSED-9 QUOTATION MARK}\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}"
+    "\N{DOUBLE LOW-9 QUOTATION MARK}\N{DOUBLE HIGH-REVERSED-9 QUOTATION MARK}\N{PRIME}\N{DOUBLE PRIME}"
+    "\N{LEFT-POINTING DOUBLE ANGLE QUOTATION MARK}\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}\N{ACUTE ACCENT}"
+)
 # Prefix of a column's name while sqlglot parses: not in any SQL word or valid field name.
 _PREFIX = "\N{GREEK SMALL LETTER PHI}"
 _DEFAULT_REMEDY = (
@@ -112,6 +123,7 @@ def parse(source: Source, columns: Container[str], *, strict: bool = False) -> e
         raise source.error("a quote is not closed", *_last_quote(source.text), "Close it") from None
     if not tokens:
         raise source.error("is empty", remedy="Write a condition, as in amount > 100")
+    _refuse_typographic_quotes(source, tokens)
     _refuse_hidden_text(source, tokens)
     refused = [error for at in range(len(tokens)) for error in _refusals(source, tokens, at, columns, strict=strict)]
     if refused:
@@ -136,6 +148,18 @@ def parse(source: Source, columns: Container[str], *, strict: bool = False) -> e
         identifier.set("this", names.get(identifier.name, identifier.name))
     _refuse_added_parentheses(source, tokens, trees[0])
     return trees[0]
+
+
+def _refuse_typographic_quotes(source: Source, tokens: Sequence[Token]) -> None:
+    """Name the first quote, outside of strings, that is not a straight one."""
+    for token in tokens:
+        written = source.text[token.start : token.end + 1]
+        at = next((at for at, character in enumerate(written) if character in _TYPOGRAPHIC), None)
+        if at is not None and token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER):
+            inner = written.strip(_TYPOGRAPHIC).replace("'", "''") or "text"
+            whole = token is tokens[0] and at == 0
+            remedy = "Put the condition in straight quotes" if whole else f"Write straight quotes, as in '{inner}'"
+            raise source.error(f"{written[at]} is a typographic quote", token.start + at, remedy=remedy)
 
 
 def _refuse_hidden_text(source: Source, tokens: Sequence[Token]) -> None:
@@ -168,6 +192,8 @@ def _refusals(
         if name not in FUNCTIONS:
             what = f"aggregate function {name}" if name in _AGGREGATES else f"function {name}"
             remedy = f"Allowed functions are {', '.join(sorted(FUNCTIONS))}"
+            if name in _DIFFERENCES:
+                remedy = _SECONDS_BETWEEN
             if name in _AGGREGATES:
                 remedy = "Declare a measure, as in total: {sum: amount, over: 1h}, and compare with its name"
             yield source.error(f"{what} is not allowed in a predicate", position, length, remedy)

@@ -314,7 +314,7 @@ def test_a_measure_has_a_name_of_its_own(name: Any, what: str) -> None:
 
 
 def test_everything_wrong_is_said_at_once() -> None:
-    """An author mends a rule in one go: all problems are listed, in the order of the rule's keys."""
+    """An author mends a rule in one go: all problems are listed, an unknown key first, then in the order of keys."""
     rule = written(
         id="Card",
         group_by=["ip"],
@@ -324,12 +324,12 @@ def test_everything_wrong_is_said_at_once() -> None:
         extra=1,
     )
     assert [problem.place for problem in problems_of(rule)] == [
+        "extra",
         "id",
         "group_by",
         "measures.b.over",
         "measures.a.sum",
         "severity",
-        "extra",
     ]
 
 

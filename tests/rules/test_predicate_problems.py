@@ -13,7 +13,9 @@ from rules.predicates import FUNCTIONS, check_predicate, compile_predicate
 from rules.streams import load_streams
 from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType
 
-COLUMNS: dict[str, FieldType] = {"n": INT64, "d": DOUBLE, "s": STRING, "t": TIMESTAMP, "b": BOOLEAN}
+COLUMNS: dict[str, FieldType] = {
+    "n": INT64, "d": DOUBLE, "s": STRING, "t": TIMESTAMP, "u": TIMESTAMP, "b": BOOLEAN,
+}  # fmt: skip
 # Every word that sqlglot knows in some way: keywords, functions, and those its parser looks for by their text.
 WORDS = sorted(
     {
@@ -147,6 +149,21 @@ def test_a_rule_that_was_accepted_in_another_spelling_still_runs() -> None:
         ("CAST(d AS INT) > 1", "INT is not allowed", "CAST(value AS DOUBLE)", "INT"),
         ("n BETWEEN 1", "BETWEEN needs two ends", "BETWEEN 80 AND 100", "BETWEEN"),
         ("CASE WHEN b THEN TRUE", "this CASE has no END", "Add END", "CASE"),
+        ("s = \u2018m1\u2019", "\u2018 is a typographic quote", "as in 'm1'", "\u2018"),
+        ("s IN (\u201cm 1\u201d, 'a')", "\u201c is a typographic quote", "straight quotes", "\u201c"),
+        ("\u201en > 1\u201c", "\u201e is a typographic quote", "Put the condition in straight quotes", "\u201e"),
+        ("t - u < 60", "cannot be subtracted", "EXTRACT(EPOCH FROM t) - EXTRACT(EPOCH FROM u)", "t - u"),
+        (
+            "n > ABS(COALESCE(t, u) - t)",
+            "cannot be subtracted",
+            "EXTRACT(EPOCH FROM COALESCE(t, u)) - E",
+            "COALESCE(t, u) - t",
+        ),
+        ("t + 60 > n", "this is a timestamp", "Write EXTRACT(EPOCH FROM t)", "t"),
+        ("t > 60", "a timestamp and an exact number cannot be compared", "EXTRACT(EPOCH FROM", "t > 60"),
+        ("t < d", "a timestamp and a double cannot be compared", "EXTRACT(EPOCH FROM", "t < d"),
+        ("DATEDIFF(t, u) > 1", "function DATEDIFF is not allowed", "EXTRACT(EPOCH FROM one)", "DATEDIFF"),
+        ("t > u - INTERVAL 1", "INTERVAL is not allowed", "EXTRACT(EPOCH FROM one)", "INTERVAL"),
     ],
 )
 def test_a_mistake_is_reported_with_its_remedy(text: str, what: str, remedy: str, marked: str) -> None:
@@ -192,11 +209,42 @@ def test_measures_may_be_called_like_words_of_sql() -> None:
     parse_rule(RULE | {"measures": measures, "when": "show > 1 AND any > 1 AND if > 1"}, STREAMS)
 
 
-@pytest.mark.parametrize(("key", "value"), [("id", 5), ("id", 1.5), ("id", False), ("author", 7), ("reason", True)])
+@pytest.mark.parametrize(("key", "value"), [("id", 5), ("id", 1.5), ("author", 7)])
 def test_text_that_looks_like_a_number_goes_into_quotes(key: str, value: object) -> None:
     """YAML has taken it for something else."""
     with pytest.raises(RuleError, match=rf"{key}: is {value}, not text. Put it in quotes, as in {key}: \"{value}\""):
         parse_rule(RULE | {key: value}, STREAMS)
+
+
+@pytest.mark.parametrize(("word", "read"), [("no", "false"), ("yes", "true")])
+def test_a_word_that_yaml_reads_as_a_boolean_is_named(word: str, read: str) -> None:
+    """As it was written, not as Python shows it."""
+    with pytest.raises(RuleError, match=f'id: is {read}, not text: YAML reads {word} .* as in id: "{word}"'):
+        parse_rule(f"id: {word}\nstream: transactions\ngroup_by: []\nwhen: amount > 1\n", STREAMS)
+
+
+def test_a_mistyped_key_comes_first_and_its_consequences_are_not_reported() -> None:
+    """Names of the measures under it are not unknown; what else is wrong is."""
+    rule = {key: value for key, value in RULE.items() if key != "measures"}
+    mistyped = {"mesures": {"paid": {"sum": "amount", "over": "1h"}}, "when": "paid > 5 AND", "description": "{paid}"}
+    with pytest.raises(RuleError) as refusal:
+        parse_rule(rule | mistyped, STREAMS)
+    assert [(problem.place, problem.message) for problem in refusal.value.problems] == [
+        ("mesures", "is not a key of a rule"),
+        ("when", "nothing stands after AND"),
+    ]
+    assert "Did you mean measures?" in refusal.value.problems[0].remedy
+
+
+@pytest.mark.parametrize("tab", ["\tn: {count: '*', over: 1h}", "  n:\n  \t  count: '*'\n", "  n: 5\n\tm: 6"])
+def test_a_tab_is_named(tab: str) -> None:
+    """Where YAML takes spaces only. A tab between words is white space."""
+    head = "id:\ta\nstream:\ttransactions\ngroup_by: []\nwhen: amount > 1\n"
+    parse_rule(head, STREAMS)
+    with pytest.raises(
+        RuleError, match=r"a tab stands where only spaces may \(line [67], column \d\). Indent with spaces"
+    ):
+        parse_rule(f"{head}measures:\n{tab}\n", STREAMS)
 
 
 def test_all_problems_of_a_measure_are_reported_at_once() -> None:
