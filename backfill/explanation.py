@@ -233,6 +233,6 @@ def _runs(config: BackfillConfig, subject: Subject) -> list[tuple[date, int]]:
 
 def _holdings(root: AnyPath, subject: Subject, rules: PublishedRules, alert: pl.DataFrame) -> Holdings:
     table = events_table(subject.stream)
-    days = delta.earliest_by_day(root, table, subject.stream.event_time) if delta.exists(root, table) else {}
+    days = delta.spans_by_day(root, table, subject.stream.event_time) if delta.exists(root, table) else {}
     forgotten = Forgotten.of(root, rules.asked_for.versions).depends(alert.head(1))
     return Holdings(min(days, default=None), archived_until(root), bool(forgotten.item()))
