@@ -188,7 +188,9 @@ class _Replay:
 
     def show(self, alert: Alert) -> None:
         """Print an alert above the progress bar."""
-        self.bar.console.print(line("    ").append_text(alert_line(alert)), soft_wrap=True)
+        console = self.bar.console
+        terminal = console if isinstance(console, SafeConsole) else None
+        console.print(alert_line(alert, terminal, "    "), soft_wrap=True)
 
     def _send(self, begin: int, end: int, *, advance: Callable[[int], object], job: JobProcess) -> None:
         job.check()

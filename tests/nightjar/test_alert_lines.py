@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 from nightjar.cli.alert_lines import alert_line, alert_of
+from nightjar.cli.console import SafeConsole
 from nightjar.kafka.readers import Record
 from tests.support.reports import ALERT
 
 
-def record(value: bytes | dict[str, Any]) -> Record:
-    """A record of the alerts topic."""
+def record(value: bytes | dict[str, Any], sent_at: int | None = None) -> Record:
+    """A record of the alerts topic, which arrived at 5 s and is read an hour later."""
     written = json.dumps(value).encode() if isinstance(value, dict) else value
-    return Record("alerts", 0, 0, None, written, 0, None, 0)
+    return Record("alerts", 0, 0, None, written, 5_000_000, sent_at, 3_600_000_000)
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,29 @@ def test_an_event_cannot_command_a_terminal() -> None:
     assert "\\x1b[2Jc" in shown
     assert "paid at \\x1b]0;x\\x07\\u202e" in shown
     assert shown.isprintable()
+
+
+@pytest.mark.parametrize(("sent_at", "shown"), [(4_749_000, "251 ms"), (5_001_000, "0 ms")])
+def test_latency_ends_with_the_alerts_arrival(sent_at: int, shown: str) -> None:
+    """Whenever it is shown; never negative, where the producer's clock is ahead of the brokers'."""
+    alert = alert_of(record(ALERT, sent_at))
+    assert alert is not None
+    assert alert_line(alert).plain.endswith(f"4 payments  a1  {shown}")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_an_alert_is_legible_at_any_width(width: int) -> None:
+    """Where one line does not suffice, the text is wrapped at words, and id and latency have a line of their own."""
+    terminal = SafeConsole()
+    terminal._force_terminal, terminal.width = True, width
+    given = {"alert_id": "0123456789abcdef" * 2, "rule_id": "terminal-compromised", "severity": "critical"}
+    text = "12 payments of 1,234.56 at one terminal within an hour, usually 3 of 50.00"
+    alert = alert_of(record(ALERT | given | {"text": text, "muted": True}, 4_749_000))
+    assert alert is not None
+    first, *further, last = alert_line(alert, terminal).plain.split("\n")
+    assert first == "2026-01-05 10:00:00  critical  terminal-compromised v2  c7"
+    assert " ".join(" ".join(further).split()) == f"muted {text}"
+    assert last == f"    {given['alert_id']}  251 ms"
+    assert all(len(each) <= width for each in (first, *further, last))
+    terminal.width = 250
+    assert "\n" not in alert_line(alert, terminal).plain

@@ -41,6 +41,7 @@ def test_alerts_are_shown_with_what_became_of_them(own: TestTopics) -> None:
     assert "c7" in first
     assert "4 payments" in first
     assert first.endswith(" ms")
+    assert "4 payments  a1  " in first
     assert "REVISED (2)" in second
     assert "RETRACTED" in third
     assert "muted  4 payments" in muted

@@ -51,8 +51,9 @@ def tail(
         typer.Option("--json", help="Print the records, one per line, with latency_ms; without --reveal also masked."),
     ] = False,
 ) -> None:
-    """Show alerts as they arrive: event time, severity, rule, group, text, and the latency since the event was sent.
+    """Show alerts as they arrive: event time, severity, rule, group, text, id (for `nightjar explain`), latency.
 
+    Latency is the time from the event's sending to the alert's arrival on its topic, however late it is shown.
     Revisions, retractions and muted alerts are marked; of alerts beyond the cap of an hour the number is shown. Stop
     with Ctrl-C.
     """
@@ -108,7 +109,7 @@ def tail(
                 latency = None if alert.latency is None else alert.latency / 1000
                 show_json({**alert.record, "latency_ms": latency})
             else:
-                console.print(alert_line(alert), soft_wrap=True)
+                console.print(alert_line(alert, console), soft_wrap=True)
             shown += 1
             if shown == count:
                 return
