@@ -1,6 +1,7 @@
 """`nightjar rules`: publishing, steering and comparing rules on a real Kafka."""
 
 import json
+import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -162,6 +163,13 @@ def test_a_second_person_approves(own: TestTopics, file: Path) -> None:
         assert "which waits for approval" in run("rules", "publish", str(file), *by_ann, environment=given).stdout
         waits = run("rules", "list", environment=given).stdout
         assert "waiting for approval" in waits
+        queue = run("rules", "approve", environment=given).stdout
+        assert re.search(
+            r"burst +│ 1 +│ ann +│ 20[0-9-]+ [0-9:]{5} UTC │ trial +│ a new rule on transactions, active", queue
+        )
+        assert "+when: payments >= 4" in run("rules", "approve", "burst", "--author", "bob", environment=given).stdout
+        unseen = run("rules", "approve", "burst", "--author", "bob", "--reason", "x", code=2, environment=given)
+        assert "name the version that you have seen" in unseen.stderr
         assert "+when: payments >= 4" in run(*approve, "bob", environment=given).stdout
         assert "of their own" in run(*approve, "ann", "--reason", "fine", code=2, environment=given).stderr
         done = run(*approve, "bob", "--reason", "three a day", "--wait", environment=given)
@@ -170,6 +178,8 @@ def test_a_second_person_approves(own: TestTopics, file: Path) -> None:
         file.write_text(RULE.replace(">= 4", ">= 5"))
         run("rules", "publish", str(file), *by_ann, "--wait", environment=given)
         changes = run("rules", "approve", "burst", "--version", "2", "--author", "bob", environment=given).stdout
+        (row,) = json.loads(run("rules", "approve", "--json", environment=given).stdout)
+    assert (row["rule_version"], row["author"], row["effect"]) == (2, "ann", "2 changed lines against version 1")
     assert "-when: payments >= 4" in changes
     assert "+when: payments >= 5" in changes
     first, second = json.loads(run("rules", "list", "--json", environment=given).stdout)
