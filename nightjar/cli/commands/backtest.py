@@ -100,12 +100,15 @@ def backtest(
         from backfill.backtest import backtest as run
         from backfill.backtest import drafts_of
         from nightjar.backtest import as_mapping, read_labels, write_report
+        from nightjar.operations.lake_gaps import gaps
 
         drafts = drafts_of(loaded, streams, threshold)
         known = label if labels is None else read_labels(labels, stream, label)
         session = starting.result()
     with stages.stage(f"{days[0]} to {days[-1]}", "evaluating drafts and live rules"):
         found = run(session, config, drafts, days[0], days[-1], known)
+    for gap in gaps(config.lake.root, streams, loaded, days[-1]):
+        stages.note(gap, "yellow")
     if html is not None:
         write_report(found, html, reason)
     if as_json:
@@ -128,7 +131,7 @@ def _table(found: "list[Comparison]") -> "Records":
     table = Records("rule", *map(number, titles), title="alerts of the drafts")
     for each in found:
         change, quality = each.change, each.quality
-        compared = [""] * 4
+        compared = ["none", "", "", ""]
         if change is not None:
             compared = [f"{n:,}" for n in (change.live_alerts, change.gained, change.lost, change.changed)]
         labelled = ["", ""] if quality is None else [_percent(quality.precision), _percent(quality.recall)]

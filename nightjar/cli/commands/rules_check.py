@@ -53,7 +53,7 @@ def check_rules(
     """
     from contracts.rule_messages import rule_message
     from nightjar.cli.annotations import github_annotations
-    from nightjar.cli.console import counted, lines, result_console, show_error
+    from nightjar.cli.console import counted, line, lines, result_console, show_error
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.retention import estimates, given_rates
     from rules.doubts import doubts
@@ -87,10 +87,13 @@ def check_rules(
             console.print(lines(f"    warning: {warning}", "yellow"), soft_wrap=True)
         if preview and settings.lake.is_dir():
             from nightjar.cli.past_effects import show_past_effects
+            from nightjar.operations.lake_gaps import gaps
             from nightjar.operations.preview import known_rules, previews
 
             for rule_id, seen in previews(settings.lake, declared, found).items():
                 _show_preview(console, rule_id, seen)
+            for gap in gaps(settings.lake, declared, found):
+                console.print(line(f"    {gap}"), soft_wrap=True)
             known = known_rules(settings.lake, declared)
             show_past_effects(settings, declared, known, map(rule_message, found), console, indent=4)
     for file, each in refusals:

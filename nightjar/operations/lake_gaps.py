@@ -1,0 +1,40 @@
+"""What the lake lacks for a comparison of drafts with live rules, in sentences: nothing of it is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import date, timedelta
+
+from backfill.backtest import live_versions
+from backfill.config import microseconds_of_day
+from lake import delta
+from lake.archive import archived_until
+from lake.tables import RULE_STATUS
+from nightjar.operations.preview import known_rules
+from rules.model import Rule
+from rules.streams import Stream
+from rules.timestamps import from_microseconds
+from storage.paths import AnyPath
+
+_REMEDY = "`nightjar archive` brings the lake up to date"
+
+
+def gaps(root: AnyPath, streams: Mapping[str, Stream], drafts: Iterable[Rule], last: date | None = None) -> list[str]:
+    """Live rules that drafts are not compared with, and days that are not whole. last: the last day to be evaluated,
+    None where it is the newest events, whatever their days."""
+    if not delta.exists(root, RULE_STATUS):
+        return [f"the lake has no published rules yet, so nothing is compared with live rules: {_REMEDY}"]
+    known, found = known_rules(root, streams), []
+    for draft in drafts:
+        named = draft.shadow_of or draft.id
+        if draft.shadow_of is not None and named not in live_versions(known, [draft.stream]):
+            found.append(f"{draft.id} is not compared with {named}, of which the lake has no live version: {_REMEDY}")
+        elif last is not None and not known.of_rule(named):
+            found.append(
+                f"{draft.id} is compared with no live version: it is new, or was published since the last archive"
+            )
+    until = archived_until(root)
+    if last is not None and until is not None and until < microseconds_of_day(last + timedelta(days=1)):
+        came = f"{from_microseconds(until):%Y-%m-%d %H:%M} UTC"
+        found.append(f"the lake has what arrived until {came}, so that {last} is not whole: {_REMEDY}")
+    return found
