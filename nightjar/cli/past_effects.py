@@ -43,7 +43,7 @@ def _text(
     settings: "Settings", streams: "Mapping[str, Stream]", known: "Published", made: "RuleVersion", now: int
 ) -> str:
     """Empty where nothing of the past changes."""
-    from nightjar.cli.stages import Stages
+    from nightjar.cli.stages import Stages, announce_compiling
     from rules.errors import NightjarError
     from rules.timestamps import iso_text, microseconds
 
@@ -56,6 +56,7 @@ def _text(
     with Stages().waiting(f"evaluating what {named} changes of the past"):
         from nightjar.operations.past_effect import past_effect
 
+        announce_compiling()
         try:
             return str(past_effect(settings.lake, streams, known, made, now, pending_days=settings.pending_days))
         except NightjarError as failure:

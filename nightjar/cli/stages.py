@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Any
 
 from nightjar.cli.console import SafeConsole, line, progress_console
@@ -36,6 +37,15 @@ class Stages:
     def note(self, text: str, style: str = "") -> None:
         """Print an indented line within a stage."""
         self.console.print(line((f"    {text}", style)), soft_wrap=True)
+
+
+@cache
+def announce_compiling() -> None:
+    """From now on print a line to standard error, once, if the engine's kernels have to be compiled first."""
+    from rules.engine.compiled import on_compiling
+
+    about = "compiling the engine for this machine, as after each installation and update: this takes up to a minute"
+    on_compiling(lambda: progress_console().print(about))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from numba import config, njit  # noqa: TID251  the one place
-from numba.core import caching
+from numba.core import caching, event
 
 _NUMBAS = ("UserProvidedCacheLocator", "InTreeCacheLocator", "UserWideCacheLocator", "IPythonCacheLocator",
            "ZipCacheLocator")  # fmt: skip
@@ -83,3 +83,21 @@ def _files(folder: Traversable) -> Iterator[bytes]:
             yield each.read_bytes()
         elif each.name != "__pycache__" and each.is_dir():  # where the compiled code is: hundreds of files
             yield from _files(each)
+
+
+class _Once(event.Listener):  # type: ignore[misc]
+    def __init__(self, notice: Callable[[], object]) -> None:
+        self._notice: Callable[[], object] | None = notice
+
+    def on_start(self, event: Any) -> None:
+        if self._notice is not None and event.data["dispatcher"].py_func in _kernels:
+            notice, self._notice = self._notice, None
+            notice()
+
+    def on_end(self, event: Any) -> None:
+        """Nothing: other kernels follow."""
+
+
+def on_compiling(notice: Callable[[], object]) -> None:
+    """Call `notice` once, as soon as a kernel has to be compiled because none is kept on disk, which takes seconds."""
+    event.register("numba:compile", _Once(notice))

@@ -39,6 +39,20 @@ def test_what_is_kept_serves_until_any_kernel_changes(tmp_path: Path, monkeypatc
     assert loaded(file).double.stats.cache_hits
 
 
+def test_compilation_is_announced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a kernel is compiled, and not where it is kept on disk."""
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "cache"))
+    file = tmp_path / "doubling.py"
+    file.write_text(SOURCE)
+    notices: list[str] = []
+    compiled.on_compiling(lambda: notices.append("first"))
+    assert loaded(file).double(1.5) == 3.0
+    assert notices == ["first"]
+    compiled.on_compiling(lambda: notices.append("second"))
+    assert loaded(file).double.stats.cache_hits
+    assert notices == ["first"]
+
+
 def test_every_file_with_a_kernel_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no other."""
     monkeypatch.setattr(compiled.resources, "files", lambda _: tmp_path)

@@ -42,6 +42,7 @@ def evaluate(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from nightjar.cli.console import counted, progress_console, result_console, show_json
+    from nightjar.cli.stages import announce_compiling
     from nightjar.configuration.settings import load_settings
     from nightjar.files.evaluate import evaluate as evaluated
     from nightjar.files.evaluate import write_truth
@@ -71,6 +72,7 @@ def evaluate(
         raise SettingsError(
             f"has no rule on stream {stream}", where=str(rules), remedy=f"Its rules are on {others}: set --stream"
         )
+    announce_compiling()
     texts = [TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[shown]")]
     columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn())
     console = progress_console()

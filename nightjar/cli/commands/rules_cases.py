@@ -23,7 +23,9 @@ def run_cases(
     from nightjar.cli.commands.simulate import show_case
     from nightjar.cli.console import counted, result_console
     from nightjar.cli.rule_files import configured, read_rules
+    from nightjar.cli.stages import announce_compiling
 
+    announce_compiling()
     _, streams = configured()
     rules = read_rules(files, streams)
     console = result_console()

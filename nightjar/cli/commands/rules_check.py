@@ -87,9 +87,11 @@ def check_rules(
             console.print(lines(f"    warning: {warning}", "yellow"), soft_wrap=True)
         if preview and settings.lake.is_dir():
             from nightjar.cli.past_effects import show_past_effects
+            from nightjar.cli.stages import announce_compiling
             from nightjar.operations.lake_gaps import gaps
             from nightjar.operations.preview import known_rules, previews
 
+            announce_compiling()
             for rule_id, seen in previews(settings.lake, declared, found).items():
                 _show_preview(console, rule_id, seen)
             for gap in gaps(settings.lake, declared, found):

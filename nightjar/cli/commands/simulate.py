@@ -30,8 +30,10 @@ def simulate(
     from nightjar.cases import check, find_cases, load_case
     from nightjar.cases.simulate import simulate as run
     from nightjar.cli.console import counted, result_console, show_json
+    from nightjar.cli.stages import announce_compiling
 
     loaded = [load_case(path) for path in find_cases(cases)]
+    announce_compiling()
     console = result_console()
     failed = 0
     for case in loaded:
