@@ -311,6 +311,10 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario(lambda ground: [*_forget(ground)[:-1], f"{HOSTILE}=1"], 2, shown="ann[/x][conceal]b"),
     ],
     "lake maintain": [Scenario(_locked("lake", "maintain"), 2, shown=printable(NAME))],
+    "lake repair": [
+        Scenario(_locked("lake", "repair", "--day", "2026-01-05", "--yes"), 2, shown=printable(NAME)),
+        Scenario(lambda _: ["lake", "repair", "--day", HOSTILE], 2),
+    ],
     "metrics": [Scenario(_strangers, 2)],
     "replay": [Scenario(lambda ground: ["replay", ground.file("e.csv", ""), "--stream", HOSTILE], 2)],
     "backtest": [Scenario(_backtest, 2, shown="a comment is not allowed in a predicate")],
@@ -477,7 +481,9 @@ def test_every_command_that_prints_json_is_among_them() -> None:
         "backtest",
         "lake forget",
         "lake maintain",
+        "lake repair",
         "replay",
+        "rules approve",
         "stream rebuild",
     }
 

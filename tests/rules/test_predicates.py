@@ -312,7 +312,7 @@ BOMBS = {
     "functions": "ABS(" * 400 + "number" + ")" * 400 + " > 1",
     "sum": "+".join(["number"] * 400) + " > 1",
     "casts": "number" + "::double" * 400 + " > 1",
-    "divisions": "ratio/(" * 31 + "ratio" + ")" * 31 + " > 1",
+    "remainders": "(" * 31 + "number" + "%number)" * 31 + " > 1",
     "conditions": " AND ".join(["number>1"] * 300),
     "short conditions": " AND ".join(["flag"] * 440),
     "brackets": "[" * 4000,
@@ -368,6 +368,7 @@ def test_what_stays_within_the_limits_is_compiled() -> None:
     assert truth("(" * MAX_DEPTH + "flag" + ")" * MAX_DEPTH) == "TFF"
     assert truth("NOT(" * (MAX_DEPTH // 2) + "flag" + ")" * (MAX_DEPTH // 2)) == "TFF"
     assert truth(" OR ".join(f"number = {at}" for at in range(MAX_WEIGHT // 3 - 1))) == "TFF"
+    assert truth("ratio/(" * 31 + "ratio" + ")" * 31 + " = 1") == "TFT", "each divisor is evaluated once"
     assert truth(f"status LIKE '{'%_' * (MAX_WILDCARDS // 2)}'") == "FFF"
 
 

@@ -254,7 +254,7 @@ def rules(
         "measures": {name: text for name, (text, _, _) in drawn.items()},
         "when": when.sql,
         "severity": draw(st.sampled_from(("medium", "high"))),
-        "description": f"m0 is {{m0}} at {{{names[-1]}}}",
+        "description": f"m0 is {{m0}} at {{{names[-1]}}}" if drawn else f"at {{{names[-1]}}}",
     }
     if resets:
         written["reset_after_alert"] = True
