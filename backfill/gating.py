@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,9 +21,16 @@ from backfill.survey import judged_spans
 from expectations import docs
 from expectations.findings import Checked, by_severity
 from expectations.gate import check, refuse
-from expectations.measured import kinds, measured, summed
+from expectations.measured import detailed, kinds, measured, summed
 from expectations.offsets import gaps
-from expectations.suites import VIOLATIONS, events_suite, offsets_suite, reconciliation_suite, violations_suite
+from expectations.suites import (
+    VIOLATIONS,
+    Suite,
+    events_suite,
+    offsets_suite,
+    reconciliation_suite,
+    violations_suite,
+)
 from lake import delta
 from lake.scanning import scan
 from lake.tables import events_table
@@ -51,11 +59,14 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
     for suite, stream in zip(checks.suites, checks.streams, strict=False):
         table, version = events_table(stream), notes.versions[events_table(stream).name]
         held = kinds(delta.schema(root, table, version))
-        suites.append((suite, summed(suite, {**table.columns, **held}, found)))
+        counted = summed(suite, {**table.columns, **held}, found)
+        suites.append((suite, detailed(suite, counted, partial(_rows, checks, suite))))
         records = partial(delta.read, session, root, table, version)
         missing = gaps(scan(root, table, version), records, stream, request.day, config.python_kafka)
         suites.append((offsets_suite(stream.name), measured(offsets_suite(stream.name), missing)))
-    suites.append((checks.suites[-1], summed(checks.suites[-1], VIOLATIONS, found)))
+    violations = checks.suites[-1]
+    counted = summed(violations, VIOLATIONS, found)
+    suites.append((violations, detailed(violations, counted, partial(_rows, checks, violations))))
     checked = check(suites)
     _keep(folder, checked)
     if any(not each.success for each in checked):
@@ -106,10 +117,20 @@ def gate_reconciliation(
     checks = Checks([suite], parts, heaps_of(parts, parallelism))
     found = counts(session, checks, folder / EXCHANGED, config.lake.max_driver_rows)
     columns = kinds(_schema(folder / OUTCOMES / "none.parquet"))
-    checked = [*_kept(folder), *check([(suite, summed(suite, columns, found))])]
+    counted = detailed(suite, summed(suite, columns, found), partial(_rows, checks, suite))
+    checked = [*_kept(folder), *check([(suite, counted)])]
     publish_docs(config, request, checked)
     refuse(checked, remedy=f"Nothing was published; the staged rows are in {folder}")
     return {"expectations": _counted(checked), "severities": by_severity(checked)}
+
+
+def _rows(checks: Checks, suite: Suite) -> Iterator[pl.DataFrame]:
+    """The rows that a suite is about, read here, one task's share after the other."""
+    number = next(place for place, each in enumerate(checks.suites) if each is suite)
+    for part in checks.parts:
+        counted = not isinstance(checks, EvaluationChecks) or part.day is not None or number >= len(checks.streams)
+        if part.suite == number and part.files and counted:
+            yield checks.read(part)
 
 
 def publish_docs(config: BackfillConfig, request: Request, checked: Iterable[Checked]) -> None:

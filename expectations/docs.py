@@ -1,7 +1,7 @@
 """Builds the data docs: pages with the results of every run, readable offline.
 
-How it works: results are stored as files; Great Expectations renders one page per result and an index. A lock
-serializes concurrent builds. The oldest results are removed when there are too many.
+How it works: results are stored as files; Great Expectations' SiteBuilder makes one page per result and an index, with
+the templates of pages.py. A lock serializes concurrent builds. The oldest results are removed when there are too many.
 
 What it does not do: fail a run. Pages that cannot be built are logged.
 """
@@ -9,7 +9,6 @@ What it does not do: fail a run. Pages that cannot be built are logged.
 from __future__ import annotations
 
 import fcntl
-import html
 import json
 import re
 import shutil
@@ -17,23 +16,34 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
-from expectations import library
+from expectations import library, pages
 from expectations.findings import Checked
-from expectations.offline import bring_assets, localise
+from expectations.results import META, about
 from storage.paths import AnyPath, mirrored
 
 _log = structlog.get_logger(__name__)
 
-# A page is about 100 KB, and the index reads every result again, which takes a few seconds for this many.
+# The index reads every result again, which takes a second for this many.
 MOST_RUNS = 60
 _RESULTS, _SITE = "results", "site"
-# Megabytes of images for a guided tour that is switched off.
-_UNUSED = ("static/images/glossary_scroller.gif", "static/images/validation_failed_unexpected_values.gif",
-           "static/images/iterative-dev-loop.png")  # fmt: skip
+# Files of Great Expectations' own pages, which ours do not load; `assets` is of earlier releases.
+_UNUSED = ("static", "assets")
+
+
+class Night(NamedTuple):
+    """What a result is about: a day, and a run of it."""
+
+    day: date
+    run: str
+
+    @property
+    def name(self) -> str:
+        """A folder name for the run."""
+        return re.sub(r"[^A-Za-z0-9._-]+", "_", f"{self.day.isoformat()}_{self.run}")[:150]
 
 
 def build(
@@ -51,14 +61,14 @@ def build(
     """
     try:
         with mirrored(folder) as local, _locked(local):
-            _build(list(checked), local, _run_name(day, run_id), at or datetime.now(UTC), keep)
+            _build(list(checked), local, Night(day, run_id), at or datetime.now(UTC), keep)
         return folder / _SITE / "index.html"
     except Exception:  # noqa: BLE001  a problem with the pages must not fail the run
         _log.exception("data docs could not be built", folder=str(folder), run=run_id)
         return None
 
 
-def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, keep: int) -> None:
+def _build(checked: list[Checked], folder: Path, night: Night, at: datetime, keep: int) -> None:
     context = _context(folder)
     from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
     from great_expectations.core.run_identifier import RunIdentifier
@@ -69,9 +79,9 @@ def _build(checked: list[Checked], folder: Path, run_name: str, at: datetime, ke
 
     keys = []
     for each in checked:
-        result = expectationSuiteValidationResultSchema.load(_escaped(each.validation))
-        run = RunIdentifier(run_name=run_name, run_time=at)
-        result.meta |= {"run_id": run, "batch_spec": {"data_asset_name": each.suite}}
+        result = expectationSuiteValidationResultSchema.load(each.validation)
+        run = RunIdentifier(run_name=night.name, run_time=at)
+        result.meta |= {"run_id": run, META: about(night.day, night.run, each.validation)}
         suite = ExpectationSuiteIdentifier(each.suite)
         key = ValidationResultIdentifier(expectation_suite_identifier=suite, run_id=run, batch_identifier=each.suite)
         context.stores["results"].set(key, result)
@@ -140,51 +150,34 @@ def _context(folder: Path) -> Any:
 
 
 def _render(context: Any, folder: Path, keys: list[Any]) -> None:
-    """Write the pages of some results, and the index."""
+    """Write the pages of some results, and the index; of all results if an earlier release has written the others."""
     from great_expectations.render.renderer.site_builder import SiteBuilder
 
-    site = folder / _SITE
+    site, ours = folder / _SITE, {"module_name": pages.__name__}
     builder = SiteBuilder(
         context,
         store_backend=_backend(site),
         site_name="nightjar",
         show_how_to_buttons=False,
+        site_index_builder={**ours, "class_name": "IndexBuilder", "folder": str(folder / _RESULTS)},
         site_section_builders={
-            "validations": {"source_store_name": "results"},
+            "validations": {
+                "source_store_name": "results",
+                "renderer": {**ours, "class_name": "ResultRenderer"},
+                "view": {**ours, "class_name": "PageView"},
+            },
             "expectations": "None",
             "profiling": "None",
         },
     )
-    builder.build(resource_identifiers=keys)
+    builder.build(resource_identifiers=keys if pages.has_assets(site) else None)
     for unused in _UNUSED:
-        (site / unused).unlink(missing_ok=True)
-    bring_assets(site)
-    localise(site, _pages(site))
-
-
-def _escaped(validation: dict[str, Any]) -> dict[str, Any]:
-    """Escape errors for HTML: they may quote an event, and Great Expectations escapes texts but not errors."""
-
-    def escaped(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: escaped(each) for name, each in value.items()}
-        return html.escape(value) if isinstance(value, str) else value
-
-    results = [{**each, "exception_info": escaped(each["exception_info"])} for each in validation["results"]]
-    return {**validation, "results": results}
+        shutil.rmtree(site / unused, ignore_errors=True)
+    pages.bring_assets(site)
 
 
 def _backend(folder: Path) -> dict[str, Any]:
     return {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder)}
-
-
-def _pages(site: Path) -> Iterator[Path]:
-    yield from site.rglob("*.html")
-
-
-def _run_name(day: date, run_id: str) -> str:
-    """A folder name for the run, which the index also shows."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", f"{day.isoformat()}_{run_id}")[:150]
 
 
 def _prune(folder: Path, keep: int) -> None:

@@ -102,6 +102,14 @@ def by_severity(checked: Iterable[Checked]) -> dict[str, dict[str, int]]:
     return counted
 
 
+def problem_of(raised: Mapping[str, Any]) -> str:
+    """The first line of the exception; for metrics Great Expectations returns one such mapping per metric."""
+    if "raised_exception" not in raised:
+        return next((found for each in raised.values() if (found := problem_of(each))), "")
+    message = str(raised.get("exception_message") or "").strip()
+    return message.splitlines()[0][:500] if message else ""
+
+
 def _shown(value: str | None) -> str:
     # An event's text may contain line breaks and escape sequences, and this goes to logs and terminals.
     return "NULL" if value is None else printable(value)

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from expectations import library
-from expectations.findings import Checked, Finding, GateError, refuse
+from expectations.findings import Checked, Finding, GateError, problem_of, refuse
 from expectations.measured import Measured
 from expectations.suites import Suite
 
@@ -70,13 +70,5 @@ def _finding(suite: Suite, result: Mapping[str, Any]) -> Finding:
         success=bool(result["success"]),
         observed=found.get("observed_value"),
         examples=tuple(found.get("examples", ())),
-        problem=_problem(result["exception_info"] or {}),
+        problem=problem_of(result["exception_info"] or {}),
     )
-
-
-def _problem(raised: Mapping[str, Any]) -> str:
-    """The first line of the exception; for metrics Great Expectations returns one such mapping per metric."""
-    if "raised_exception" not in raised:
-        return next((found for each in raised.values() if (found := _problem(each))), "")
-    message = str(raised.get("exception_message") or "").strip()
-    return message.splitlines()[0][:500] if message else ""

@@ -10,8 +10,8 @@ What it does not do: raise if rows lack a column. An expectation that cannot be 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -46,7 +46,10 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Measured:
-    """The number of rows that violate an expectation (None: unknown, with the reason in `problem`), with examples."""
+    """The number of rows that violate an expectation (None: unknown, with the reason in `problem`), with examples.
+
+    Of equal keys the number is that of the keys, and examples are the keys, or after `detailed` rows that have them.
+    """
 
     expectation: str
     observed: int | None
@@ -72,7 +75,7 @@ def measured(suite: Suite, rows: pl.DataFrame) -> list[Measured]:
         if expectation.key:
             parts.append(compared_or_why(suite, expectation, rows))
     schema = rows.head(0).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
-    return summed(suite, kinds(schema), pa.concat_tables(parts))
+    return detailed(suite, summed(suite, kinds(schema), pa.concat_tables(parts)), lambda: [rows])
 
 
 def compared_or_why(suite: Suite, expectation: Expectation, rows: pl.DataFrame) -> pa.Table:
@@ -137,13 +140,16 @@ def _first_line(problem: Exception) -> str:
 
 
 def _counts(suite: Suite, expectation: Expectation, rows: int, breaking: int, some: pl.DataFrame) -> pa.Table:
-    rows_shown = (suite.example(row) for row in some.iter_rows(named=True))
-    examples = [{name: _shown(value) for name, value in row.items()} for row in rows_shown]
     row = {
         "suite": suite.name, "expectation": expectation.name, "rows": rows, "breaking": breaking,
-        "examples": json.dumps(examples),
+        "examples": json.dumps(_examples(suite, some)),
     }  # fmt: skip
     return pa.Table.from_pylist([row], COUNTS)
+
+
+def _examples(suite: Suite, some: pl.DataFrame) -> list[dict[str, str | None]]:
+    shown = (suite.example(row) for row in some.iter_rows(named=True))
+    return [{name: _shown(value) for name, value in row.items()} for row in shown]
 
 
 def _shown(value: Any) -> str | None:
@@ -183,3 +189,37 @@ def _summed(expectation: Expectation, parts: Sequence[Mapping[str, Any]]) -> Mea
     # If a number of rows is expected, no single row violates it.
     examples = () if expectation.exactly is not None else examples
     return Measured(expectation.name, observed, tuple(examples)[:EXAMPLES])
+
+
+def detailed(suite: Suite, found: Sequence[Measured], rows: Callable[[], Iterable[pl.DataFrame]]) -> list[Measured]:
+    """The same, with rows as examples where equal keys are: the key alone does not tell what is there several times.
+
+    rows: reads the suite's rows, in parts; called only if keys are equal. A key whose rows are not found, because its
+    value was masked or cut, stays as it is.
+    """
+    compared_by = {expectation.name: expectation for expectation in suite.expectations if expectation.key}
+    return [
+        replace(each, examples=tuple(_rows_of(suite, compared_by[each.expectation], each.examples, rows())))
+        if each.examples and each.expectation in compared_by
+        else each
+        for each in found
+    ]
+
+
+def _rows_of(
+    suite: Suite, expectation: Expectation, keys: Sequence[Mapping[str, str | None]], rows: Iterable[pl.DataFrame]
+) -> list[Mapping[str, str | None]]:
+    """For each key two of its rows, after the key's columns; the key itself if it has none."""
+    by, wanted = list(expectation.key), pl.DataFrame(keys, schema=dict.fromkeys(expectation.key, pl.String))
+    columns = list(dict.fromkeys((*by, *suite.shown)))
+    texts = [pl.col(name).cast(pl.String) for name in by]
+    parts = [
+        (part.filter(pl.sql_expr(expectation.where)) if expectation.where else part)
+        .select(name for name in columns if name in part.columns)
+        .join(wanted, left_on=texts, right_on=by, how="semi", nulls_equal=True)
+        for part in rows
+    ]
+    found = pl.concat(parts).group_by(by, maintain_order=True).head(2) if parts else pl.DataFrame()
+    shown = _examples(suite, found.sort(by, maintain_order=True)) if found.height else []
+    known = {tuple(row[name] for name in by) for row in shown}
+    return [*shown, *(key for key in keys if tuple(key[name] for name in by) not in known)]

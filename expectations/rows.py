@@ -1,4 +1,4 @@
-"""Our expectation class for Great Expectations: it looks up a count, and renders it for the data docs.
+"""Our expectation class for Great Expectations: it looks up a count.
 
 This module imports Great Expectations, which takes seconds, so import it inside functions.
 
@@ -12,7 +12,6 @@ would take one query each.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, ClassVar
@@ -21,17 +20,10 @@ import great_expectations as gx
 import pandas as pd
 from great_expectations.core.metric_domain_types import MetricDomainTypes
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
-from great_expectations.expectations.expectation import BatchExpectation, render_suite_parameter_string
+from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
-from great_expectations.render.components import (
-    LegacyDiagnosticRendererType,
-    LegacyRendererType,
-    RenderedStringTemplateContent,
-    RenderedTableContent,
-)
-from great_expectations.render.renderer.renderer import renderer
 
 from expectations.measured import COLUMNS, Measured
 from expectations.suites import Suite
@@ -63,59 +55,12 @@ class Observed(TableMetricProvider):
         return {"observed_value": int(found["observed"]), "examples": [dict(row) for row in found["examples"]]}
 
 
-class _Shown(BatchExpectation):
-    """Renders an expectation for the data docs: its sentence, its SQL, the number of violating rows, and examples."""
-
-    sentence: str
-
-    @classmethod
-    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
-    @render_suite_parameter_string
-    def _prescriptive_renderer(cls, configuration: Any = None, **_: Any) -> list[RenderedStringTemplateContent]:
-        sql, sentence = configuration.kwargs["sql"], configuration.kwargs["sentence"]
-        if "warning" in str(configuration.severity):
-            sentence = f"(warning only) {sentence}"
-        texts = [
-            {"template": "$sentence", "params": {"sentence": sentence}},
-            {"template": "$sql", "params": {"sql": sql}, "styling": {"classes": ["text-muted", "small"]}},
-        ]
-        return [
-            RenderedStringTemplateContent(content_block_type="string_template", string_template=text)
-            for text in (texts if sql else texts[:1])
-        ]
-
-    @classmethod
-    @renderer(renderer_type=LegacyDiagnosticRendererType.OBSERVED_VALUE)
-    def _diagnostic_observed_value_renderer(cls, result: Any = None, **_: Any) -> str:
-        rows = result.result.get("observed_value")
-        if rows is None:
-            return "could not be checked"
-        return f"violated by {rows:,} row{'' if rows == 1 else 's'}" if rows else "holds"
-
-    @classmethod
-    @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_TABLE)
-    def _diagnostic_unexpected_table_renderer(cls, result: Any = None, **_: Any) -> list[Any] | None:
-        examples = result.result.get("examples")
-        if not examples:
-            return None
-        # Content of events must never become HTML, and Great Expectations does not escape cells.
-        table = [["NULL" if value is None else html.escape(str(value)) for value in row.values()] for row in examples]
-        styling = {"body": {"classes": ["table-bordered", "table-sm", "mt-3"]}}
-        return [
-            RenderedTableContent(
-                content_block_type="table",
-                table=table,
-                header_row=[html.escape(name) for name in examples[0]],
-                styling=styling,
-            )
-        ]
-
-
-class ExpectNoneBreaking(_Shown):
+class ExpectNoneBreaking(BatchExpectation):
     """Expects that no row violates the condition."""
 
     name: str
     sql: str
+    sentence: str
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (Observed.metric_name,)
     success_keys: ClassVar[tuple[str, ...]] = ("name",)

@@ -1,51 +1,139 @@
 """Shows the data docs of the nights inside Airflow, behind its login: *Data docs* in the menu.
 
-Whoever may see the DAG `nightly_backfill` may see them: they show rows of events.
+Whoever may see the DAG `nightly_backfill` may see them: they show rows of events. Where there is nothing to show, a
+page says why: who is not logged in gets a link to the login, which leads back.
 """
 
 import mimetypes
+from datetime import UTC
 from pathlib import PurePosixPath
+from urllib.parse import quote, urlencode, urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 from airflow.api_fastapi.core_api.security import get_user
+from airflow.configuration import conf
+from airflow.models import DagModel, DagRun
 from airflow.plugins_manager import AirflowPlugin
-from fastapi import Depends, FastAPI, HTTPException, status
-from fastapi.responses import RedirectResponse, Response
+from airflow.utils.session import create_session
+from fastapi import Depends, FastAPI, HTTPException, Request, status
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from sqlalchemy import select
 
+from expectations.pages import asset, message_page
+from nightjar.airflow.submission import run_folder
 from nightjar.configuration.settings import load_settings
 
 _DAG = "nightly_backfill"
 _FIRST = "index.html"
+_PREFIX = "/data-docs"
+# The path of Airflow's own address, where a proxy serves it below one. Airflow's UI adds it to no address of a plugin.
+_BASE = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+# Only Airflow may show the pages in a frame.
+_HEADERS = {"X-Frame-Options": "SAMEORIGIN", "Cache-Control": "no-cache"}
 
 app = FastAPI(title="data docs", docs_url=None, redoc_url=None, openapi_url=None)
 
 
-@app.get("/{path:path}")
-def page(path: str, user: BaseUser = Depends(get_user)) -> Response:  # noqa: B008  how FastAPI declares it
-    """A file of the site, of a folder or of an object store. No other site can embed it."""
+def reader(user: BaseUser = Depends(get_user)) -> BaseUser:  # noqa: B008  how FastAPI declares it
+    """A user who may see the pages."""
     if not get_auth_manager().is_authorized_dag(method="GET", details=DagDetails(id=_DAG), user=user):
-        raise HTTPException(status.HTTP_403_FORBIDDEN, f"This needs access to the DAG {_DAG}.")
+        raise HTTPException(status.HTTP_403_FORBIDDEN, f"They need access to the DAG {_DAG}.")
+    return user
+
+
+@app.exception_handler(HTTPException)
+def refused(request: Request, problem: HTTPException) -> HTMLResponse:
+    """A page in place of JSON."""
+    if problem.status_code == status.HTTP_401_UNAUTHORIZED:
+        origin = conf.get("api", "base_url", fallback="") or str(request.base_url)
+        origin = origin.rstrip("/").removesuffix(_PREFIX)
+        back = f"{origin}/plugin{_PREFIX}{_BASE}{_PREFIX}/{request.path_params.get('path', '')}"
+        login = f"{_BASE}/api/v2/auth/login?{urlencode({'next': back})}"
+        return _message("Log in to see the data docs", ["They show rows of events."], problem, (login, "Log in"))
+    title = "You may not see the data docs" if problem.status_code == status.HTTP_403_FORBIDDEN else "No such page"
+    return _message(title, [str(problem.detail)], problem, (f"{_BASE}{_PREFIX}/", "Data docs"))
+
+
+@app.get("/pages.{kind}")
+def public(kind: str) -> Response:
+    """The style sheet and the script of the pages, which a page for somebody without a session needs too."""
+    found = asset(f"pages.{kind}")
+    if found is None:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "Nothing is here.")
+    return Response(found, media_type=mimetypes.guess_type(f"pages.{kind}")[0], headers=_HEADERS)
+
+
+@app.get("/run/{folder}", dependencies=[Depends(reader)])
+def run(folder: str) -> Response:
+    """Airflow's page of the run with this staging folder; that of a pending day has the day after it."""
+    with create_session() as session:
+        runs = session.scalars(select(DagRun.run_id).where(DagRun.dag_id == _DAG))
+        found = next((each for each in runs if f"{folder}-".startswith(f"{run_folder(each)}-")), None)
+    if found is None:
+        raise HTTPException(
+            status.HTTP_404_NOT_FOUND, "Airflow has no such run: it was started with nightjar backfill."
+        )
+    return RedirectResponse(f"{_BASE}/dags/{_DAG}/runs/{quote(found, safe='')}")
+
+
+@app.get("/{path:path}", dependencies=[Depends(reader)])
+def page(path: str) -> Response:
+    """A file of the site, of a folder or of an object store."""
     if not path:
         return RedirectResponse(_FIRST)
     file = load_settings().lake / "data_docs" / "site"
     names = PurePosixPath(path)
     if names.is_absolute() or ".." in names.parts:
-        raise HTTPException(status.HTTP_404_NOT_FOUND)
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "Nothing is here.")
     for name in names.parts:
         file /= name
     if not file.is_file():
-        raise HTTPException(status.HTTP_404_NOT_FOUND, "There is no such page. The first night makes the data docs.")
+        if path == _FIRST:
+            return _message("No night has run yet", _expected())
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "Results are kept for the last 60 runs.")
     kind = mimetypes.guess_type(names.name)[0] or "application/octet-stream"
-    return Response(file.read_bytes(), media_type=kind, headers={"X-Frame-Options": "SAMEORIGIN"})
+    return Response(file.read_bytes(), media_type=kind, headers=_HEADERS)
+
+
+def _message(
+    title: str, lines: list[str], problem: HTTPException | None = None, link: tuple[str, str] | None = None
+) -> HTMLResponse:
+    text = message_page(title, lines, up=f"{_BASE}{_PREFIX}/", link=link)
+    code = status.HTTP_200_OK if problem is None else problem.status_code
+    return HTMLResponse(text, code, headers={**(problem.headers or {} if problem else {}), **_HEADERS})
+
+
+def _expected() -> list[str]:
+    """What will be on the pages, and when."""
+    with create_session() as session:
+        dag = session.get(DagModel, _DAG)
+        due = None if dag is None or dag.is_paused else dag.next_dagrun_create_after
+        paused = dag is None or dag.is_paused
+    when = f"The next run of the DAG {_DAG} starts at {due.astimezone(UTC):%Y-%m-%d %H:%M} UTC." if due else ""
+    if paused:
+        when = f"The DAG {_DAG} is paused: switch it on, and it runs every night; or trigger a run of one day."
+    what = (
+        "Each night checks its events, offsets, violations and outcomes. Here will be a page for each of these checks: "
+    )
+    return [
+        f"{what}which expectations hold, which do not, and examples of the rows that break them.",
+        when or f"Trigger a run of the DAG {_DAG} to get the first.",
+    ]
 
 
 class DataDocs(AirflowPlugin):
-    """Adds the pages, and the entry in the menu."""
+    """Adds the pages, and the entry in the menu, which shows them in Airflow's frame."""
 
     name = "data_docs"
-    fastapi_apps = [{"app": app, "url_prefix": "/data-docs", "name": "data docs"}]  # noqa: RUF012  Airflow's form
+    fastapi_apps = [{"app": app, "url_prefix": _PREFIX, "name": "data docs"}]  # noqa: RUF012  Airflow's form
     external_views = [  # noqa: RUF012
-        {"name": "Data docs", "href": "/data-docs/", "destination": "nav", "category": "browse"},
+        {
+            "name": "Data docs",
+            "href": f"{_BASE}{_PREFIX}/",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": _PREFIX.removeprefix("/"),
+        },
     ]

@@ -60,8 +60,9 @@ class LocalAirflow:
     """An Airflow under `settings.data_dir`, running inside a `with` block (or between `start` and `stop`).
 
     environment: added to this process's, for the components and thus for the tasks. folder: their working directory
-    (None: this process's). schedule: whether scheduled runs start; triggered runs start in any case. `port` and
-    `new_password` are set by `start`; `new_password` is None if an earlier start has created the password.
+    (None: this process's). schedule: whether scheduled runs start; triggered runs start in any case. path: under which
+    a proxy serves it, such as `/airflow`. `port` and `new_password` are set by `start`; `new_password` is None if an
+    earlier start has created the password.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class LocalAirflow:
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
         schedule: bool = True,
+        path: str = "",
     ) -> None:
         self.home = (settings.data_dir / "airflow").resolve()
         self.port = settings.airflow_port
@@ -79,6 +81,7 @@ class LocalAirflow:
         self._environment = dict(environment or {})
         self._folder = folder
         self._schedule = schedule
+        self._path = path
         self._components: dict[str, ManagedProcess] = {}
         self._record = Record(self.home / "airflow.json")
         self._users = {**settings.airflow_users, USER: "admin"}
@@ -93,7 +96,7 @@ class LocalAirflow:
     @property
     def url(self) -> str:
         """URL of its UI."""
-        return f"http://{HOST}:{self.port}"
+        return f"http://{HOST}:{self.port}{self._path}"
 
     @property
     def password_file(self) -> Path:
@@ -107,7 +110,7 @@ class LocalAirflow:
 
     def client_of(self, user: str) -> AirflowClient:
         """A client of its API, logged in as one of its users."""
-        return AirflowClient(HOST, self.port, user, json.loads(self.password_file.read_text())[user])
+        return AirflowClient(HOST, self.port, user, json.loads(self.password_file.read_text())[user], self._path)
 
     def start(self) -> None:
         """Start it and return once all components are healthy.

@@ -54,10 +54,10 @@ class RunResult:
 
 
 class AirflowClient:
-    """The API at `host:port`, used as `user`."""
+    """The API at `host:port`, below a path such as `/airflow` if a proxy serves it there, used as `user`."""
 
-    def __init__(self, host: str, port: int, user: str, password: str) -> None:
-        self.address = f"{host}:{port}"
+    def __init__(self, host: str, port: int, user: str, password: str, path: str = "") -> None:
+        self.address = f"{host}:{port}{path}"
         self._http = httpx.Client(
             base_url=f"http://{self.address}",
             timeout=ANSWER_SECONDS,

@@ -116,7 +116,8 @@ def test_a_dry_run_writes_and_publishes_nothing(first_night: FirstNight) -> None
 
 
 def test_a_staged_row_that_does_not_hold_is_stopped_by_the_gate(first_night: FirstNight) -> None:
-    """The gate names the expectation and shows the row; nothing is published, and the pages say so."""
+    """The gate names the expectation and shows the row, both rows of what is there twice; nothing is published, and the
+    pages say so."""
     night = first_night.night
     night.run("corrupted", "evaluate")
     folder = night.config.lake.root / "staging" / "corrupted" / EVALUATED
@@ -127,12 +128,14 @@ def test_a_staged_row_that_does_not_hold_is_stopped_by_the_gate(first_night: Fir
     )
     for file in folder.glob("*.parquet"):
         file.unlink()
-    wrong.write_parquet(folder / "part-00000.parquet")
+    pl.concat([wrong, wrong.tail(1)]).write_parquet(folder / "part-00000.parquet")
     before = night.alerts().height
     with pytest.raises(GateError) as refused:
         night.run("corrupted", "gate")
     assert "condition_true" in str(refused.value)
-    assert "alert_id=" in str(refused.value)
+    (twice,) = [found for found in refused.value.findings if found.expectation == "alert_id_unique"]
+    last = wrong.tail(1).to_dicts()[0]
+    assert [(row["alert_id"], row["event_id"]) for row in twice.examples] == [(last["alert_id"], last["event_id"])] * 2
     assert night.alerts().height == before
     assert (docs_folder(night.config.lake.root) / "site" / "index.html").is_file()
 

@@ -1,6 +1,7 @@
 """Each expectation holds of what is right, and is broken by one row that is not."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -121,8 +122,13 @@ def test_each_expectation_on_events_can_break() -> None:
     assert finding(checked, "columns").examples == (
         {"column": "amount", "declared": "decimal(12,2)", "found": "decimal(20,4)"},
     )
-    assert finding(checked, "coordinates_unique").examples == ({"partition": "1", "offset": "105", "$rows": "2"},)
-    assert finding(checked, "event_id_names_one_event").examples == ({"transaction_id": "t17", "$rows": "2"},)
+    twice = finding(checked, "coordinates_unique").examples
+    assert [(row["partition"], row["offset"], row["transaction_id"]) for row in twice] == [
+        ("1", "105", "t11"), ("1", "105", "t13"),
+    ]  # fmt: skip
+    same_id = finding(checked, "event_id_names_one_event").examples
+    assert [(row["transaction_id"], row["offset"]) for row in same_id] == [("t17", "107"), ("t17", "108")]
+    assert next(iter(same_id[0])) == "transaction_id", "the key stands first"
     warned = {found.expectation for found in checked.findings if found.severity == "warning"}
     assert warned == {"event_time_sane", "few_rejected", "event_id_names_one_event"}
     assert broken(offsets) == {"nothing_lost": 1, "gaps_looked_into": 1}
@@ -160,7 +166,8 @@ def test_each_expectation_on_violations_can_break() -> None:
         "group_json": 1, "measures_json": 1, "alert_id_unique": 1,
     }  # fmt: skip
     assert broken(checked).keys() | {"columns"} == {found.expectation for found in checked.findings}
-    assert finding(checked, "alert_id_unique").examples == ({"alert_id": rows[8]["alert_id"], "$rows": "2"},)
+    twice = finding(checked, "alert_id_unique").examples
+    assert [(row["alert_id"], row["event_id"]) for row in twice] == [(rows[8]["alert_id"], rows[8]["event_id"])] * 2
 
 
 def test_each_expectation_on_outcomes_can_break() -> None:
@@ -256,3 +263,15 @@ def test_an_unexplained_difference_is_a_warning_and_a_withdrawn_alert_adds_up() 
     refuse([checked])
     gone = outcomes({5: {"outcome": "withdrawn", "cause": None}})
     assert broken(checked_of(reconciliation_suite(6, 5), gone)) == {}
+
+
+def test_keys_whose_rows_are_not_found_stay_as_they_are() -> None:
+    """A masked key has no row that shows it; of many rows with one key two are shown."""
+    rows = events({number: {"transaction_id": "t17"} for number in (15, 19, 23)})
+    (found,) = [each for each in measured(EVENTS_SUITE, rows) if each.expectation == "event_id_names_one_event"]
+    assert [row["transaction_id"] for row in found.examples] == ["t17", "t17"]
+    secret = replace(EVENTS_SUITE, masked=frozenset({"transaction_id"}))
+    (found,) = [each for each in measured(secret, rows) if each.expectation == "event_id_names_one_event"]
+    (key,) = found.examples
+    assert key.keys() == {"transaction_id", "$rows"}
+    assert "t17" not in str(key)

@@ -1,0 +1,100 @@
+"""The data docs inside a real Airflow that a proxy serves below a path."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from expectations import docs
+from expectations.suites import reconciliation_suite, violations_suite
+from nightjar.airflow.submission import run_folder
+from nightjar.configuration.settings import load_settings
+from nightjar.local.airflow import USER, LocalAirflow
+from tests.expectations.test_docs import result_of
+from tests.support.frames import DAY, NOON
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+DAG = "nightly_backfill"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAirflow]:
+    """One below `/airflow`, with no night yet."""
+    folder = tmp_path_factory.mktemp("nightjar")
+    settings = load_settings(data_dir=folder, airflow_port=0, spark_master="local[2]")
+    environment = {"NIGHTJAR_DATA_DIR": str(folder)}
+    with LocalAirflow(settings, schedule=False, environment=environment, path="/airflow") as airflow:
+        airflow.await_dag(DAG, 60)
+        yield airflow
+
+
+def browser(airflow: LocalAirflow, *, logged_in: bool) -> httpx.Client:
+    """A client with the session's cookie, as a browser has it after the login, or without."""
+    client = httpx.Client(base_url=airflow.url, trust_env=False, timeout=30, follow_redirects=False)
+    if logged_in:
+        password = json.loads(airflow.password_file.read_text())[USER]
+        answer = client.post("/auth/token", json={"username": USER, "password": password})
+        client.cookies.set("_token", answer.json()["access_token"], path="/airflow/")
+    return client
+
+
+def test_the_entry_stands_in_airflows_frame_below_its_path(running: LocalAirflow) -> None:
+    """The address has the base path, and the menu shows it as a page of Airflow's own."""
+    plugins = running.client._ask("GET", "plugins")["plugins"]
+    (view,) = next(plugin for plugin in plugins if plugin["name"] == "data_docs")["external_views"]
+    assert (view["href"], view["url_route"]) == ("/airflow/data-docs/", "data-docs")
+
+
+def test_who_is_not_logged_in_gets_a_page_with_the_login_and_nothing_else(running: LocalAirflow) -> None:
+    """The login leads back to the page in Airflow's frame; the style of the page is no secret."""
+    client = browser(running, logged_in=False)
+    for path in ("/data-docs/", "/data-docs/index.html", "/data-docs/validations/a/b.html", "/data-docs/run/x"):
+        answer = client.get(path)
+        assert answer.status_code == 401
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "Log in to see the data docs" in answer.text
+    assert "/airflow/api/v2/auth/login?next=" in answer.text
+    login = client.get(f"/api/v2/auth/login?next={running.url}/plugin/data-docs/airflow/data-docs/index.html")
+    assert login.status_code == 307, "Airflow takes the address for one of its own"
+    back = parse_qs(urlsplit(login.headers["location"]).query)["next"]
+    assert back == [f"{running.url}/plugin/data-docs/airflow/data-docs/index.html"]
+    assert client.get("/data-docs/pages.css").status_code == 200
+    assert client.get("/data-docs/pages.html").status_code == 404
+
+
+def test_before_the_first_night_a_page_says_what_will_be_there(running: LocalAirflow) -> None:
+    """And when: here the DAG is paused."""
+    client = browser(running, logged_in=True)
+    first = client.get("/data-docs/")
+    assert (first.status_code, first.headers["location"]) == (307, "index.html")
+    page = client.get("/data-docs/index.html")
+    assert page.status_code == 200
+    assert "No night has run yet" in page.text
+    assert "The DAG nightly_backfill is paused" in page.text
+    assert page.headers["X-Frame-Options"] == "SAMEORIGIN"
+    missing = client.get("/data-docs/validations/none.html")
+    assert (missing.status_code, "No such page" in missing.text) == (404, True)
+    assert client.get("/data-docs/%2e%2e/%2e%2e/airflow/passwords.json").status_code == 404
+
+
+def test_pages_link_to_the_run_that_checked_the_day(running: LocalAirflow) -> None:
+    """Also of a pending day, which a run of a later day has done; a run of the command line has no page in Airflow."""
+    run = running.client.trigger(DAG, {"day": DAY.isoformat()})
+    folder = run_folder(run)
+    checked = [result_of(violations_suite(), "event_exists"), result_of(reconciliation_suite(4, 5))]
+    lake = Path(running.home).parent / "lake"
+    lake.mkdir()
+    docs.build(checked, lake / "data_docs", run_id=folder, day=DAY, at=NOON + timedelta(days=1))
+    client = browser(running, logged_in=True)
+    assert f'href="run/{folder}"' in client.get("/data-docs/index.html").text
+    for name in (folder, f"{folder}-2026-01-04"):
+        answer = client.get(f"/data-docs/run/{name}")
+        assert answer.status_code == 307
+        assert answer.headers["location"] == f"/airflow/dags/{DAG}/runs/{run.replace(':', '%3A').replace('+', '%2B')}"
+    unknown = client.get("/data-docs/run/2026-01-05-20260106T010000000000")
+    assert (unknown.status_code, "nightjar backfill" in unknown.text) == (404, True)
