@@ -8,6 +8,7 @@ run uses the lake at a time. Running a day again is always safe: it gives the sa
 
 | task | what it does | causes of failure |
 | --- | --- | --- |
+| form | checks the values of the form | **a value of the form**: the log lists all that are wrong |
 | archive | copies Kafka records to the lake, past the day's end | Kafka is down, or its retention was too short |
 | pending | runs earlier days that were missed, or that have newer rules | see the day named in its log |
 | evaluate | evaluates the rules over the day, into the run's staging folder | Spark: memory, disk, or a table's file |
@@ -25,22 +26,25 @@ been tried three times, minutes apart, except if one of its checks failed (exit 
 2. **archive, evaluate, publish**: fix the reported problem (broker, disk, memory), then *Clear* the task. The tasks
    after it run as well and use the staged data of the tasks before it. If the error says that the archive has not
    reached the day's end, clear from **archive**; if another run has finished since, clear from **evaluate**.
-3. **gate**: open the data docs (*Browse*, *Data docs* in the menu). They show the failed expectation and example
-   rows. Nothing has been published. Do not work around it: correct the data, then *Clear* from
-   **archive**. If that is not possible tonight, leave the task red.
+3. **gate**: open the data docs (*Browse*, *Data docs*; the task's log ends with the link to this night's). They show
+   the failed expectation and example rows. Nothing has been published. Do not work around it: correct the data, then
+   *Clear* from **archive**. If that is not possible tonight, leave the task red.
 4. **publish** reports corrections that were held back: everything else of the day is published, and there is nothing
    to clear. The log lists alerts that differ from the stream's without a known cause. That is a defect in nightjar:
    keep the staging folder (its name is in the log) and open an issue with the list.
 5. **pending**: the run has continued with its own day. The log names each day that needs attention and why. The failed
    days stay pending, and the next night tries them again.
+6. **form**: nothing has run. *Trigger* another run with the values corrected.
 
-### Running it manually
+The run's note names the day that it evaluates, which is the day before a scheduled run's date.
 
-*Trigger* opens a form: day, rules, groups, dry run, publish or not. If the form has any value, earlier pending
-days are skipped. To run several days, use *Backfill* in the same dialogue with **one** active run at a time (a run
-fails if another one has finished since it read the lake) and with the form's day empty. Its dates are midnights, so
-include the date after the last day. A task that stays *scheduled* is waiting for the single slot of the pool
-`nightjar_lake` (which must exist: *Admin*, *Pools*).
+### Rerun one day
+
+*Trigger* opens a form: day, rules, groups, dry run, publish or not. Choose the day, and if you like some of the rules
+and groups. If the form has any value, earlier pending days are skipped. To run several days, use *Backfill* in the same
+dialogue with **one** active run at a time (a run fails if another one has finished since it read the lake) and with the
+form's day empty. Its dates are midnights, so include the date after the last day. A task that stays *scheduled* is
+waiting for the single slot of the pool `nightjar_lake` (which must exist: *Admin*, *Pools*).
 
 More: docs/how-to/airflow.md in the repository.
 """
@@ -53,8 +57,12 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TriggerRule, chai
 from nightjar.airflow import submission
 from nightjar.airflow.notifications import Notify
 from nightjar.airflow.retries import FinalVerdict
-from nightjar.airflow.tasks import PendingDays, Stage
+from nightjar.airflow.tasks import CheckForm, PendingDays, Stage, known_rules
 
+FORM = """Checks the form before anything runs: the day is over, the rules were published, and the groups name fields.
+
+**Fails** at once, and is not tried again, if a value cannot be used; the log lists all of them. Or if Kafka cannot be
+reached: clear it once Kafka is back."""
 TASKS = {
     "archive": """Copies the new records of every topic to the lake, exactly once, past the end of the day.
 
@@ -71,8 +79,8 @@ next night tries the remaining pending days again.""",
 has not passed the end of the day: clear from archive.""",
     "gate": """Checks events and staged violations; a failed critical expectation stops the run.
 
-**Fails** if the data is wrong: see *Browse*, *Data docs* in the menu. Nothing has been published. Correct the
-data, then clear from archive.""",
+**Fails** if the data is wrong: the log ends with the link to the data docs, which show rows. Nothing has been
+published. Correct the data, then clear from archive.""",
     "reconcile": """Compares the staged violations with the stream's alerts: every alert gets an outcome, every
 difference a cause. Corrections without a cause are held back.
 
@@ -86,6 +94,7 @@ corrections were held back: keep the staging folder and open an issue with the a
 }
 
 NIGHTS = submission.schedule("nightly_backfill")
+RULES = known_rules()
 
 with DAG(
     dag_id="nightly_backfill",
@@ -108,7 +117,6 @@ with DAG(
             None,
             type=["null", "string"],
             format="date",
-            pattern=submission.DAY,
             title="Day",
             description="Arrival day (UTC). Empty: the last day that was due at the end of the run's data interval, "
             "which is yesterday for a manual run.",
@@ -116,14 +124,15 @@ with DAG(
         "rules": Param(
             [],
             type=["null", "array"],
-            items={"type": "string", "pattern": submission.RULE_ID},
+            items={"type": "string"},
             title="Rules",
-            description="Ids of rules, one per line. Empty: all.",
+            description="Ids of rules. Empty: all.",
+            **({"examples": RULES} if RULES else {}),
         ),
         "groups": Param(
             [],
             type=["null", "array"],
-            items={"type": "string", "pattern": submission.GROUP},
+            items={"type": "string"},
             title="Groups",
             description="Fields and their values, one field per line: customer_id=C1,C2. Empty: all.",
         ),
@@ -147,12 +156,15 @@ with DAG(
         name: (PendingDays if name == submission.PENDING else Stage)(
             task_id=name,
             arguments=f"{{{{ stage_arguments('{name}', dag_run, params) }}}}",
+            docs=name in {submission.PENDING, "gate", "reconcile", "publish"},
             retry_policy=FinalVerdict(),
             doc_md=doc,
         )
         for name, doc in TASKS.items()
     }
-    chain(*tasks.values())
+    # Not in the lake's pool, so that a wrong form fails while another run uses the lake.
+    form = CheckForm(task_id="form", pool="default_pool", doc_md=FORM)
+    chain(form, *tasks.values())
     # A rejected earlier day must not stop the night's own day; without the archive there is nothing to evaluate.
     tasks["archive"] >> tasks["evaluate"]
     tasks["evaluate"].trigger_rule = TriggerRule.ALL_DONE_MIN_ONE_SUCCESS

@@ -6,7 +6,8 @@ approved them. *Trigger* opens a form: paste the rules, name the days and the re
 
 | task | what it does | causes of failure |
 | --- | --- | --- |
-| backtest | `nightjar backtest` with the drafts | an error in the rules; no events on these days; Spark |
+| form | checks the rules and the other values of the form | **a value of the form**: the log lists all that are wrong |
+| backtest | `nightjar backtest` with the drafts | no events on these days; Spark |
 | approve | shows figures and changed lines, and waits for a person | nobody answers within a week |
 | publish | publishes and approves, by the names of both | the job rejects a rule or is down; both are one person |
 
@@ -15,7 +16,7 @@ approved them. *Trigger* opens a form: paste the rules, name the days and the re
 - **Approve or reject**: open the run's task *approve*, tab *Required Actions* (or *Browse*, *Required Actions*), read
   the figures, give a reason, and choose. The report with plots is the HTML file that is named there. After *Reject*
   nothing is published and the run ends green.
-- **backtest** failed: the last line of its log names the error and the remedy. Correct the rules in a new run.
+- **form** or **backtest** failed: its log names the errors and the remedies. Correct the form in a new run.
 - **publish** failed: if the job was down, *Clear* it; what is published already is not sent again. If the two names are
   one person's (setting `approvals = 1`), *Clear* **approve** and ask somebody else to answer.
 
@@ -25,12 +26,11 @@ list`. More: docs/how-to/approve-rules.md in the repository.
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param, chain
 
 from nightjar.airflow import submission
 from nightjar.airflow.notifications import Notify
-from nightjar.airflow.rule_tasks import BacktestRules, PublishRules
+from nightjar.airflow.rule_tasks import ApproveRules, BacktestRules, CheckRules, PublishRules
 
 with DAG(
     dag_id="rule_backtest",
@@ -47,14 +47,11 @@ with DAG(
             title="Rules",
             description="The drafts as YAML or JSON, in one of the forms that `nightjar rules check` reads.",
         ),
-        "first": Param(
-            type="string", format="date", pattern=submission.DAY, title="From", description="The first day (UTC)."
-        ),
-        "last": Param(type="string", format="date", pattern=submission.DAY, title="To", description="The last day."),
+        "first": Param(type="string", format="date", title="From", description="The first day (UTC)."),
+        "last": Param(type="string", format="date", title="To", description="The last day."),
         "threshold": Param(
             None,
             type=["null", "string"],
-            pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$",
             title="Threshold",
             description="A measure or field that `when` compares with a number: the report then shows how many alerts "
             "other numbers give.",
@@ -67,19 +64,25 @@ with DAG(
     tags=["nightjar", "rules"],
 ) as dag:
     chain(
+        CheckRules(
+            task_id="form",
+            doc_md="Checks the form before anything runs. **Fails** if a rule has an error, or another value cannot be "
+            "used: the log lists all of them.",
+        ),
         BacktestRules(
             task_id="backtest",
             pool=submission.LAKE_POOL,
-            doc_md="Runs `nightjar backtest` over the days of the form. **Fails** if the rules have an error, if the "
-            "lake has no events on these days, or if Spark fails: the last line of the log says which.",
+            doc_md="Runs `nightjar backtest` over the days of the form. **Fails** if the lake has no events on these "
+            "days, or if Spark fails: the last line of the log says which.",
         ),
-        ApprovalOperator(
+        ApproveRules(
             task_id="approve",
             subject="Publish these rules?",
             body="{{ ti.xcom_pull(task_ids='backtest') }}",
+            # Airflow needs a value before anybody has answered: the schema allows the empty one, and the task does not.
             params={
-                "reason": Param(
-                    type="string", minLength=1, maxLength=500, title="Reason", description="Why you approve or reject."
+                submission.APPROVAL_REASON: Param(
+                    "", type="string", maxLength=500, title="Your reason", description="Why you approve or reject."
                 )
             },
             response_timeout=timedelta(days=7),

@@ -262,9 +262,14 @@ def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
     except OSError as failure:
         what = f"cannot be read ({failure.strerror or failure})"
         raise refusal(what, "Give the path of a YAML or JSON file", str(path)) from None
+    return parse_rules(text, streams, where=str(path))
+
+
+def parse_rules(text: str | bytes, streams: Mapping[str, Stream], *, where: str) -> list[Rule]:
+    """The rules of a YAML or JSON text; raises as `load_rules`. where: what the text is called in errors."""
     rules: list[Rule] = []
     problems: list[Problem] = []
-    for number, written in enumerate(unwrapped(read_documents(text, where=str(path))), 1):
+    for number, written in enumerate(unwrapped(read_documents(text, where=where)), 1):
         name = written.get("id") if isinstance(written, Mapping) else None
         place = f"rule {name}" if isinstance(name, str) else f"rule number {number}"
         try:
@@ -279,9 +284,9 @@ def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
             problems.append(Problem(f"{place}, id", rule.id, "is used by two rules", "Give each rule an id of its own"))
         rules.append(rule)
     if problems:
-        raise RuleError(problems, where=str(path))
+        raise RuleError(problems, where=where)
     if not rules:
-        raise refusal("holds no rule", "Write one, a list of them, or rules: [...]", str(path))
+        raise refusal("holds no rule", "Write one, a list of them, or rules: [...]", where)
     return rules
 
 

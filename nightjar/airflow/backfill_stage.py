@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
 import typer
@@ -16,11 +16,15 @@ from backfill.config import BackfillConfig, Request
 from backfill.pending import PendingDay, pending_days
 from backfill.run import Run, run_all
 from backfill.stages import STAGES
+from backfill.summary import differences, summary
+from backfill.verdicts import HeldBackError
 from expectations.findings import VerdictError
 from lake.archive import archive
 from lake.session import open_session
+from lake.stream_state import rule_book
 from nightjar.airflow.backfill_requests import days_of, request_of
 from nightjar.airflow.submission import ARCHIVE_NOW, FAILED, PENDING, VERDICT
+from nightjar.airflow.task_log import RULES, SUMMARY
 from nightjar.cli.console import show_error
 from nightjar.configuration import logs
 from nightjar.configuration.backfill import backfill_config
@@ -30,6 +34,8 @@ from rules.errors import NightjarError, printable, shortened
 from rules.streams import load_streams
 
 _log = structlog.get_logger(__name__)
+
+_OFFERED = 1000  # ids of rules in a form
 
 
 def main(
@@ -77,9 +83,26 @@ def main(
 
 
 def _one(config: BackfillConfig, request: Request, stage: str) -> None:
-    Run(open_session(config.lake), config, request).do(stage)
-    if stage == "publish":
+    run = Run(open_session(config.lake), config, request)
+    try:
+        counts = run.do(stage)
+    except HeldBackError:
+        _summarise(run, run.counts)
+        raise
+    _summarise(run, run.counts if stage == STAGES[-1] else counts)
+    if stage == "archive":
+        _rules(config)
+    elif stage == "reconcile":
+        _log.info("differences", **differences(config, request))
+    elif stage == STAGES[-1]:
         _logged(pending_days(config))
+
+
+def _summarise(run: Run, counts: dict[str, Any]) -> None:
+    """Print the XCom of the task: of the last stage the whole run's result in a few numbers."""
+    found = {"day": run.request.day.isoformat(), "run": run.request.run_id}
+    found |= summary(counts) if "published" in counts else counts
+    _log.info(SUMMARY, summary=found)
 
 
 def _pending(config: BackfillConfig, before: Request) -> None:
@@ -89,8 +112,12 @@ def _pending(config: BackfillConfig, before: Request) -> None:
         _log.info("no earlier day is pending")
         return
     requests = [request_of(day, config.streams, run_id=f"{before.run_id}-{day}") for day in days]
-    session = open_session(config.lake)
-    verdicts = [ended.verdict for ended in run_all(session, config, requests, archived=True) if ended.verdict]
+    session, verdicts = open_session(config.lake), list[VerdictError]()
+    for ended in run_all(session, config, requests, archived=True):
+        _log.info(f"{ended.request.day} is done", **summary(ended.counts))
+        _summarise(Run(session, config, ended.request), ended.counts)
+        if ended.verdict is not None:
+            verdicts.append(ended.verdict)
     if verdicts:
         raise VerdictError(
             "\n".join([f"{len(verdicts)} of {len(days)} pending days need attention", *map(str, verdicts)])
@@ -98,16 +125,27 @@ def _pending(config: BackfillConfig, before: Request) -> None:
 
 
 def _archive_now(config: BackfillConfig, _: Request) -> None:
-    archive(open_session(config.lake), config.lake)
+    archived = archive(open_session(config.lake), config.lake)
+    _log.info(SUMMARY, summary={"archived": dict(archived.rows)})
+    _rules(config)
 
 
 _OTHERS = {PENDING: _pending, ARCHIVE_NOW: _archive_now}
 
 
+def _rules(config: BackfillConfig) -> None:
+    """Print the ids of the published rules, which the forms of the DAGs offer."""
+    book = rule_book(config.lake.root, config.streams)
+    _log.info(RULES, rules=sorted(book.ruleset.rule_ids)[:_OFFERED])
+
+
 def _logged(pending: list[PendingDay]) -> list[date]:
-    """Log the pending days with their reasons, and return their dates."""
+    """Log the pending days with their reasons, one line for all with the same reason; return their dates."""
+    reasons: dict[str, list[str]] = {}
     for found in pending:
-        _log.warning("a day is pending", day=str(found.day), why=found.why)
+        reasons.setdefault(found.why, []).append(str(found.day))
+    for why, days in reasons.items():
+        _log.warning(f"{len(days)} pending {'day' if len(days) == 1 else 'days'}: {', '.join(days)}", why=why)
     return [found.day for found in pending]
 
 

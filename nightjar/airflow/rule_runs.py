@@ -12,24 +12,29 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from contracts.rule_messages import approval_message, rule_message
 from contracts.rule_status import ShownStatus
-from nightjar.airflow.submission import DAY, SubmissionError
+from nightjar.airflow.forms import Problems
+from nightjar.airflow.submission import APPROVAL_REASON, FormError, SubmissionError, day_of
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.kafka import rule_topics
 from rules.approval import same_person
 from rules.documents import MAX_BYTES
 from rules.errors import printable
-from rules.model import MAX_REASON, Rule, load_rules, parse_rule
-from rules.publishing import Answer
+from rules.model import MAX_REASON, Rule, parse_rule, parse_rules
+from rules.publishing import Answer, judge
+from rules.rulebook import RuleBook
 from rules.streams import Stream, load_streams
+from rules.thresholds import threshold_of
 from rules.versions import RuleVersion
 
 # The job answers within a second, and adds a shuffle key within a minute or two.
@@ -59,33 +64,36 @@ class People:
     approval_reason: str
 
 
-def request_of(params: Mapping[str, Any]) -> RuleRequest:
-    """The request of a form: `rules`, `first`, `last`, `threshold` (text or None), `reason`.
+def request_of(params: Mapping[str, Any], now: datetime | None = None) -> RuleRequest:
+    """The request of a form: `rules`, `first`, `last`, `threshold` (text or None), `reason`. now: the time (None: now).
 
     Raises:
-        SubmissionError: a value is not what it must be.
+        FormError: with all values that cannot be used, and all problems of the rules.
     """
+    streams, problems = load_streams(load_settings().streams), Problems()
     text, reason, threshold = params.get("rules"), params.get("reason"), params.get("threshold") or None
+    rules: list[Rule] = []
     if not isinstance(text, str) or not text.strip() or len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise SubmissionError("is not a text of rules", where="rules", remedy="Paste the rules as YAML or JSON")
-    if not isinstance(reason, str) or not reason.strip() or not reason.isprintable() or len(reason) > MAX_REASON:
-        remedy = f"Write one line, at most {MAX_REASON} characters"
-        raise SubmissionError("is not a line of text", where="reason", remedy=remedy)
+        problems.add("is not a text of rules", where="rules", remedy="Paste the rules as YAML or JSON")
+    else:
+        rules = problems.tried(lambda: parse_rules(text, streams, where="rules")) or []
     if threshold is not None and not (isinstance(threshold, str) and _NAME.fullmatch(threshold)):
-        raise SubmissionError("is not a name", where="threshold", remedy="Name a measure or a field")
-    first, last = (_day(name, params.get(name)) for name in ("first", "last"))
-    if first > last:
-        raise SubmissionError("is after the last day", where=f"first {first}", remedy="Exchange the two")
-    return RuleRequest(text, first, last, threshold, reason)
-
-
-def _day(name: str, written: object) -> date:
-    try:
-        if isinstance(written, str) and re.fullmatch(DAY, written, re.ASCII):
-            return date.fromisoformat(written)
-    except ValueError:
-        pass
-    raise SubmissionError("is not a valid date", where=f"{name} {written!r:.40}", remedy="Write YYYY-MM-DD")
+        problems.add("is not a name", where=f"threshold {threshold!r:.100}", remedy="Name a measure or a field")
+    elif threshold is not None:
+        for rule in rules:
+            problems.tried(partial(threshold_of, rule, streams[rule.stream], threshold))
+    first, last = (problems.tried(partial(day_of, name, params.get(name))) for name in ("first", "last"))
+    if first is not None and last is not None:
+        today = (now or datetime.now(UTC)).astimezone(UTC).date()
+        if first > today:
+            problems.add("is in the future", where=f"first {first}", remedy=f"Today is {today} (UTC)")
+        if first > last:
+            problems.add(f"is after the last day, {last}", where=f"first {first}", remedy="Exchange the two")
+    if not isinstance(reason, str) or not reason.strip() or not reason.isprintable() or len(reason) > MAX_REASON:
+        problems.add("is not a line of text", where="reason", remedy=f"Write at most {MAX_REASON} characters")
+    if problems.found or first is None or last is None:
+        raise FormError(problems.found)
+    return RuleRequest(str(text), first, last, threshold, str(reason))
 
 
 def backtest(request: RuleRequest, folder: Path, log: Callable[[str], object], cleanup: ExitStack) -> str:
@@ -101,7 +109,7 @@ def backtest(request: RuleRequest, folder: Path, log: Callable[[str], object], c
     drafts.write_text(request.text, encoding="utf-8")
     settings = load_settings()
     streams = load_streams(settings.streams)
-    rules = load_rules(drafts, streams)
+    rules = parse_rules(request.text, streams, where="rules")
     command = [
         sys.executable, "-m", "nightjar", "backtest", "--rules", str(drafts), "--from", request.first.isoformat(),
         "--to", request.last.isoformat(), "--html", str(report), "--json",
@@ -121,7 +129,9 @@ def backtest(request: RuleRequest, folder: Path, log: Callable[[str], object], c
         raise SubmissionError(f"the backtest failed: {last}", where=str(drafts), remedy="The log has the reason")
     found = [json.loads(line) for line in figures.read_text(encoding="utf-8").splitlines()]
     details = [f"Reason: {_code(request.reason)}", f"Report: {_code(str(report))}"]
-    return "\n\n".join([_table(found), *_changes(settings, streams, rules), *details])
+    book, _ = rule_topics.expected_book(settings, streams)
+    past = _past_effects(settings, streams, rules, book)
+    return "\n\n".join([*past, _table(found), *_changes(book, rules), *details])
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -143,11 +153,30 @@ def _table(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _changes(settings: Settings, streams: Mapping[str, Stream], rules: list[Rule]) -> list[str]:
+def _past_effects(settings: Settings, streams: Mapping[str, Stream], rules: list[Rule], book: RuleBook) -> list[str]:
+    """A line for each draft with an effective time of its own: what publishing it changes of the past."""
+    from nightjar.operations.past_effect import past_effect
+
+    lines, now = [], time.time_ns() // 1000
+    for rule in rules:
+        made, _ = judge(book, rule_message(rule), now, streams, settings.activation_delay, forms=settings.forms)
+        if rule.effective is None or made is None:
+            continue
+        stated = f"{rule.id} applies from {rule.effective:%Y-%m-%d %H:%M} UTC on"
+        if settings.approvals:
+            # S5.5
+            lines.append(f"{stated}, or from its approval on if that is later: it changes no earlier alert.")
+        elif effect := past_effect(settings.lake, streams, book, made, now, pending_days=settings.pending_days):
+            lines.append(f"**It changes the past:** {effect}.")
+        else:
+            lines.append(f"{stated}: if it is approved later than that, it changes the alerts since then.")
+    return lines
+
+
+def _changes(book: RuleBook, rules: list[Rule]) -> list[str]:
     """How each draft differs from what is published, as a block of code."""
     from nightjar.cli.rule_files import changed_lines
 
-    book, _ = rule_topics.expected_book(settings, streams)
     blocks = []
     for rule in rules:
         in_force = [version for version in book.of_rule(rule.id) if not version.is_proposed]
@@ -180,12 +209,17 @@ def people_of(author: str | None, reason: str, answer: Mapping[str, Any]) -> Peo
         raise SubmissionError("nobody started the run", remedy="Trigger it from the form, logged in")
     if not approver:
         raise SubmissionError("nobody approved it", remedy="Answer the approval step, logged in")
+    approval_reason = str(given.get(APPROVAL_REASON) or "").strip()
+    if not approval_reason:
+        raise SubmissionError(
+            "was approved without a reason", where="the approval", remedy="Clear the approval step, and answer it again"
+        )
     if load_settings().approvals and same_person(author, str(approver)):
         raise SubmissionError(
             f"{author} started the run and approved it, and nobody approves a version of their own",
             remedy="Clear the approval step, and ask somebody else to answer it",
         )
-    return People(author, reason, str(approver), str(given.get("reason") or "approved in Airflow"))
+    return People(author, reason, str(approver), approval_reason)
 
 
 def publish(request: RuleRequest, people: People, log: Callable[[str], object]) -> None:
@@ -198,7 +232,7 @@ def publish(request: RuleRequest, people: People, log: Callable[[str], object]) 
     """
     settings = load_settings()
     streams = load_streams(settings.streams)
-    drafts = [rule_message(rule) for rule in _rules(request.text, streams)]
+    drafts = [rule_message(rule) for rule in parse_rules(request.text, streams, where="rules")]
     book, _ = rule_topics.expected_book(settings, streams)
     messages, waiting = [], []
     for draft in drafts:
@@ -222,12 +256,6 @@ def publish(request: RuleRequest, people: People, log: Callable[[str], object]) 
             rule_topics.send(settings, [approval])
             for status in answers.until_settled([approval], ANSWER_SECONDS, states[rule_id]):
                 _take(status, log)
-
-
-def _rules(text: str, streams: Mapping[str, Stream]) -> list[Rule]:
-    from rules.documents import read_documents, unwrapped
-
-    return [parse_rule(written, streams) for written in unwrapped(read_documents(text, where="the form"))]
 
 
 def _take(status: ShownStatus, log: Callable[[str], object]) -> None:

@@ -3,10 +3,26 @@
 from contextlib import ExitStack
 from typing import Any
 
+from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import BaseOperator
 
 from nightjar.airflow.reporting import reported
-from nightjar.airflow.submission import run_folder
+from nightjar.airflow.submission import APPROVAL_REASON, run_folder
+from nightjar.airflow.task_log import follow
+
+
+class CheckRules(BaseOperator):
+    """Fails at once, with all problems in words, if the form of `rule_backtest` cannot be used."""
+
+    ui_color = "#f4f0e8"
+
+    def execute(self, context: Any) -> None:
+        """Check the form."""
+        from nightjar.airflow.rule_runs import request_of
+
+        with reported(self.log):
+            request = request_of(context["params"])
+        self.log.info("a backtest of %s to %s (UTC)", request.first, request.last)
 
 
 class BacktestRules(BaseOperator):
@@ -23,13 +39,26 @@ class BacktestRules(BaseOperator):
         from nightjar.airflow.rule_runs import backtest, request_of
         from nightjar.configuration.settings import load_settings
 
-        with reported(self.log.error), self._cleanup:
+        with reported(self.log), self._cleanup:
             folder = load_settings().data_dir.resolve() / "backtests" / run_folder(context["dag_run"].run_id)
-            return backtest(request_of(context["params"]), folder, self.log.info, self._cleanup)
+            return backtest(request_of(context["params"]), folder, follow(self.log), self._cleanup)
 
     def on_kill(self) -> None:
         """Stop the command."""
         self._cleanup.close()
+
+
+class ApproveRules(ApprovalOperator):
+    """Asks a person whether the rules may be published, and for the reason; asks again if an answer has none."""
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
+        """Take the answer."""
+        given = (event.get("params_input") or {}).get(APPROVAL_REASON)
+        if "error" not in event and not str(given or "").strip():
+            self.log.warning("the answer has no reason, and is asked for again")
+            self.subject = "Publish these rules? Your answer needs a reason."
+            return self.execute(context)
+        return super().execute_complete(context, event)
 
 
 class PublishRules(BaseOperator):
@@ -45,7 +74,7 @@ class PublishRules(BaseOperator):
         """Send the messages, and wait until the rules are in force."""
         from nightjar.airflow.rule_runs import people_of, publish, request_of
 
-        with reported(self.log.error):
+        with reported(self.log):
             request = request_of(context["params"])
             answer = context["ti"].xcom_pull(task_ids=self.approval) or {}
             people = people_of(context["dag_run"].triggering_user_name, request.reason, answer)

@@ -7,7 +7,7 @@ Nothing heavy is imported, so that a DAG file can import this module.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from hashlib import sha256
 from typing import Any, Protocol
@@ -27,21 +27,41 @@ VERDICT = 3
 # The lake allows one writer: every task that writes to it takes the only slot of this pool.
 LAKE_POOL = "nightjar_lake"
 
+# The field in which a person says why they approve rules. Not `reason`, the author's in the DAG's form: Airflow
+# fills in that form's values.
+APPROVAL_REASON = "approval_reason"
+
 # Time between the latest arrival of a day's events on time and the day's run.
 _MARGIN = timedelta(minutes=30)
 _DAY = timedelta(days=1)
 _MINUTE = timedelta(minutes=1)
 
 # Patterns of the form's values. Values of groups are ids without spaces, `,` or `;`, which are separators.
-RULE_ID = r"^[a-z0-9][a-z0-9._-]{0,99}$"
-GROUP = r"^[A-Za-z_][A-Za-z0-9_]{0,62}=[A-Za-z0-9._:@+/=~#-]{1,200}(,[A-Za-z0-9._:@+/=~#-]{1,200})*$"
-DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_VALUE = r"[A-Za-z0-9._:@+/=~#-]{1,200}"
+_RULE_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}", re.ASCII)
+_GROUP = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,62}}={_VALUE}(,{_VALUE})*", re.ASCII)
+_DAY_TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_REMEDIES = {
+    _RULE_ID: "Write a rule's id: lower-case letters, digits and . _ -, without spaces",
+    _GROUP: "Write a field and its values, without spaces: customer_id=C1,C2",
+    _DAY_TEXT: "Write YYYY-MM-DD",
+}
 
 _LONGEST_FOLDER = 120
 
 
 class SubmissionError(NightjarError):
     """A stage cannot be submitted with these values."""
+
+
+class FormError(SubmissionError):
+    """The values of a form cannot be used. `problems` has all that is wrong, in the order of the form."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = tuple(problems)
+        counted = "1 value cannot" if len(problems) == 1 else f"{len(problems)} values cannot"
+        listed = (f"- {problem}".replace("\n", "\n  ") for problem in problems)
+        super().__init__("\n".join([f"{counted} be used", *listed]), where="the form")
 
 
 class DagRun(Protocol):
@@ -104,9 +124,9 @@ def stage_arguments(stage: str, dag_run: DagRun, params: Mapping[str, Any]) -> l
     """
     day = run_day(dag_run, params.get("day")).isoformat()
     arguments = [stage, "--run-id", run_folder(dag_run.run_id), "--day", day]
-    if rules := _matching("rules", params.get("rules"), RULE_ID):
+    if rules := asked_rules(params):
         arguments += ["--rules", ",".join(rules)]
-    if groups := _merged(_matching("groups", params.get("groups"), GROUP)):
+    if groups := asked_groups(params):
         arguments += ["--groups", ";".join(f"{name}={','.join(values)}" for name, values in groups.items())]
     if params.get("dry_run"):
         arguments.append("--dry-run")
@@ -131,10 +151,30 @@ def run_day(dag_run: DagRun, asked: str | None = None) -> date:
     """
     if asked is None:
         return ((dag_run.data_interval_end or dag_run.run_after) - delay() - _DAY).date()
+    return day_of("day", asked)
+
+
+def day_of(field: str, written: object) -> date:
+    """The day that a field of a form names. Raises SubmissionError if it names none."""
     try:
-        return date.fromisoformat(*_matching("day", [asked], DAY))
+        return date.fromisoformat(*_matching(field, [written], _DAY_TEXT))
     except ValueError:
-        raise SubmissionError("is not a valid date", where=f"day {asked!r}", remedy="Write YYYY-MM-DD") from None
+        where = f"{field} {written!r:.40}"
+        raise SubmissionError("is not a valid date", where=where, remedy=_REMEDIES[_DAY_TEXT]) from None
+
+
+def asked_rules(params: Mapping[str, Any]) -> list[str]:
+    """The ids of rules in a form; none: all. Raises SubmissionError if one is not an id."""
+    return _matching("rules", params.get("rules"), _RULE_ID)
+
+
+def asked_groups(params: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The groups in a form, values by field; none: all. Raises SubmissionError if one is not a field and its values."""
+    merged: dict[str, list[str]] = {}
+    for group in _matching("groups", params.get("groups"), _GROUP):
+        name, _, values = group.partition("=")
+        merged.setdefault(name, []).extend(values.split(","))
+    return merged
 
 
 def has_options(params: Mapping[str, Any]) -> bool:
@@ -142,18 +182,32 @@ def has_options(params: Mapping[str, Any]) -> bool:
     return any(params.get(name) for name in ("day", "rules", "groups", "dry_run")) or not params.get("publish", True)
 
 
-def _matching(name: str, values: Iterable[object] | None, pattern: str) -> list[str]:
-    kept = []
+def options(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a form that restrict the run, without the day."""
+    found = {name: list(params[name]) for name in ("rules", "groups") if params.get(name)}
+    switches = {"dry_run": True} if params.get("dry_run") else {}
+    return found | switches | ({} if params.get("publish", True) else {"publish": False})
+
+
+def described(dag_run: DagRun, params: Mapping[str, Any]) -> str:
+    """What a run is about, in words. Raises SubmissionError if the day cannot be used."""
+    words = [
+        f"the day {run_day(dag_run, params.get('day'))} (UTC)",
+        f"rules {', '.join(map(str, params['rules']))}" if params.get("rules") else "all rules",
+        f"groups {'; '.join(map(str, params['groups']))}" if params.get("groups") else "all groups",
+    ]
+    words += ["dry run"] if params.get("dry_run") else []
+    words += [] if params.get("publish", True) else ["nothing published to Kafka"]
+    return ", ".join(words)
+
+
+def _matching(name: str, values: Iterable[object] | None, pattern: re.Pattern[str]) -> list[str]:
+    kept, wrong = [], []
     for value in values or ():
-        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII) or value.endswith("\n"):
-            raise SubmissionError("is not valid", where=f"{name} {value!r}", remedy=f"It must match {pattern}")
-        kept.append(value)
+        if isinstance(value, str) and pattern.fullmatch(value):
+            kept.append(value)
+        else:
+            wrong.append(f"{value!r:.100}")
+    if wrong:
+        raise SubmissionError("is not valid", where=f"{name} {', '.join(wrong)}", remedy=_REMEDIES[pattern])
     return kept
-
-
-def _merged(groups: Collection[str]) -> dict[str, list[str]]:
-    merged: dict[str, list[str]] = {}
-    for group in groups:
-        name, _, values = group.partition("=")
-        merged.setdefault(name, []).extend(values.split(","))
-    return merged

@@ -23,7 +23,7 @@ class MaintainLake(BaseOperator):
         from rules.streams import load_streams
 
         done = []
-        with reported(self.log.error):
+        with reported(self.log):
             settings = load_settings()
             config = backfill_config(settings, load_streams(settings.streams))
             for table in upkeep(settings, config, time.time_ns() // 1000):
@@ -52,7 +52,7 @@ class WatchStream(BaseOperator):
         from nightjar.operations.status import read_status
         from nightjar.operations.watchdog import problems
 
-        with reported(self.log.error):
+        with reported(self.log):
             status = read_status(load_settings())
             found = problems(status, behind=float(self.behind), skew=float(self.skew))
             if found:

@@ -78,13 +78,13 @@ def test_reading_it_imports_nothing_heavy(seen: dict[str, Any]) -> None:
 def test_the_stages_follow_one_another(seen: dict[str, Any]) -> None:
     """Each is a task of its own, in the lake's pool, with something to read for whoever is on call."""
     assert {name: task["after"] for name, task in seen["tasks"].items()} == {
-        "archive": [], "pending": ["archive"], "evaluate": ["archive", "pending"], "gate": ["evaluate"],
-        "reconcile": ["gate"], "publish": ["reconcile"], "night": ["pending", "publish"],
+        "form": [], "archive": ["form"], "pending": ["archive"], "evaluate": ["archive", "pending"],
+        "gate": ["evaluate"], "reconcile": ["gate"], "publish": ["reconcile"], "night": ["pending", "publish"],
     }  # fmt: skip
-    kinds = {"pending": "PendingDays", "night": "EmptyOperator"}
+    kinds = {"form": "CheckForm", "pending": "PendingDays", "night": "EmptyOperator"}
     for name, task in seen["tasks"].items():
         assert task["type"] == kinds.get(name, "Stage")
-        assert task["pool"] == LAKE_POOL
+        assert task["pool"] == ("default_pool" if name == "form" else LAKE_POOL)
         assert "**Fails**" in task["doc"]
         assert f"| {name} |" in seen["doc"]
 
@@ -110,12 +110,12 @@ def test_a_day_is_run_once_it_is_settled(seen: dict[str, Any]) -> None:
     assert (catchup, runs) == (False, 1)
 
 
-def test_the_form_refuses_what_cannot_be(seen: dict[str, Any]) -> None:
-    """Before anything runs."""
+def test_the_form_takes_values_of_the_right_kind(seen: dict[str, Any]) -> None:
+    """Airflow would refuse the first wrong one with its schema; what else is wrong, the first task says in words."""
     assert seen["accepted"] == {
         "day": [True, True, False, False, False, False],
-        "rules": [True, True, True, False, False, False, False],
-        "groups": [True, True, True, False, False, False],
+        "rules": [True, True, True, True, False, True, True],
+        "groups": [True, True, True, True, True, True],
         "dry_run": [True, True, False, False],
         "publish": [True, True, False, False],
     }

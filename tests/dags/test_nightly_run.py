@@ -50,7 +50,11 @@ report(lake_maintenance.dag.test().state)
 RUN = """
 import nightly_backfill
 run = nightly_backfill.dag.test(run_conf={"day": "2026-01-05", "rules": ["busy"], "groups": ["customer_id=ann,bob"]})
-report({"state": run.state, "tasks": {ti.task_id: ti.state for ti in run.get_task_instances()}})
+from airflow.models import Variable
+report({
+    "state": run.state, "tasks": {ti.task_id: ti.state for ti in run.get_task_instances()},
+    "result": run.get_task_instance("publish").xcom_pull(task_ids="publish"), "rules": Variable.get("nightjar_rules"),
+})
 """
 
 
@@ -83,9 +87,18 @@ def test_a_night_brings_a_day_from_kafka_to_its_results(
     publish(own, DAY - timedelta(days=1))
     for number in range(6):
         pay(own, number, "ann" if number < 3 else "eve", DAY + timedelta(hours=9, minutes=number))
-    airflow.environment = {"NIGHTJAR_SETTINGS": str(settings_file(own, tmp_path))}
+    base = {"AIRFLOW__API__BASE_URL": "https://airflow.example/base"}
+    airflow.environment = base | {"NIGHTJAR_SETTINGS": str(settings_file(own, tmp_path))}
     airflow.make_database()
-    assert airflow.run(RUN) == {"state": "success", "tasks": dict.fromkeys([*STAGES, PENDING, "night"], "success")}
+    ended = airflow.run(RUN)
+    tasks = dict.fromkeys(["form", *STAGES, PENDING, "night"], "success")
+    assert (ended["state"], ended["tasks"], ended["rules"]) == ("success", tasks, "busy")
+    run_id = ended["result"].pop("run")
+    assert ended["result"] == {
+        "day": "2026-01-05", "alerts": 0, "matched": 0, "corrections": {"stream_down": 1}, "published": 0,
+        "held_back": 0,
+        "data_docs": f"https://airflow.example/base/plugin/data-docs/base/data-docs/index.html#{run_id}",
+    }  # fmt: skip
 
     lake = tmp_path / "data" / "lake"
     (run,) = scan(lake, RUNS).collect().to_dicts()

@@ -10,7 +10,7 @@ import pytest
 
 from lake.archive import make_tables
 from lake.tables import events_table
-from nightjar.airflow.submission import LAKE_POOL
+from nightjar.airflow.submission import APPROVAL_REASON, LAKE_POOL
 from nightjar.configuration.backfill import backfill_config
 from nightjar.kafka import rule_topics
 from nightjar.local.airflow import HOST, LocalAirflow
@@ -70,8 +70,9 @@ def test_what_there_is_to_see_of_it(airflow: Airflow) -> None:
     assert HEAVY.isdisjoint(seen["imported"])
     assert {"lake", "backfill", "streaming", "expectations"}.isdisjoint(seen["imported"])
     assert {name: task[:2] for name, task in seen["tasks"].items()} == {
-        "backtest": ["BacktestRules", []],
-        "approve": ["ApprovalOperator", ["backtest"]],
+        "form": ["CheckRules", []],
+        "backtest": ["BacktestRules", ["form"]],
+        "approve": ["ApproveRules", ["backtest"]],
         "publish": ["PublishRules", ["approve"]],
     }
     assert seen["tasks"]["backtest"][2] == LAKE_POOL
@@ -81,7 +82,7 @@ def test_what_there_is_to_see_of_it(airflow: Airflow) -> None:
         assert f"| {name} |" in seen["doc"]
     assert seen["accepted"] == {
         "rules": [True, False, False, False], "first": [True, False, False, False], "last": [True, False],
-        "threshold": [True, True, False, False], "reason": [True, False, False, False],
+        "threshold": [True, True, True, True], "reason": [True, False, False, False],
     }  # fmt: skip
     assert not seen["scheduled"]
 
@@ -164,6 +165,12 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         ann.unpause(DAG)
         bob = AirflowClient(HOST, airflow.port, "bob", json.loads(airflow.password_file.read_text())["bob"])
         form = {"rules": RULE, "first": "2026-01-05", "last": "2026-01-05", "reason": "stolen cards"}
+        wrong = ann.trigger(DAG, {**form, "rules": RULE + "x: 1", "first": "2026-01-06", "threshold": "a b"})
+        assert awaited(airflow, ann, wrong, "form", {"success", "failed"}) == "failed"
+        told = "\n".join(ann.log(DAG, wrong, "form", 1))
+        for problem in ("rule large, x", "threshold 'a b': is not a name", "first 2026-01-06: is after the last day"):
+            assert problem in told
+
         run = ann.trigger(DAG, form)
         assert awaited(airflow, ann, run, "approve", {"awaiting_input", "failed"}) == "awaiting_input"
         asked = bob.required_action(DAG, run, "approve")
@@ -171,8 +178,10 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         assert "+when: amount >= 15" in asked["body"]
         assert rule_topics.rule_book(own.settings, own.streams).every == []
 
+        assert asked["params"][APPROVAL_REASON]["value"] == "", "the author's reason is not the approver's"
+
         await_answerable(scheduler_log, run)
-        ann.answer(DAG, run, "approve", "Approve", {"reason": "looks right"})
+        ann.answer(DAG, run, "approve", "Approve", {APPROVAL_REASON: "looks right"})
         assert awaited(airflow, ann, run, "publish", {"success", "failed"}) == "failed"
         assert "nobody approves a version of their own" in "\n".join(ann.log(DAG, run, "publish", 1))
         assert rule_topics.rule_book(own.settings, own.streams).every == []
@@ -183,7 +192,7 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         awaited(airflow, ann, run, "publish", {"", "queued", "scheduled"})
         assert awaited(airflow, ann, run, "approve", {"awaiting_input", "failed"}) == "awaiting_input"
         await_answerable(scheduler_log, run)
-        bob.answer(DAG, run, "approve", "Approve", {"reason": "five a day"})
+        bob.answer(DAG, run, "approve", "Approve", {APPROVAL_REASON: "five a day"})
         assert awaited(airflow, ann, run, "publish", {"success", "failed"}) == "success"
         (version,) = rule_topics.rule_book(own.settings, own.streams).ruleset.versions
         assert (version.rule.author, version.rule.reason) == ("admin", "stolen cards")
@@ -196,7 +205,7 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         assert "| large | 4 | 4.0 |" in asked["body"]
         assert "-when: amount >= 15\n" in asked["body"]
         await_answerable(scheduler_log, second)
-        bob.answer(DAG, second, "approve", "Reject", {"reason": "no"})
+        bob.answer(DAG, second, "approve", "Reject", {APPROVAL_REASON: "no"})
         assert awaited(airflow, ann, second, "publish", {"success", "failed", "skipped"}) == "skipped"
         assert ann.wait(DAG, second, 60).state == "success"
         assert rule_topics.rule_book(own.settings, own.streams).every == [version]
