@@ -130,7 +130,7 @@ def backtest(request: RuleRequest, folder: Path, log: Callable[[str], object], c
     found = [json.loads(line) for line in figures.read_text(encoding="utf-8").splitlines()]
     details = [f"Reason: {_code(request.reason)}", f"Report: {_code(str(report))}"]
     book, _ = rule_topics.expected_book(settings, streams)
-    past = _past_effects(settings, streams, rules, book)
+    past = past_effects(settings, streams, rules, book)
     return "\n\n".join([*past, _table(found), *_changes(book, rules), *details])
 
 
@@ -153,7 +153,7 @@ def _table(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _past_effects(settings: Settings, streams: Mapping[str, Stream], rules: list[Rule], book: RuleBook) -> list[str]:
+def past_effects(settings: Settings, streams: Mapping[str, Stream], rules: list[Rule], book: RuleBook) -> list[str]:
     """A line for each draft with an effective time of its own: what publishing it changes of the past."""
     from nightjar.operations.past_effect import past_effect
 

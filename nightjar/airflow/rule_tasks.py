@@ -56,7 +56,6 @@ class ApproveRules(ApprovalOperator):
         given = (event.get("params_input") or {}).get(APPROVAL_REASON)
         if "error" not in event and not str(given or "").strip():
             self.log.warning("the answer has no reason, and is asked for again")
-            self.subject = "Publish these rules? Your answer needs a reason."
             return self.execute(context)
         return super().execute_complete(context, event)
 

@@ -2,22 +2,30 @@
 
 import json
 import time
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from contracts.rule_messages import rule_message
+from contracts.rule_status import fold
 from lake.archive import make_tables
 from lake.tables import events_table
+from nightjar.airflow.rule_runs import past_effects
 from nightjar.airflow.submission import APPROVAL_REASON, LAKE_POOL
 from nightjar.configuration.backfill import backfill_config
+from nightjar.configuration.settings import Settings, load_settings
 from nightjar.kafka import rule_topics
 from nightjar.local.airflow import HOST, LocalAirflow
 from nightjar.local.airflow_client import AirflowClient
-from rules.streams import SHIPPED
+from rules.model import parse_rule
+from rules.rulebook import RuleBook
+from rules.streams import SHIPPED, Stream, load_streams
 from tests.support.airflow import Airflow
 from tests.support.answering import answering
+from tests.support.answers import answered
 from tests.support.lakes import add, at
 from tests.support.topics import TestTopics
 
@@ -104,16 +112,21 @@ def settings_file(own: TestTopics, folder: Path) -> Path:
 
 def fill_lake(own: TestTopics, folder: Path) -> None:
     """Twenty payments of a day."""
-    config = backfill_config(own.settings.model_copy(update={"data_dir": folder / "data"}), own.streams)
+    fill_lake_of(own.settings.model_copy(update={"data_dir": folder / "data"}), own.streams)
+
+
+def fill_lake_of(settings: Settings, streams: Mapping[str, Stream]) -> None:
+    """The same."""
+    config = backfill_config(settings, streams)
     make_tables(config.lake)
-    names = [field for field in own.streams["transactions"].fields if field != "amount"]
+    names = [field for field in streams["transactions"].fields if field != "amount"]
     rows = [
         dict.fromkeys(names, f"c{number % 2}")
         | {"transaction_id": f"t{number}", "amount": Decimal(number), "event_time": at(5, 10, number)}
         | {"arrival_time": at(5, 10, number), "arrival_date": at(5).date(), "partition": 0, "offset": number}
         for number in range(20)
     ]
-    add(config, events_table(own.streams["transactions"]), rows)
+    add(config, events_table(streams["transactions"]), rows)
 
 
 def awaited(airflow: LocalAirflow, client: AirflowClient, run: str, task: str, states: set[str]) -> str:
@@ -143,6 +156,42 @@ def await_answerable(scheduler_log: Path, run: str) -> None:
             return
         assert time.monotonic() < deadline, "\n".join(lines[-20:])
         time.sleep(0.2)
+
+
+def await_asked_again(airflow: LocalAirflow, client: AirflowClient, run: str) -> None:
+    """Wait until the approval step waits again, after an answer that it has not taken."""
+    deadline = time.monotonic() + 120
+    while True:
+        airflow.check()
+        asked = client.required_action(DAG, run, "approve")
+        states = {each.name: each.state for each in client.run(DAG, run).tasks}
+        if not asked["response_received"] and states["approve"] == "awaiting_input":
+            return
+        assert states["approve"] not in {"success", "failed"}, "\n".join(client.log(DAG, run, "approve", 1))
+        assert time.monotonic() < deadline, f"{states}"
+        time.sleep(0.5)
+
+
+def test_a_version_that_applies_to_the_past_is_shown_as_such(tmp_path: Path) -> None:
+    """With the alerts that it adds and retracts; with approvals it applies from the approval on, and changes none."""
+    streams = load_streams()
+    fill_lake_of(load_settings(data_dir=tmp_path / "data"), streams)
+    live = parse_rule(RULE, streams)
+    book = RuleBook(streams)
+    for answer in answered(streams, rule_message(live)):
+        fold(book, answer)
+    past = parse_rule(RULE.replace("15", "18") + "effective: 2026-01-05T00:00:00Z\n", streams)
+    later = parse_rule(RULE + "effective: 2999-01-01T00:00:00Z\n", streams)
+    settings = load_settings(data_dir=tmp_path / "data", pending_days=3650)
+    (text,) = past_effects(settings, streams, [past, live], book)
+    assert text.startswith(
+        "**It changes the past:** version 2 of large applies to the past, from 2026-01-05 00:00 UTC on"
+    )
+    assert "will announce 2 and retract 5 alerts" in text
+    (text,) = past_effects(settings, streams, [later], book)
+    assert text.endswith("if it is approved later than that, it changes the alerts since then.")
+    (text,) = past_effects(settings.model_copy(update={"approvals": 1}), streams, [past], book)
+    assert text.endswith("or from its approval on if that is later: it changes no earlier alert.")
 
 
 @pytest.mark.kafka
@@ -204,6 +253,9 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         asked = bob.required_action(DAG, second, "approve")
         assert "| large | 4 | 4.0 |" in asked["body"]
         assert "-when: amount >= 15\n" in asked["body"]
+        await_answerable(scheduler_log, second)
+        bob.answer(DAG, second, "approve", "Approve", {APPROVAL_REASON: " "})
+        await_asked_again(airflow, bob, second)
         await_answerable(scheduler_log, second)
         bob.answer(DAG, second, "approve", "Reject", {APPROVAL_REASON: "no"})
         assert awaited(airflow, ann, second, "publish", {"success", "failed", "skipped"}) == "skipped"
