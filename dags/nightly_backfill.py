@@ -27,8 +27,9 @@ been tried three times, minutes apart, except if one of its checks failed (exit 
    after it run as well and use the staged data of the tasks before it. If the error says that the archive has not
    reached the day's end, clear from **archive**; if another run has finished since, clear from **evaluate**.
 3. **gate**: open the data docs (*Browse*, *Data docs*; the task's log ends with the link to this night's). They show
-   the failed expectation and example rows. Nothing has been published. Do not work around it: correct the data, then
-   *Clear* from **archive**. If that is not possible tonight, leave the task red.
+   the failed expectation and example rows. Nothing has been published. Do not work around it: correct the data
+   (`nightjar lake repair --day DAY` shows whether the lake can be repaired, and how), then *Clear* from **archive**. If
+   that is not possible tonight, leave the task red.
 4. **publish** reports corrections that were held back: everything else of the day is published, and there is nothing
    to clear. The log lists alerts that differ from the stream's without a known cause. That is a defect in nightjar:
    keep the staging folder (its name is in the log) and open an issue with the list.
