@@ -25,7 +25,6 @@ from backfill.config import BackfillConfig, BackfillError, Request
 from backfill.evaluation import evaluate_rules
 from backfill.event_selection import events_of_days
 from backfill.published_rules import PublishedRules
-from backfill.scope import settled
 from backfill.staging import EVALUATED, Notes, take_notes
 from lake.scanning import parquet
 from rules.masking import masked_text
@@ -105,8 +104,8 @@ def backtest(
     """
     days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
     request = Request(f"backtest-{uuid.uuid4()}", first, dry_run=True, days=len(days))
-    cut = settled(request, config.streams.values())
-    notes = take_notes(config, cut, time.time_ns() // 1000)
+    lateness = max((stream.allowed_lateness for stream in config.streams.values()), default=0)
+    notes = take_notes(config, request.end + lateness, time.time_ns() // 1000)
     published = PublishedRules.of(config, request, notes).every
     live = live_versions(published, {draft.rule.stream for draft in drafts})
     trials = [version for draft in drafts for version in draft.trials]

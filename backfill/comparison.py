@@ -101,7 +101,7 @@ def compare(session: SparkSession, config: BackfillConfig, request: Request, not
             rules.published,
             stream_state.consumed(root, version),
             stream_state.began(root, version),
-            rules.lateness,
+            {name: frozenset(value for _, value in of) for name, of in rules.reported.items()},
         )
         counted += _counts(exchange(session, inquiry, _COUNTED, folder / EXCHANGED, here))
     compared = _compared(counted)
@@ -187,7 +187,7 @@ class Judge:
 @dataclass(frozen=True)
 class Inquiry(OverParts):
     """What finds causes. differing: the buckets with differences; late: by reading, the files of LATE_EVENTS; consumed,
-    began: by topic and partition (see stream_state); lateness: see PublishedRules."""
+    began: by topic and partition (see stream_state); lateness: by stream `allowed_lateness`, as reported, µs."""
 
     buckets: Buckets
     readings: Sequence[Reading]

@@ -10,6 +10,7 @@ import polars as pl
 
 from backfill.config import DAY, BackfillConfig, Request
 from backfill.division import shares
+from backfill.lateness import Allowed
 from backfill.published_rules import PublishedRules
 from backfill.scope import GroupBy, asked_for, belongs, group_bys, merged, microseconds_of, within
 from backfill.staging import Notes
@@ -37,7 +38,7 @@ class Reading:
 
     ruleset: the stream's versions; group_bys: what they group by, and what those did that they took the place of. cut:
     arrivals before it count (µs). judged: event times (µs, both included) of the events that belong to the days and of
-    pending alerts, as disjoint spans; files: all that windows can reach.
+    pending alerts, as disjoint spans; allowed: how late events could be about then; files: all that windows can reach.
     """
 
     stream: Stream
@@ -46,6 +47,7 @@ class Reading:
     group_bys: tuple[GroupBy, ...]
     cut: int
     judged: tuple[tuple[int, int], ...]
+    allowed: Allowed
     files: tuple[delta.File, ...] = ()
 
     @property
@@ -110,7 +112,7 @@ def events_of_days(config: BackfillConfig, request: Request, stream: Stream, not
     begins = date_of(request.begin - stream.max_future_skew)
     arrived = pl.col("arrival_date").is_between(begins, date_of(notes.cut))
     records = scan(config.lake.root, table, notes.versions[table.name]).filter(arrived)
-    return asked_for(usable(records, notes.cut).filter(belongs(stream, request)), request)
+    return asked_for(usable(records, notes.cut).filter(belongs(stream, request, notes.allowed_of(stream))), request)
 
 
 def _of_days(config: BackfillConfig, request: Request, stream: Stream, notes: Notes) -> Spans:
@@ -127,7 +129,7 @@ def _reading(
     root, table, skew = config.lake.root, events_table(stream), stream.max_future_skew
     ruleset, since, until = rules.asked_for.of_stream(stream.name), judged[0][0], judged[-1][1]
     groups = tuple(group_bys(ruleset.versions, rules.published, since, until, request.groups, skew))
-    found = Reading(stream, ruleset, request, groups, notes.cut, tuple(judged))
+    found = Reading(stream, ruleset, request, groups, notes.cut, tuple(judged), notes.allowed_of(stream))
     arrived = date_of(found.since - skew)
     files = delta.files_within(
         root, table, notes.versions[table.name], instant=stream.event_time, spans=found.spans, arrived=arrived

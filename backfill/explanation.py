@@ -18,6 +18,7 @@ import polars as pl
 
 from backfill.config import BackfillConfig, BackfillError, Request
 from backfill.forgotten import Forgotten
+from backfill.lateness import Lateness
 from backfill.published_rules import PublishedRules
 from backfill.reconciliation import latest_revisions, well_formed
 from backfill.reevaluation import Reevaluation, Subject, reevaluate
@@ -212,7 +213,9 @@ def _records(
         if rule_id == subject.version.rule.id
     }
     outcome = next(iter(outcomes.tail(1).to_dicts()), None)
-    return Records(latest, night, outcome, tuple(_runs(config, subject)), answered)
+    date = Request("explain", subject.event_time.date())
+    allowed = Lateness.of(subject.stream, rules.reported).around(date.begin, date.end)
+    return Records(latest, night, outcome, tuple(_runs(config, subject)), answered, allowed)
 
 
 def _runs(config: BackfillConfig, subject: Subject) -> list[tuple[date, int]]:

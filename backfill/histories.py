@@ -15,11 +15,11 @@ behind, the stream knew more history than this says, never less. Nor does it say
 
 from __future__ import annotations
 
-import bisect
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from backfill.lateness import Lateness
 from rules.model import State
 from rules.retention import folds, unfolded
 from rules.versions import RuleVersion
@@ -38,18 +38,15 @@ class Published:
 def histories(
     versions: Sequence[RuleVersion],
     arrivals: Mapping[tuple[str, int], int],
-    allowed_lateness: int,
+    lateness: Lateness,
     primed: Mapping[tuple[str, int], int] | None = None,
-    reported: Iterable[tuple[int, int]] = (),
 ) -> dict[tuple[str, int], Published]:
     """Of each version what the state that serves it held when it arrived.
 
     versions: of the rules that share this state (one stream's, one route's), in the order of publication. arrivals: by
-    rule id and version, µs. allowed_lateness: of today, µs. primed: by rule id and version the event time (µs) from
-    which on the state had all events when the version took effect, of those that waited for history. reported: of
-    answers about the stream their arrival and the `allowed_lateness` then, µs.
+    rule id and version, µs. lateness: the stream's. primed: by rule id and version the event time (µs) from which on
+    the state had all events when the version took effect, of those that waited for history.
     """
-    lateness = _Lateness(sorted(reported), allowed_lateness)
     back: dict[int, int] = {}
     for name, since in (primed or {}).items():
         back[arrivals[name]] = min(since, back.get(arrivals[name], since))
@@ -72,20 +69,6 @@ def histories(
             heapq.heappush(running, (-over, float("inf") if end is None else end))
             begins += 1
     return {(v.rule.id, v.version): Published(arrival, horizon[arrival]) for arrival, v in begun}
-
-
-class _Lateness:
-    """How late events could be, at any time: reported, by arrival, and today's."""
-
-    def __init__(self, reported: Sequence[tuple[int, int]], today: int) -> None:
-        self._arrivals = [arrival for arrival, _ in reported]
-        self._values = [*(value for _, value in reported), today]
-        self.least = min(self._values)
-
-    def about(self, instant: int) -> int:
-        """The lesser of what was reported last before an instant, and next."""
-        after = bisect.bisect_left(self._arrivals, instant)
-        return min(self._values[max(after - 1, 0)], self._values[after])
 
 
 def _live(versions: Sequence[tuple[int, RuleVersion]], allowed_lateness: int) -> list[tuple[int, int, int | None]]:

@@ -9,6 +9,7 @@ from typing import Self
 
 from backfill.config import BackfillConfig, BackfillError, Request
 from backfill.histories import Published, histories
+from backfill.lateness import Lateness
 from backfill.staging import Notes
 from contracts.rule_status import fold
 from rules.names import did_you_mean
@@ -22,13 +23,13 @@ from rules.versions import NOT_YET, RuleSet, RuleVersion
 @dataclass(frozen=True)
 class PublishedRules:
     """every: all versions; asked_for: those of the rules that the run is about; published: by rule id and version, when
-    the stream came to know each, and which history it had for it; lateness: by stream what its `allowed_lateness` (µs)
-    was at the answers."""
+    the stream came to know each, and which history it had for it; reported: by stream, of answers their arrival and the
+    `allowed_lateness` of then, µs."""
 
     every: RuleSet
     asked_for: RuleSet
     published: Mapping[tuple[str, int], Published]
-    lateness: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    reported: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: BackfillConfig, request: Request, notes: Notes) -> Self:
@@ -39,15 +40,8 @@ class PublishedRules:
         """
         answers = [Record(offset, arrival, value.encode()) for offset, arrival, value in notes.answers]
         book, made = _folded(config.streams, answers)
-        lateness = {
-            name: frozenset(
-                book.lateness[v.rule.id, v.version]
-                for v in book.ruleset.of_stream(name).versions
-                if (v.rule.id, v.version) in book.lateness
-            )
-            for name in config.streams
-        }
-        return cls(book.ruleset, _asked_for(request, book.ruleset), _published(config.streams, book, made), lateness)
+        published = _published(config.streams, book, made)
+        return cls(book.ruleset, _asked_for(request, book.ruleset), published, book.reported)
 
 
 @dataclass(frozen=True)
@@ -106,18 +100,13 @@ def _published(
     for version in book.ruleset.versions:
         if version.rule.stream in streams:
             served[book.serving[version.rule.stream, version.rule.group_by]].append(version)
-    reported: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for version in book.ruleset.versions:
-        name = version.rule.id, version.version
-        if name in book.lateness:
-            reported[version.rule.stream].append((book.answered[name], book.lateness[name]))
     found: dict[tuple[str, int], Published] = {}
     for route, versions in served.items():
-        lateness, arrivals = streams[route.stream].allowed_lateness, book.answered
+        lateness, arrivals = Lateness.of(streams[route.stream], book.reported), book.answered
         names = [(version.rule.id, version.version) for version in versions]
         primed = {name: book.primed[name].since for name in names if name in book.primed}
         primed_at = [arrivals[name] for name in primed]
-        for name, known in histories(versions, arrivals, lateness, primed, reported[route.stream]).items():
+        for name, known in histories(versions, arrivals, lateness, primed).items():
             since = _begin(made.get(route, ()), primed_at, known.arrival)
             found[name] = Published(known.arrival, max(known.history_since, since))
     return found

@@ -140,7 +140,7 @@ def _reading(config: BackfillConfig, notes: Notes, rules: PublishedRules, subjec
         return reading
     ruleset = rules.asked_for.of_stream(stream.name)
     groups = group_bys(ruleset.versions, rules.published, *judged, {}, stream.max_future_skew)
-    return Reading(stream, ruleset, request, tuple(groups), notes.cut, (judged,))
+    return Reading(stream, ruleset, request, tuple(groups), notes.cut, (judged,), notes.allowed_of(stream))
 
 
 def _near(reading: Reading, recent: pl.DataFrame | None) -> pl.LazyFrame:

@@ -26,6 +26,7 @@ from backfill.comparison import compare
 from backfill.config import BackfillConfig, BackfillError, Request
 from backfill.evaluation import evaluate
 from backfill.gating import gate_evaluation, gate_reconciliation
+from backfill.lateness import Lateness
 from backfill.publication import publish
 from backfill.published_rules import PublishedRules
 from backfill.reconciliation import with_overflow
@@ -36,6 +37,7 @@ from backfill.staging import CORRECTED, Notes, Progress, read_notes, take_notes,
 from backfill.verdicts import held_back, refuse_outdated, refuse_unarchived
 from contracts.run_manifest import RunManifest, RunState
 from expectations.findings import VerdictError
+from lake import stream_state
 from lake.archive import archive, make_tables
 from lake.scanning import parquet, scan
 from lake.tables import ALERTS
@@ -97,11 +99,15 @@ class Run:
         """Stage the truth about the day."""
         config, request = self.config, self.request
         make_tables(config.lake)
-        end = settled(request, config.streams.values())
-        cut = max(end, results.latest_cut(config))
+        reported = stream_state.rule_book(config.lake.root, config.streams).reported
+        allowed = {
+            name: Lateness.of(stream, reported).around(request.begin, request.end)
+            for name, stream in config.streams.items()
+        }
+        cut = max(settled(request, allowed.values()), results.latest_cut(config))
         if config.arrival == "broker" and not request.dry_run:
             refuse_unarchived(config, request, cut)
-        notes = take_notes(config, cut, _now())
+        notes = take_notes(config, cut, _now(), allowed)
         write_notes(request.staged(config.lake), notes)
         pending = results.pending_alerts(config, request.day)
         return evaluate(self.session, config, request, notes, pending)

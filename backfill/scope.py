@@ -1,7 +1,8 @@
 """The scope of a day's run: the groups that its events touch, and the spans of each in which results may have changed.
 
 Each event belongs to one day: to that of its event time where it arrived before that day was settled (its end and the
-stream's allowed lateness), else to that of its arrival. An event at t changes nothing before t and nothing later than
+stream's allowed lateness), else to that of its arrival; and to both where the stream had more than one allowed lateness
+about then and only by the greatest it was in time. An event at t changes nothing before t and nothing later than
 the widest window after t. So a group has a span around each of its events; spans whose windows meet are one. Where a
 rule has `mute`, alerts may mute later ones of their date: the spans are whole dates, at whose begin nothing is muted. A
 run's cost grows with the day's events and their windows: not with the history, and not with how far event times lie
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 
 from backfill.config import DAY, Request
 from backfill.histories import Published
+from backfill.lateness import Allowed
 from rules.engine.alert_columns import described_groups, jsonable
 from rules.retention import widest
 from rules.streams import Stream
@@ -95,9 +97,10 @@ def group_bys(
     return [GroupBy(fields, reach[fields], fields in muting) for fields in sorted(reach)]
 
 
-def settled(request: Request, streams: Iterable[Stream]) -> int:
-    """When the day is settled: from then on, an arrival that belongs to it can no longer come (µs)."""
-    return request.end + max((stream.allowed_lateness for stream in streams), default=0)
+def settled(request: Request, allowed: Iterable[Allowed]) -> int:
+    """When the day is settled: from then on, an arrival that belongs to it can no longer come (µs). allowed: of each
+    stream about then."""
+    return request.end + max((each.greatest for each in allowed), default=0)
 
 
 def microseconds_of(stream: Stream) -> pl.Expr:
@@ -105,12 +108,13 @@ def microseconds_of(stream: Stream) -> pl.Expr:
     return pl.col(stream.event_time).dt.epoch("us")
 
 
-def belongs(stream: Stream, request: Request) -> pl.Expr:
-    """Whether an event belongs to the run's days."""
+def belongs(stream: Stream, request: Request, allowed: Allowed) -> pl.Expr:
+    """Whether an event belongs to the run's days. allowed: of the stream about then."""
     event, arrival = microseconds_of(stream), pl.col("arrival_time").dt.epoch("us")
     day_after = (event.floordiv(DAY) + 1) * DAY
-    belongs_at = pl.when(arrival < day_after + stream.allowed_lateness).then(event).otherwise(arrival)
-    return (belongs_at >= request.begin) & (belongs_at < request.end) & (event < request.end)
+    happened = (event >= request.begin) & (arrival < day_after + allowed.greatest)
+    arrived = (arrival >= request.begin) & (arrival < request.end) & (arrival >= day_after + allowed.least)
+    return (happened | arrived) & (event < request.end)
 
 
 def asked_for(rows: pl.LazyFrame, request: Request) -> pl.LazyFrame:

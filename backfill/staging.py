@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backfill.config import BackfillConfig, BackfillError
+from backfill.lateness import Allowed
 from lake import delta, stream_state
 from lake.scanning import parquet
 from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, RUNS, events_table
@@ -68,22 +70,31 @@ def _row_count(file: AnyPath) -> int:
 class Notes:
     """Shared by the stages of a run. cut: arrivals before it (µs) count; versions: of the Delta tables as read.
 
-    answers: (offset, arrival in µs, JSON) of the `rule-status` topic.
+    answers: (offset, arrival in µs, JSON) of the `rule-status` topic. allowed: by stream how late events could be about
+    the run's days; of others it is as declared.
     """
 
     cut: int
     started_at: int
     versions: dict[str, int]
     answers: list[tuple[int, int, str]]
+    allowed: Mapping[str, Allowed] = field(default_factory=dict)
+
+    def allowed_of(self, stream: Stream) -> Allowed:
+        """How late events of the stream could be."""
+        return self.allowed.get(stream.name, Allowed(stream.allowed_lateness, stream.allowed_lateness))
 
 
-def take_notes(config: BackfillConfig, cut: int, started_at: int) -> Notes:
-    """Pin the inputs of a run."""
+def take_notes(
+    config: BackfillConfig, cut: int, started_at: int, allowed: Mapping[str, Allowed] = MappingProxyType({})
+) -> Notes:
+    """Pin the inputs of a run. allowed: see Notes."""
     root = config.lake.root
     tables = [*map(events_table, config.streams.values()), ALERTS, LATE_EVENTS, RULE_STATUS, PROGRESS, RUNS]
     versions = {table.name: delta.version(root, table) for table in tables}
     answers = stream_state.answers(root, versions[RULE_STATUS.name])
-    return Notes(cut, started_at, versions, [(each.offset, each.arrival, each.value.decode()) for each in answers])
+    written = [(each.offset, each.arrival, each.value.decode()) for each in answers]
+    return Notes(cut, started_at, versions, written, dict(allowed))
 
 
 def write_notes(folder: AnyPath, notes: Notes) -> None:
@@ -104,7 +115,8 @@ def read_notes(folder: AnyPath) -> Notes:
             "the run has not been evaluated", where=str(folder), remedy="Run its evaluate stage first"
         ) from None
     answers = [(offset, arrival, value) for offset, arrival, value in written.pop("answers")]
-    return Notes(**written, answers=answers)
+    allowed = {stream: Allowed(**of) for stream, of in written.pop("allowed", {}).items()}
+    return Notes(**written, answers=answers, allowed=allowed)
 
 
 def write_judged_times(folder: AnyPath, judged: Mapping[str, Sequence[tuple[int, int]]]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from backfill.causes import Cause
 from backfill.config import DAY, microseconds_of_day
+from backfill.lateness import Allowed
 from backfill.reconciliation import Outcome
 from backfill.reevaluation import Reevaluation, Subject
 from contracts.alerts import BACKFILL, RETRACTED, STREAM
@@ -53,6 +54,7 @@ class Records:
     latest: its highest revision, None if none is known; night: the day whose run published that, None if it was the
     stream. outcome: the row of RECONCILIATION of the last day that judged it. runs: of each finished run that covered
     the alert's rule and group its day and cut-off (µs). answered: when (µs) each version of the rule was answered.
+    allowed: how late events of its day could be.
     """
 
     latest: Mapping[str, Any] | None
@@ -60,6 +62,7 @@ class Records:
     outcome: Mapping[str, Any] | None
     runs: tuple[tuple[date, int], ...]
     answered: Mapping[int, int]
+    allowed: Allowed
 
 
 @dataclass(frozen=True)
@@ -170,10 +173,13 @@ class _Case:
     def judged_by(self) -> date | None:
         if self.records.outcome is not None or self.found.arrival is None:
             return None
-        day = self.subject.event_time.date()
-        settled = microseconds_of_day(day) + DAY + self.subject.stream.allowed_lateness
-        belongs = day if self.found.arrival < settled else from_microseconds(self.found.arrival).date()
-        return None if any(done == belongs for done, _ in self.records.runs) else belongs
+        day, arrival, allowed = self.subject.event_time.date(), self.found.arrival, self.records.allowed
+        late = arrival - microseconds_of_day(day) - DAY
+        days = [day] if late < allowed.greatest else []
+        days += [from_microseconds(arrival).date()] if late >= allowed.least else []
+        if any(done in days and arrival < cut for done, cut in self.records.runs):
+            return None
+        return next((belongs for belongs in days if all(done != belongs for done, _ in self.records.runs)), None)
 
     def reasons(self) -> Iterator[str]:
         yield from self._of_version()

@@ -86,7 +86,7 @@ class Surveyor(OverParts):
         needed = {stream.event_id, stream.event_time, *ARRIVED, *request.groups}
         needed.update(*(group_by.fields for group_by in reading.group_bys))
         near = reading.near(portion.files).select(*needed, content_of(stream)).collect()
-        day = near.lazy().filter(belongs(stream, request))
+        day = near.lazy().filter(belongs(stream, request, reading.allowed))
         for number, heap in enumerate(self.heaps):
             if heap.reading is not reading:
                 continue

@@ -73,7 +73,7 @@ class RuleBook:
     answered: (rule id, version) to the arrival (µs) of the answer that made the version take effect, or made its route;
     published: to that of the first answer about it.
     active, superseded, retired: the versions with that answer. primed: those that waited for their history.
-    lateness: the `allowed_lateness` (µs) of the stream at `answered`, as far as answers say it.
+    reported: by stream, of answers their arrival and the `allowed_lateness` of then, µs.
     next_offset: of the answers; next_message: of the messages, after the last one that has an answer. skipped: records
     that were not answers or did not fit.
     """
@@ -87,7 +87,7 @@ class RuleBook:
     superseded: dict[tuple[str, int], Superseded] = field(default_factory=dict)
     retired: set[tuple[str, int]] = field(default_factory=set)
     primed: dict[tuple[str, int], Primed] = field(default_factory=dict)
-    lateness: dict[tuple[str, int], int] = field(default_factory=dict)
+    reported: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     next_offset: int = 0
     next_message: int = 0
     skipped: int = 0
@@ -175,7 +175,7 @@ class RuleBook:
         effective = NOT_YET if answer.effective is None else answer.effective
         made = RuleVersion(answer.rule, answer.rule_version, effective, approval=answer.approval)
         self._add(made, answer.route, arrival)
-        self._note_lateness(answer)
+        self._note_lateness(answer, made, arrival)
         return True
 
     def add(self, version: RuleVersion, arrival: int, *, running: Iterable[Route]) -> None:
@@ -276,15 +276,12 @@ class RuleBook:
         self.answered[rule_id, number] = arrival
         if answer.primed is not None:
             self.primed[rule_id, number] = answer.primed
-        self._note_lateness(answer)
+        self._note_lateness(answer, versions[number - 1], arrival)
         return True
 
-    def _note_lateness(self, answer: Answered) -> None:
-        """The lateness of an answer that gave a version its arrival; one that does not say it leaves none."""
-        name = str(answer.rule_id), int(answer.rule_version or 0)
-        self.lateness.pop(name, None)
+    def _note_lateness(self, answer: Answered, version: RuleVersion, arrival: int) -> None:
         if answer.allowed_lateness is not None:
-            self.lateness[name] = answer.allowed_lateness
+            self.reported.setdefault(version.rule.stream, []).append((arrival, answer.allowed_lateness))
 
 
 def effective_text(version: RuleVersion) -> str | None:

@@ -101,3 +101,60 @@ def test_an_event_from_before_what_is_kept_changes_nothing_there(tmp_path: Path,
     for day in (0, 60, 61):
         counts = passed(run, day)
         assert (counts["published"], counts["violations_changed"]) == (0, 0), day
+
+
+def batch(run: NightRun, name: str, happened: int, arrives: int, *messages: Published) -> None:
+    """The job reads an event of x. happened, arrives: µs after MIDNIGHT."""
+    at = MIDNIGHT + arrives
+    placed = {
+        "id": name, "at": MIDNIGHT + happened, "who": "x", "place": "p", "arrival": at, "partition": 0,
+        "offset": ord(name) - ord("a"),
+    }  # fmt: skip
+    run.nights.send([placed])
+    run.take(Batch(at, [*messages], [placed], at, again=False))
+
+
+@pytest.mark.parametrize("reported_again", [True, False])
+def test_an_event_that_counted_before_allowed_lateness_was_shortened_belongs_to_its_day(
+    tmp_path: Path, *, reported_again: bool
+) -> None:
+    """Its day is settled by the greatest `allowed_lateness` that the stream may have had about then."""
+    published = RULE | {"author": "ann", "reason": "test"}
+    run = NightRun(Run(STREAM, []), tmp_path)
+    run.take(Restart(0, 12 * HOUR, elsewhere=False))
+    batch(run, "a", 23 * HOUR, 23 * HOUR, Published(0, MIDNIGHT, published))
+    batch(run, "b", 23 * HOUR + 30 * MINUTE, DAY + 3 * HOUR)
+    run.take(Restart(0, 10 * MINUTE, elsewhere=False))
+    again = [Published(1, MIDNIGHT + DAY + 4 * HOUR, published | {"severity": "high"})] if reported_again else []
+    batch(run, "c", DAY + 5 * HOUR, DAY + 5 * HOUR, *again)
+    batch(run, "d", 3 * DAY + 5 * HOUR, 3 * DAY + 5 * HOUR)
+    assert [each["event_id"] for each in run.nights.alerts] == ["b"]
+    run.nights.archive(MIDNIGHT + DAY + 12 * HOUR - 1)
+    assert run.nights.pending() == []
+    run.nights.archive(MIDNIGHT + DAY + 12 * HOUR)
+    assert run.nights.pending() == [date_of(0)]
+    assert passed(run, 0, DAY + 13 * HOUR)["published"] == 0
+    run.nights.archive(MIDNIGHT + 4 * DAY + HOUR)
+    # once an answer has reported it, the shorter one alone decides
+    assert run.nights.pending() == [date_of(1), *([date_of(3)] if reported_again else [])]
+    for day in (1, 3, 0):
+        counts = passed(run, day, 5 * DAY)
+        assert (counts["published"], counts["violations_changed"]) == (0, 0), day
+
+
+def test_an_event_that_was_late_before_allowed_lateness_was_raised_is_judged(tmp_path: Path) -> None:
+    """The night of its date had passed before it came, so that of its arrival has it."""
+    run = NightRun(Run(STREAM, []), tmp_path)
+    run.take(Restart(0, 10 * MINUTE, elsewhere=False))
+    batch(run, "a", 23 * HOUR, 23 * HOUR, Published(0, MIDNIGHT, RULE | {"author": "ann", "reason": "test"}))
+    run.nights.archive(MIDNIGHT + DAY + HOUR)
+    assert passed(run, 0, DAY + 2 * HOUR)["published"] == 0
+    batch(run, "b", 23 * HOUR + 30 * MINUTE, DAY + 3 * HOUR)
+    run.take(Restart(0, 12 * HOUR, elsewhere=False))
+    batch(run, "c", 2 * DAY + 5 * HOUR, 2 * DAY + 5 * HOUR)
+    assert run.nights.alerts == []
+    run.nights.archive(MIDNIGHT + 3 * DAY)
+    assert run.nights.pending() == [date_of(1)]
+    assert passed(run, 1, 3 * DAY)["published"] == 1
+    assert [each["event_id"] for each in run.nights.alerts] == ["b"]
+    assert passed(run, 0, 3 * DAY)["published"] == 0

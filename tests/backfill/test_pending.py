@@ -61,6 +61,17 @@ def test_a_day_is_pending_once_all_its_arrivals_are_in_the_lake(config: Backfill
     assert set(pending(config, at(8, 0, 10))) == {5, 6, 7}
 
 
+def test_a_day_waits_for_the_greatest_allowed_lateness_about_then(config: BackfillConfig) -> None:
+    """As answers report it: an hour until the noon of the 6th, then the 10 minutes of today."""
+    reported = {STREAM.name: [(microseconds(at(4)), 3_600_000_000), (microseconds(at(6)), 600_000_000)]}
+    assert set(pending(config, at(7, 0, 59), reported=reported)) == {5}
+    assert set(pending(config, at(7, 1), reported=reported)) == {5, 6}
+    assert set(pending(config, at(8, 0, 10), reported=reported)) == {5, 6, 7}
+    unknown = {STREAM.name: reported[STREAM.name][:1]}
+    assert set(pending(config, at(8, 0, 59), reported=unknown)) == {5, 6}, "no answer has reported it since"
+    assert set(pending(config, at(8, 1), reported=unknown)) == {5, 6, 7}
+
+
 def test_a_day_whose_only_event_came_after_midnight_is_pending(tmp_path: Path) -> None:
     """The event belongs to the day on which it happened, if it came in time; else to that of its arrival."""
     config = config_of(tmp_path / "in-time")

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill.histories import Published, histories
+from backfill.lateness import Lateness
 from backfill.published_rules import PublishedRules
 from backfill.scope import (
     GROUP,
@@ -192,7 +193,7 @@ def test_the_history_of_a_version_begins_at_the_horizon(
         number = 1 + len(published.of_rule(name))
         published = RuleSet((*published.versions, RuleVersion(known, number, now + effective * HOUR)))
         arrivals[name, number] = now
-    found = histories(published.versions, arrivals, lateness)
+    found = histories(published.versions, arrivals, Lateness([], lateness))
     horizon = AT_NOON - (1 << 60)
     moments = sorted({AT_NOON + hour * HOUR for hour in range(200)} & set(range(AT_NOON, now + 1, HOUR)))
     for moment in moments:
@@ -210,7 +211,7 @@ def test_a_primed_version_has_the_history_that_its_answer_says() -> None:
     arrivals = {("narrow", 1): AT_NOON, ("wide", 1): AT_NOON + 50 * HOUR, ("narrow", 2): AT_NOON + 60 * HOUR}
 
     def since(primed: dict[tuple[str, int], int]) -> list[int]:
-        found = histories(versions, arrivals, 0, primed)
+        found = histories(versions, arrivals, Lateness([], 0), primed)
         return [(found[name].history_since - AT_NOON) // HOUR for name in arrivals]
 
     assert since({}) == [0, 49, 49]

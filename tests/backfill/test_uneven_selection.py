@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from backfill.causes import CONFLICTS, Witness
 from backfill.histories import histories
+from backfill.lateness import Lateness
 from backfill.reconciliation import reconcile
 from backfill.scope import GroupBy
 from contracts.alerts import RECORD_SCHEMA
@@ -100,7 +101,7 @@ def test_every_difference_has_a_cause(history: History) -> None:
     flagged = flagged.append_column(CONFLICTS, pa.array([False] * len(events)))
     witness = Witness(
         STREAM, RULES, GroupBy(("customer_id",), HOUR), flagged,
-        published=histories(RULES.versions, {("burst", 1): BEFORE}, 10 * MINUTE),
+        published=histories(RULES.versions, {("burst", 1): BEFORE}, Lateness([], 10 * MINUTE)),
         consumed=dict.fromkeys(range(3), 1 << 40), began={},
     )  # fmt: skip
     found = set(witness.causes(differing).get_column("cause"))
