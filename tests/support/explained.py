@@ -58,11 +58,21 @@ def disagreements(
     every = [*records]
     held = final(every)
     for alert_id in sorted({record["alert_id"] for record in every})[:some]:
-        found = explain(config, alert_id, unarchived)
-        if found.violated != (alert_id in held):
-            yield f"explain: {alert_id} {'holds' if found.violated else 'does not hold'}: {_named(every, alert_id)}"
-        elif not found.standing.confirmed:
-            yield f"explain: {alert_id} is not what was published: {found.standing}: {_named(every, alert_id)}"
+        if wrong := disagreement(config, alert_id, holds=alert_id in held, unarchived=unarchived):
+            yield f"{wrong}: {_named(every, alert_id)}"
+
+
+def disagreement(
+    config: BackfillConfig, alert_id: str, *, holds: bool, unarchived: Unarchived | None = None
+) -> str | None:
+    """What the explanation of an alert says otherwise than its highest revision, which is the truth. holds: whether
+    that announces it."""
+    found = explain(config, alert_id, unarchived)
+    if found.violated != holds:
+        return f"explain: {alert_id} {'holds' if found.violated else 'does not hold'}"
+    if not found.standing.confirmed:
+        return f"explain: {alert_id} is not what was published: {found.standing}"
+    return None
 
 
 def _named(records: list[dict[str, Any]], alert_id: str) -> list[dict[str, Any]]:

@@ -34,6 +34,8 @@ class NightRun:
             (given,) = map(Answer.read, self.host.answer([message]))
             if self._run.primes and given == replace(expected, effective=None) != expected:
                 self.answers.wait(given.rule_id)
+            else:
+                assert given == expected, f"answer {given}, expected {expected}"
         self.nights.answer(self.host.answers[self._archived_answers :])
         self._archived_answers = len(self.host.answers)
         emitted = self.host.take(step)

@@ -8,7 +8,7 @@ end the pending days are run, in any order, and one more night.
 
 What it checks: every difference has a cause; nothing is published twice; the alerts of a consumer, and the table of
 violations, are the truth by the reference, as far as the lake still has what they depend on; nothing is pending, and
-days that are run again publish and change nothing.
+days that are run again publish and change nothing; explanations of a few alerts say what was published.
 
 What it does not do: events of one id and different content that lie far apart, of which a night reads one only (S4.3).
 """
@@ -42,6 +42,7 @@ from rules.timestamps import from_microseconds, iso_text, parse_timestamp
 from tests.support import lake_nights
 from tests.support.agreement import announced, differing, plain, wrongly_muted
 from tests.support.evicting import evicting_early
+from tests.support.explained import disagreement
 from tests.support.histories import SECOND, setting
 from tests.support.lake_nights import Killed
 from tests.support.night_runs import NightRun
@@ -54,6 +55,8 @@ FACTOR = 720
 DAY = 86_400 * SECOND
 BEGIN = 300 * SECOND  # of every run
 MIDNIGHT = 20_900 * DAY
+# Of so many alerts of a run the explanation is compared.
+_EXPLAINED = 4
 _DURATIONS = ("over", "episode", "resolution", "mute")
 
 
@@ -288,6 +291,31 @@ class RandomNights:
             if counts and (counts["published"] or counts["violations_changed"]):
                 self.complaints.append(f"run again, {day} publishes or changes: {counts}")
         self.complaints += [f"after days were run again: {line}" for line in self._wrong()]
+        self.complaints += [*self._explained_otherwise()]
+
+    def _latest(self) -> dict[str, dict[str, Any]]:
+        """The last record of each alert, as a consumer has it."""
+        latest: dict[str, dict[str, Any]] = {}
+        for each in sorted(self._nights.alerts, key=lambda each: (each["revision"], each["source"] == "backfill")):
+            latest[each["alert_id"]] = each
+        return latest
+
+    def _explained_otherwise(self) -> Iterator[str]:
+        """What explanations of a few alerts say otherwise than was published."""
+        of = {(version.rule_id, version.version): version for version in self._job.answers.versions}
+        event_id, event_time = self._run.declared.event_id, self._run.declared.event_time
+        own = {(each[event_id], iso_text(each[event_time])): each for each in self._run.events}
+        known = [
+            each
+            for _, each in sorted(self._latest().items())
+            if self._is_known(of[each["rule_id"], each["rule_version"]], own[each["event_id"], each["event_time"]])
+        ]
+        some = self._rng.sample(known, min(len(known), _EXPLAINED))
+        self.counts["explained"] += len(some)
+        for each in some:
+            wrong = disagreement(self._nights.config, each["alert_id"], holds=each["kind"] == "alert")
+            if wrong:
+                yield f"{wrong}: {each}"
 
     def _wrong(self) -> Iterator[str]:
         """What is not the truth, as far as it can be known."""
@@ -295,11 +323,8 @@ class RandomNights:
         alerts = self._nights.alerts
         published = Counter((each["alert_id"], each["revision"]) for each in alerts if each["source"] == "backfill")
         yield from (f"{name} is published {count} times" for name, count in published.items() if count > 1)
-        latest: dict[str, dict[str, Any]] = {}
-        for each in sorted(alerts, key=lambda each: (each["revision"], each["source"] == "backfill")):
-            latest[each["alert_id"]] = each
         of = {(version.rule_id, version.version): version for version in versions}
-        in_force = [each for each in latest.values() if each["kind"] == "alert"]
+        in_force = [each for each in self._latest().values() if each["kind"] == "alert"]
         truth = violations(setting(stream, truth=True), versions, run.events)
         own = {(each[stream.event_id], each[stream.event_time]): each for each in run.events}
         # of an id that several events have: the first counts
