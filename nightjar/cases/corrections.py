@@ -1,6 +1,7 @@
 """Computes the corrections of a case with the backfill's functions, without a lake."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -26,12 +27,15 @@ def corrections_of(
     arrivals: Mapping[tuple[str, int], tuple[int, int]],
     events: Mapping[str, pa.Table],
     alerts: list[dict[str, Any]],
+    *,
+    reported: Mapping[str, Sequence[tuple[int, int]]] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """The correction records, with causes, after which the highest revision of each alert equals the truth.
 
     arrivals: rule id and version to the arrival of its message and the stream's horizon at that time (both µs). events:
     by stream all usable events including duplicates: its fields, arrival_time, partition, offset, and whether the
-    stream reported them as `late`. alerts: the stream's records.
+    stream reported them as `late`. alerts: the stream's records. reported: by stream, of answers their arrival and the
+    `allowed_lateness` of then, both µs.
     """
     tables = [Truth(streams[name], ruleset, table.drop_columns(LATE)).violations() for name, table in events.items()]
     truth = pl.DataFrame(pa.concat_tables([VIOLATION_SCHEMA.empty_table(), *tables]))
@@ -41,7 +45,7 @@ def corrections_of(
     if not differing.height:
         return []
     published = {version: Published(*arrived) for version, arrived in arrivals.items()}
-    causes = pl.concat(_causes(streams, ruleset, published, events, differing))
+    causes = pl.concat(_causes(streams, ruleset, published, events, differing, reported=reported))
     rows = corrections(truth, published_alerts, causes, verdict_only).iter_rows(named=True)
     records = [correction_record(row, MIN_TIMESTAMP) for row in rows]
     return [{name: value for name, value in record.items() if name != "emitted_at"} for record in records]
@@ -58,6 +62,8 @@ def _causes(
     published: Mapping[tuple[str, int], Published],
     events: Mapping[str, pa.Table],
     differing: pl.DataFrame,
+    *,
+    reported: Mapping[str, Sequence[tuple[int, int]]],
 ) -> Iterator[pl.DataFrame]:
     for (name,), of_stream in differing.partition_by("stream", as_dict=True).items():
         stream, rules = streams[name], ruleset.of_stream(name)
@@ -71,6 +77,7 @@ def _causes(
             if not mine.height:
                 continue
             witness = Witness(
-                stream, rules, group_by, table, published=published, consumed=consumed, began={}
+                stream, rules, group_by, table, published=published, consumed=consumed, began={},
+                lateness=frozenset(value for _, value in reported.get(name, ())),
             )  # fmt: skip
             yield witness.causes(mine)

@@ -63,15 +63,22 @@ def disagreements(
 
 
 def disagreement(
-    config: BackfillConfig, alert_id: str, *, holds: bool, unarchived: Unarchived | None = None
+    config: BackfillConfig,
+    alert_id: str,
+    *,
+    holds: bool,
+    unarchived: Unarchived | None = None,
+    judged: bool = False,
 ) -> str | None:
     """What the explanation of an alert says otherwise than its highest revision, which is the truth. holds: whether
-    that announces it."""
+    that announces it; judged: whether a run has judged it."""
     found = explain(config, alert_id, unarchived)
     if found.violated != holds:
         return f"explain: {alert_id} {'holds' if found.violated else 'does not hold'}"
     if not found.standing.confirmed:
         return f"explain: {alert_id} is not what was published: {found.standing}"
+    if judged and found.standing.judged_by is not None:
+        return f"explain: {alert_id} is yet to be judged by the night of {found.standing.judged_by}"
     return None
 
 

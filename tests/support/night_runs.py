@@ -32,7 +32,7 @@ class NightRun:
         for message in step.messages:
             expected = self.answers.take(message, self._restart)
             (given,) = map(Answer.read, self.host.answer([message]))
-            if self._run.primes and given == replace(expected, effective=None) != expected:
+            if given == replace(expected, effective=None) != expected and self._may_wait(given.rule_id):
                 self.answers.wait(given.rule_id)
             else:
                 assert given == expected, f"answer {given}, expected {expected}"
@@ -44,9 +44,13 @@ class NightRun:
         )
         self.nights.read(step.at, step.events, alerts, late)
 
+    def _may_wait(self, rule_id: str) -> bool:
+        """Whether the rule's newest version may take effect only later."""
+        newest = [version for version in self.answers.versions if version.rule_id == rule_id][-1]
+        return self._run.primes or self.host.is_made(newest.group_by)
+
     def _prime(self, step: Batch) -> None:
         """What the driver does before a batch for versions that wait for history."""
-        if step.history in ("export", "both"):
-            self.host.export()
+        self.host.prepare(step)
         for activated in self.host.activate(step.at) if step.history in ("answer", "both") else ():
             self.answers.activate(activated.rule_id, activated.version, activated.effective, step.at)

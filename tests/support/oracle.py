@@ -8,7 +8,7 @@ after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -40,14 +40,14 @@ _CONTENT = (*_IDENTITY, "rule_state", "group", "measures", "severity", "text", "
 
 
 class Oracle:
-    """Follows the bucket of one route: of the versions, those are its own whose group-by the route serves.
+    """Follows the bucket of one route. serves: whether the route serves the group-by of a version.
 
     `complaints` of each batch are lines for people. overflown: rule id, version and measure wherever a value has been
     too large.
     """
 
-    def __init__(self, stream: Stream, route: str) -> None:
-        self._stream, self._route = stream, route
+    def __init__(self, stream: Stream, serves: Callable[[Version], bool]) -> None:
+        self._stream, self._serves = stream, serves
         self._setting = Setting(stream.event_id, stream.event_time, None, stream.max_future_skew)
         self._clock = _NEVER
         self._passed = Passed(_NEVER, _NEVER)
@@ -169,10 +169,6 @@ class Oracle:
 
     def _time(self, row: Mapping[str, Any]) -> int:
         return row[self._stream.event_time]  # type: ignore[no-any-return]
-
-    def _serves(self, version: Version) -> bool:
-        """Whether the route is the first of the version's group-by."""
-        return next(f for f in version.group_by if f in self._stream.entities) == self._route
 
     def _alive(self, versions: list[Version], settled: int) -> list[Version]:
         """What applies to some event that is not settled, but for retired versions."""

@@ -270,6 +270,7 @@ class RandomNights:
     def _conclude(self, now: int) -> None:
         """The nights that are due in the end, and what must be so after them."""
         nights, rng = self._nights, self._rng
+        self.counts["begun_again"] += sum(times > 1 for times in self._job.host.begun)
         now += 40 * DAY
         nights.archive(now)
         for _ in range(20):
@@ -313,7 +314,7 @@ class RandomNights:
         some = self._rng.sample(known, min(len(known), _EXPLAINED))
         self.counts["explained"] += len(some)
         for each in some:
-            wrong = disagreement(self._nights.config, each["alert_id"], holds=each["kind"] == "alert")
+            wrong = disagreement(self._nights.config, each["alert_id"], holds=each["kind"] == "alert", judged=True)
             if wrong:
                 yield f"{wrong}: {each}"
 
@@ -413,7 +414,7 @@ def _killing(at: int) -> Iterator[None]:
 
 def drawn_nights(number: int, count: int) -> Iterator[tuple[Run, int]]:
     """So many stretched runs, each with a seed for its nights; the same for the same number."""
-    for at, run in enumerate(drawn(number, count)):
+    for at, run in enumerate(drawn(number, count, keys=True)):
         own = number * 1_000_000 + at
         before = random.Random(own).randrange(100) * SECOND  # noqa: S311  nothing secret
         yield stretched(run, before), own

@@ -82,6 +82,7 @@ class Run:
     """The steps of a job over one stream, the first a Restart. Events have `arrival`, `partition` and `offset`.
 
     buckets: of each route. primes: whether versions whose windows reach back before the state wait for their history.
+    Without that rules may group by other fields than entities, for which the job makes shuffle keys.
     """
 
     declared: Stream
@@ -153,7 +154,9 @@ def as_history(run: Run) -> History | None:
         crash = started > 1 or step.again
         happenings.append(Happening(step.at, crash, [message.written for message in step.messages], step.events))
         started = 1
-    if run.primes or len({replace(start, elsewhere=False) for start in starts}) > 1:
+    if run.primes or any(not {*v.group_by} & {*run.declared.entities} for v in answers.versions):
+        return None
+    if len({replace(start, elsewhere=False) for start in starts}) > 1:
         return None
     stream = run.streams(starts[0])[run.declared.name]
     return History(stream, starts[0].activation_delay, happenings, answers.versions, [], set(), Passed())
@@ -278,11 +281,15 @@ _NARROW, _WIDE = ("1s", "3s"), ("8s", "30s", "2m", "10m")
 
 
 @st.composite
-def runs(draw: st.DrawFn, stream: Stream | None = None) -> Run:
-    """Runs of up to about eighty events, a dozen batches and half a dozen rule messages; of a stream of their own."""
+def runs(draw: st.DrawFn, stream: Stream | None = None, *, keys: bool = True) -> Run:
+    """Runs of up to about eighty events, a dozen batches and half a dozen rule messages; of a stream of their own.
+
+    keys: whether rules may group by other fields than entities.
+    """
     stream = draw(_streams()) if stream is None else stream
     restart = Restart(draw(_DELAYS), draw(_LATENESS), elsewhere=False, approvals=draw(_APPROVALS))
-    world, primes = _World(draw, stream), draw(st.booleans())
+    primes = draw(st.booleans())
+    world = _World(draw, stream, keys=keys and not primes and draw(st.booleans()))
     steps: list[Restart | Batch] = [restart]
     at = 300 * SECOND
     for number in range(draw(st.integers(2, 14 if primes else 10))):
@@ -316,10 +323,11 @@ def _streams(draw: st.DrawFn) -> Stream:
 class _World:
     """What has been sent, and what of it has been read."""
 
-    def __init__(self, draw: st.DrawFn, stream: Stream) -> None:
+    def __init__(self, draw: st.DrawFn, stream: Stream, *, keys: bool) -> None:
         partitions = draw(st.sampled_from((2, 1, 3, 4)))
         self.stream = stream
         self.made: list[Event] = []
+        self._keys = keys
         self._values = draw(event_values(kinds_of(stream)))
         self._dishonest = draw(st.integers(0, 4)) == 4
         self._unread: list[list[Event]] = [[] for _ in range(partitions)]
@@ -356,7 +364,8 @@ class _World:
             if kind == "again":
                 self._take(replace(self._known[rule_id], arrival=at))
                 return
-            control = draw(st.sampled_from(("retire", "pause", "resume", "resume", "shadow")))
+            controls = ("retire", "pause", "resume", "resume", "shadow", *["retire"] * 3 * self._keys)
+            control = draw(st.sampled_from(controls))
             given = {} if effective is None else {"effective": iso_text(effective)}
             self._take(Published(0, at, {"control": control, "rule": rule_id, **given}, effective))
             return
@@ -367,7 +376,10 @@ class _World:
             return
         stepped = overs == _WIDE and draw(st.booleans())
         written, version = draw(rules(rule_id, self.stream, effective=effective, overs=overs, stepped=stepped))
-        if not set(version.group_by) & set(self.stream.entities):
+        if self._keys and draw(st.sampled_from((True, True, False))):
+            group_by = [name for name in version.group_by if name not in self.stream.entities]
+            version.group_by, written["group_by"] = tuple(group_by), group_by
+        elif not set(version.group_by) & set(self.stream.entities):
             version.group_by = (*version.group_by[:1], self.stream.entities[0])
             written["group_by"] = list(version.group_by)
         message = Published(0, at, written, effective, version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,13 +15,14 @@ import pyarrow as pa
 from nightjar.cases.corrections import corrections_of
 from rules.engine.plan import IN_TIME, Fold
 from rules.engine.store import LATE, LONG_AGO
+from rules.rulebook import Route
 from tests.support.agreement import Key, Measured, announced, differing, final, plain, wrongly_muted
 from tests.support.evicting import evicting_early
 from tests.support.explained import disagreements, lake_of
 from tests.support.histories import setting
 from tests.support.oracle import Oracle
 from tests.support.random_runs import Answer, Answers, Batch, Restart, Run
-from tests.support.reference import violations
+from tests.support.reference import Version, violations
 from tests.support.stream_host import Emitted, StreamHost, lake_table
 
 
@@ -43,28 +45,38 @@ class RunAgreement:
 
     def _streamed(self, folder: Path) -> Iterator[str]:
         self._host = host = StreamHost(self._run, folder)
-        oracles = [Oracle(self._stream, route.field) for route in host.buckets]
+        oracles, begun = list[Oracle](), list[int]()
+        self._made = dict[Route, int]()  # of routes that no entity field is: when (µs) a version first used it
         failed: set[tuple[str, int, str]] = set()
         for number, step in enumerate(self._run.steps):
             if isinstance(step, Restart):
                 self._restart = step
                 host.restart(step)
+                self._renew(oracles, begun)
                 continue
-            self._prime(step, oracles)
+            self._prime(step, oracles, begun)
             expected, answers = list[Answer](), list[Answer]()
             for message in step.messages:
                 expected.append(self._answers.take(message, self._restart))
                 answers += [Answer.read(answer) for answer in host.answer([message])]
-                if self._run.primes and answers[-1] == replace(expected[-1], effective=None) != expected[-1]:
+                if answers[-1] == replace(expected[-1], effective=None) != expected[-1] and self._may_wait(answers[-1]):
                     self._answers.wait(answers[-1].rule_id)
                     expected[-1] = answers[-1]
                     self.counts["waiting"] += 1
             horizon = max(oracle.horizon for oracle in oracles)
-            self._published = {v: (at, horizon) for v, at in self._answers.arrivals.items()} | self._published
+            since = {
+                (v.rule_id, v.version): max(horizon, self._made.get(host.route_of(v.group_by), horizon))
+                for v in self._answers.versions
+            }
+            self._published = {
+                name: (at, since.get(name, horizon)) for name, at in self._answers.arrivals.items()
+            } | self._published
             if answers != expected:
                 yield f"step {number}: answers {answers}, expected {expected}"
             shares = host.shares(step.events)
             for at, (oracle, emitted) in enumerate(zip(oracles, host.take(step), strict=True)):
+                if not host.runs(at):
+                    continue
                 where = f"step {number}, bucket {at} of {host.buckets[at].field}: "
                 self._alerts += emitted.alerts
                 self._late |= {(row["partition"], row["offset"]) for row in emitted.late}
@@ -79,17 +91,38 @@ class RunAgreement:
         if failed - overflown:
             yield f"FAILED {sorted(failed - overflown)}, whose values fit"
 
-    def _prime(self, step: Batch, oracles: list[Oracle]) -> None:
-        """What the driver does before a batch for versions that wait for history."""
+    def _renew(self, oracles: list[Oracle], begun: list[int]) -> None:
+        """An oracle that knows nothing for each bucket that has begun without state."""
         host = self._host
-        route = host.export() if step.history in ("export", "both") else None
+        for at, times in enumerate(host.begun):
+            if begun[at : at + 1] != [times]:
+                oracles[at : at + 1] = [Oracle(self._stream, partial(self._serves, host.buckets[at]))]
+                begun[at : at + 1] = [times]
+                self.counts["begun_again"] += times > 1
+
+    def _serves(self, route: Route, version: Version) -> bool:
+        return self._host.route_of(version.group_by) == route
+
+    def _may_wait(self, answer: Answer) -> bool:
+        """Whether a version may take effect only later."""
+        newest = [version for version in self._answers.versions if version.rule_id == answer.rule_id][-1]
+        return self._run.primes or self._host.is_made(newest.group_by)
+
+    def _prime(self, step: Batch, oracles: list[Oracle], begun: list[int]) -> None:
+        """What the driver does before a batch for versions that wait for their route, or for history."""
+        host = self._host
+        route = host.prepare(step)
+        self._renew(oracles, begun)
         for at, oracle in enumerate(oracles):
             if host.buckets[at] == route:
                 oracle.export()
         for activated in host.activate(step.at) if step.history in ("answer", "both") else ():
             name = activated.rule_id, activated.version
             self._answers.activate(*name, activated.effective, step.at)
-            self._published[name] = step.at, LONG_AGO
+            self._published[name] = step.at, LONG_AGO if self._run.primes else step.at
+            if not self._run.primes:
+                self.counts["routes"] += 1
+                self._made[activated.route] = step.at
             if activated.has is not None:
                 self.counts["primed"] += 1
                 steps = {_fold(fold): since for fold, since in activated.has.steps.items()}
@@ -110,7 +143,10 @@ class RunAgreement:
         table = lake_table(run.events, streams[stream.name])
         late = [(event["partition"], event["offset"]) in self._late for event in run.events]
         events = {stream.name: table.append_column(LATE, pa.array(late, pa.bool_()))}
-        corrections = corrections_of(streams, self._host.book.ruleset, self._published, events, self._alerts)
+        book = self._host.book
+        corrections = corrections_of(
+            streams, book.ruleset, self._published, events, self._alerts, reported=book.reported
+        )
         self.counts["corrections"] += len(corrections)
         self.counts.update(f"cause_{record['cause']}" for record in corrections)
         yield from (f"night: unexplained: {record}" for record in corrections if record["cause"] == "unexplained")

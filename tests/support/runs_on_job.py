@@ -242,15 +242,15 @@ class RunsOnJob:
         yield from differing(of.mark, got, announced(versions, truth))
 
 
-def drawn(number: int, count: int) -> list[Run]:
-    """So many runs of SHARED, the same for the same number, but for those without events."""
+def drawn(number: int, count: int, *, keys: bool = False) -> list[Run]:
+    """So many runs of SHARED, the same for the same number, but for those without events. keys: see runs."""
     found: list[Run] = []
 
     @seed(number)
     @settings(
         max_examples=count, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=[*HealthCheck]
     )
-    @given(runs(SHARED))
+    @given(runs(SHARED, keys=keys))
     def draw(run: Run) -> None:
         if run.events:
             found.append(run)

@@ -5,9 +5,10 @@ messages. An attempt that fails leaves its files behind, and the worker's memory
 worker or by another. A restart keeps what was committed. In every other run there are two executors, each with a memory
 of its own that restarts leave to it: which of them has a bucket for a batch is as good as chance.
 
-Versions that wait for history are exported and answered where the run says so, from all events that were read.
+Versions that wait for history are exported and answered where the run says so, from all events that were read. There,
+too, and at each restart, shuffle keys that rules need are made, and those that none needs any more dropped.
 
-What it does not do: parse, plan routes again (all rules group by an entity field), or publish clocks of its own.
+What it does not do: parse, or publish clocks of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ingestion.event_schema import PRIMARY, events_schema
 from nightjar.cases.documents import json_text
 from rules.publishing import Answer as AnswerKind
 from rules.publishing import Status
-from rules.rulebook import Record, Route, RuleBook
+from rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
 from rules.streams import Stream
 from rules.timestamps import MIN_TIMESTAMP, microseconds
 from rules.versions import NOT_YET, Primed, RuleVersion
@@ -38,12 +39,12 @@ from streaming import resident_buckets
 from streaming.answering import answer_to
 from streaming.coverage import Coverage, Since, needs_of
 from streaming.history import AS_IT_IS, Ready
-from streaming.partitioning import bucket_numbers
+from streaming.partitioning import bucket_numbers, buckets_of
 from streaming.payloads import Kind, to_ipc
 from streaming.plan import BucketPlan
 from streaming.primed_state import ExportWriter
 from streaming.processor import BucketProcessor
-from streaming.state_files import begin, files_of
+from streaming.state_files import begin, files_of, remove
 from streaming.statelog import NOTHING
 from tests.support.random_runs import Batch, Published, Restart, Run, place
 from tests.support.reference import Event
@@ -72,13 +73,17 @@ class Activated:
 
 
 class StreamHost:
-    """A job over the stream of a run. folder: takes its state; buckets: the route of each bucket."""
+    """A job over the stream of a run. folder: takes its state; buckets: the route of each bucket; begun: how often each
+    has begun without state."""
 
     def __init__(self, run: Run, folder: Path) -> None:
         self._run = run
         self._stream = run.declared
         self._routes = [Route(self._stream.name, name) for name in self._stream.entities]
+        self._dropped = frozenset[Route]()
+        self._clocks: dict[str, int] = {}  # that this start of the job has published
         self.buckets = [route for route in self._routes for _ in range(run.buckets)]
+        self.begun = [1 for _ in self.buckets]
         self._state = folder
         self._version = 0
         self._answers: list[Record] = []
@@ -100,17 +105,58 @@ class StreamHost:
             self._executors[0].clear()
         self._starts += 1
         self._export = None
-        begin(self._state, self._version, f"run-{self._starts}")
         streams = self._run.streams(restart)
         self._stream, self._delay = streams[self._stream.name], restart.activation_delay
-        self._approvals = restart.approvals
+        self._approvals, self._clocks = restart.approvals, {}
         self.book = RuleBook(streams)
         for answer in self._answers:
             fold(self.book, answer)
+        self._change_routes()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start the query from what was committed."""
+        begin(self._state, self._version, f"run-{self._starts}")
         self._plan = BucketPlan(
-            str(self._state), f"run-{self._starts}", self._state, streams, tuple(self._routes), self._run.buckets,
-            _TOPICS, tuple(self._answers), alerts_per_rule_and_hour=2,
+            str(self._state), f"run-{self._starts}", self._state, self.book.streams, tuple(self._routes),
+            self._run.buckets, _TOPICS, tuple(self._answers), alerts_per_rule_and_hour=2,
         )  # fmt: skip
+
+    def plan(self) -> None:
+        """Start the query again where versions wait for a route, or nothing needs one any more."""
+        lacking = self.book.wanted() - self._in_use
+        if lacking or self.book.unused(self._clocks) & self._in_use:
+            self._starts += 1
+            self._change_routes()
+            self._begin()
+
+    @property
+    def _in_use(self) -> frozenset[Route]:
+        return frozenset(self._routes) - self._dropped
+
+    def is_made(self, group_by: tuple[str, ...]) -> bool:
+        """Whether the job has to make the route that serves a group-by of a rule that was accepted."""
+        return self.route_of(group_by).field not in self._stream.entities
+
+    def route_of(self, group_by: tuple[str, ...]) -> Route:
+        """The route that serves a group-by of a rule that was accepted."""
+        return self.book.serving[self._stream.name, group_by]
+
+    def _change_routes(self) -> None:
+        """Make the routes that versions have needed, and drop those that none needs; both are without state then."""
+        unused, wanted = self.book.unused(self._clocks), self.book.wanted()
+        added = [r for r in self.book.routes if r.stream == self._stream.name and r not in self._routes]
+        again = self._dropped & wanted
+        self._routes += added
+        self.buckets += [route for route in added for _ in range(self._run.buckets)]
+        self.begun += [1 for _ in added for _ in range(self._run.buckets)]
+        self._dropped = (self._dropped | unused) - again
+        for number, route in enumerate(self._routes):
+            if route in again | self._dropped:
+                remove(self._state, buckets_of(number, route, self._run.buckets))
+            if route in again:
+                for bucket in buckets_of(number, route, self._run.buckets):
+                    self.begun[bucket] += 1
 
     def answer(self, messages: Iterable[Published]) -> list[dict[str, Any]]:
         """Answer rule messages, once and for all; the next batch brings the answers to the buckets."""
@@ -118,7 +164,7 @@ class StreamHost:
         for message in messages:
             record = Record(message.offset, message.arrival, json_text(message.written).encode())
             about = f"{_TOPICS.rules}-0-{message.offset}"
-            routes = self.book.routes
+            routes = self._in_use | {route for route in self.book.routes if route.stream != self._stream.name}
             history = self if self._run.primes else AS_IT_IS
             _, value = answer_to(
                 record, about, self.book, routes, self._delay, approvals=self._approvals, history=history
@@ -169,6 +215,13 @@ class StreamHost:
             fold(known, answer)
         return [version for version in known.waiting if version.effective == NOT_YET]
 
+    def prepare(self, step: Batch) -> Route | None:
+        """What the driver does before a batch, but for answers; returns the route whose history was exported."""
+        if step.history not in ("export", "both"):
+            return None
+        self.plan()
+        return self.export() if self._run.primes else None
+
     def export(self) -> Route | None:
         """Export the history of what waits, unless that is done; returns the route whose state lacks it."""
         for version in self._waiting() if self._export is None else ():
@@ -196,8 +249,18 @@ class StreamHost:
         return None
 
     def activate(self, at: int) -> Iterator[Activated]:
-        """Answer that versions which waited take effect, at this time (µs): those whose history is there."""
-        for version in self._waiting():
+        """Answer that versions which waited take effect, at this time (µs): those whose route is there, and history."""
+        for version in () if self._run.primes else self.book.waiting:
+            route = self.book.route_of(version.rule)
+            if route in self._in_use and version.rule.stream == self._stream.name:
+                stated = version.rule.effective
+                effective = at + self._delay if stated is None else max(at, microseconds(stated))
+                name = version.rule.id, version.version
+                status = Status(AnswerKind.ACTIVE, *name, effective)
+                _, value = answer_record(status, allowed_lateness=self._stream.allowed_lateness)
+                self._answered(at, value)
+                yield Activated(*name, effective, route, None)
+        for version in self._waiting() if self._run.primes else ():
             route = self.book.route_of(version.rule)
             ready = self.find(version, route, is_known=True)
             if ready is None or ready.primed is None:
@@ -218,11 +281,20 @@ class StreamHost:
         """The events that are sent to each bucket."""
         of_bucket: list[list[Event]] = [[] for _ in self.buckets]
         for number, route in enumerate(self._routes):
+            if route in self._dropped or not events:
+                continue
+            if route.field == WHOLE_STREAM:
+                of_bucket[number * self._run.buckets] += events
+                continue
             column = pa.array([event[route.field] for event in events], self._stream.fields[route.field].arrow)
-            places = bucket_numbers(column, self._run.buckets) if events else []
-            for event, at in zip(events, places, strict=True):
+            for event, at in zip(events, bucket_numbers(column, self._run.buckets), strict=True):
                 of_bucket[number * self._run.buckets + at].append(event)
         return of_bucket
+
+    def runs(self, bucket: int) -> bool:
+        """Whether the bucket is one that batches are sent to."""
+        number, route = bucket // self._run.buckets, self.buckets[bucket]
+        return route not in self._dropped and bucket in buckets_of(number, route, self._run.buckets)
 
     def speaks(self, bucket: int) -> bool:
         """Whether this bucket reports the late ones of its events."""
@@ -256,10 +328,14 @@ class StreamHost:
             written = {"offset": answer.offset, "arrival": answer.arrival, "value": answer.value.decode()}
             shared.setdefault(Kind.RULE, []).append(json.dumps(written).encode())
         if batch.clock is not None:
+            self._clocks = {self._stream.name: max(batch.clock, self._clocks.get(self._stream.name, batch.clock))}
             clocks = {"run_id": self._plan.run_id, "clocks": {self._stream.name: batch.clock}}
             shared[Kind.CLOCK] = [json.dumps(clocks).encode()]
         found = []
         for number, share in enumerate(self.shares(batch.events)):
+            if not self.runs(number):
+                found.append({})
+                continue
             events = [{**event, SENT_AT: None, PRIMARY: self.speaks(number)} for event in share]
             payload = to_ipc(_table(events, events_schema(self._stream)))
             found.append({**shared, **({Kind.EVENTS: [payload]} if events else {})})
@@ -274,8 +350,7 @@ def played(run: Run) -> Iterator[str]:
             if isinstance(step, Restart):
                 host.restart(step)
                 continue
-            if step.history in ("export", "both"):
-                host.export()
+            host.prepare(step)
             for activated in host.activate(step.at) if step.history in ("answer", "both") else ():
                 yield f"step {number}, {activated}"
             for answer in host.answer(step.messages):
