@@ -6,7 +6,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,10 @@ QUICK_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m")
 
 # What the JVM logs, unless the user's own Spark configuration says it.
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+
+# What the shells that start the JVM read first: bash takes it from this variable.
+_LAUNCH = Path(__file__).with_name("spark_launch.bash")
+_READ_BY_SHELLS = "BASH_ENV"
 
 # The folder of all our packages, from which executors import them.
 _CODE = Path(__file__).resolve().parent.parent
@@ -150,7 +155,8 @@ def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) 
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        session = builder.getOrCreate()
+        with _launched_quietly():
+            session = builder.getOrCreate()
     except (PySparkRuntimeError, Py4JJavaError) as failure:
         # The line of a Java exception that names it.
         lines = str(failure).strip().splitlines()
@@ -164,6 +170,20 @@ def started(settings: Mapping[str, str], name: str, error: type[NightjarError]) 
     if master.startswith(_STANDALONE):
         _await_executor(session, master, error)
     return session
+
+
+@contextmanager
+def _launched_quietly() -> Iterator[None]:
+    """Keep the JVM's warning about a module that nothing here uses off standard error, for JVMs started inside the
+    block; a user's own BASH_ENV stays, and with it the warning."""
+    if _READ_BY_SHELLS in os.environ:
+        yield
+        return
+    os.environ[_READ_BY_SHELLS] = str(_LAUNCH)
+    try:
+        yield
+    finally:
+        del os.environ[_READ_BY_SHELLS]
 
 
 def has_executors(session: SparkSession) -> bool:
