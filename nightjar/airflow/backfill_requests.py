@@ -49,7 +49,7 @@ def days_of(day: str | None, days: str | None) -> list[date]:
     """The days of `--day D` or `--days A..B`.
 
     Raises:
-        BackfillError: none or both are given, or a date is not valid.
+        BackfillError: none or both are given, or a date is not valid or the last that there is.
     """
     if (day is None) == (days is None):
         raise BackfillError("exactly one of --day and --days is required", remedy="Write --day 2026-11-20")
@@ -57,16 +57,19 @@ def days_of(day: str | None, days: str | None) -> list[date]:
     begin, end = _day(first), _day(last or first)
     if end < begin or end - begin > timedelta(days=_MOST_DAYS):
         raise BackfillError(
-            "is not a valid range of days", where=f"--days {days}", remedy="Write --days 2026-11-01..2026-11-20"
+            "is not a valid range of days", where=f"--days {day or days}", remedy="Write --days 2026-11-01..2026-11-20"
         )
     return [begin + timedelta(days=number) for number in range((end - begin).days + 1)]
 
 
 def _day(text: str) -> date:
     try:
-        return date.fromisoformat(text)
+        found = date.fromisoformat(text)
     except ValueError:
         raise BackfillError("is not a valid date", where=repr(text), remedy="Write it like 2026-11-20") from None
+    if found == date.max:
+        raise BackfillError("has no day after it, where it would end", where=repr(text), remedy="Give an earlier day")
+    return found
 
 
 def _groups(text: str, streams: Mapping[str, Stream]) -> dict[str, tuple[str, ...]]:

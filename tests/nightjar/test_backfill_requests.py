@@ -24,7 +24,10 @@ def test_days_are_one_or_a_range() -> None:
         ("2026-11-20", "2026-11-20..2026-11-21", "exactly one of --day and --days is required"),
         ("20.11.2026", None, "is not a valid date"),
         ("2026-02-30", None, "is not a valid date"),
-        (None, "2026-11-20..2026-11-19", "is not a valid range of days"),
+        (None, "2026-11-20..2026-11-19", "--days 2026-11-20..2026-11-19: is not a valid range of days"),
+        ("2026-11-20..2026-11-19", None, "--days 2026-11-20..2026-11-19: is not a valid range of days"),
+        ("9999-12-31", None, "'9999-12-31': has no day after it"),
+        (None, "9999-12-30..9999-12-31", "'9999-12-31': has no day after it"),
     ],
 )
 def test_what_is_no_day_is_refused(day: str | None, days: str | None, message: str) -> None:
