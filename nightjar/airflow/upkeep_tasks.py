@@ -25,7 +25,7 @@ class MaintainLake(BaseOperator):
         done = []
         with reported(self.log):
             settings = load_settings()
-            config = backfill_config(settings, load_streams(settings.streams))
+            config = backfill_config(settings, load_streams(settings.streams), spark=False)
             for table in upkeep(settings, config, time.time_ns() // 1000):
                 self.log.info("%s", table)
                 done.append(table.as_dict())

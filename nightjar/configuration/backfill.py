@@ -9,15 +9,15 @@ from nightjar.kafka.clients import python_options
 from rules.streams import Stream
 
 
-def backfill_config(settings: Settings, streams: Mapping[str, Stream]) -> BackfillConfig:
-    """The backfill's configuration.
+def backfill_config(settings: Settings, streams: Mapping[str, Stream], *, spark: bool = True) -> BackfillConfig:
+    """The backfill's configuration. spark: see `lake_config`.
 
     Raises:
         JarsError: Spark's jars have not been resolved.
         SettingsError: one of the Kafka clients does not support a security setting.
     """
     return BackfillConfig(
-        lake=lake_config(settings, streams),
+        lake=lake_config(settings, streams, spark=spark),
         python_kafka=python_options(settings),
         arrival=settings.arrival,
         staging_retention=settings.staging_retention,

@@ -11,8 +11,8 @@ from nightjar.kafka.clients import python_options, spark_options
 from rules.streams import Stream
 
 
-def lake_config(settings: Settings, streams: Mapping[str, Stream]) -> LakeConfig:
-    """The lake's configuration.
+def lake_config(settings: Settings, streams: Mapping[str, Stream], *, spark: bool = True) -> LakeConfig:
+    """The lake's configuration. spark: False for what starts no Spark session, which then needs no jars and no Java.
 
     Raises:
         JarsError: Spark's jars have not been resolved.
@@ -22,12 +22,12 @@ def lake_config(settings: Settings, streams: Mapping[str, Stream]) -> LakeConfig
         root=settings.lake.resolve(),
         streams=streams,
         spark_kafka=spark_options(settings),
-        jars=spark_jars(settings.lake),
+        jars=spark_jars(settings.lake) if spark else (),
         topics=topics(settings),
         master=settings.spark_master,
         code=settings.code_archive and settings.code_archive.resolve(),
         spark_conf=settings.spark_conf,
         driver_memory=settings.driver_memory,
-        java_options=java_options(),
+        java_options=java_options() if spark else (),
         python_kafka=python_options(settings),
     )

@@ -24,6 +24,7 @@ from pydantic_settings import (
     SettingsError as SourceError,
 )
 
+from nightjar.installation import JAR_DIR
 from rules.durations import Duration, format_duration
 from rules.errors import SettingsError
 from rules.foreign import Forms
@@ -452,7 +453,8 @@ def _from_file() -> dict[str, Any]:
 def _refuse_unknown_variables() -> None:
     for variable in sorted(os.environ):
         name = variable.removeprefix(PREFIX).lower()
-        if variable.startswith(PREFIX) and variable != FILE_VARIABLE and name not in Settings.model_fields:
+        known = variable in (FILE_VARIABLE, JAR_DIR) or name in Settings.model_fields
+        if variable.startswith(PREFIX) and not known:
             raise SettingsError("unknown setting", where=variable, remedy=_nearest(name))
 
 

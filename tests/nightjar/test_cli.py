@@ -30,6 +30,23 @@ def test_version() -> None:
     assert run("--version").stdout.strip().startswith("0.")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["explain", "a1"], "there is no such alert"),
+        (["lake", "maintain"], "there is no lake"),
+        (["lake", "repair"], "there is no lake"),
+        (["lake", "forget", "--key", "customer_id=c1"], "there is no lake"),
+        (["archive"], "gone/"),  # the folder that NIGHTJAR_JAR_DIR names
+    ],
+)
+def test_what_starts_no_spark_needs_neither_jars_nor_java(tmp_path: Path, arguments: list[str], expected: str) -> None:
+    """Such commands work where nothing but the lake is; the archive names the folder without jars."""
+    given = {"NIGHTJAR_JAR_DIR": str(tmp_path / "gone"), "JAVA_HOME": "/nonexistent", "NIGHTJAR_KAFKA_PORT": "1"}
+    assert expected in run(*arguments, code=2, environment=given, folder=tmp_path).stderr
+
+
 EVENTS = "transaction_id,event_time,customer_id,terminal_id,amount\n1,2026-01-05T00:00:00Z,c,t,9.99\n"
 
 

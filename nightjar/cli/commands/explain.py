@@ -44,7 +44,7 @@ def explain(
     from rules.streams import load_streams
 
     settings = load_settings()
-    config = backfill_config(settings, load_streams(settings.streams))
+    config = backfill_config(settings, load_streams(settings.streams), spark=False)
     found = explained(config, alert_id, OnKafka(settings))
     if not reveal:
         found = found.masked()

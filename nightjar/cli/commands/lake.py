@@ -43,7 +43,7 @@ def maintain(as_json: Annotated[bool, typer.Option("--json", help="Print one JSO
     from rules.streams import load_streams
 
     settings = load_settings()
-    config = backfill_config(settings, load_streams(settings.streams))
+    config = backfill_config(settings, load_streams(settings.streams), spark=False)
     logs.configure("warning")
     stages, done = Stages(), []
     with stages.stage("Lake", str(config.lake.root)):
@@ -99,7 +99,7 @@ def forget(
     from rules.streams import load_streams
 
     settings = load_settings()
-    config = backfill_config(settings, load_streams(settings.streams))
+    config = backfill_config(settings, load_streams(settings.streams), spark=False)
     logs.configure("warning")
     given = [line for each in key for line in (sys.stdin.read().splitlines() if each == "-" else [each])]
     person = person_of(given)

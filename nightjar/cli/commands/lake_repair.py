@@ -51,7 +51,7 @@ def repair(
     from rules.streams import load_streams
 
     settings = load_settings()
-    config = backfill_config(settings, load_streams(settings.streams))
+    config = backfill_config(settings, load_streams(settings.streams), spark=False)
     logs.configure("warning")
     wanted = None if day is None else days_of(day, None)[0]
     found = []
