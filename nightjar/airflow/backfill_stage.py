@@ -29,6 +29,7 @@ from nightjar.cli.console import show_error
 from nightjar.configuration import logs
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import load_settings
+from nightjar.kafka.clients import refuse_others
 from nightjar.operations.locks import sole_writer
 from rules.errors import NightjarError, printable, shortened
 from rules.streams import load_streams
@@ -61,6 +62,7 @@ def main(
         settings = load_settings()
         streams = load_streams(settings.streams)
         config = backfill_config(settings, streams)
+        refuse_others(settings)
         logs.configure(settings.log_level)
         (wanted,) = days_of(day, None)
         request = request_of(

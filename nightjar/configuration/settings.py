@@ -141,7 +141,9 @@ class Settings(BaseSettings):
     )
 
     bootstrap_servers: str = Field(
-        "", description="Kafka brokers, `host:port,host:port`. Empty: the local broker of `nightjar up`."
+        "",
+        description="Kafka brokers, `host:port,host:port`. Empty: the local broker of `nightjar up` with this "
+        "`data_dir`; another's on its port is refused.",
     )
     kafka: KafkaSecurity = Field(
         {},

@@ -15,6 +15,7 @@ import kafka.errors
 from nightjar.configuration.settings import Settings
 from nightjar.kafka import refusals
 from nightjar.kafka.security import java_security, python_security, refuse_unreadable
+from nightjar.local import running_broker
 from rules.errors import NightjarError, SettingsError
 
 # kafka-python logs every connection attempt; failures are raised as our own errors instead.
@@ -92,6 +93,28 @@ def spark_options(settings: Settings) -> dict[str, str]:
     }
 
 
+def refuse_others(settings: Settings) -> None:
+    """Raise KafkaError where the local broker is meant, and what listens on its port is not that of this `data_dir`.
+
+    Clients of ours do so by themselves; call it before other clients connect, such as Spark's.
+    """
+    if settings.bootstrap_servers:
+        return
+    port = int(settings.bootstrap.rpartition(":")[2])
+    if running_broker.runs(settings.kafka_dir, port):
+        return
+    try:
+        _probe(settings.bootstrap)
+    except OSError:
+        return  # the client reports that nobody is there
+    raise KafkaError(
+        f"what listens there is not this installation's broker: none runs in {settings.kafka_dir.resolve()}",
+        where=f"Kafka at {settings.bootstrap}",
+        remedy="Run `nightjar up` here, with a kafka_port of its own, or set "
+        f"bootstrap_servers to {settings.bootstrap} to use that broker",
+    )
+
+
 @contextmanager
 def explained(settings: Settings, doing: str) -> Iterator[None]:
     """Convert kafka-python's exceptions inside the block to a KafkaError that names the action and the brokers."""
@@ -111,6 +134,7 @@ def _connected(client: Any, settings: Settings, options: Mapping[str, Any], *top
     with refusals.noted() as refused:
         try:
             _probe(settings.bootstrap)
+            refuse_others(settings)
             return client(*topics, bootstrap_timeout_ms=CONNECT_TIMEOUT_MS, **given, **options)
         except (kafka.errors.KafkaError, OSError) as error:
             what, remedy = refusals.described(refused, settings) or (

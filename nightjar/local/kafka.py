@@ -20,6 +20,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.jvm.jars import jars, java
 from nightjar.kafka.clients import KafkaError, admin
 from nightjar.local.process import HOST, ManagedProcess, Record, free_port, refuse_taken, stop_families
+from nightjar.local.running_broker import PORT, RECORD
 from rules.errors import NightjarError
 
 # A slow core needs about 10 s, a busy machine several times that.
@@ -66,7 +67,7 @@ class LocalKafka:
         self._given = settings
         self._compiler = ["-XX:TieredStopAtLevel=1"] if short_lived else []
         self._process: ManagedProcess | None = None
-        self._record = Record(self.folder / "broker.json")
+        self._record = Record(self.folder / RECORD)
 
     def __enter__(self) -> Self:
         self.start()
@@ -116,7 +117,7 @@ class LocalKafka:
         except BaseException:
             self.stop()
             raise
-        (self.folder / "port").write_text(f"{port}\n")
+        (self.folder / PORT).write_text(f"{port}\n")
 
     def stop(self) -> None:
         """Stop the broker cleanly, or kill it after `STOP_SECONDS`; does nothing if it is not running."""
@@ -125,7 +126,7 @@ class LocalKafka:
             return
         process.stop(STOP_SECONDS)
         self._record.remove()
-        (self.folder / "port").unlink(missing_ok=True)
+        (self.folder / PORT).unlink(missing_ok=True)
 
     def check(self) -> None:
         """Raise LocalKafkaError if the broker has exited on its own."""

@@ -204,6 +204,11 @@ class Record:
             parent, found = self._running()
         return list(found.values())
 
+    @property
+    def running(self) -> dict[str, psutil.Process]:
+        """The recorded programs that are running, by name."""
+        return self._running()[1]
+
     def _running(self) -> tuple[psutil.Process | None, dict[str, psutil.Process]]:
         """The parent, or None if it is gone, and the running programs by name."""
         try:

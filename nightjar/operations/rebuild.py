@@ -30,7 +30,7 @@ from nightjar.cli.stages import Stages
 from nightjar.configuration.job import job_config
 from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import Settings
-from nightjar.kafka.clients import consumer, explained, producer
+from nightjar.kafka.clients import consumer, explained, producer, refuse_others
 from nightjar.operations.locks import sole_job, sole_writer
 from rules.rulebook import RuleBook
 from rules.streams import Stream
@@ -72,10 +72,12 @@ def rebuild(
 
     Raises:
         AlreadyRunningError: the job runs, or something else works on the lake.
+        KafkaError: what listens on the local broker's port is not this installation's.
         LakeError: no job has reported how far it had read; the lake holds a stream with other fields; or something that
             the job had yet to read is neither there nor on Kafka.
     """
     config, lake = job_config(settings, streams), lake_config(settings, streams)
+    refuse_others(settings)
     with sole_job(config.checkpoint) as fence, sole_writer(lake.root) as lake_fence:
         config, lake = replace(config, fence=fence), replace(lake, fence=lake_fence)
         take_over(config.checkpoint, fence)

@@ -18,6 +18,8 @@ from nightjar.kafka.clients import KafkaError, admin, producer
 from nightjar.kafka.readers import Reader
 from nightjar.local import kafka
 from nightjar.local.kafka import LocalKafka, LocalKafkaError
+from rules.streams import load_streams
+from tests.support.command import run
 from tests.support.topics import TestTopics
 
 pytestmark = pytest.mark.kafka
@@ -152,3 +154,33 @@ def test_data_survives_a_killed_broker_and_its_orphaned_process(tmp_path: Path) 
         with Reader(second.settings, "kept") as reader:
             assert [kept.value for kept in reader.all()] == [b"1"]
     assert not record.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [
+    ("replay", "events.jsonl", "--stream", "logins"), ("archive",), ("backfill", "--day", "2026-11-20"), ("stream",),
+    ("stream", "rebuild"), ("status",), ("rules", "list"),
+])  # fmt: skip
+def test_the_broker_of_another_folder_is_refused(broker: LocalKafka, tmp_path: Path, command: tuple[str, ...]) -> None:
+    """Where the default port is that of a broker which another folder's `nightjar up` has started."""
+    event = dict.fromkeys(load_streams()["logins"].fields, "x") | {"event_time": "2026-11-20T12:00:00Z"}
+    (tmp_path / "events.jsonl").write_text(json.dumps(event))
+    given = {"NIGHTJAR_KAFKA_PORT": str(broker.port)}
+    done = run(*command, code=2, environment=given, folder=tmp_path)
+    assert f"Kafka at {broker.bootstrap}: what listens there is not this installation's broker" in done.stderr
+    assert f"bootstrap_servers to {broker.bootstrap}" in done.stderr
+
+
+def test_the_broker_of_this_folder_is_its_own(broker: LocalKafka, tmp_path: Path) -> None:
+    """By its port alone, or where somebody names it; not once its process has ended and its port is another's."""
+    own = load_settings(data_dir=broker.folder.parent, kafka_port=broker.port)
+    with admin(own), admin(load_settings(data_dir=tmp_path, bootstrap_servers=broker.bootstrap)):
+        pass
+    record, nobody = broker.folder / "broker.json", [2**22 + 1, 0.0]  # above the largest process id
+    mine = record.read_text()
+    record.write_text(json.dumps({**json.loads(mine), "broker": nobody}))
+    try:
+        with pytest.raises(KafkaError, match="not this installation's broker"):
+            admin(own)
+    finally:
+        record.write_text(mine)

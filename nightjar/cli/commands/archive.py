@@ -26,11 +26,13 @@ def archive(
     from nightjar.configuration import data_dir, logs
     from nightjar.configuration.lake import lake_config
     from nightjar.configuration.settings import load_settings
+    from nightjar.kafka.clients import refuse_others
     from nightjar.operations.locks import sole_writer
     from rules.streams import load_streams
 
     settings = load_settings()
     config = lake_config(settings, load_streams(settings.streams))
+    refuse_others(settings)
     logs.configure("warning")
     data_dir.prepare(settings.data_dir)
     stages = Stages()

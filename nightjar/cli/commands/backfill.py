@@ -51,6 +51,7 @@ def backfill(
     from nightjar.configuration import data_dir, logs
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
+    from nightjar.kafka.clients import refuse_others
     from nightjar.operations.locks import sole_writer
     from rules.streams import load_streams
 
@@ -68,6 +69,7 @@ def backfill(
 
         _list(pending_days(config), as_json=as_json)
         return
+    refuse_others(settings)
     stages = Stages()
     found: list[Ended] = []
     with sole_writer(config.lake.root) as fence:

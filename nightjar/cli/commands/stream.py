@@ -26,6 +26,7 @@ def stream(context: typer.Context) -> None:
     from nightjar.configuration.job import job_config
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import topics
+    from nightjar.kafka.clients import refuse_others
     from nightjar.operations.locks import sole_job
     from rules.streams import load_streams
     from streaming.session import starting
@@ -33,6 +34,7 @@ def stream(context: typer.Context) -> None:
     settings = load_settings()
     streams = load_streams(settings.streams)
     config = job_config(settings, streams)
+    refuse_others(settings)
     logs.configure(settings.log_level)
     data_dir.prepare(settings.data_dir)
     with sole_job(config.checkpoint) as fence, starting(replace(config, fence=fence)) as session:
