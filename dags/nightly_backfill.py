@@ -81,7 +81,8 @@ has not passed the end of the day: clear from archive.""",
     "gate": """Checks events and staged violations; a failed critical expectation stops the run.
 
 **Fails** if the data is wrong: the log ends with the link to the data docs, which show rows. Nothing has been
-published. Correct the data, then clear from archive.""",
+published. Correct the data, then clear from archive: `nightjar lake repair --day DAY` shows whether the lake can be
+repaired, and how.""",
     "reconcile": """Compares the staged violations with the stream's alerts: every alert gets an outcome, every
 difference a cause. Corrections without a cause are held back.
 

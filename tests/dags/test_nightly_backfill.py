@@ -89,6 +89,12 @@ def test_the_stages_follow_one_another(seen: dict[str, Any]) -> None:
         assert f"| {name} |" in seen["doc"]
 
 
+def test_a_rejected_day_leads_to_its_repair(seen: dict[str, Any]) -> None:
+    """Whether the task's page is read or the DAG's."""
+    for text in (seen["doc"], seen["tasks"]["gate"]["doc"]):
+        assert "nightjar lake repair --day DAY" in text
+
+
 def test_a_pending_day_that_is_refused_does_not_cost_the_night_its_own(seen: dict[str, Any]) -> None:
     """The day is evaluated where the archive has run, and the DAG's run is red in the end."""
     rules = {name: task["when"] for name, task in seen["tasks"].items()}
