@@ -27,7 +27,7 @@ FORM: dict[str, Any] = {
 }  # fmt: skip
 PEOPLE = People("ann", "stolen cards", "bob", "three a day")
 ANSWER = {
-    "chosen_options": ["Approve"], "params_input": {"reason": "three a day"},
+    "chosen_options": ["Approve"], "params_input": {"approval_reason": "three a day"},
     "responded_by_user": {"id": "7", "name": "bob"},
 }  # fmt: skip
 
@@ -59,6 +59,8 @@ def test_names_are_those_that_airflow_knows(monkeypatch: pytest.MonkeyPatch) -> 
         people_of(None, "r", ANSWER)
     with pytest.raises(SubmissionError, match="nobody approved"):
         people_of("ann", "r", {**ANSWER, "responded_by_user": None})
+    with pytest.raises(SubmissionError, match="without a reason"):
+        people_of("ann", "r", {**ANSWER, "params_input": {"approval_reason": " "}})
     assert people_of("Bob", "r", ANSWER).approver == "bob"
     monkeypatch.setenv("NIGHTJAR_APPROVALS", "1")
     with pytest.raises(SubmissionError, match="nobody approves a version of their own"):
@@ -121,10 +123,11 @@ def test_a_proposal_that_waits_is_approved_and_a_rejection_fails(
         by_herself = People("bob", "r", "bob", "r")
         with pytest.raises(SubmissionError, match="of their own"):
             publish(request_of(FORM | {"rules": RULE.replace(">= 4", ">= 5")}), by_herself, print)
-    (block,) = _changes(settings, own.streams, load_rules(draft, own.streams))
+    book = rule_topics.rule_book(own.settings, own.streams)
+    (block,) = _changes(book, load_rules(draft, own.streams))
     assert "burst is published like this" in block
     draft.write_text(RULE.replace(">= 4", ">= 5") + 'description: "``` x"\n')
-    (block,) = _changes(settings, own.streams, load_rules(draft, own.streams))
+    (block,) = _changes(book, load_rules(draft, own.streams))
     assert block.startswith("````diff\n")
     assert "-when: payments >= 4\n" in block
     assert "+when: payments >= 5\n" in block
