@@ -31,16 +31,16 @@ def as_doubles(values: npt.NDArray[np.int64] | pl.Series, scale: int) -> Doubles
         doubles = values.astype(np.float64)
     if not scale:
         return doubles
-    quotients: Doubles = doubles / float(10**scale)
+    found: Doubles = doubles / float(10**scale)
     if scale > _EXACT_POWER:
         inexact = doubles != 0.0
     elif len(doubles) and (doubles.max() >= _EXACT or doubles.min() <= -_EXACT):  # faster than asking every row
         inexact = np.abs(doubles) >= _EXACT
     else:
-        return quotients
+        return found
     for row in np.flatnonzero(inexact).tolist():
-        quotients[row] = int(values[row]) / 10**scale
-    return quotients
+        found[row] = int(values[row]) / 10**scale
+    return found
 
 
 def quotients(dividend: Doubles, divisor: Doubles) -> tuple[Doubles, Mask | None]:

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rules.errors import PredicateError
 from rules.predicates import compile_predicate, truths
 from rules.predicates.analysis import analyse
 from rules.predicates.comparisons import Columns, _is_numeric, _numbers
@@ -27,7 +26,7 @@ from rules.predicates.nodes import Node, Op
 from rules.predicates.parsing import parse
 from rules.predicates.source import Source
 from tests.support.exact_evaluator import bits, evaluated
-from tests.support.sql_conditions import COLUMNS, EXTREMES, PREDICATES, Row, physical
+from tests.support.sql_conditions import COLUMNS, EXTREMES, PREDICATES, Row, compiled, physical
 
 SIZES = [1, 2, 7, 1000]
 # At least one expression for each operation, with columns and constants on either side.
@@ -120,13 +119,7 @@ def test_a_value_is_the_same_however_many_rows_are_evaluated_together(text: str)
 @given(PREDICATES, EXTREMES, st.sampled_from(SIZES))
 def test_a_condition_holds_at_a_row_whatever_rows_are_beside_it(text: str, given_rows: list[Row], size: int) -> None:
     """What a predicate says of a row is what it says of the row alone, and what plain Python says."""
-    source = Source(text, "")
-    try:
-        predicate = compile_predicate(text, COLUMNS)
-    except PredicateError:
-        reject()
-    root = analyse(parse(source, COLUMNS), source, COLUMNS)
-    assert root is not None
+    predicate, root = compiled(text)
     rows = list(itertools.islice(itertools.cycle(given_rows), size)) if given_rows else []
     (together,) = truths([predicate], {column.name: column for column in physical(rows)}, len(rows))
     alone = [

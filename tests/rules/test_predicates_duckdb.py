@@ -15,13 +15,10 @@ from hypothesis import HealthCheck, assume, given, reject, settings
 
 from rules.errors import PredicateError
 from rules.predicates import compile_predicate, truths
-from rules.predicates.analysis import analyse
 from rules.predicates.compilation import compile_node
-from rules.predicates.parsing import parse
-from rules.predicates.source import Source
 from rules.timestamps import from_microseconds
 from rules.types import FieldType, Kind
-from tests.support.sql_conditions import COLUMNS, EXTREMES, PREDICATES, ROWS, Row, physical
+from tests.support.sql_conditions import COLUMNS, EXTREMES, PREDICATES, ROWS, Row, compiled, physical
 
 # DuckDB raises where a result leaves the type of its operands, so it is given wider ones; not the widest, as there its
 # COALESCE and CASE would give up digits after the point.
@@ -96,12 +93,7 @@ def test_any_well_typed_predicate_agrees_with_duckdb(
 @given(PREDICATES, EXTREMES)
 def test_what_runs_at_once_on_columns_is_what_polars_makes_of_the_expression(text: str, given_rows: list[Row]) -> None:
     """Whichever conditions of a predicate are planned, it holds at the same rows."""
-    source = Source(text, "")
-    try:
-        predicate = compile_predicate(text, COLUMNS)
-    except PredicateError:
-        reject()
-    root = analyse(parse(source, COLUMNS), source, COLUMNS)
+    predicate, root = compiled(text)
     planned = replace(predicate, plain=(), rest=compile_node(root), rest_columns=predicate.columns)
     columns = {column.name: column for column in physical(given_rows)}
     at_once, by_plan = truths([predicate, planned], columns, len(given_rows))

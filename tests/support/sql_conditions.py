@@ -7,8 +7,15 @@ from decimal import Decimal
 from typing import Any
 
 import polars as pl
+from hypothesis import reject
 from hypothesis import strategies as st
 
+from rules.errors import PredicateError
+from rules.predicates import Predicate, compile_predicate
+from rules.predicates.analysis import analyse
+from rules.predicates.nodes import Node
+from rules.predicates.parsing import parse
+from rules.predicates.source import Source
 from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
 
 COLUMNS: dict[str, FieldType] = {
@@ -191,3 +198,15 @@ EXTREMES: st.SearchStrategy[list[Row]] = st.lists(
 def physical(given_rows: list[Row]) -> pl.DataFrame:
     schema = {name: PHYSICAL.get(kind.kind, pl.Int64) for name, kind in COLUMNS.items()}
     return pl.DataFrame({name: [row[name] for row in given_rows] for name in schema}, schema=schema)
+
+
+def compiled(text: str) -> tuple[Predicate, Node]:
+    """A drawn condition as it runs, and its typed tree; one that is refused ends the example."""
+    source = Source(text, "")
+    try:
+        predicate = compile_predicate(text, COLUMNS)
+    except PredicateError:
+        reject()
+    root = analyse(parse(source, COLUMNS), source, COLUMNS)
+    assert root is not None, "every column has a type"
+    return predicate, root
