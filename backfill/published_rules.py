@@ -88,7 +88,7 @@ def _is_unused(book: RuleBook, route: Route, now: int) -> bool:
 def _asked_for(request: Request, every: RuleSet) -> RuleSet:
     known = {version.rule.id for version in every.versions}
     if unknown := sorted(set(request.rules) - known):
-        remedy = did_you_mean(unknown[0], known, "Rules are")
+        remedy = did_you_mean(unknown[0], known, "Rules are") if known else "No rule has been published yet"
         raise BackfillError("was never published", where=f"rule {unknown[0]}", remedy=remedy)
     return RuleSet(tuple(v for v in every.versions if not request.rules or v.rule.id in request.rules))
 

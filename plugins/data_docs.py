@@ -1,12 +1,14 @@
-"""Shows the data docs of the nights inside Airflow, behind its login: *Data docs* in the menu.
+"""Shows the data docs of the nights inside Airflow, behind its login: *Data docs* in the menu; and backtest reports.
 
-Whoever may see the DAG `nightly_backfill` may see them: they show rows of events. Where there is nothing to show, a
+Whoever may see the DAG `nightly_backfill` may see the data docs, which show rows of events, and whoever may see
+`rule_backtest` its reports. Where there is nothing to show, a
 page says why: who is not logged in gets a link to the login, which leads back.
 """
 
 import mimetypes
 from datetime import UTC
 from pathlib import PurePosixPath
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -22,10 +24,11 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from sqlalchemy import select
 
 from expectations.pages import asset, message_page
-from nightjar.airflow.submission import run_folder
+from nightjar.airflow.submission import BACKTESTS, run_folder
 from nightjar.configuration.settings import load_settings
 
 _DAG = "nightly_backfill"
+_BACKTEST_DAG = "rule_backtest"
 _FIRST = "index.html"
 _PREFIX = "/data-docs"
 # The path of Airflow's own address, where a proxy serves it below one. Airflow's UI adds it to no address of a plugin.
@@ -33,14 +36,20 @@ _BASE = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/"
 # Only Airflow may show the pages in a frame.
 _HEADERS = {"X-Frame-Options": "SAMEORIGIN", "Cache-Control": "no-cache"}
 
+# For a page whose style and plots are inside it.
+_STATIC = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:"}
+
 app = FastAPI(title="data docs", docs_url=None, redoc_url=None, openapi_url=None)
 
 
-def reader(user: BaseUser = Depends(get_user)) -> BaseUser:  # noqa: B008  how FastAPI declares it
-    """A user who may see the pages."""
-    if not get_auth_manager().is_authorized_dag(method="GET", details=DagDetails(id=_DAG), user=user):
-        raise HTTPException(status.HTTP_403_FORBIDDEN, f"They need access to the DAG {_DAG}.")
-    return user
+def _reader_of(dag: str) -> Any:
+    """What lets only users pass who may see a DAG."""
+
+    def reader(user: BaseUser = Depends(get_user)) -> None:  # noqa: B008  how FastAPI declares it
+        if not get_auth_manager().is_authorized_dag(method="GET", details=DagDetails(id=dag), user=user):
+            raise HTTPException(status.HTTP_403_FORBIDDEN, f"It needs access to the DAG {dag}.")
+
+    return Depends(reader)
 
 
 @app.exception_handler(HTTPException)
@@ -49,10 +58,10 @@ def refused(request: Request, problem: HTTPException) -> HTMLResponse:
     if problem.status_code == status.HTTP_401_UNAUTHORIZED:
         origin = conf.get("api", "base_url", fallback="") or str(request.base_url)
         origin = origin.rstrip("/").removesuffix(_PREFIX)
-        back = f"{origin}/plugin{_PREFIX}{_BASE}{_PREFIX}/{request.path_params.get('path', '')}"
+        back = f"{origin}/plugin{_PREFIX}{_BASE}{_PREFIX}{request.url.path.partition(_PREFIX)[2]}"
         login = f"{_BASE}/api/v2/auth/login?{urlencode({'next': back})}"
-        return _message("Log in to see the data docs", ["They show rows of events."], problem, (login, "Log in"))
-    title = "You may not see the data docs" if problem.status_code == status.HTTP_403_FORBIDDEN else "No such page"
+        return _message("Log in to see this page", ["It shows rows of events."], problem, (login, "Log in"))
+    title = "You may not see this page" if problem.status_code == status.HTTP_403_FORBIDDEN else "No such page"
     return _message(title, [str(problem.detail)], problem, (f"{_BASE}{_PREFIX}/", "Data docs"))
 
 
@@ -65,7 +74,7 @@ def public(kind: str) -> Response:
     return Response(found, media_type=mimetypes.guess_type(f"pages.{kind}")[0], headers=_HEADERS)
 
 
-@app.get("/run/{folder}", dependencies=[Depends(reader)])
+@app.get("/run/{folder}", dependencies=[_reader_of(_DAG)])
 def run(folder: str) -> Response:
     """Airflow's page of the run with this staging folder; that of a pending day has the day after it."""
     with create_session() as session:
@@ -78,7 +87,18 @@ def run(folder: str) -> Response:
     return RedirectResponse(f"{_BASE}/dags/{_DAG}/runs/{quote(found, safe='')}")
 
 
-@app.get("/{path:path}", dependencies=[Depends(reader)])
+@app.get("/backtests/{folder}", dependencies=[_reader_of(_BACKTEST_DAG)])
+def backtest(folder: str) -> Response:
+    """The report of a run of the DAG `rule_backtest`."""
+    file = load_settings().data_dir / BACKTESTS / folder / "report.html"
+    if folder == ".." or not file.is_file():
+        raise HTTPException(
+            status.HTTP_404_NOT_FOUND, f"There is no report here: it is in {BACKTESTS} under data_dir of the worker."
+        )
+    return Response(file.read_bytes(), media_type="text/html", headers=_HEADERS | _STATIC)
+
+
+@app.get("/{path:path}", dependencies=[_reader_of(_DAG)])
 def page(path: str) -> Response:
     """A file of the site, of a folder or of an object store."""
     if not path:

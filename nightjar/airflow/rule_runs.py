@@ -23,6 +23,7 @@ from typing import Any
 
 from contracts.rule_messages import approval_message, rule_message
 from contracts.rule_status import ShownStatus
+from nightjar.airflow.addresses import backtest_address
 from nightjar.airflow.forms import Problems
 from nightjar.airflow.submission import APPROVAL_REASON, FormError, SubmissionError, day_of
 from nightjar.configuration.settings import Settings, load_settings
@@ -99,7 +100,7 @@ def request_of(params: Mapping[str, Any], now: datetime | None = None) -> RuleRe
 def backtest(request: RuleRequest, folder: Path, log: Callable[[str], object], cleanup: ExitStack) -> str:
     """Run the backtest; return what the approving person is shown, as Markdown.
 
-    folder: where the drafts and the report are left. cleanup: ends the command when it is closed.
+    folder: where the drafts and the report are left, under the run's name. cleanup: ends the command when it is closed.
 
     Raises:
         SubmissionError: the command failed; its log has the reason.
@@ -128,7 +129,9 @@ def backtest(request: RuleRequest, folder: Path, log: Callable[[str], object], c
     if process.wait() != 0:
         raise SubmissionError(f"the backtest failed: {last}", where=str(drafts), remedy="The log has the reason")
     found = [json.loads(line) for line in figures.read_text(encoding="utf-8").splitlines()]
-    details = [f"Reason: {_code(request.reason)}", f"Report: {_code(str(report))}"]
+    address = backtest_address(folder.name)
+    shown = f"[Report with plots and examples]({address})" if address else f"Report: {_code(str(report))}"
+    details = [f"Reason: {_code(request.reason)}", shown]
     book, _ = rule_topics.expected_book(settings, streams)
     past = past_effects(settings, streams, rules, book)
     return "\n\n".join([*past, _table(found), *_changes(book, rules), *details])

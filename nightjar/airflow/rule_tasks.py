@@ -7,7 +7,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import BaseOperator
 
 from nightjar.airflow.reporting import reported
-from nightjar.airflow.submission import APPROVAL_REASON, run_folder
+from nightjar.airflow.submission import APPROVAL_REASON, BACKTESTS, run_folder
 from nightjar.airflow.task_log import follow
 
 
@@ -40,7 +40,7 @@ class BacktestRules(BaseOperator):
         from nightjar.configuration.settings import load_settings
 
         with reported(self.log), self._cleanup:
-            folder = load_settings().data_dir.resolve() / "backtests" / run_folder(context["dag_run"].run_id)
+            folder = load_settings().data_dir.resolve() / BACKTESTS / run_folder(context["dag_run"].run_id)
             return backtest(request_of(context["params"]), folder, follow(self.log), self._cleanup)
 
     def on_kill(self) -> None:

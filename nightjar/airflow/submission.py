@@ -31,6 +31,9 @@ LAKE_POOL = "nightjar_lake"
 # fills in that form's values.
 APPROVAL_REASON = "approval_reason"
 
+# The folder, in `data_dir`, of the backtests' drafts and reports, a folder for each run.
+BACKTESTS = "backtests"
+
 # Time between the latest arrival of a day's events on time and the day's run.
 _MARGIN = timedelta(minutes=30)
 _DAY = timedelta(days=1)

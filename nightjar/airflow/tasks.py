@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperator
 
 from nightjar.airflow import submission
+from nightjar.airflow.addresses import docs_address
 from nightjar.airflow.reporting import reported
 from nightjar.airflow.stage_client import StageClient
 from nightjar.airflow.task_log import RULES, STAGE_DONE, SUMMARY, follow, message_of
@@ -121,16 +121,6 @@ class PendingDays(Stage):
     def result(self, address: str) -> Any:
         """A summary of each day."""
         return {"days": self._summaries, "data_docs": address}
-
-
-def docs_address(run: str = "") -> str:
-    """Where Airflow shows the data docs of a run's folder; empty if the setting `[api] base_url` is."""
-    from airflow.sdk.configuration import conf
-
-    base = str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
-    if not base:
-        return ""
-    return f"{base}/plugin/data-docs{urlsplit(base).path}/data-docs/index.html" + (f"#{quote(run)}" if run else "")
 
 
 def _remember(rules: list[str]) -> None:

@@ -1,20 +1,19 @@
 """The data docs inside a real Airflow that a proxy serves below a path."""
 
-import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
-import httpx
 import pytest
 
 from expectations import docs
 from expectations.suites import reconciliation_suite, violations_suite
 from nightjar.airflow.submission import run_folder
 from nightjar.configuration.settings import load_settings
-from nightjar.local.airflow import USER, LocalAirflow
+from nightjar.local.airflow import LocalAirflow
 from tests.expectations.test_docs import result_of
+from tests.support.browser import browsing, needs_chromium, session_of
 from tests.support.frames import DAY, NOON
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -33,16 +32,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAirflow]:
         yield airflow
 
 
-def browser(airflow: LocalAirflow, *, logged_in: bool) -> httpx.Client:
-    """A client with the session's cookie, as a browser has it after the login, or without."""
-    client = httpx.Client(base_url=airflow.url, trust_env=False, timeout=30, follow_redirects=False)
-    if logged_in:
-        password = json.loads(airflow.password_file.read_text())[USER]
-        answer = client.post("/auth/token", json={"username": USER, "password": password})
-        client.cookies.set("_token", answer.json()["access_token"], path="/airflow/")
-    return client
-
-
 def test_the_entry_stands_in_airflows_frame_below_its_path(running: LocalAirflow) -> None:
     """The address has the base path, and the menu shows it as a page of Airflow's own."""
     plugins = running.client._ask("GET", "plugins")["plugins"]
@@ -52,12 +41,15 @@ def test_the_entry_stands_in_airflows_frame_below_its_path(running: LocalAirflow
 
 def test_who_is_not_logged_in_gets_a_page_with_the_login_and_nothing_else(running: LocalAirflow) -> None:
     """The login leads back to the page in Airflow's frame; the style of the page is no secret."""
-    client = browser(running, logged_in=False)
-    for path in ("/data-docs/", "/data-docs/index.html", "/data-docs/validations/a/b.html", "/data-docs/run/x"):
+    client = session_of(running, None)
+    pages = ("", "index.html", "validations/a/b.html", "run/x", "backtests/x")
+    for path in (f"/data-docs/{page}" for page in pages):
         answer = client.get(path)
         assert answer.status_code == 401
         assert answer.headers["content-type"].startswith("text/html")
-        assert "Log in to see the data docs" in answer.text
+        assert "Log in to see this page" in answer.text
+        back = quote(f"/plugin/data-docs/airflow{path}", safe="")
+        assert f'{back}"' in answer.text, "the login leads back"
     assert "/airflow/api/v2/auth/login?next=" in answer.text
     login = client.get(f"/api/v2/auth/login?next={running.url}/plugin/data-docs/airflow/data-docs/index.html")
     assert login.status_code == 307, "Airflow takes the address for one of its own"
@@ -69,7 +61,7 @@ def test_who_is_not_logged_in_gets_a_page_with_the_login_and_nothing_else(runnin
 
 def test_before_the_first_night_a_page_says_what_will_be_there(running: LocalAirflow) -> None:
     """And when: here the DAG is paused."""
-    client = browser(running, logged_in=True)
+    client = session_of(running)
     first = client.get("/data-docs/")
     assert (first.status_code, first.headers["location"]) == (307, "index.html")
     page = client.get("/data-docs/index.html")
@@ -90,7 +82,7 @@ def test_pages_link_to_the_run_that_checked_the_day(running: LocalAirflow) -> No
     lake = Path(running.home).parent / "lake"
     lake.mkdir()
     docs.build(checked, lake / "data_docs", run_id=folder, day=DAY, at=NOON + timedelta(days=1))
-    client = browser(running, logged_in=True)
+    client = session_of(running)
     assert f'href="run/{folder}"' in client.get("/data-docs/index.html").text
     for name in (folder, f"{folder}-2026-01-04"):
         answer = client.get(f"/data-docs/run/{name}")
@@ -98,3 +90,23 @@ def test_pages_link_to_the_run_that_checked_the_day(running: LocalAirflow) -> No
         assert answer.headers["location"] == f"/airflow/dags/{DAG}/runs/{run.replace(':', '%3A').replace('+', '%2B')}"
     unknown = client.get("/data-docs/run/2026-01-05-20260106T010000000000")
     assert (unknown.status_code, "nightjar backfill" in unknown.text) == (404, True)
+
+
+@needs_chromium
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_in_a_browser_they_stand_in_airflows_frame_with_its_theme(running: LocalAirflow, theme: str) -> None:
+    """From the menu to a page of results, which a reload keeps, and from there to the run on Airflow's own page."""
+    with browsing(running, dark=theme == "dark") as page:
+        page.get_by_role("button", name="Browse").click()
+        page.get_by_role("menuitem", name="Data docs").click()
+        frame = page.frame_locator("iframe")
+        assert frame.locator("html").get_attribute("data-theme") == theme
+        frame.get_by_role("link", name="violations").first.click()
+        frame.get_by_role("heading", name="violations").wait_for()
+        address = page.url
+        page.reload()
+        assert page.url == address
+        frame.get_by_role("heading", name="violations").wait_for()
+        frame.locator("a.airflow-run").click()
+        page.wait_for_url(f"**/dags/{DAG}/runs/**")
+        assert page.locator("iframe").count() == 0

@@ -1,11 +1,13 @@
 """The DAG `rule_backtest`, as Airflow reads it, and answered by a person on a real Airflow."""
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -26,12 +28,13 @@ from rules.streams import SHIPPED, Stream, load_streams
 from tests.support.airflow import Airflow
 from tests.support.answering import answering
 from tests.support.answers import answered
+from tests.support.browser import session_of
 from tests.support.lakes import add, at
 from tests.support.topics import TestTopics
 
 pytestmark = pytest.mark.slow
 
-DAG = "rule_backtest"
+DAG, NIGHT = "rule_backtest", "nightly_backfill"
 HEAVY = {"pyspark", "pandas", "numpy", "polars", "pyarrow", "numba", "great_expectations", "kafka", "deltalake"}
 LOOK = """
 import rule_backtest
@@ -129,12 +132,12 @@ def fill_lake_of(settings: Settings, streams: Mapping[str, Stream]) -> None:
     add(config, events_table(streams["transactions"]), rows)
 
 
-def awaited(airflow: LocalAirflow, client: AirflowClient, run: str, task: str, states: set[str]) -> str:
+def awaited(airflow: LocalAirflow, client: AirflowClient, run: str, task: str, states: set[str], dag: str = DAG) -> str:
     """The state of a task, once it is one of these."""
     deadline = time.monotonic() + 240
     while True:
         airflow.check()
-        found = {each.name: each.state or "" for each in client.run(DAG, run).tasks}
+        found = {each.name: each.state or "" for each in client.run(dag, run).tasks}
         if found.get(task) in states:
             return found[task]
         assert found.get("backtest") != "failed", "\n".join(client.log(DAG, run, "backtest", 1))
@@ -225,6 +228,13 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         asked = bob.required_action(DAG, run, "approve")
         assert "| large | 5 | 5.0 |" in asked["body"]
         assert "+when: amount >= 15" in asked["body"]
+        (report,) = re.findall(r"\]\(([^)]*/plugin/data-docs/data-docs/backtests/[^)]*)\)", asked["body"])
+        page = report.partition("/plugin/data-docs")[2]
+        assert session_of(airflow, None).get(page).status_code == 401
+        reader = session_of(airflow, "bob")
+        assert "<h1>Backtest</h1>" in reader.get(page).text
+        for other in ("%2e%2e", "manual__2026"):
+            assert reader.get(f"/data-docs/backtests/{other}").status_code == 404
         assert rule_topics.rule_book(own.settings, own.streams).every == []
 
         assert asked["params"][APPROVAL_REASON]["value"] == "", "the author's reason is not the approver's"
@@ -247,6 +257,13 @@ def test_a_second_person_approves_in_airflow(kafka_topics: TestTopics, tmp_path:
         assert (version.rule.author, version.rule.reason) == ("admin", "stolen cards")
         assert version.approval is not None
         assert (version.approval.author, version.approval.reason) == ("bob", "five a day")
+
+        ann.unpause(NIGHT)
+        night = ann.trigger(NIGHT, {"day": "2026-01-05", "rules": ["larg"]})
+        assert awaited(airflow, ann, night, "form", {"success", "failed"}, NIGHT) == "failed"
+        assert "rules larg: was never published. Did you mean large?" in "\n".join(ann.log(NIGHT, night, "form", 1))
+        noted = ann._ask("GET", f"dags/{NIGHT}/dagRuns/{quote(night)}")["note"]
+        assert noted == "Evaluates the day 2026-01-05 (UTC), rules larg, all groups."
 
         second = ann.trigger(DAG, {**form, "rules": RULE.replace("15", "16")})
         assert awaited(airflow, ann, second, "approve", {"awaiting_input", "failed"}) == "awaiting_input"

@@ -1,0 +1,45 @@
+"""A real browser for what only a browser shows, and a client that has its session."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from nightjar.local.airflow import USER, LocalAirflow
+
+CHROMIUM = shutil.which("chromium")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+
+
+def session_of(airflow: LocalAirflow, user: str | None = USER) -> httpx.Client:
+    """A client with the session's cookie, as a browser has it after the login; without one if `user` is None."""
+    client = httpx.Client(base_url=airflow.url, trust_env=False, timeout=30, follow_redirects=False)
+    if user is not None:
+        password = json.loads(airflow.password_file.read_text())[user]
+        answer = client.post("/auth/token", json={"username": user, "password": password})
+        client.cookies.set("_token", answer.json()["access_token"], path=f"{client.base_url.path}")
+    return client
+
+
+@contextmanager
+def browsing(airflow: LocalAirflow, *, dark: bool = False, width: int = 1400) -> Iterator[Page]:
+    """A page of Chromium that has logged in to Airflow through its form. dark: the system's theme."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+        )
+        try:
+            page = browser.new_page(color_scheme="dark" if dark else "light", viewport={"width": width, "height": 900})
+            page.set_default_timeout(30_000)
+            page.goto(airflow.url)
+            page.get_by_label("Username").fill(USER)
+            page.get_by_label("Password").fill(json.loads(airflow.password_file.read_text())[USER])
+            page.get_by_role("button", name="Sign in").click()
+            page.wait_for_url(f"{airflow.url}/**")
+            yield page
+        finally:
+            browser.close()
