@@ -129,7 +129,7 @@ class RuleBook:
         return frozenset(self.serving[v.rule.stream, v.rule.group_by] for v in self.waiting)
 
     def unused(self, clocks: Mapping[str, int]) -> frozenset[Route]:
-        """The routes that no entity field is, and whose rules no event on time sees any more (S5.8).
+        """The routes that no entity field is, and whose rules no event on time sees (S5.8), any more or yet.
 
         clocks: µs, by stream; without that of its stream a route is in use.
         """
@@ -137,9 +137,24 @@ class RuleBook:
         for version in self.ruleset.versions if made else ():
             rule = version.rule
             route = self.serving[rule.stream, rule.group_by]
-            if route in made and not self.has_ended(version, clocks.get(rule.stream)):
+            if route in made and self._needs_route(version) and not self.has_ended(version, clocks.get(rule.stream)):
                 made.remove(route)
         return frozenset(made)
+
+    def _needs_route(self, version: RuleVersion) -> bool:
+        """Whether the version is evaluated, or only pauses one whose state should be there when it is resumed.
+
+        A rule that has been paused from its beginning needs none: no answer says since when there would be one, so that
+        it must be made, and the rule wait for it, once it is resumed.
+        """
+        if version.rule.state.is_evaluated:
+            return True
+        stream, group_by = version.rule.stream, version.rule.group_by
+        return any(
+            before.rule.state.is_evaluated and not before.is_proposed and before.effective != NOT_YET
+            for before in self.of_rule(version.rule.id)[: version.version - 1]
+            if self.serving.get((stream, before.rule.group_by)) == self.serving[stream, group_by]
+        )
 
     def has_ended(self, version: RuleVersion, clock: int | None) -> bool:
         """Whether no event that is on time by that clock (µs) is evaluated, or will be, because of this version."""

@@ -41,6 +41,16 @@ def book_after(*written: Message, delay: int = 5 * SECOND) -> tuple[RuleBook, li
     return book, statuses
 
 
+def book_in_force(first: Message, *others: Message) -> RuleBook:
+    """A book after the answers to messages; the rule of the first has waited for its route, and taken effect."""
+    book = RuleBook(STREAMS)
+    (answer,) = answered(STREAMS, first)
+    records = [answer, active("r", 1, 0, 1)]
+    for record in (*records, *answered(STREAMS, *others, first=2, after=records, delay=5 * SECOND)):
+        fold(book, record)
+    return book
+
+
 def active(rule_id: str, version: int, effective: int | None, offset: int) -> Record:
     """An ACTIVE answer."""
     _, value = answer_record(Status(Answer.ACTIVE, rule_id, version, effective))
@@ -76,18 +86,28 @@ def test_a_version_that_looks_for_nothing_waits_for_no_route() -> None:
 
 
 def test_a_route_is_unused_once_no_event_on_time_sees_its_rules() -> None:
-    """Each is retired, or groups by something else now, for longer than events may be late; paused rules come back."""
+    """Each is retired, or groups by something else now, for longer than events may be late."""
     amount, lateness = Route("transactions", "amount"), STREAMS["transactions"].allowed_lateness
-    by_amount, by_customer = rule(group_by=["amount"], state="paused"), rule()
+    by_amount, by_customer = rule(group_by=["amount"]), rule()
     for end in ({"control": "retire", "rule": "r"}, by_customer):
-        book, _ = book_after(by_amount, end)
+        book = book_in_force(by_amount, end)
         (ended,) = (version.effective for version in book.of_rule("r") if version.version == 2)
         assert book.unused({}) == frozenset()
         assert book.unused({"transactions": ended + lateness - 1}) == frozenset()
         assert book.unused({"transactions": ended + lateness}) == {amount}
     book, _ = book_after(by_amount, {"control": "retire", "rule": "r"}, rule(id="other", group_by=["amount"]))
     assert (book.unused({"transactions": 10**15}), book.wanted()) == (frozenset(), {amount})
-    assert book_after(by_amount)[0].unused({"transactions": 10**15}) == frozenset()
+
+
+def test_a_paused_rule_keeps_its_route_and_needs_none_before_it_has_run() -> None:
+    """Nobody would be told since when that of a rule that was published paused has had events."""
+    amount, pause = Route("transactions", "amount"), {"control": "pause", "rule": "r"}
+    by_amount = rule(group_by=["amount"])
+    assert book_in_force(by_amount, pause).unused({"transactions": 10**15}) == frozenset()
+    assert book_after(by_amount | {"state": "paused"})[0].unused({}) == {amount}
+    assert book_after(by_amount, pause)[0].unused({"transactions": 10**15}) == {amount}, "it was paused before it ran"
+    book = book_after(by_amount | {"state": "paused"}, {"control": "resume", "rule": "r"})[0]
+    assert (book.unused({}), book.wanted()) == (frozenset(), {amount})
 
 
 def test_the_route_of_a_group_by_is_fixed_when_it_is_first_seen() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.support.random_runs import Run, runs, script
+from tests.support.histories import SECOND, declared
+from tests.support.random_runs import Batch, Published, Restart, Run, runs, script
+from tests.support.reference import Event, Measure, Version
 from tests.support.run_agreement import RunAgreement
 
 # A run is much to draw, and takes its time on a busy machine; soak/truth.py searches and shrinks.
@@ -21,3 +23,56 @@ def test_the_job_emits_what_the_oracle_allows_and_the_night_explains_the_rest(ru
     """However partitions are read, clocks go, rules come, and settings change between restarts."""
     complaints = RunAgreement(run, explained=3).complaints
     assert not complaints, script(run, complaints)
+
+
+def test_a_rule_that_was_published_paused_gets_its_shuffle_key_when_it_is_resumed() -> None:
+    """Else a restart would make the key, no answer would say when, and what windows lack then would be unexplained."""
+    stream = declared(
+        ("who", "place"),
+        event_id="id",
+        event_time="at",
+        allowed_lateness="10s",
+        max_future_skew="2s",
+        entities=("who",),
+    )
+    begin, minute = 1000 * 60 * SECOND, 60 * SECOND
+    told = {"author": "ann", "reason": "a test"}
+    # its window keeps the state of the entity, and so the horizon, well before the key
+    long = {"id": "two", "stream": stream.name, "group_by": ["who"], "when": "n >= 30"} | told
+    long["measures"] = {"n": {"count": "*", "over": "2h"}}
+    by_place = {"id": "one", "stream": stream.name, "group_by": ["place"], "when": "n >= 3", "state": "paused"} | told
+    by_place["measures"] = {"n": {"count": "*", "over": "10m"}}
+    messages = [
+        Published(0, begin, long, version=counting("two", "who", 120 * minute, 30)),
+        Published(1, begin, by_place, version=counting("one", "place", 10 * minute, 3)),
+        Published(2, begin + 2 * minute, {"control": "resume", "rule": "one"} | told),
+    ]
+    restart = Restart(0, stream.allowed_lateness, elsewhere=False)
+    batches = [
+        Batch(
+            at,
+            [m for m in messages if at - minute < m.arrival <= at],
+            [paid(number, at)],
+            at,
+            again=False,
+            history="both",
+        )
+        for number, at in enumerate(range(begin, begin + 6 * minute, minute))
+    ]
+    run = Run(stream, [restart, *batches[:2], restart, *batches[2:]])
+    judged = RunAgreement(run)
+    assert not judged.complaints, script(run, judged.complaints)
+    assert judged.counts["routes"] == 1
+    assert judged.counts["cause_cold_start"] > 0
+
+
+def counting(rule_id: str, group_by: str, over: int, most: int) -> Version:
+    """What a rule that counts is to the reference."""
+    measures = {"n": Measure("count", None, over)}
+    return Version(rule_id, 1, 0, (group_by,), measures, lambda row: row["n"] >= most, active=rule_id == "two")
+
+
+def paid(number: int, at: int) -> Event:
+    """An event of somebody else each, at one place."""
+    own = {"id": f"e{number}", "who": f"w{number}", "place": "p"}
+    return {**own, "at": at, "arrival": at, "partition": 0, "offset": number}
