@@ -196,6 +196,15 @@ def test_what_counted_in_steps_by_an_earlier_setting(lateness: tuple[int, ...], 
     assert cause(events, 3, emitted=3, true=4, lateness=lateness, **known) is expected
 
 
+@pytest.mark.parametrize(("lateness", "expected"), [((HOUR,), Cause.SETTINGS_CHANGED), ((), Cause.UNEXPLAINED)])
+def test_what_counts_in_no_step_since_the_setting_changed(lateness: tuple[int, ...], expected: Cause) -> None:
+    """S14.4: t2 came when an hour was allowed, so that nothing reported it as late; t3 came after a restart."""
+    stepped = RULE | {"measures": {"payments": {"count": "*", "over": "1h", "resolution": "10m"}}}
+    events = [event(1, 1), event(2, 2, arrives=42), event(3, 45)]
+    known = {"versions": RuleSet.of([parse_rule(stepped, STREAMS)], 0), "late": lambda _: False}
+    assert cause(events, 3, emitted=2, true=3, lateness=lateness, **known) is expected
+
+
 EVENTS = st.lists(st.tuples(st.integers(0, 200), st.sampled_from(["ann", "bob", "eve"])), min_size=1, max_size=25)
 
 
