@@ -5,11 +5,11 @@
 Each history has its own stream, rules with all measures and options that change while events arrive, out-of-order, late
 and duplicate events, NULLs, equal times, numbers near their limits, crashes, and random batches. Every other history is
 a case whose stream, batch, SQL and reference results must agree (random_cases.py and agreement.py in tests/support).
-The others are runs of the job: with unevenly read partitions, clock records, restarts with other settings, and rules
-that arrive while the job is behind or down, in half of them also rules that wait for history and are primed
-(random_runs.py there). At each step the operator must emit what an oracle allows (oracle.py), and the backfill must
-correct and explain every difference (run_agreement.py); of every fourth of them alerts are explained from a lake, as
-`nightjar explain` does it, and must be what was published.
+The others are runs of the job over one stream or two: with unevenly read partitions, clock records, restarts with other
+settings, and rules that arrive while the job is behind or down, in half of them also rules that wait for history and
+are primed (random_runs.py there). At each step the operator must emit what an oracle allows (oracle.py), and the
+backfill must correct and explain every difference (run_agreement.py); of every fourth of them alerts are explained from
+a lake, as `nightjar explain` does it, and must be what was published.
 
 With --large they are histories of 10,000 to 100,000 events instead, with hot groups, on engines whose thresholds (when
 blocks are released, windows carried, arrays moved) are drawn too: the stream must end at the truth, where nothing is
@@ -45,7 +45,7 @@ from rules.errors import NightjarError
 from tests.support.agreement import Agreement
 from tests.support.large_histories import LargeHistory, differences, large_histories
 from tests.support.random_cases import History, case_file, histories
-from tests.support.random_runs import Run, as_history, runs, script
+from tests.support.random_runs import STREAMS, Run, as_history, runs, script
 from tests.support.rules_in_sql import connect
 from tests.support.run_agreement import RunAgreement
 
@@ -105,7 +105,7 @@ def _named(history: AnyHistory) -> str:
     """What tells the history from others."""
     if isinstance(history, LargeHistory):
         return repr(history)
-    return repr(history.case.steps if isinstance(history, History) else history.events)
+    return repr(history.case.steps if isinstance(history, History) else [*map(history.events_of, STREAMS)])
 
 
 def _compared(history: AnyHistory, connection: duckdb.DuckDBPyConnection) -> tuple[Counter[str], list[str]]:

@@ -29,7 +29,7 @@ def played(folder: Path, events: Iterable[tuple[str, int, int]], *rules: dict[st
     """A job that has read these events of x, each in a batch of its own: id, when it happened, and when it arrived (µs
     after MIDNIGHT). rules: published an hour before that."""
     run = NightRun(Run(STREAM, []), folder)
-    run.take(Restart(0, STREAM.allowed_lateness, elsewhere=False))
+    run.take(Restart(0, STREAM.allowed_lateness))
     messages = [
         Published(number, MIDNIGHT - HOUR, rule | {"author": "ann", "reason": "test"})
         for number, rule in enumerate(rules)
@@ -121,10 +121,10 @@ def test_an_event_that_counted_before_allowed_lateness_was_shortened_belongs_to_
     """Its day is settled by the greatest `allowed_lateness` that the stream may have had about then."""
     published = RULE | {"author": "ann", "reason": "test"}
     run = NightRun(Run(STREAM, []), tmp_path)
-    run.take(Restart(0, 12 * HOUR, elsewhere=False))
+    run.take(Restart(0, 12 * HOUR))
     batch(run, "a", 23 * HOUR, 23 * HOUR, Published(0, MIDNIGHT, published))
     batch(run, "b", 23 * HOUR + 30 * MINUTE, DAY + 3 * HOUR)
-    run.take(Restart(0, 10 * MINUTE, elsewhere=False))
+    run.take(Restart(0, 10 * MINUTE))
     again = [Published(1, MIDNIGHT + DAY + 4 * HOUR, published | {"severity": "high"})] if reported_again else []
     batch(run, "c", DAY + 5 * HOUR, DAY + 5 * HOUR, *again)
     batch(run, "d", 3 * DAY + 5 * HOUR, 3 * DAY + 5 * HOUR)
@@ -145,12 +145,12 @@ def test_an_event_that_counted_before_allowed_lateness_was_shortened_belongs_to_
 def test_an_event_that_was_late_before_allowed_lateness_was_raised_is_judged(tmp_path: Path) -> None:
     """The night of its date had passed before it came, so that of its arrival has it."""
     run = NightRun(Run(STREAM, []), tmp_path)
-    run.take(Restart(0, 10 * MINUTE, elsewhere=False))
+    run.take(Restart(0, 10 * MINUTE))
     batch(run, "a", 23 * HOUR, 23 * HOUR, Published(0, MIDNIGHT, RULE | {"author": "ann", "reason": "test"}))
     run.nights.archive(MIDNIGHT + DAY + HOUR)
     assert passed(run, 0, DAY + 2 * HOUR)["published"] == 0
     batch(run, "b", 23 * HOUR + 30 * MINUTE, DAY + 3 * HOUR)
-    run.take(Restart(0, 12 * HOUR, elsewhere=False))
+    run.take(Restart(0, 12 * HOUR))
     batch(run, "c", 2 * DAY + 5 * HOUR, 2 * DAY + 5 * HOUR)
     assert run.nights.alerts == []
     run.nights.archive(MIDNIGHT + 3 * DAY)

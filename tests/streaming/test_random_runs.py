@@ -47,7 +47,7 @@ def test_a_rule_that_was_published_paused_gets_its_shuffle_key_when_it_is_resume
         Published(1, begin, by_place, version=counting("one", "place", 10 * minute, 3)),
         Published(2, begin + 2 * minute, {"control": "resume", "rule": "one"} | told),
     ]
-    restart = Restart(0, stream.allowed_lateness, elsewhere=False)
+    restart = Restart(0, stream.allowed_lateness)
     batches = [
         Batch(
             at,

@@ -87,12 +87,17 @@ def _named(records: list[dict[str, Any]], alert_id: str) -> list[dict[str, Any]]
 
 
 def lake_of(
-    root: Path, stream: Stream, events: pa.Table, alerts: Iterable[Mapping[str, Any]], answers: Iterable[Record]
+    root: Path,
+    streams: Mapping[str, Stream],
+    events: Mapping[str, pa.Table],
+    alerts: Iterable[Mapping[str, Any]],
+    answers: Iterable[Record],
 ) -> BackfillConfig:
-    """A lake of these records in the folder. events: the stream's fields, arrival_time, partition, offset; alerts: as
+    """A lake of these records in the folder. events: by stream its fields, arrival_time, partition, offset; alerts: as
     JSON."""
-    arrived = pl.DataFrame(events).with_columns(pl.col("arrival_time").dt.date().alias("arrival_date"))
-    _add(root, events_table(stream), arrived.to_dicts())
+    for name, table in events.items():
+        arrived = pl.DataFrame(table).with_columns(pl.col("arrival_time").dt.date().alias("arrival_date"))
+        _add(root, events_table(streams[name]), arrived.to_dicts())
     delta.make(root, ALERTS)
     delta.add(root, ALERTS, _alert_table(alerts), "test", 1)
     rows = [
@@ -104,7 +109,7 @@ def lake_of(
         for answer in answers
     ]
     _add(root, RULE_STATUS, rows)
-    return BackfillConfig(LakeConfig(root, {stream.name: stream}, {}, ()), {}, "producer")
+    return BackfillConfig(LakeConfig(root, dict(streams), {}, ()), {}, "producer")
 
 
 def _alert_table(alerts: Iterable[Mapping[str, Any]]) -> pa.Table:

@@ -39,6 +39,7 @@ FIELDS = {
 def declared(
     fields: tuple[str, ...],
     *,
+    name: str = "things",
     event_id: str,
     event_time: str,
     allowed_lateness: str,
@@ -46,7 +47,7 @@ def declared(
     entities: tuple[str, ...] = (),
 ) -> Stream:
     """A stream of these of the FIELDS, its ids and times first; its entity is the first of them unless given."""
-    kinds = {event_id: "string", event_time: "timestamp", **{name: FIELDS[name] for name in fields}}
+    kinds = {event_id: "string", event_time: "timestamp", **{each: FIELDS[each] for each in fields}}
     written = {
         "event_id": event_id,
         "event_time": event_time,
@@ -55,7 +56,7 @@ def declared(
         "max_future_skew": max_future_skew,
         "fields": kinds,
     }
-    return streams_from_mapping({"things": written}, "tests")["things"]
+    return streams_from_mapping({name: written}, "tests")[name]
 
 
 STREAM = declared(tuple(FIELDS), event_id="id", event_time="at", allowed_lateness="10s", max_future_skew="1m")

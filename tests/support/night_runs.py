@@ -46,8 +46,7 @@ class NightRun:
 
     def _may_wait(self, rule_id: str) -> bool:
         """Whether the rule's newest version may take effect only later."""
-        newest = [version for version in self.answers.versions if version.rule_id == rule_id][-1]
-        return self._run.primes or self.host.is_made(newest.group_by)
+        return self._run.primes or self.host.is_made(self.host.route_of_rule(rule_id))
 
     def _prime(self, step: Batch) -> None:
         """What the driver does before a batch for versions that wait for history."""

@@ -1,5 +1,8 @@
 """Random runs of the job: partitions read unevenly, clocks, restarts with other settings, rules that come meanwhile.
 
+A job evaluates one stream or two, each with its own fields, partitions, clock and lateness; their rules come on one
+topic, and share ids now and then.
+
 Records arrive at one time and are read at another. A batch takes all rule messages that have arrived and some unread
 events of each partition, in their order; its clock is honest (no event read later arrived before it) or, now and then,
 ahead. Some settings ask for approvals, which then follow most rules, though not always of the right version. `Answers`
@@ -25,7 +28,9 @@ from tests.support.random_cases import Happening, History
 from tests.support.reference import NOT_YET, Event, Passed, Version
 
 AUTHOR, APPROVER = "ann", "bob"
-ELSEWHERE = "elsewhere"  # a stream that is declared from some restart on, if ever
+THINGS = "things"
+ELSEWHERE = "elsewhere"  # another stream, which is declared from some restart on, if ever
+STREAMS = (THINGS, ELSEWHERE)
 _FOREIGN = streams_from_mapping(
     {
         ELSEWHERE: {
@@ -52,12 +57,12 @@ class Published:
 
 @dataclass(frozen=True)
 class Restart:
-    """The job starts with these settings (µs); what was in memory is lost. elsewhere: whether ELSEWHERE is declared;
-    approvals: that a version needs, 0 or 1."""
+    """The job starts with these settings (µs); what was in memory is lost. elsewhere: the `allowed_lateness` of
+    ELSEWHERE, None where it is not declared; approvals: that a version needs, 0 or 1."""
 
     activation_delay: int
     allowed_lateness: int
-    elsewhere: bool
+    elsewhere: int | None = None
     approvals: int = 0
 
 
@@ -67,6 +72,7 @@ class Batch:
 
     again: the first attempt at it fails once all is done, and another worker repeats it. history: what the driver has
     done before it for versions that wait for history: nothing, an `export`, the `answer` that they take effect, `both`.
+    elsewhere, elsewhere_clock: the events and the clock of ELSEWHERE.
     """
 
     at: int
@@ -75,69 +81,85 @@ class Batch:
     clock: int | None
     again: bool
     history: str = ""
+    elsewhere: list[Event] = field(default_factory=list)
+    elsewhere_clock: int | None = None
+
+    def of(self, stream: str) -> Batch:
+        """With the events and the clock of a stream as its own."""
+        return replace(self, events=self.elsewhere, clock=self.elsewhere_clock) if stream == ELSEWHERE else self
 
 
 @dataclass(frozen=True)
 class Run:
-    """The steps of a job over one stream, the first a Restart. Events have `arrival`, `partition` and `offset`.
+    """The steps of a job over a stream, the first a Restart. Events have `arrival`, `partition` and `offset`.
 
     buckets: of each route. primes: whether versions whose windows reach back before the state wait for their history.
-    Without that rules may group by other fields than entities, for which the job makes shuffle keys.
+    Without that rules may group by other fields than entities, for which the job makes shuffle keys. beside: ELSEWHERE,
+    where the job evaluates it too, which no restart undeclares then: a checkpoint refuses that; None: nothing is sent
+    to it, whether it is declared or not.
     """
 
     declared: Stream
     steps: list[Restart | Batch]
     buckets: int = 1
     primes: bool = False
+    beside: Stream | None = None
 
     @functools.cached_property
     def events(self) -> list[Event]:
-        """All of them, in the order of arrival."""
-        read = [each for step in self.steps if isinstance(step, Batch) for each in step.events]
-        return sorted(read, key=place)
+        """Those of the stream that is declared from the first, in the order of arrival."""
+        return self.events_of(self.declared.name)
 
-    @property
-    def honest(self) -> bool:
-        """Whether no event was read that had arrived before a clock read earlier, and lateness never changed."""
-        clock = 0
-        for step in self.steps:
-            if isinstance(step, Restart):
-                continue
-            if any(each["arrival"] < clock for each in step.events):
-                return False
-            clock = max(clock, step.clock or 0)
-        return len({step.allowed_lateness for step in self.steps if isinstance(step, Restart)}) == 1
+    def events_of(self, stream: str) -> list[Event]:
+        """All events of a stream, in the order of arrival."""
+        read = [each for step in self.steps if isinstance(step, Batch) for each in step.of(stream).events]
+        return sorted(read, key=place)
 
     def streams(self, restart: Restart) -> dict[str, Stream]:
         """What is declared while the job runs so."""
-        ours = replace(self.declared, allowed_lateness=restart.allowed_lateness)
-        return {ours.name: ours} | ({ELSEWHERE: _FOREIGN} if restart.elsewhere else {})
+        declared = {self.declared.name: replace(self.declared, allowed_lateness=restart.allowed_lateness)}
+        if restart.elsewhere is not None:
+            declared[ELSEWHERE] = replace(self.beside or _FOREIGN, allowed_lateness=restart.elsewhere)
+        return declared
+
+    def evaluates(self, stream: str) -> bool:
+        """Whether the job has buckets for a stream that is declared."""
+        return stream == self.declared.name or self.beside is not None
 
 
 def script(run: Run, complaints: Iterable[str]) -> str:
     """A Python program that plays the run, at the top of the tree."""
-    stream = run.declared
-    made = {name: getattr(stream, name) for name in ("event_id", "event_time", "entities")}
-    made |= {name: format_duration(getattr(stream, name)) for name in ("allowed_lateness", "max_future_skew")}
-    fields = tuple(name for name in stream.fields if name not in (stream.event_id, stream.event_time))
+    beside = "None" if run.beside is None else _written(run.beside)
     lines = [
         *(f"# {line}" for line in complaints),
         "from decimal import Decimal  # noqa: F401",
         "from tests.support.histories import declared",
         "from tests.support.random_runs import Batch, Published, Restart, Run",
         "from tests.support.stream_host import played",
-        f"stream = declared({fields!r}, **{made!r})",
+        f"stream = {_written(run.declared)}",
+        f"beside = {beside}",
         "steps = [",
     ]
     for step in run.steps:
         messages = step.messages if isinstance(step, Batch) else []
         plain = [replace(message, version=None) for message in messages]
         lines.append(f"    {replace(step, messages=plain) if messages else step!r},")
-    return "\n".join([*lines, "]", f"print(*played(Run(stream, steps, {run.buckets}, {run.primes})), sep='\\n')", ""])
+    made = f"Run(stream, steps, {run.buckets}, {run.primes}, beside)"
+    return "\n".join([*lines, "]", f"print(*played({made}), sep='\\n')", ""])
+
+
+def _written(stream: Stream) -> str:
+    made = {name: getattr(stream, name) for name in ("name", "event_id", "event_time", "entities")}
+    made |= {name: format_duration(getattr(stream, name)) for name in ("allowed_lateness", "max_future_skew")}
+    fields = tuple(name for name in stream.fields if name not in (stream.event_id, stream.event_time))
+    return f"declared({fields!r}, **{made!r})"
 
 
 def as_history(run: Run) -> History | None:
-    """The same as a case can express it; None where records wait to be read, or settings change."""
+    """The same as a case can express it; None where records wait to be read, settings change, or several streams are
+    evaluated."""
+    if run.beside is not None:
+        return None
     starts = [step for step in run.steps if isinstance(step, Restart)]
     answers, happenings, started = Answers(), [], 0
     for step in run.steps:
@@ -156,7 +178,7 @@ def as_history(run: Run) -> History | None:
         started = 1
     if run.primes or any(not {*v.group_by} & {*run.declared.entities} for v in answers.versions):
         return None
-    if len({replace(start, elsewhere=False) for start in starts}) > 1:
+    if len({replace(start, elsewhere=None) for start in starts}) > 1:
         return None
     stream = run.streams(starts[0])[run.declared.name]
     return History(stream, starts[0].activation_delay, happenings, answers.versions, [], set(), Passed())
@@ -198,13 +220,17 @@ class _Numbered:
 class Answers:
     """The versions after the messages answered so far. What has been answered is never decided again.
 
-    versions: of the stream, in force; arrivals: µs, by rule id and version, also of rules on ELSEWHERE: of the message
-    by which each came into force.
+    versions: in force, of the streams that are evaluated; arrivals: µs, by rule id and version: of the message by which
+    each came into force.
     """
 
     versions: list[Version] = field(default_factory=list)
     arrivals: dict[tuple[str, int], int] = field(default_factory=dict)
     _of_rule: dict[str, list[_Numbered]] = field(default_factory=dict)
+
+    def of(self, stream: str) -> list[Version]:
+        """The versions in force on a stream, which all versions of a rule share."""
+        return [v for v in self.versions if self._of_rule[v.rule_id][0].written["stream"] == stream]
 
     def take(self, message: Published, restart: Restart) -> Answer:
         """Answer a message by the settings of the day."""
@@ -224,7 +250,7 @@ class Answers:
             given = {key: written[key] for key in ("effective",) if key in written}
             kept = {key: value for key, value in last.written.items() if key != "effective"}
             written = kept | {"state": state.value} | given
-        if (written["stream"] == ELSEWHERE and not restart.elsewhere) or (
+        if (written["stream"] == ELSEWHERE and restart.elsewhere is None) or (
             known and known[0].written["stream"] != written["stream"]
         ):
             return Answer("REJECTED", rule_id)
@@ -259,7 +285,7 @@ class Answers:
         known = self._of_rule.get(rule_id, [])
         if of_author or not known or number != len(known) or known[-1].in_force is not None:
             return Answer("REJECTED", rule_id)
-        if known[-1].written["stream"] == ELSEWHERE and not restart.elsewhere:
+        if known[-1].written["stream"] == ELSEWHERE and restart.elsewhere is None:
             return Answer("REJECTED", rule_id)
         self._put_in_force(rule_id, max(arrival + restart.activation_delay, known[-1].effective or 0), arrival)
         return Answer("ACCEPTED", rule_id, number, known[-1].in_force)
@@ -282,66 +308,100 @@ _NARROW, _WIDE = ("1s", "3s"), ("8s", "30s", "2m", "10m")
 
 @st.composite
 def runs(draw: st.DrawFn, stream: Stream | None = None, *, keys: bool = True) -> Run:
-    """Runs of up to about eighty events, a dozen batches and half a dozen rule messages; of a stream of their own.
+    """Runs of up to about eighty events, a dozen batches and half a dozen rule messages; of streams of their own, or of
+    this one alone.
 
     keys: whether rules may group by other fields than entities.
     """
-    stream = draw(_streams()) if stream is None else stream
-    restart = Restart(draw(_DELAYS), draw(_LATENESS), elsewhere=False, approvals=draw(_APPROVALS))
+    beside = draw(_streams(ELSEWHERE)) if stream is None and draw(st.booleans()) else None
+    stream = draw(_streams(THINGS)) if stream is None else stream
+    restart = Restart(draw(_DELAYS), draw(_LATENESS), None, draw(_APPROVALS))
+    if beside is not None and draw(st.integers(0, 5)) < 5:
+        restart = replace(restart, elsewhere=draw(_LATENESS))
     primes = draw(st.booleans())
-    world = _World(draw, stream, keys=keys and not primes and draw(st.booleans()))
+    world = _World(draw, stream, beside, keys=keys and not primes and draw(st.booleans()))
     steps: list[Restart | Batch] = [restart]
     at = 300 * SECOND
     for number in range(draw(st.integers(2, 14 if primes else 10))):
         at += draw(_PAUSES) * SECOND
         for _ in range(draw(st.integers(1, 2)) if number == 0 else draw(st.sampled_from((0, 0, 1, 2)))):
             overs = ((_WIDE if number else _NARROW),) if primes else ()
-            world.publish(draw, at, *overs, first=not world.made, approvals=restart.approvals)
-        for _ in range(draw(st.sampled_from((2, 0, 1, 3, 5, 8, 12)))):
-            world.send(draw, at, restart.allowed_lateness)
+            world.publish(draw, at, *overs, approvals=restart.approvals)
+        world.send(draw, at, restart, draw(st.sampled_from((2, 0, 1, 3, 5, 8, 12))))
         if number and draw(st.integers(0, 4)) == 4:
             changed = draw(st.sampled_from(("", "activation_delay", "allowed_lateness", "elsewhere", "approvals")))
-            drawn = Restart(draw(_DELAYS), draw(_LATENESS), draw(st.booleans()), draw(_APPROVALS))
-            steps.append(restart := replace(restart, **{changed: getattr(drawn, changed)} if changed else {}))
+            drawn = Restart(draw(_DELAYS), draw(_LATENESS), draw(st.none() | _LATENESS), draw(_APPROVALS))
+            if beside is not None and drawn.elsewhere is None:
+                drawn = replace(drawn, elsewhere=restart.elsewhere)
+            restart = replace(restart, **{changed: getattr(drawn, changed)} if changed else {})
+            steps.append(restart)
         for _ in range(draw(st.sampled_from((1, 0, 1, 2)))):
-            steps.append(world.read(draw, at))
-    steps.append(world.read(draw, at, everything=True))
-    return Run(stream, steps, draw(st.sampled_from((1, 1, 2, 3))), primes)
+            steps.append(world.read(draw, at, restart))
+    steps.append(world.read(draw, at, restart, everything=True))
+    return Run(stream, steps, draw(st.sampled_from((1, 1, 2, 3))), primes, beside)
 
 
 @st.composite
-def _streams(draw: st.DrawFn) -> Stream:
+def _streams(draw: st.DrawFn, name: str) -> Stream:
     """Streams with one or two entity fields, by which all rules group, and some others to measure."""
     entities = draw(st.lists(st.sampled_from(SHARED), min_size=1, max_size=2, unique=True))
     numbers = draw(st.lists(st.sampled_from(("amount", "ratio", "number", "fraction")), min_size=1, max_size=2))
     fields = tuple(dict.fromkeys([*entities, *numbers]))
     return declared(
-        fields, event_id="id", event_time="at", allowed_lateness="10s", max_future_skew="2s", entities=tuple(entities)
-    )
+        fields, name=name, event_id="id", event_time="at", allowed_lateness="10s", max_future_skew="2s",
+        entities=tuple(entities),
+    )  # fmt: skip
 
 
-class _World:
-    """What has been sent, and what of it has been read."""
+class _Topic:
+    """What has been sent to a stream, and what of it has been read."""
 
-    def __init__(self, draw: st.DrawFn, stream: Stream, *, keys: bool) -> None:
+    def __init__(self, draw: st.DrawFn, stream: Stream) -> None:
         partitions = draw(st.sampled_from((2, 1, 3, 4)))
         self.stream = stream
         self.made: list[Event] = []
-        self._keys = keys
         self._values = draw(event_values(kinds_of(stream)))
-        self._dishonest = draw(st.integers(0, 4)) == 4
         self._unread: list[list[Event]] = [[] for _ in range(partitions)]
         self._sent = [0] * partitions
+
+    def send(self, draw: st.DrawFn, at: int, allowed_lateness: int) -> None:
+        """An event, or a copy of one, to some partition."""
+        most = allowed_lateness + draw(st.sampled_from((0, 0, 60))) * SECOND
+        made = draw(event(self.stream, at, self.made, most=most, conflicting=True, values=self._values))
+        partition = draw(st.integers(0, len(self._sent) - 1))
+        self.made.append(made)
+        self._unread[partition].append({**made, "partition": partition, "offset": self._sent[partition]})
+        self._sent[partition] += 1
+
+    def read(self, draw: st.DrawFn, at: int, *, everything: bool, dishonest: bool) -> tuple[list[Event], int | None]:
+        """What the next batch reads, and the clock."""
+        events: list[Event] = []
+        for number, unread in enumerate(self._unread):
+            wanted = len(unread) if everything or not unread else draw(st.integers(0, len(unread)))
+            events += unread[:wanted]
+            self._unread[number] = unread[wanted:]
+        honest = min([at, *(unread[0]["arrival"] for unread in self._unread if unread)])
+        behind = draw(st.sampled_from((0, 0, None, 1, 20, -15, -100) if dishonest else (0, 0, None, 1, 20)))
+        return events, None if behind is None else honest - behind * SECOND
+
+
+class _World:
+    """What has been published and sent. keys: whether rules may group by other fields than entities."""
+
+    def __init__(self, draw: st.DrawFn, stream: Stream, beside: Stream | None, *, keys: bool) -> None:
+        self._topics = [_Topic(draw, each) for each in (stream, beside) if each is not None]
+        self._keys = keys
+        self._dishonest = draw(st.integers(0, 4)) == 4
         self._messages: list[Published] = []
         self._published = 0
         self._known: dict[str, Published] = {}
         self._numbers: Counter[str] = Counter()  # of versions, if each message had made one
 
-    def publish(self, draw: st.DrawFn, at: int, overs: tuple[str, ...] = OVERS, *, first: bool, approvals: int) -> None:
+    def publish(self, draw: st.DrawFn, at: int, overs: tuple[str, ...] = OVERS, *, approvals: int) -> None:
         """A rule, one that has been published before, or a control message; often with its approval. overs: how long
         windows may be."""
         count = len(self._messages)
-        self._publish(draw, at, overs, first=first)
+        self._publish(draw, at, overs, first=not any(topic.made for topic in self._topics))
         for message in self._messages[count:]:
             rule_id = message.written["rule" if "control" in message.written else "id"]
             self._numbers[rule_id] += 1
@@ -356,7 +416,8 @@ class _World:
         lead = draw(st.sampled_from(leads))
         effective = None if lead is None else at + lead * SECOND
         kind = draw(st.sampled_from(("rule", "rule", "control", "control", "again", "elsewhere")))
-        if first and kind != "elsewhere":
+        is_foreign = kind == "elsewhere" and len(self._topics) == 1
+        if first and not is_foreign:
             kind = "rule"
         known = sorted(self._known)
         if kind in ("control", "again") and known:
@@ -369,18 +430,20 @@ class _World:
             given = {} if effective is None else {"effective": iso_text(effective)}
             self._take(Published(0, at, {"control": control, "rule": rule_id, **given}, effective))
             return
-        rule_id = draw(st.sampled_from(("one", "two")))
-        if kind == "elsewhere":
+        stream = draw(st.sampled_from(self._topics)).stream
+        # a rule of one stream cannot be published on the other, which is tried now and then
+        rule_id = draw(st.sampled_from(("one", "two") if stream.name == THINGS else ("three", "four", "one")))
+        if is_foreign:
             written = {"id": rule_id, "stream": ELSEWHERE, "group_by": ["who"], "when": "TRUE"}
             self._take(Published(0, at, written))
             return
         stepped = overs == _WIDE and draw(st.booleans())
-        written, version = draw(rules(rule_id, self.stream, effective=effective, overs=overs, stepped=stepped))
+        written, version = draw(rules(rule_id, stream, effective=effective, overs=overs, stepped=stepped))
         if self._keys and draw(st.sampled_from((True, True, False))):
-            group_by = [name for name in version.group_by if name not in self.stream.entities]
+            group_by = [name for name in version.group_by if name not in stream.entities]
             version.group_by, written["group_by"] = tuple(group_by), group_by
-        elif not set(version.group_by) & set(self.stream.entities):
-            version.group_by = (*version.group_by[:1], self.stream.entities[0])
+        elif not set(version.group_by) & set(stream.entities):
+            version.group_by = (*version.group_by[:1], stream.entities[0])
             written["group_by"] = list(version.group_by)
         message = Published(0, at, written, effective, version)
         self._known[rule_id] = message
@@ -391,25 +454,17 @@ class _World:
         self._messages.append(replace(message, offset=self._published, written=written))
         self._published += 1
 
-    def send(self, draw: st.DrawFn, at: int, allowed_lateness: int) -> None:
-        """An event, or a copy of one, to some partition."""
-        most = allowed_lateness + draw(st.sampled_from((0, 0, 60))) * SECOND
-        made = draw(event(self.stream, at, self.made, most=most, conflicting=True, values=self._values))
-        partition = draw(st.integers(0, len(self._sent) - 1))
-        self.made.append(made)
-        self._unread[partition].append({**made, "partition": partition, "offset": self._sent[partition]})
-        self._sent[partition] += 1
+    def send(self, draw: st.DrawFn, at: int, restart: Restart, count: int) -> None:
+        """So many events to one of the streams."""
+        topic = draw(st.sampled_from(self._topics))
+        lateness = (restart.elsewhere or 0) if topic.stream.name == ELSEWHERE else restart.allowed_lateness
+        for _ in range(count):
+            topic.send(draw, at, lateness)
 
-    def read(self, draw: st.DrawFn, at: int, *, everything: bool = False) -> Batch:
+    def read(self, draw: st.DrawFn, at: int, restart: Restart, *, everything: bool = False) -> Batch:
         """The next batch, at that time."""
-        events: list[Event] = []
-        for number, unread in enumerate(self._unread):
-            wanted = len(unread) if everything or not unread else draw(st.integers(0, len(unread)))
-            events += unread[:wanted]
-            self._unread[number] = unread[wanted:]
+        declared = self._topics if restart.elsewhere is not None else self._topics[:1]
+        of = [topic.read(draw, at, everything=everything, dishonest=self._dishonest) for topic in declared]
         messages, self._messages = self._messages, []
-        honest = min([at, *(unread[0]["arrival"] for unread in self._unread if unread)])
-        behind = draw(st.sampled_from((0, 0, None, 1, 20, -15, -100) if self._dishonest else (0, 0, None, 1, 20)))
-        clock = None if behind is None else honest - behind * SECOND
         history = draw(st.sampled_from(("both", "answer", "export", "export", "")))
-        return Batch(at, messages, events, clock, draw(st.integers(0, 4)) == 4, history)
+        return Batch(at, messages, *of[0], draw(st.integers(0, 4)) == 4, history, *(of[1] if len(of) > 1 else ()))

@@ -21,7 +21,7 @@ from tests.support.evicting import evicting_early
 from tests.support.explained import disagreements, lake_of
 from tests.support.histories import setting
 from tests.support.oracle import Oracle
-from tests.support.random_runs import Answer, Answers, Batch, Restart, Run
+from tests.support.random_runs import ELSEWHERE, Answer, Answers, Batch, Restart, Run
 from tests.support.reference import Version, violations
 from tests.support.stream_host import Emitted, StreamHost, lake_table
 
@@ -33,10 +33,10 @@ class RunAgreement:
     """
 
     def __init__(self, run: Run, explained: int = 0) -> None:
-        self._run, self._stream = run, run.declared
-        self._answers, self._alerts, self._late = Answers(), list[dict[str, Any]](), set[tuple[int, int]]()
+        self._run = run
+        self._answers, self._alerts, self._late = Answers(), list[dict[str, Any]](), set[tuple[str, int, int]]()
         self._published: dict[tuple[str, int], tuple[int, int]] = {}  # arrival of the message, and the horizon then
-        self.counts: Counter[str] = Counter(events=len(run.events))
+        self.counts: Counter[str] = Counter(events=len(run.events), beside=len(run.events_of(ELSEWHERE)))
         # histories are small: look for what can go as soon as a few events are held
         with evicting_early(), TemporaryDirectory(prefix="nightjar-run-") as folder:
             self.complaints = [*self._streamed(Path(folder) / "state"), *self._corrected()]
@@ -51,6 +51,8 @@ class RunAgreement:
         for number, step in enumerate(self._run.steps):
             if isinstance(step, Restart):
                 self._restart = step
+                self._declared = self._run.streams(step)
+                self._evaluated = {name: of for name, of in self._declared.items() if self._run.evaluates(name)}
                 host.restart(step)
                 self._renew(oracles, begun)
                 continue
@@ -63,27 +65,23 @@ class RunAgreement:
                     self._answers.wait(answers[-1].rule_id)
                     expected[-1] = answers[-1]
                     self.counts["waiting"] += 1
-            horizon = max(oracle.horizon for oracle in oracles)
-            since = {
-                (v.rule_id, v.version): max(horizon, self._made.get(host.route_of(v.group_by), horizon))
-                for v in self._answers.versions
-            }
-            self._published = {
-                name: (at, since.get(name, horizon)) for name, at in self._answers.arrivals.items()
-            } | self._published
+            self._published = dict(self._newest(oracles)) | self._published
             if answers != expected:
                 yield f"step {number}: answers {answers}, expected {expected}"
-            shares = host.shares(step.events)
+            read = {name: step.of(name) for name in self._evaluated}
+            shares = {name: host.shares(name, of.events) for name, of in read.items()}
             for at, (oracle, emitted) in enumerate(zip(oracles, host.take(step), strict=True)):
                 if not host.runs(at):
                     continue
-                where = f"step {number}, bucket {at} of {host.buckets[at].field}: "
+                stream = host.buckets[at].stream
+                where = f"step {number}, bucket {at} of {stream}.{host.buckets[at].field}: "
                 self._alerts += emitted.alerts
-                self._late |= {(row["partition"], row["offset"]) for row in emitted.late}
+                self._late |= {(row["stream"], row["partition"], row["offset"]) for row in emitted.late}
                 self._count(emitted)
                 found = oracle.complaints(
-                    replace(step, events=shares[at]), self._answers.versions, self._restart.allowed_lateness,
-                    emitted.alerts, [row["event_id"] for row in emitted.late] if host.speaks(at) else None,
+                    replace(read[stream], events=shares[stream][at]), self._answers.of(stream),
+                    self._evaluated[stream].allowed_lateness, emitted.alerts,
+                    [row["event_id"] for row in emitted.late] if host.speaks(at) else None,
                 )  # fmt: skip
                 yield from (where + line for line in found)
                 failed |= {_failure(row) for row in emitted.rule_status if row["status"] == "FAILED"}
@@ -96,17 +94,28 @@ class RunAgreement:
         host = self._host
         for at, times in enumerate(host.begun):
             if begun[at : at + 1] != [times]:
-                oracles[at : at + 1] = [Oracle(self._stream, partial(self._serves, host.buckets[at]))]
+                route = host.buckets[at]
+                oracles[at : at + 1] = [Oracle(self._declared[route.stream], partial(self._serves, route))]
                 begun[at : at + 1] = [times]
                 self.counts["begun_again"] += times > 1
 
+    def _newest(self, oracles: list[Oracle]) -> Iterator[tuple[tuple[str, int], tuple[int, int]]]:
+        """The arrival of each version's message, and the horizon of its stream now."""
+        host, arrivals = self._host, self._answers.arrivals
+        for name in self._evaluated:
+            of_stream = zip(oracles, host.buckets, strict=True)
+            horizon = max(oracle.horizon for oracle, route in of_stream if route.stream == name)
+            for version in self._answers.of(name):
+                made = self._made.get(host.route_of(name, version.group_by), horizon)
+                about = version.rule_id, version.version
+                yield about, (arrivals[about], max(horizon, made))
+
     def _serves(self, route: Route, version: Version) -> bool:
-        return self._host.route_of(version.group_by) == route
+        return self._host.route_of(route.stream, version.group_by) == route
 
     def _may_wait(self, answer: Answer) -> bool:
         """Whether a version may take effect only later."""
-        newest = [version for version in self._answers.versions if version.rule_id == answer.rule_id][-1]
-        return self._run.primes or self._host.is_made(newest.group_by)
+        return self._run.primes or self._host.is_made(self._host.route_of_rule(answer.rule_id))
 
     def _prime(self, step: Batch, oracles: list[Oracle], begun: list[int]) -> None:
         """What the driver does before a batch for versions that wait for their route, or for history."""
@@ -137,26 +146,35 @@ class RunAgreement:
 
     def _corrected(self) -> Iterator[str]:
         """With the night's corrections the alerts are the truth, and each has a cause."""
-        run, stream = self._run, self._stream
-        truth = violations(setting(stream, truth=True), self._answers.versions, run.events)
-        streams = run.streams(self._restart)
-        table = lake_table(run.events, streams[stream.name])
-        late = [(event["partition"], event["offset"]) in self._late for event in run.events]
-        events = {stream.name: table.append_column(LATE, pa.array(late, pa.bool_()))}
+        streams, versions = self._evaluated, self._answers.versions
+        tables = {name: lake_table(self._run.events_of(name), stream) for name, stream in streams.items()}
+        events = {name: table.append_column(LATE, pa.array(self._is_late(name))) for name, table in tables.items()}
         book = self._host.book
         corrections = corrections_of(
-            streams, book.ruleset, self._published, events, self._alerts, reported=book.reported
+            self._declared, book.ruleset, self._published, events, self._alerts, reported=book.reported
         )
         self.counts["corrections"] += len(corrections)
         self.counts.update(f"cause_{record['cause']}" for record in corrections)
         yield from (f"night: unexplained: {record}" for record in corrections if record["cause"] == "unexplained")
-        measures = {(v.rule_id, v.version): v.measures for v in self._answers.versions}
+        self._records = [*self._alerts, *corrections]
         try:
-            records = final([*self._alerts, *corrections]).values()
+            records = final(self._records).values()
         except AssertionError as wrong:
             yield f"night: {wrong}"
             return
-        yield from wrongly_muted("night", self._answers.versions, records)
+        yield from wrongly_muted("night", versions, records)
+        for name in streams:
+            yield from self._untrue(name, [record for record in records if record["stream"] == name])
+
+    def _is_late(self, stream: str) -> list[bool]:
+        """Whether each event of a stream was reported as late."""
+        return [(stream, each["partition"], each["offset"]) in self._late for each in self._run.events_of(stream)]
+
+    def _untrue(self, name: str, records: list[dict[str, Any]]) -> Iterator[str]:
+        """What the last records of the alerts on a stream say otherwise than the reference."""
+        stream, versions = self._declared[name], self._answers.of(name)
+        truth = violations(setting(stream, truth=True), versions, self._run.events_of(name))
+        measures = {(v.rule_id, v.version): v.measures for v in versions}
         got: dict[Key, Measured] = {}
         for record in records:
             subject = record["rule_id"], record["rule_version"]
@@ -164,13 +182,12 @@ class RunAgreement:
                 yield f"night: {record} is of no version"
                 continue
             got[*subject, record["event_id"]] = plain(measures[subject], stream, record["measures"])
-        yield from differing("night", got, announced(self._answers.versions, truth))
-        self._records = [*self._alerts, *corrections]
+        yield from differing(f"night of {name}", got, announced(versions, truth))
 
     def _explained(self, root: Path, most: int) -> Iterator[str]:
         """Explanations from a lake with the corrections say what they say."""
-        stream = self._run.streams(self._restart)[self._stream.name]
-        config = lake_of(root, stream, lake_table(self._run.events, stream), self._records, self._host.answers)
+        events = {name: lake_table(self._run.events_of(name), of) for name, of in self._evaluated.items()}
+        config = lake_of(root, self._declared, events, self._records, self._host.answers)
         self.counts["explained"] += min(most, len({record["alert_id"] for record in self._records}))
         yield from disagreements(config, self._records, most)
 

@@ -109,7 +109,7 @@ class RunsOnJob:
             arrivals[-1] + 1
         ]
         waiting: list[list[Event]] = [[] for _ in range(PARTITIONS)]
-        restart, begin, rng = Restart(5 * SECOND, 10 * SECOND, elsewhere=False), 0, self._rng
+        restart, begin, rng = Restart(5 * SECOND, 10 * SECOND), 0, self._rng
         with producer(self.settings) as self._producer, ExitStack() as running:
             job = running.enter_context(self._job(restart))
             for number, end in enumerate(edges):

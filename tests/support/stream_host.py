@@ -1,14 +1,14 @@
 """Purpose: the job's own buckets without Spark, Kafka or time: what a batch emits, and what is kept.
 
-How it works: a batch goes to every bucket as the packer would send it, after the driver's answers to its rule
-messages. An attempt that fails leaves its files behind, and the worker's memory; the batch is then repeated, by that
-worker or by another. A restart keeps what was committed. In every other run there are two executors, each with a memory
-of its own that restarts leave to it: which of them has a bucket for a batch is as good as chance.
+How it works: the job's packer sends a batch to the buckets, after the driver's answers to its rule messages. An attempt
+that fails leaves its files behind, and the worker's memory; the batch is then repeated, by that worker or by another. A
+restart keeps what was committed. In every other run there are two executors, each with a memory of its own that
+restarts leave to it: which of them has a bucket for a batch is as good as chance.
 
 Versions that wait for history are exported and answered where the run says so, from all events that were read. There,
 too, and at each restart, shuffle keys that rules need are made, and those that none needs any more dropped.
 
-What it does not do: parse, or publish clocks of its own.
+What it does not do: publish clocks of its own.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
+from contracts.clock import Clock
 from contracts.headers import SENT_AT
 from contracts.rule_status import answer_record, fold
 from contracts.topics import Topics
@@ -37,19 +38,26 @@ from rules.timestamps import MIN_TIMESTAMP, microseconds
 from rules.versions import NOT_YET, Primed, RuleVersion
 from streaming import resident_buckets
 from streaming.answering import answer_to
+from streaming.bucketing import Packer
 from streaming.coverage import Coverage, Since, needs_of
 from streaming.history import AS_IT_IS, Ready
 from streaming.partitioning import bucket_numbers, buckets_of
-from streaming.payloads import Kind, to_ipc
 from streaming.plan import BucketPlan
 from streaming.primed_state import ExportWriter
 from streaming.processor import BucketProcessor
 from streaming.state_files import begin, files_of, remove
 from streaming.statelog import NOTHING
+from tests.support.random_cases import event_json
 from tests.support.random_runs import Batch, Published, Restart, Run, place
 from tests.support.reference import Event
 
 _TOPICS = Topics()
+_KAFKA = pa.schema(
+    [
+        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")), ("value", pa.binary()),
+    ]
+)  # fmt: skip
 
 
 @dataclass
@@ -73,24 +81,23 @@ class Activated:
 
 
 class StreamHost:
-    """A job over the stream of a run. folder: takes its state; buckets: the route of each bucket; begun: how often each
-    has begun without state."""
+    """A job over the streams of a run. folder: takes its state; buckets: the route of each bucket; begun: how often
+    each has begun without state."""
 
     def __init__(self, run: Run, folder: Path) -> None:
         self._run = run
-        self._stream = run.declared
-        self._routes = [Route(self._stream.name, name) for name in self._stream.entities]
+        self._routes: list[Route] = []
         self._dropped = frozenset[Route]()
         self._clocks: dict[str, int] = {}  # that this start of the job has published
-        self.buckets = [route for route in self._routes for _ in range(run.buckets)]
-        self.begun = [1 for _ in self.buckets]
+        self.buckets: list[Route] = []
+        self.begun: list[int] = []
         self._state = folder
         self._version = 0
         self._answers: list[Record] = []
         self._starts = 0
         self._executors: list[dict[Any, Any]] = [{}, {}] if len(run.steps) % 2 else [{}]
         self._delivered = 0  # answers that batches have brought
-        self._read: list[Event] = []
+        self._read: dict[str, list[Event]] = {}
         self._export: tuple[str, Route, Since] | None = None  # that no answer names yet
         self._exports = 0
 
@@ -105,10 +112,9 @@ class StreamHost:
             self._executors[0].clear()
         self._starts += 1
         self._export = None
-        streams = self._run.streams(restart)
-        self._stream, self._delay = streams[self._stream.name], restart.activation_delay
+        self._streams, self._delay = self._run.streams(restart), restart.activation_delay
         self._approvals, self._clocks = restart.approvals, {}
-        self.book = RuleBook(streams)
+        self.book = RuleBook(self._streams)
         for answer in self._answers:
             fold(self.book, answer)
         self._change_routes()
@@ -134,18 +140,23 @@ class StreamHost:
     def _in_use(self) -> frozenset[Route]:
         return frozenset(self._routes) - self._dropped
 
-    def is_made(self, group_by: tuple[str, ...]) -> bool:
-        """Whether the job has to make the route that serves a group-by of a rule that was accepted."""
-        return self.route_of(group_by).field not in self._stream.entities
+    def route_of_rule(self, rule_id: str) -> Route:
+        """The route that serves the newest version of a rule that was accepted."""
+        rule = self.book.of_rule(rule_id)[-1].rule
+        return self.route_of(rule.stream, rule.group_by)
 
-    def route_of(self, group_by: tuple[str, ...]) -> Route:
+    def is_made(self, route: Route) -> bool:
+        """Whether it is a route that the job has to make."""
+        return route.field not in self._streams[route.stream].entities
+
+    def route_of(self, stream: str, group_by: tuple[str, ...]) -> Route:
         """The route that serves a group-by of a rule that was accepted."""
-        return self.book.serving[self._stream.name, group_by]
+        return self.book.serving[stream, group_by]
 
     def _change_routes(self) -> None:
         """Make the routes that versions have needed, and drop those that none needs; both are without state then."""
         unused, wanted = self.book.unused(self._clocks), self.book.wanted()
-        added = [r for r in self.book.routes if r.stream == self._stream.name and r not in self._routes]
+        added = [r for r in self.book.routes if self._run.evaluates(r.stream) and r not in self._routes]
         again = self._dropped & wanted
         self._routes += added
         self.buckets += [route for route in added for _ in range(self._run.buckets)]
@@ -164,7 +175,7 @@ class StreamHost:
         for message in messages:
             record = Record(message.offset, message.arrival, json_text(message.written).encode())
             about = f"{_TOPICS.rules}-0-{message.offset}"
-            routes = self._in_use | {route for route in self.book.routes if route.stream != self._stream.name}
+            routes = self._in_use | {route for route in self.book.routes if not self._run.evaluates(route.stream)}
             history = self if self._run.primes else AS_IT_IS
             _, value = answer_to(
                 record, about, self.book, routes, self._delay, approvals=self._approvals, history=history
@@ -179,9 +190,9 @@ class StreamHost:
 
     def lacking(self, version: RuleVersion, route: Route) -> str | None:
         """See streaming.history: of the versions that wait here for what priming.py gives them."""
-        if version.rule.stream != self._stream.name:
+        if not self._run.evaluates(version.rule.stream):
             return None
-        needs, coverage = needs_of(version, self._stream), self._coverage(route)
+        needs, coverage = needs_of(version, self._streams[route.stream]), self._coverage(route)
         if not needs or coverage is None:
             return None
         since = needs.since(max(version.effective, coverage.settled))
@@ -192,7 +203,7 @@ class StreamHost:
         coverage = self._coverage(route)
         if not is_known or coverage is None:
             return None
-        since = needs_of(version, self._stream).since(coverage.settled)
+        since = needs_of(version, self._streams[route.stream]).since(coverage.settled)
         if coverage.has(since, coverage.settled):
             return Ready(Primed(max(since.earliest, MIN_TIMESTAMP)))
         if self._export is None or self._export[1] != route or not self._export[2].covers(since):
@@ -200,13 +211,17 @@ class StreamHost:
         return Ready(Primed(max(self._export[2].earliest, MIN_TIMESTAMP), self._export[0]))
 
     def _coverage(self, route: Route) -> Coverage | None:
-        number = self._routes.index(route) * self._run.buckets
-        of = [files_of(self._state, bucket, self._plan.run_id) for bucket in range(len(self.buckets))]
-        heads = [files.before(self._version + 1) for files in of]
-        if any(head.version == NOTHING for head in heads):
+        heads = {
+            other: [
+                files_of(self._state, bucket, self._plan.run_id).before(self._version + 1)
+                for bucket in buckets_of(number, other, self._run.buckets)
+            ]
+            for number, other in enumerate(self._routes)
+            if other.stream == route.stream
+        }
+        if any(head.version == NOTHING for head in heads[route]):
             return None
-        own = tuple(heads[number : number + self._run.buckets])
-        return Coverage(own, {}, max(head.settled for head in heads))
+        return Coverage(tuple(heads[route]), {}, max(head.settled for of in heads.values() for head in of))
 
     def _waiting(self) -> list[RuleVersion]:
         """The versions that wait, as far as the buckets know them."""
@@ -226,23 +241,24 @@ class StreamHost:
         """Export the history of what waits, unless that is done; returns the route whose state lacks it."""
         for version in self._waiting() if self._export is None else ():
             route = self.book.route_of(version.rule)
-            coverage = self._coverage(route)
+            coverage, stream = self._coverage(route), self._streams[route.stream]
             if coverage is None or self.find(version, route, is_known=True) is not None:
                 continue
             waiting = [v for v in self._waiting() if self.book.route_of(v.rule) == route]
-            has = Since.of_all(needs_of(v, self._stream).since(coverage.settled) for v in waiting)
+            has = Since.of_all(needs_of(v, stream).since(coverage.settled) for v in waiting)
             self._exports += 1
             name, ends = f"export{self._exports}", dict[int, int]()
-            for event in self._read:
+            read = self._read.get(stream.name, [])
+            for event in read:
                 ends[event["partition"]] = max(ends.get(event["partition"], 0), event["offset"] + 1)
             first = self._routes.index(route) * self._run.buckets
-            shares = self.shares(sorted(self._read, key=place))
+            shares = self.shares(stream.name, sorted(read, key=place))
             for at, lack in enumerate(coverage.lacking(has), first):
                 files = files_of(self._state, at, self._plan.run_id)
-                begin = coverage.heads[at - first].first - len(self._read)
-                writer = ExportWriter(files, self._stream, name, lack, first=begin, ends=ends)
+                begin = coverage.heads[at - first].first - len(read)
+                writer = ExportWriter(files, stream, name, lack, first=begin, ends=ends)
                 for some in range(0, len(shares[at]), 5):
-                    writer.take(lake_table(shares[at][some : some + 5], self._stream))
+                    writer.take(lake_table(shares[at][some : some + 5], stream))
                 writer.close()
             self._export = name, route, has
             return route
@@ -252,12 +268,12 @@ class StreamHost:
         """Answer that versions which waited take effect, at this time (µs): those whose route is there, and history."""
         for version in () if self._run.primes else self.book.waiting:
             route = self.book.route_of(version.rule)
-            if route in self._in_use and version.rule.stream == self._stream.name:
+            if route in self._in_use:
                 stated = version.rule.effective
                 effective = at + self._delay if stated is None else max(at, microseconds(stated))
                 name = version.rule.id, version.version
                 status = Status(AnswerKind.ACTIVE, *name, effective)
-                _, value = answer_record(status, allowed_lateness=self._stream.allowed_lateness)
+                _, value = answer_record(status, allowed_lateness=self._streams[route.stream].allowed_lateness)
                 self._answered(at, value)
                 yield Activated(*name, effective, route, None)
         for version in self._waiting() if self._run.primes else ():
@@ -268,7 +284,7 @@ class StreamHost:
             effective = at + self._delay if version.rule.effective is None else microseconds(version.rule.effective)
             name = version.rule.id, version.version
             status = Status(AnswerKind.ACTIVE, *name, effective, primed=ready.primed)
-            _, value = answer_record(status, allowed_lateness=self._stream.allowed_lateness)
+            _, value = answer_record(status, allowed_lateness=self._streams[route.stream].allowed_lateness)
             self._answered(at, value)
             has = None
             if ready.primed.name and self._export is not None:
@@ -277,16 +293,17 @@ class StreamHost:
             if has is not None:
                 return  # what else the history serves is found in the state
 
-    def shares(self, events: list[Event]) -> list[list[Event]]:
-        """The events that are sent to each bucket."""
+    def shares(self, stream: str, events: list[Event]) -> list[list[Event]]:
+        """By bucket, the events of a stream that belong to it."""
         of_bucket: list[list[Event]] = [[] for _ in self.buckets]
         for number, route in enumerate(self._routes):
-            if route in self._dropped or not events:
+            if route.stream != stream or route in self._dropped or not events:
                 continue
             if route.field == WHOLE_STREAM:
                 of_bucket[number * self._run.buckets] += events
                 continue
-            column = pa.array([event[route.field] for event in events], self._stream.fields[route.field].arrow)
+            kind = self._streams[stream].fields[route.field].arrow
+            column = pa.array([event[route.field] for event in events], kind)
             for event, at in zip(events, bucket_numbers(column, self._run.buckets), strict=True):
                 of_bucket[number * self._run.buckets + at].append(event)
         return of_bucket
@@ -298,7 +315,8 @@ class StreamHost:
 
     def speaks(self, bucket: int) -> bool:
         """Whether this bucket reports the late ones of its events."""
-        return bucket < self._run.buckets
+        route = self.buckets[bucket]
+        return route == next(other for other in self._routes if other.stream == route.stream)
 
     def take(self, batch: Batch) -> list[Emitted]:
         """What each bucket emits. Raises AssertionError where a repeated attempt emits something else."""
@@ -311,7 +329,8 @@ class StreamHost:
                 self._executors = [{}] if len(self._executors) == 1 else self._executors[::-1]
         emitted = [self._attempt(number, packed) for number in range(len(packed))]
         assert not batch.again or failed == emitted, f"first {failed}, then {emitted}"
-        self._read += batch.events
+        for name in self._streams:
+            self._read.setdefault(name, []).extend(batch.of(name).events)
         return emitted
 
     def _attempt(self, number: int, packed: list[dict[str, list[bytes]]]) -> Emitted:
@@ -323,23 +342,36 @@ class StreamHost:
 
     def _packed(self, batch: Batch) -> list[dict[str, list[bytes]]]:
         """What each bucket gets, by kind."""
-        shared: dict[str, list[bytes]] = {}
-        for answer in self._answers[self._delivered :]:
-            written = {"offset": answer.offset, "arrival": answer.arrival, "value": answer.value.decode()}
-            shared.setdefault(Kind.RULE, []).append(json.dumps(written).encode())
-        if batch.clock is not None:
-            self._clocks = {self._stream.name: max(batch.clock, self._clocks.get(self._stream.name, batch.clock))}
-            clocks = {"run_id": self._plan.run_id, "clocks": {self._stream.name: batch.clock}}
-            shared[Kind.CLOCK] = [json.dumps(clocks).encode()]
-        found = []
-        for number, share in enumerate(self.shares(batch.events)):
-            if not self.runs(number):
-                found.append({})
-                continue
-            events = [{**event, SENT_AT: None, PRIMARY: self.speaks(number)} for event in share]
-            payload = to_ipc(_table(events, events_schema(self._stream)))
-            found.append({**shared, **({Kind.EVENTS: [payload]} if events else {})})
+        answers = [
+            (_TOPICS.rule_status, 0, answer.offset, answer.arrival, answer.value)
+            for answer in self._answers[self._delivered :]
+        ]
+        of_batch = {name: batch.of(name) for name in self._streams}
+        clocks = {name: of.clock for name, of in of_batch.items() if of.clock is not None}
+        self._clocks |= {name: max(clock, self._clocks.get(name, clock)) for name, clock in clocks.items()}
+        clock = [(_TOPICS.clock, 0, 0, batch.at, Clock(self._plan.run_id, clocks).encoded())] if clocks else []
+        events = [
+            (stream.topic, each["partition"], each["offset"], each["arrival"], event_json(stream, each).encode())
+            for name, stream in self._streams.items()
+            for each in of_batch[name].events
+        ]
+        dropped = frozenset(number for number, route in enumerate(self._routes) if route in self._dropped)
+        packer = Packer(
+            self._streams, self._plan.routes, self._run.buckets, 1, _TOPICS.rule_status, _TOPICS.clock,
+            _TOPICS.quarantine, bounded=False, dropped=dropped,
+        )  # fmt: skip
+        found: list[dict[str, list[bytes]]] = [{} for _ in self.buckets]
+        for bucket, kind, payload in packer.packed(_records([*answers, *clock, *events])):
+            found[bucket].setdefault(kind, []).append(payload)
         return found
+
+
+def _records(rows: list[tuple[str, int, int, int, bytes]]) -> pa.Table:
+    """What the packer reads, of topic, partition, offset, arrival (µs) and value."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(_KAFKA)
+    of = [pa.array(column, kind) for column, kind in zip(columns, _KAFKA.types, strict=True)]
+    read = pa.table(of, _KAFKA)
+    return read.append_column(SENT_AT, pa.nulls(read.num_rows, pa.int64()))
 
 
 def played(run: Run) -> Iterator[str]:
@@ -363,20 +395,16 @@ def played(run: Run) -> Iterator[str]:
 
 def lake_table(events: list[dict[str, Any]], stream: Stream) -> pa.Table:
     """The events as the lake has them."""
-    schema = events_schema(stream)
-    return _table(events, pa.schema([schema.field(name) for name in schema.names if name not in (SENT_AT, PRIMARY)]))
-
-
-def _table(events: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    columns = [column for column in events_schema(stream) if column.name not in (SENT_AT, PRIMARY)]
     named = [{**event, "arrival_time": event["arrival"]} for event in events]
     return pa.table(
         [
             pa.array([event[column.name] for event in named], pa.int64()).cast(column.type)
             if pa.types.is_timestamp(column.type)
             else pa.array([event[column.name] for event in named], column.type)
-            for column in schema
+            for column in columns
         ],
-        schema=schema,
+        schema=pa.schema(columns),
     )
 
 
