@@ -247,14 +247,14 @@ class RandomNights:
                 self.counts["removed_rows"] += done.removed_rows
 
     def _forget(self, now: int) -> None:
-        """Erase somebody who shares no event's id with others."""
+        """Erase somebody no id of whose events names another event (S15.5)."""
         nights, stream = self._nights, self._run.declared
-        ids: dict[str, set[str | None]] = {}
+        ids: dict[str, list[Event]] = {}
         for each in self._run.events:
-            ids.setdefault(each[stream.event_id], set()).add(each.get("who"))
-        alone = {who for (who, *others) in ids.values() if who and not others} - set().union(
-            *(each for each in ids.values() if len(each) > 1)
-        )
+            same = ids.setdefault(each[stream.event_id], [])
+            same += [each] if all(_content(each) != _content(other) for other in same) else []
+        shared = {each.get("who") for same in ids.values() if len(same) > 1 for each in same}
+        alone = {who for same in ids.values() for each in same if (who := each.get("who"))} - shared
         if not alone:
             return
         self._forgotten = self._rng.choice(sorted(alone))
@@ -378,6 +378,11 @@ class RandomNights:
             if begin - needs < microseconds_of_day(first) + skew:
                 return False
         return True
+
+
+def _content(event: Event) -> Event:
+    """Without how it came."""
+    return {name: value for name, value in event.items() if name not in ("arrival", "partition", "offset")}
 
 
 def _reach(version: Version) -> int:
