@@ -434,7 +434,8 @@ class _World:
         # a rule of one stream cannot be published on the other, which is tried now and then
         rule_id = draw(st.sampled_from(("one", "two") if stream.name == THINGS else ("three", "four", "one")))
         if is_foreign:
-            written = {"id": rule_id, "stream": ELSEWHERE, "group_by": ["who"], "when": "TRUE"}
+            # as a control message would write it out, so that one that changes nothing is known to repeat it
+            written = {"id": rule_id, "stream": ELSEWHERE, "state": "active", "group_by": ["who"], "when": "TRUE"}
             self._take(Published(0, at, written))
             return
         stepped = overs == _WIDE and draw(st.booleans())
