@@ -87,17 +87,22 @@ class Priming:
 
     def lacking(self, version: RuleVersion, route: Route) -> str | None:
         """See History."""
-        needs, coverage = self._of(version), self._coverage(route)
-        if not needs or coverage is None:
-            return None
-        # the buckets may be given the clocks that are under way before they know the version
-        settled = max(coverage.settled, self._clocks.get(route.stream, FIRST_INSTANT) - self._lateness(route))
-        if coverage.has(needs.since(max(version.effective, settled)), settled):
+        needs = self._of(version)
+        if not needs or self._has(needs, version, route):
             return None
         return (
             f"its windows reach back {format_duration(widest(version.rule))}, before the events that the job has: it "
             "takes effect once it is primed with those before"
         )
+
+    def _has(self, needs: Needs, version: RuleVersion, route: Route) -> bool:
+        """Whether the state of a route has all that a new version needs, or nobody looks."""
+        coverage = self._coverage(route)
+        if coverage is None:  # until its first batch a route that was added has nothing, and then not what was before
+            return not self._looks_at(route) or not self._lacks_before(route)
+        # the buckets may be given the clocks that are under way before they know the version
+        settled = max(coverage.settled, self._clocks.get(route.stream, FIRST_INSTANT) - self._lateness(route))
+        return coverage.has(needs.since(max(version.effective, settled)), settled)
 
     def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:
         """See History."""
@@ -155,9 +160,18 @@ class Priming:
     def _lateness(self, route: Route) -> int:
         return self._config.streams[route.stream].allowed_lateness
 
+    def _looks_at(self, route: Route) -> bool:
+        return bool(self._config.priming_rate) and self._identity is not None and route in self._identity.routes
+
+    def _lacks_before(self, route: Route) -> Mapping[int, int]:
+        """See Identity; of a route of the identity."""
+        assert self._identity is not None  # noqa: S101  it has the route
+        topic = self._config.streams[route.stream].topic
+        return self._identity.lacks_before(self._identity.routes.index(route), topic)
+
     def _coverage(self, route: Route) -> Coverage | None:
         """That of the route by the last committed batch; None where it is not known, or does not matter."""
-        if not self._config.priming_rate or self._identity is None or route not in self._identity.routes:
+        if self._identity is None or not self._looks_at(route):
             return None
         at, known = self._coverages.get(route, (0.0, None))
         if known is None or time.monotonic() > at + _LOOK_SECONDS:
@@ -178,8 +192,7 @@ class Priming:
         heads = of[route]
         if any(head.version == NOTHING for head in heads):
             return None
-        number, topic = identity.routes.index(route), config.streams[route.stream].topic
-        lacks = {} if all(head.primed for head in heads) else identity.lacks_before(number, topic)
+        lacks = {} if all(head.primed for head in heads) else self._lacks_before(route)
         # a new route is given its first clock later than the others
         settled = max(min(head.settled for head in each) for each in of.values())
         return Coverage(tuple(heads), lacks, settled)

@@ -1,0 +1,54 @@
+"""Which versions of rules wait for their history."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules.model import parse_rule
+from rules.rulebook import WHOLE_STREAM, Route, RuleBook
+from rules.streams import load_streams
+from rules.versions import RuleVersion
+from streaming.checkpoint import query_folder, settle
+from streaming.config import JobConfig
+from streaming.priming import Priming
+
+STREAMS = load_streams()
+TOPIC = STREAMS["transactions"].topic
+ENTITY, ADDED = Route("transactions", "customer_id"), Route("transactions", WHOLE_STREAM)
+
+
+def version(**changes: Any) -> RuleVersion:
+    """One that counts all transactions of an hour."""
+    written = {"id": "many", "stream": "transactions", "group_by": [], "when": "n > 9"}
+    written |= {"measures": {"n": {"count": "*", "over": "1h"}}} | changes
+    return RuleVersion(parse_rule(written, STREAMS), 1, 0)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> JobConfig:
+    """A job that has read nine transactions, and then added a route, for which there has been no batch yet."""
+    made = JobConfig(STREAMS, {}, {}, tmp_path / "checkpoint", (), priming_rate=1000)
+    settle(made, RuleBook(STREAMS).routes)
+    for folder, content in (("commits", ""), ("offsets", f"v1\n{{}}\n{json.dumps({TOPIC: {'0': 9}})}")):
+        (query_folder(made) / folder).mkdir(parents=True)
+        (query_folder(made) / folder / "0").write_text(content)
+    return made
+
+
+def primings(config: JobConfig) -> Priming:
+    """Of a job with this configuration that runs with the added route."""
+    priming = Priming(config)
+    priming.resume(settle(config, [*RuleBook(STREAMS).routes, ADDED]), "run")
+    return priming
+
+
+def test_a_version_on_a_new_shuffle_key_waits_also_before_the_first_batch_of_its_buckets(config: JobConfig) -> None:
+    """S5.7: nothing is known of their state then, but that it will not have the nine transactions."""
+    priming = primings(config)
+    assert "its windows reach back 1h" in str(priming.lacking(version(), ADDED))
+    assert priming.lacking(version(id="any", measures={}, when="TRUE"), ADDED) is None
+    assert priming.lacking(version(id="of_one", group_by=["customer_id"]), ENTITY) is None, "it has all"
+    assert primings(replace(config, priming_rate=0)).lacking(version(), ADDED) is None
