@@ -6,10 +6,11 @@ Each history has its own stream, rules with all measures and options that change
 and duplicate events, NULLs, equal times, numbers near their limits, crashes, and random batches. Every other history is
 a case whose stream, batch, SQL and reference results must agree (random_cases.py and agreement.py in tests/support).
 The others are runs of the job over one stream or two: with unevenly read partitions, clock records, restarts with other
-settings, and rules that arrive while the job is behind or down, in half of them also rules that wait for history and
-are primed (random_runs.py there). At each step the operator must emit what an oracle allows (oracle.py), and the
-backfill must correct and explain every difference (run_agreement.py); of every fourth of them alerts are explained from
-a lake, as `nightjar explain` does it, and must be what was published.
+settings, and rules that arrive while the job is behind or down, in half of them also shuffle keys that are made,
+dropped and made again, in half of them also rules that wait for history and are primed (random_runs.py there). At each
+step the operator must emit what an oracle allows (oracle.py), and the backfill must correct and explain every
+difference (run_agreement.py); of every fourth of them alerts are explained from a lake, as `nightjar explain` does it,
+and must be what was published.
 
 With --large they are histories of 10,000 to 100,000 events instead, with hot groups, on engines whose thresholds (when
 blocks are released, windows carried, arrays moved) are drawn too: the stream must end at the truth, where nothing is

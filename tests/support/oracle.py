@@ -8,7 +8,7 @@ after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -40,13 +40,14 @@ _CONTENT = (*_IDENTITY, "rule_state", "group", "measures", "severity", "text", "
 
 
 class Oracle:
-    """Follows the bucket of one route. serves: whether the route serves the group-by of a version.
+    """Follows the bucket of one route. serves: whether the route serves the group-by of a version; unread: its events
+    that were read before it began.
 
     `complaints` of each batch are lines for people. overflown: rule id, version and measure wherever a value has been
     too large.
     """
 
-    def __init__(self, stream: Stream, serves: Callable[[Version], bool]) -> None:
+    def __init__(self, stream: Stream, serves: Callable[[Version], bool], unread: Iterable[Event] = ()) -> None:
         self._stream, self._serves = stream, serves
         self._setting = Setting(stream.event_id, stream.event_time, None, stream.max_future_skew)
         self._clock = _NEVER
@@ -55,6 +56,8 @@ class Oracle:
         self._last: dict[str, dict[str, Any]] = {}  # the last record of each alert
         self._read = 0
         self._outdated: set[tuple[Subject, str, int]] = set()
+        self._unread = [*unread]
+        self._lacks_unread = bool(self._unread)  # until something is primed
         self._all: list[Event] = []  # as read, with whether they were `dead`
         self._past: list[Event] = []  # what was primed into steps
         self._exported = 0, self._passed  # how many had been read then, and how far the bucket was
@@ -122,13 +125,20 @@ class Oracle:
             if max(self._passed.held.get(fold, (-_NEVER,))) <= min(complete[fold], then.folded)
         }
 
+        unread = {place(event) for event in self._unread} if self._lacks_unread else set()
+
+        def lacks(event: Event) -> bool:
+            return since <= self._time(event) and (self._time(event) < then.horizon or place(event) in unread)
+
         def folds_lacking(event: Event) -> frozenset[Any]:
-            time = self._time(event)
-            return frozenset(f for f, begin in steps.items() if begin <= time < min(complete[f], then.folded))
+            time, always = self._time(event), place(event) in unread
+            return frozenset(
+                f for f, begin in steps.items() if begin <= time < then.folded and (always or time < complete[f])
+            )
 
         first: dict[str, Event] = {}
-        for event in sorted(self._all[:count], key=place):
-            if since <= self._time(event) < then.horizon or folds_lacking(event):
+        for event in sorted([*self._unread, *self._all[:count]], key=place):
+            if lacks(event) or folds_lacking(event):
                 first.setdefault(event[self._stream.event_id], event)
         known = {row[self._stream.event_id] for row in self._rows if self._time(row) >= self.horizon}
         dead = [event for event in self._all[count:] if event["dead"]]
@@ -139,9 +149,10 @@ class Oracle:
             past = {**event, "late": False, "past": True, "in_time": lateness <= 2 * allowed_lateness}
             if not is_missed and (folds := folds_lacking(event)):
                 self._past.append({**past, "only": folds})
-            if (is_missed or since <= time < then.horizon) and event[self._stream.event_id] not in known:
+            if (is_missed or lacks(event)) and event[self._stream.event_id] not in known:
                 known.add(event[self._stream.event_id])
-                if is_missed and time < self._passed.folded:
+                is_folded = time < self._passed.folded
+                if is_folded and (is_missed or time >= then.folded):
                     self._past.append({**past, "only": frozenset(steps)})
                 if not any(
                     row[self._stream.event_id] == event[self._stream.event_id] and self._time(row) == time
@@ -149,10 +160,11 @@ class Oracle:
                 ):
                     order = event["arrival"], self._read if is_missed else number - len(first)
                     late = is_missed or lateness > allowed_lateness
-                    seen = {"late": late, "order": order, "picks": {}, "only": frozenset(), "in_time": False}
-                    self._rows.append({**event, **seen})
+                    only = {"only": frozenset[Any]()} if is_folded else {}  # else it counts like any other
+                    self._rows.append({**event, "late": late, "order": order, "picks": {}, "in_time": False, **only})
         self._rows.sort(key=self._order)
         self._past.sort(key=self._order)
+        self._lacks_unread = False
         held = self._passed.held | {fold: (complete[fold], begin) for fold, begin in steps.items()}
         horizon = min(self.horizon, max(since, target))
         self._passed = replace(self._passed, horizon=horizon, held=held)

@@ -91,10 +91,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class Run:
-    """The steps of a job over a stream, the first a Restart. Events have `arrival`, `partition` and `offset`.
+    """The steps of a job over a stream, the first a Restart. Events have `arrival`, `partition` and `offset`. Rules may
+    group by other fields than entities: for these the job makes shuffle keys.
 
     buckets: of each route. primes: whether versions whose windows reach back before the state wait for their history.
-    Without that rules may group by other fields than entities, for which the job makes shuffle keys. beside: ELSEWHERE,
+    beside: ELSEWHERE,
     where the job evaluates it too, which no restart undeclares then: a checkpoint refuses that; None: nothing is sent
     to it, whether it is declared or not.
     """
@@ -269,6 +270,10 @@ class Answers:
         """The newest version, which a message has just put in force, waits for its history."""
         self._takes_effect(rule_id, len(self._of_rule[rule_id]), NOT_YET)
 
+    def is_waiting(self, rule_id: str, number: int) -> bool:
+        """Whether a version waits to take effect."""
+        return self._of_rule[rule_id][number - 1].in_force == NOT_YET
+
     def activate(self, rule_id: str, number: int, effective: int, at: int) -> None:
         """A version that waited takes effect. at: arrival of that answer."""
         self._takes_effect(rule_id, number, effective)
@@ -307,24 +312,23 @@ _NARROW, _WIDE = ("1s", "3s"), ("8s", "30s", "2m", "10m")
 
 
 @st.composite
-def runs(draw: st.DrawFn, stream: Stream | None = None, *, keys: bool = True) -> Run:
+def runs(draw: st.DrawFn, stream: Stream | None = None) -> Run:
     """Runs of up to about eighty events, a dozen batches and half a dozen rule messages; of streams of their own, or of
-    this one alone.
-
-    keys: whether rules may group by other fields than entities.
-    """
+    this one alone."""
     beside = draw(_streams(ELSEWHERE)) if stream is None and draw(st.booleans()) else None
     stream = draw(_streams(THINGS)) if stream is None else stream
     restart = Restart(draw(_DELAYS), draw(_LATENESS), None, draw(_APPROVALS))
     if beside is not None and draw(st.integers(0, 5)) < 5:
         restart = replace(restart, elsewhere=draw(_LATENESS))
     primes = draw(st.booleans())
-    world = _World(draw, stream, beside, keys=keys and not primes and draw(st.booleans()))
+    world = _World(draw, stream, beside, keys=draw(st.booleans()))
     steps: list[Restart | Batch] = [restart]
     at = 300 * SECOND
     for number in range(draw(st.integers(2, 14 if primes else 10))):
         at += draw(_PAUSES) * SECOND
-        for _ in range(draw(st.integers(1, 2)) if number == 0 else draw(st.sampled_from((0, 0, 1, 2)))):
+        for _ in range(
+            draw(st.integers(1 if beside is None else 2, 2)) if number == 0 else draw(st.sampled_from((0, 0, 1, 2)))
+        ):
             overs = ((_WIDE if number else _NARROW),) if primes else ()
             world.publish(draw, at, *overs, approvals=restart.approvals)
         world.send(draw, at, restart, draw(st.sampled_from((2, 0, 1, 3, 5, 8, 12))))
@@ -395,6 +399,7 @@ class _World:
         self._messages: list[Published] = []
         self._published = 0
         self._known: dict[str, Published] = {}
+        self._ruled: set[str] = set()  # streams for which there was a rule
         self._numbers: Counter[str] = Counter()  # of versions, if each message had made one
 
     def publish(self, draw: st.DrawFn, at: int, overs: tuple[str, ...] = OVERS, *, approvals: int) -> None:
@@ -430,7 +435,9 @@ class _World:
             given = {} if effective is None else {"effective": iso_text(effective)}
             self._take(Published(0, at, {"control": control, "rule": rule_id, **given}, effective))
             return
-        stream = draw(st.sampled_from(self._topics)).stream
+        without = [topic for topic in self._topics if topic.stream.name not in self._ruled]
+        stream = draw(st.sampled_from(without or self._topics)).stream
+        self._ruled.add(stream.name)
         # a rule of one stream cannot be published on the other, which is tried now and then
         rule_id = draw(st.sampled_from(("one", "two") if stream.name == THINGS else ("three", "four", "one")))
         if is_foreign:

@@ -95,7 +95,8 @@ class RunAgreement:
         for at, times in enumerate(host.begun):
             if begun[at : at + 1] != [times]:
                 route = host.buckets[at]
-                oracles[at : at + 1] = [Oracle(self._declared[route.stream], partial(self._serves, route))]
+                serves = partial(self._serves, route)
+                oracles[at : at + 1] = [Oracle(self._declared[route.stream], serves, host.unread(at))]
                 begun[at : at + 1] = [times]
                 self.counts["begun_again"] += times > 1
 
@@ -129,11 +130,12 @@ class RunAgreement:
             name = activated.rule_id, activated.version
             self._answers.activate(*name, activated.effective, step.at)
             self._published[name] = step.at, LONG_AGO if self._run.primes else step.at
+            self.counts["routes"] += host.is_made(activated.route)
             if not self._run.primes:
-                self.counts["routes"] += 1
                 self._made[activated.route] = step.at
             if activated.has is not None:
                 self.counts["primed"] += 1
+                self.counts["primed_routes"] += host.is_made(activated.route)
                 steps = {_fold(fold): since for fold, since in activated.has.steps.items()}
                 for at, oracle in enumerate(oracles):
                     if host.buckets[at] == activated.route:

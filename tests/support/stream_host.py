@@ -35,7 +35,7 @@ from rules.publishing import Status
 from rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
 from rules.streams import Stream
 from rules.timestamps import MIN_TIMESTAMP, microseconds
-from rules.versions import NOT_YET, Primed, RuleVersion
+from rules.versions import Primed, RuleVersion
 from streaming import resident_buckets
 from streaming.answering import answer_to
 from streaming.bucketing import Packer
@@ -88,6 +88,7 @@ class StreamHost:
         self._run = run
         self._routes: list[Route] = []
         self._dropped = frozenset[Route]()
+        self._lacks: dict[Route, dict[int, int]] = {}  # by partition the offset before which it has no event
         self._clocks: dict[str, int] = {}  # that this start of the job has published
         self.buckets: list[Route] = []
         self.begun: list[int] = []
@@ -122,7 +123,8 @@ class StreamHost:
 
     def _begin(self) -> None:
         """Start the query from what was committed."""
-        begin(self._state, self._version, f"run-{self._starts}")
+        exports = [] if self._export is None else [self._export[0]]
+        begin(self._state, self._version, f"run-{self._starts}", exports)
         self._plan = BucketPlan(
             str(self._state), f"run-{self._starts}", self._state, self.book.streams, tuple(self._routes),
             self._run.buckets, _TOPICS, tuple(self._answers), alerts_per_rule_and_hour=2,
@@ -168,6 +170,22 @@ class StreamHost:
             if route in again:
                 for bucket in buckets_of(number, route, self._run.buckets):
                     self.begun[bucket] += 1
+            if route in again or route in added:
+                self._lacks[route] = self._ends(route.stream)
+
+    def _ends(self, stream: str) -> dict[int, int]:
+        """By partition of a stream, the offset after the last event that was read."""
+        ends: dict[int, int] = {}
+        for event in self._read.get(stream, []):
+            ends[event["partition"]] = max(ends.get(event["partition"], 0), event["offset"] + 1)
+        return ends
+
+    def unread(self, bucket: int) -> list[Event]:
+        """The events of a bucket that were read before it began."""
+        stream = self.buckets[bucket].stream
+        ends = self._lacks[self.buckets[bucket]]
+        read = self.shares(stream, self._read.get(stream, []))[bucket]
+        return [event for event in read if event["offset"] < ends.get(event["partition"], 0)]
 
     def answer(self, messages: Iterable[Published]) -> list[dict[str, Any]]:
         """Answer rule messages, once and for all; the next batch brings the answers to the buckets."""
@@ -193,19 +211,22 @@ class StreamHost:
         if not self._run.evaluates(version.rule.stream):
             return None
         needs, coverage = needs_of(version, self._streams[route.stream]), self._coverage(route)
-        if not needs or coverage is None:
-            return None
-        since = needs.since(max(version.effective, coverage.settled))
-        return None if coverage.has(since, coverage.settled) else "it waits for its history"
+        if coverage is None:
+            has = not self._lacks[route]
+        else:
+            has = coverage.has(needs.since(max(version.effective, coverage.settled)), coverage.settled)
+        return "it waits for its history" if needs and not has else None
 
     def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:
         """See streaming.history: what there is."""
-        coverage = self._coverage(route)
+        needs, coverage = needs_of(version, self._streams[route.stream]), self._coverage(route)
+        if not needs:
+            return Ready()
         if not is_known or coverage is None:
             return None
-        since = needs_of(version, self._streams[route.stream]).since(coverage.settled)
+        since = needs.since(coverage.settled)
         if coverage.has(since, coverage.settled):
-            return Ready(Primed(max(since.earliest, MIN_TIMESTAMP)))
+            return Ready(Primed(max(since.earliest if needs.steps else coverage.horizon, MIN_TIMESTAMP)))
         if self._export is None or self._export[1] != route or not self._export[2].covers(since):
             return None
         return Ready(Primed(max(self._export[2].earliest, MIN_TIMESTAMP), self._export[0]))
@@ -221,14 +242,15 @@ class StreamHost:
         }
         if any(head.version == NOTHING for head in heads[route]):
             return None
-        return Coverage(tuple(heads[route]), {}, max(head.settled for of in heads.values() for head in of))
+        lacks = {} if all(head.primed for head in heads[route]) else self._lacks[route]
+        return Coverage(tuple(heads[route]), lacks, max(head.settled for of in heads.values() for head in of))
 
     def _waiting(self) -> list[RuleVersion]:
-        """The versions that wait, as far as the buckets know them."""
+        """The versions that wait, as far as the buckets know them, for nothing but history."""
         known = RuleBook(self._plan.streams)
         for answer in self._answers[: self._delivered]:
             fold(known, answer)
-        return [version for version in known.waiting if version.effective == NOT_YET]
+        return [version for version in known.waiting if self.book.route_of(version.rule) in self._in_use]
 
     def prepare(self, step: Batch) -> Route | None:
         """What the driver does before a batch, but for answers; returns the route whose history was exported."""
@@ -247,10 +269,7 @@ class StreamHost:
             waiting = [v for v in self._waiting() if self.book.route_of(v.rule) == route]
             has = Since.of_all(needs_of(v, stream).since(coverage.settled) for v in waiting)
             self._exports += 1
-            name, ends = f"export{self._exports}", dict[int, int]()
-            read = self._read.get(stream.name, [])
-            for event in read:
-                ends[event["partition"]] = max(ends.get(event["partition"], 0), event["offset"] + 1)
+            name, ends, read = f"export{self._exports}", self._ends(stream.name), self._read.get(stream.name, [])
             first = self._routes.index(route) * self._run.buckets
             shares = self.shares(stream.name, sorted(read, key=place))
             for at, lack in enumerate(coverage.lacking(has), first):
@@ -266,28 +285,22 @@ class StreamHost:
 
     def activate(self, at: int) -> Iterator[Activated]:
         """Answer that versions which waited take effect, at this time (µs): those whose route is there, and history."""
-        for version in () if self._run.primes else self.book.waiting:
-            route = self.book.route_of(version.rule)
-            if route in self._in_use:
-                stated = version.rule.effective
-                effective = at + self._delay if stated is None else max(at, microseconds(stated))
-                name = version.rule.id, version.version
-                status = Status(AnswerKind.ACTIVE, *name, effective)
-                _, value = answer_record(status, allowed_lateness=self._streams[route.stream].allowed_lateness)
-                self._answered(at, value)
-                yield Activated(*name, effective, route, None)
-        for version in self._waiting() if self._run.primes else ():
-            route = self.book.route_of(version.rule)
-            ready = self.find(version, route, is_known=True)
-            if ready is None or ready.primed is None:
+        history, known = self if self._run.primes else AS_IT_IS, {(v.rule.id, v.version) for v in self._waiting()}
+        for version in self.book.waiting:
+            route, name = self.book.route_of(version.rule), (version.rule.id, version.version)
+            if route not in self._in_use:
                 continue
-            effective = at + self._delay if version.rule.effective is None else microseconds(version.rule.effective)
-            name = version.rule.id, version.version
+            ready = history.find(version, route, is_known=name in known)
+            if ready is None:
+                continue
+            effective, stated = at + self._delay, version.rule.effective
+            if stated is not None:
+                effective = max(at, microseconds(stated)) if ready.primed is None else microseconds(stated)
             status = Status(AnswerKind.ACTIVE, *name, effective, primed=ready.primed)
             _, value = answer_record(status, allowed_lateness=self._streams[route.stream].allowed_lateness)
             self._answered(at, value)
             has = None
-            if ready.primed.name and self._export is not None:
+            if ready.primed is not None and ready.primed.name and self._export is not None:
                 has, self._export = self._export[2], None
             yield Activated(*name, effective, route, has)
             if has is not None:
