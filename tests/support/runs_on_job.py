@@ -1,9 +1,10 @@
 """Purpose: random runs on the real job: Kafka with several partitions, Spark, Delta and a night.
 
-How it works: many runs share one stream, each with an owner's field that its rules ask for and marks on its ids. Their
+How it works: many runs share two streams, each with an owner's field that its rules ask for and marks on its ids. Their
 records are sent in the order of arrival, some partitions behind the others, while the job is started again with other
-settings, ended or crashed, behind or down. Then a night is passed. What it cannot see is which batch the job made of
-what, and what it may therefore say at a step: tests/support/run_agreement.py holds the operator against that.
+settings, ended or crashed, behind or down, and makes shuffle keys for their rules. Then a night is passed. What it
+cannot see is which batch the job made of what, and what it may therefore say at a step: tests/support/run_agreement.py
+holds the operator against that.
 
 What it checks: rules are answered as `Answers` says; nobody says a revision twice with another content; the night finds
 a cause for every difference; with its corrections the alerts of each run are its truth, by the reference; and
@@ -37,6 +38,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.kafka import topics
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
+from rules.streams import Stream
 from rules.timestamps import from_microseconds
 from rules.types import STRING
 from tests.support.agreement import Key, Measured, announced, differing, final, plain, wrongly_muted
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OWNER = "of_run"
+OTHERS = "others"
 # So many alerts are explained: some tenths of a second each.
 _EXPLAINED = 100
 PARTITIONS = 4
@@ -64,16 +67,18 @@ SHARED = declared(
 
 @dataclass
 class _Marked:
-    """A run whose rules and ids begin with its mark. events: in the order of arrival."""
+    """A run on one of the streams, whose rules and ids begin with its mark. events: in the order of arrival."""
 
     mark: str
+    stream: str
     messages: list[Published]
     events: list[Event]
 
 
 @dataclass
 class RunsOnJob:
-    """Runs of SHARED, played and judged. settings: whose topics do not exist yet; topic: that of the events.
+    """Runs of SHARED, every other one on the stream OTHERS, which is declared likewise; played and judged. settings:
+    whose topics do not exist yet; topic: with what those of the events begin.
 
     complaints: lines for people; counts: what has been compared.
     """
@@ -89,26 +94,32 @@ class RunsOnJob:
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._marked = [_marked(run, f"r{number}_") for number, run in enumerate(self.runs)]
+        names = (SHARED.name, OTHERS)
+        self._marked = [_marked(run, f"r{number}_", names[number % 2]) for number, run in enumerate(self.runs)]
         fields = MappingProxyType({**SHARED.fields, OWNER: STRING})
-        self._stream = replace(SHARED, fields=fields, topic=self.topic)
+        self._streams = {
+            name: replace(SHARED, name=name, fields=fields, topic=f"{self.topic}-{name}") for name in names
+        }
         self._rng = random.Random(self.seed)  # noqa: S311  nothing secret
-        self._answers, self._expected = Answers(), list[Answer]()
+        self._answers = Answers()
         self._ends: dict[tuple[str, int], int] = {}
+        self._messages: list[tuple[Published, Restart]] = []  # and how the job runs that answers each
         self._unanswered: list[Published] = []
         self._published = 0
         self._play()
         self.complaints += [*self._judged()]
 
     def _play(self) -> None:
-        topics.ensure(self.settings, [self._stream])
+        topics.ensure(self.settings, self._streams.values())
         messages = sorted((m for of in self._marked for m in of.messages), key=lambda message: message.arrival)
-        events = sorted((e for of in self._marked for e in of.events), key=lambda event: event["arrival"])
-        arrivals = sorted({message.arrival for message in messages} | {event["arrival"] for event in events})
+        events = sorted(
+            ((of.stream, e) for of in self._marked for e in of.events), key=lambda sent: int(sent[1]["arrival"])
+        )
+        arrivals = sorted({message.arrival for message in messages} | {event["arrival"] for _, event in events})
         edges = [arrivals[len(arrivals) * number // self.phases] for number in range(1, self.phases)] + [
             arrivals[-1] + 1
         ]
-        waiting: list[list[Event]] = [[] for _ in range(PARTITIONS)]
+        waiting = {(name, partition): list[Event]() for name in self._streams for partition in range(PARTITIONS)}
         restart, begin, rng = Restart(5 * SECOND, 10 * SECOND), 0, self._rng
         with producer(self.settings) as self._producer, ExitStack() as running:
             job = running.enter_context(self._job(restart))
@@ -119,39 +130,43 @@ class RunsOnJob:
                         job.crash()
                     running.close()
                     restart = self._changed(restart)
-                for event in events:
+                for name, event in events:
                     if begin <= event["arrival"] < end:
-                        waiting[event["partition"]].append(event)
+                        waiting[name, event["partition"]].append(event)
                 of_phase = [message for message in messages if begin <= message.arrival < end]
                 begin = end
                 # what a job that runs had answered before an event came is stamped before that event
                 rules_first = rng.random() < 0.5 or not down
                 if rules_first:
                     self._publish(of_phase)
-                    if not down:
+                    if not down:  # nor is one lost to a shuffle key that is being made
                         job.await_answered(self._published)
-                for partition, unsent in enumerate(waiting):
+                        job.await_effective()
+                for (name, partition), unsent in waiting.items():
                     if number + 1 == self.phases or rng.random() < 0.7:
-                        self._send(partition, unsent)
+                        self._send(name, partition, unsent)
                         unsent.clear()
                 if not rules_first:
                     self._publish(of_phase)
                 if down:
                     job = running.enter_context(self._job(restart))
                 job.await_answered(self._published)
-                self._expected += [self._answers.take(message, restart) for message in self._unanswered]
+                self._messages += [(message, restart) for message in self._unanswered]
                 self._unanswered.clear()
                 if number + 1 == self.phases or rng.random() < 0.5:
                     job.await_consumed(self._ends)
                 self.log(f"phase {number + 1} of {self.phases}, {restart}{', after it was down' if down else ''}")
             job.await_reported()
-        self._last = replace(self._stream, allowed_lateness=restart.allowed_lateness)
+        self._last = self._declared(restart)
+
+    def _declared(self, restart: Restart) -> dict[str, Stream]:
+        ours = replace(self._streams[SHARED.name], allowed_lateness=restart.allowed_lateness)
+        return self._streams | {SHARED.name: ours}
 
     def _job(self, restart: Restart) -> CaseRun:
-        streams = {SHARED.name: replace(self._stream, allowed_lateness=restart.allowed_lateness)}
         given = {"activation_delay": restart.activation_delay, "approvals": restart.approvals}
         settings = self.settings.model_copy(update=given)
-        return CaseRun(self.session, settings, streams, clock_interval=SECOND)
+        return CaseRun(self.session, settings, self._declared(restart), clock_interval=SECOND)
 
     def _changed(self, restart: Restart) -> Restart:
         rng = self._rng
@@ -168,24 +183,22 @@ class RunsOnJob:
         self._unanswered += messages
         self._published += len(messages)
 
-    def _send(self, partition: int, events: list[Event]) -> None:
+    def _send(self, name: str, partition: int, events: list[Event]) -> None:
+        stream = self._streams[name]
         sent = [
             self._producer.send(
-                self.topic, event_json(self._stream, event).encode(), partition=partition,
+                stream.topic, event_json(stream, event).encode(), partition=partition,
                 timestamp_ms=event["arrival"] // 1000,
             )
             for event in events
         ]  # fmt: skip
         for each in sent:
-            self._ends[self.topic, partition] = each.get(60).offset + 1
+            self._ends[stream.topic, partition] = each.get(60).offset + 1
 
     def _judged(self) -> Iterator[str]:
         with Reader(self.settings, self.settings.rule_status_topic) as reader:
-            reports = [json.loads(record.value) for record in reader.all()]
-        answers = [Answer.read(record) for record in reports if "message" in record]
-        for answer, expected in zip(answers, self._expected, strict=True):
-            if answer != expected:
-                yield f"answer {answer}, expected {expected}"
+            reports = [(record.arrival, json.loads(record.value)) for record in reader.all()]
+        yield from self._answered_otherwise(reports)
         by_revision: dict[tuple[str, int], dict[str, Any]] = {}
         with Reader(self.settings, self.settings.alerts_topic) as reader:
             for record in reader.all():
@@ -196,7 +209,7 @@ class RunsOnJob:
                     yield f"two contents under one revision: {known} and {alert}"
         corrections = self._corrections()
         self.counts.update(
-            runs=len(self._marked), events=sum(len(of.events) for of in self._marked), answers=len(answers),
+            runs=len(self._marked), events=sum(len(of.events) for of in self._marked), answers=len(self._messages),
             alerts=len(by_revision), corrections=len(corrections),
         )  # fmt: skip
         for correction in corrections:
@@ -204,15 +217,36 @@ class RunsOnJob:
             if correction["cause"] == "unexplained":
                 yield f"unexplained: {correction}"
         every = [*sorted(by_revision.values(), key=lambda alert: alert["revision"]), *corrections]
-        config = backfill_config(self.settings, {SHARED.name: self._last})
+        config = backfill_config(self.settings, self._last)
         self.counts["explained"] = min(_EXPLAINED, len({record["alert_id"] for record in every}))
         yield from disagreements(config, every, _EXPLAINED, Corrections(corrections))
         for of in self._marked:
             yield from self._true(of, [record for record in every if record["rule_id"].startswith(of.mark)])
 
+    def _answered_otherwise(self, reports: list[tuple[int, dict[str, Any]]]) -> Iterator[str]:
+        """How messages were answered otherwise than expected. reports: with the arrival (µs) of each."""
+        messages = iter(self._messages)
+        for at, report in reports:
+            if "message" in report:
+                answer, expected = Answer.read(report), self._answers.take(*next(messages))
+                is_made = report.get("route", SHARED.entities[0]) not in SHARED.entities
+                if answer == replace(expected, effective=None) != expected and is_made:
+                    self._answers.wait(answer.rule_id)
+                    self.counts["waiting"] += 1
+                elif answer != expected:
+                    yield f"answer {answer}, expected {expected}"
+            elif report["status"] == "ACTIVE":
+                active = Answer.read(report)
+                assert active.version is not None, report
+                assert active.effective is not None, report
+                if self._answers.is_waiting(active.rule_id, active.version):
+                    self._answers.activate(active.rule_id, active.version, active.effective, at)
+        if left := [*messages]:
+            yield f"no answers to {left}"
+
     def _corrections(self) -> list[dict[str, Any]]:
         """What the night says of everything, held back or not."""
-        config = backfill_config(self.settings, {SHARED.name: self._last})
+        config = backfill_config(self.settings, self._last)
         first = from_microseconds(min(e["at"] for of in self._marked for e in of.events)).date() - timedelta(days=1)
         request = Request("runs", first, days=4)
         night = Night(self.session, config, request)
@@ -226,7 +260,8 @@ class RunsOnJob:
 
     def _true(self, of: _Marked, records: list[dict[str, Any]]) -> Iterator[str]:
         versions = [version for version in self._answers.versions if version.rule_id.startswith(of.mark)]
-        truth = violations(setting(self._stream, truth=True), versions, of.events)
+        stream = self._streams[of.stream]
+        truth = violations(setting(stream, truth=True), versions, of.events)
         measures = {(version.rule_id, version.version): version.measures for version in versions}
         try:
             latest = final(records).values()
@@ -237,20 +272,20 @@ class RunsOnJob:
         got: dict[Key, Measured] = {}
         for record in latest:
             subject = record["rule_id"], record["rule_version"]
-            got[*subject, record["event_id"]] = plain(measures[subject], self._stream, record["measures"])
+            got[*subject, record["event_id"]] = plain(measures[subject], stream, record["measures"])
         self.counts["violations"] += len(truth)
         yield from differing(of.mark, got, announced(versions, truth))
 
 
-def drawn(number: int, count: int, *, keys: bool = False) -> list[Run]:
-    """So many runs of SHARED, the same for the same number, but for those without events. keys: see runs."""
+def drawn(number: int, count: int) -> list[Run]:
+    """So many runs of SHARED, the same for the same number, but for those without events."""
     found: list[Run] = []
 
     @seed(number)
     @settings(
         max_examples=count, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=[*HealthCheck]
     )
-    @given(runs(SHARED, keys=keys))
+    @given(runs(SHARED))
     def draw(run: Run) -> None:
         if run.events:
             found.append(run)
@@ -266,15 +301,17 @@ def with_topics_of_its_own(settings: Settings, mark: str, folder: Path) -> Setti
     return in_folders_of_its_own(settings.model_copy(update={**named, **small, "data_dir": folder / mark}), mark)
 
 
-def _marked(run: Run, mark: str) -> _Marked:
+def _marked(run: Run, mark: str, stream: str) -> _Marked:
     mine = f"{OWNER} = '{mark}'"
     events = [{**event, "id": mark + event["id"], OWNER: mark} for event in run.events]
     messages = [message for step in run.steps if not isinstance(step, Restart) for message in step.messages]
-    return _Marked(mark, [_owned(message, mark, mine) for message in messages], events)
+    return _Marked(mark, stream, [_owned(message, mark, mine, stream) for message in messages], events)
 
 
-def _owned(message: Published, mark: str, mine: str) -> Published:
+def _owned(message: Published, mark: str, mine: str, stream: str) -> Published:
     written, version = dict(message.written), message.version
+    if written.get("stream") == SHARED.name:
+        written["stream"] = stream
     name = "rule" if "control" in written else "id"
     written[name] = mark + written[name]
     if "when" in written:
