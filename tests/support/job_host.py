@@ -107,18 +107,6 @@ class CaseRun:
             f"answers to {messages} messages",
         )
 
-    def await_effective(self) -> None:
-        """Wait until every version that was answered without an effective time, but for proposals, has one."""
-
-        def named(answers: Iterable[dict[str, Any]]) -> set[tuple[str, int]]:
-            return {(answer["rule_id"], answer["rule_version"]) for answer in answers}
-
-        def waiting() -> set[tuple[str, int]]:
-            waits = (each for each in self.answers if each["status"] == "ACCEPTED" and each["effective"] is None)
-            return named(waits) - named(each for each in self.answers if each["status"] == "ACTIVE")
-
-        self.wait_for(lambda: not waiting(), "versions that wait to take effect")
-
     def await_reported(self) -> None:
         """Wait until the job has reported on its progress topic the offsets that it has committed by now."""
         committed = committed_offsets(self.config)

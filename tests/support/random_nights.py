@@ -419,7 +419,7 @@ def _killing(at: int) -> Iterator[None]:
 
 def drawn_nights(number: int, count: int) -> Iterator[tuple[Run, int]]:
     """So many stretched runs, each with a seed for its nights; the same for the same number."""
-    for at, run in enumerate(drawn(number, count)):
+    for at, run in enumerate(drawn(number, count, keys=True)):
         own = number * 1_000_000 + at
         before = random.Random(own).randrange(100) * SECOND  # noqa: S311  nothing secret
         yield stretched(run, before), own

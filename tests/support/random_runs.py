@@ -270,10 +270,6 @@ class Answers:
         """The newest version, which a message has just put in force, waits for its history."""
         self._takes_effect(rule_id, len(self._of_rule[rule_id]), NOT_YET)
 
-    def is_waiting(self, rule_id: str, number: int) -> bool:
-        """Whether a version waits to take effect."""
-        return self._of_rule[rule_id][number - 1].in_force == NOT_YET
-
     def activate(self, rule_id: str, number: int, effective: int, at: int) -> None:
         """A version that waited takes effect. at: arrival of that answer."""
         self._takes_effect(rule_id, number, effective)
@@ -312,16 +308,19 @@ _NARROW, _WIDE = ("1s", "3s"), ("8s", "30s", "2m", "10m")
 
 
 @st.composite
-def runs(draw: st.DrawFn, stream: Stream | None = None) -> Run:
+def runs(draw: st.DrawFn, stream: Stream | None = None, *, keys: bool = True) -> Run:
     """Runs of up to about eighty events, a dozen batches and half a dozen rule messages; of streams of their own, or of
-    this one alone."""
+    this one alone.
+
+    keys: whether rules may group by other fields than entities.
+    """
     beside = draw(_streams(ELSEWHERE)) if stream is None and draw(st.booleans()) else None
     stream = draw(_streams(THINGS)) if stream is None else stream
     restart = Restart(draw(_DELAYS), draw(_LATENESS), None, draw(_APPROVALS))
     if beside is not None and draw(st.integers(0, 5)) < 5:
         restart = replace(restart, elsewhere=draw(_LATENESS))
     primes = draw(st.booleans())
-    world = _World(draw, stream, beside, keys=draw(st.booleans()))
+    world = _World(draw, stream, beside, keys=keys and draw(st.booleans()))
     steps: list[Restart | Batch] = [restart]
     at = 300 * SECOND
     for number in range(draw(st.integers(2, 14 if primes else 10))):
