@@ -19,7 +19,6 @@ than the others: an event far ahead of the others in its batch keeps its block.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -211,21 +210,22 @@ class Engine:
         """What another engine needs beside the deltas to continue."""
         return Position(self.clock, self.settled, self.horizon, self._folding.held, self.folded)
 
-    def restore(self, deltas: Iterable[Delta], events: int = 0) -> None:
+    def restore(self, deltas: Iterable[Delta], events: int = 0, *, since: int | None = None) -> None:
         """Restore the events and announcements of an earlier engine; call `resume` after the last delta.
 
         events: about how many the deltas hold, to make room for them at once.
 
         Evaluates nothing. Deltas may come in any order, and events and announcements may be in several of them; what
         events have been folded into is added up, so it must be in one. Of two events with one id the later (by event
-        time) counts: the other was before the horizon when it arrived. A delta may lack fields that were declared after
-        it was written: they are NULL.
+        time) counts: the other was before the horizon when it arrived; but none counts whose id an event has that is
+        here and happened from `since` (µs) on. A delta may lack fields that were declared after it was written: they
+        are NULL.
         """
         base = self.store.rows
         self.store.reserve(events)
         announcements = [NO_ANNOUNCEMENTS]
         for delta in deltas:
-            self._hold(delta.events)
+            self._hold(delta.events, since)
             self._folding.restore(delta.folds)
             announcements.append(delta.announcements)
         self.store.place_all()  # once: a log is not in the order of arrival
@@ -236,11 +236,13 @@ class Engine:
         announced = pa.concat_tables(announcements)
         self._ledger.restore(announced)
         self._muting.restore(announced)
+        if since is None and len(superseded := self.store.superseded):
+            self._keep(np.setdiff1d(self.store.since(LONG_AGO), superseded, assume_unique=True))
 
-    def _hold(self, events: pa.Table) -> None:
+    def _hold(self, events: pa.Table, since: int | None) -> None:
         """Add the events of a delta to the store."""
         batch = one_batch(self.stream.completed(events))
-        times = physical(batch.column(self.stream.event_time), Kind.TIMESTAMP)
+        times = physical(batch.column(self.stream.event_time), Kind.TIMESTAMP) if since is None else since
         unseen = self.store.unseen(batch.column(self.stream.event_id), times)
         if not len(unseen):
             return
@@ -269,22 +271,23 @@ class Engine:
         came after it (the stream's fields and arrival_time, in any order). past: what earlier ones, which had arrived
         before that moment, have been folded into. Returns what is to be stored beside `history`.
         """
+        self._keep(self.store.since(self.horizon))  # what is gone stays so, although its rows may still be here
         self.horizon = min(self.horizon, max(horizon, self._needed_rows_since))
         self._timelines = {}  # they may have evicted what is needed again
         before = self.store.rows
-        self.restore([history])
+        self.restore([history], since=self.horizon)
         read = self.store.rows
         late, *_ = in_arrival_order(one_batch(missed.select(self._event_columns)))
         seq = np.arange(self._next_seq, self._next_seq + late.num_rows)
         numbered = pa.Table.from_batches([late]).append_column(SEQ, pa.array(seq, pa.int64()))
         delta = Delta(numbered.append_column(LATE, pa.repeat(pa.scalar(value=True), late.num_rows)), NO_ANNOUNCEMENTS)
-        self.restore([delta])
+        self.restore([delta], since=self.horizon)
         rows = np.arange(before, self.store.rows)
         times = self.store.times[rows]
         unfolded = rows[(times < self.folded) & ((rows >= read) | (times >= past.until))]
         folds = self._folding.take_in(past, unfolded)
         self.set_rules(self._ruleset, self._group_bys)
-        return replace(delta, folds=folds)
+        return Delta(self.store.table(np.arange(read, self.store.rows)), NO_ANNOUNCEMENTS, folds)
 
     @property
     def needed_since(self) -> int:
@@ -368,7 +371,10 @@ class Engine:
         if self.store.codes_given > 4 * (needed + self._folding.groups) + _EVICTION_FLOOR:
             self._rebuild()
             return
-        rows = self.store.since(self.horizon)
+        self._keep(self.store.since(self.horizon))
+
+    def _keep(self, rows: Int64Array) -> None:
+        """Drop all rows but these, which are in order."""
         new_row = np.full(self.store.rows, -1)
         new_row[rows] = np.arange(len(rows))
         self._ledger.renumber(new_row, self.settled)

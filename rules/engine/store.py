@@ -114,6 +114,11 @@ class EventStore:
             fresh = fresh[np.unique(codes[fresh], return_index=True)[1]]
         return fresh.astype(np.int64, copy=False)
 
+    @property
+    def superseded(self) -> Int64Array:
+        """The rows whose ids have been admitted again, because they were before the horizon by then."""
+        return self.ids.unindexed
+
     def append(
         self, events: Mapping[str, pa.Array], arrival: Int64Array, seq: Int64Array, late: Mask, *, placing: bool = True
     ) -> None:

@@ -297,6 +297,11 @@ class StringTable:
         self._leave(codes)
         self._forgotten = np.append(self._forgotten, codes)
 
+    @property
+    def unindexed(self) -> Int64Array:
+        """The codes that have been removed from the table, while their strings are here."""
+        return self._forgotten
+
     def cut(self, count: int) -> None:
         """Drop all codes but the first `count`, and reuse the others."""
         self._leave(np.arange(count, self.count))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -133,3 +134,40 @@ def test_after_priming_results_are_those_of_rules_that_had_always_been_there(
             announced += [a | {"event_time": str(a["event_time"])} for a in found.alerts.to_pylist()]
             expected += [a | {"event_time": str(a["event_time"])} for a in wanted.alerts.to_pylist()]
     assert announced == expected
+
+
+def counted(engine: Engine, at: int, name: str) -> int:
+    """What the wide rule counts at an event of ann's, which it is given."""
+    event = {"id": name, "at": at, "arrival_time": at, "who": "ann", "amount": 1}
+    alerts = engine.advance(table([event]), START + at * SECOND).alerts.to_pylist()
+    (found,) = (json.loads(alert["measures"])["n"] for alert in alerts if alert["rule_id"] == "wide")
+    return int(found)
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_of_two_events_with_one_id_priming_brings_back_none(restored: bool) -> None:
+    """x was before the horizon when its id came again, and y came twice while the version waited: whatever an engine
+    still has in memory, the second x and the first y count."""
+    engine, deltas = Engine(STREAM, NARROW), []
+
+    def take(*events: Row) -> None:
+        now = START + max(event["arrival_time"] for event in events) * SECOND
+        deltas.append(engine.advance(table(list(events)), now).delta)
+
+    x, y = ({"id": name, "at": at, "arrival_time": at, "who": "ann", "amount": 1} for name, at in (("x", 0), ("y", 50)))
+    take(x)
+    take({**x, "id": "z", "at": 100, "arrival_time": 100})
+    take({**x, "at": 101, "arrival_time": 101, "who": "bob"})
+    engine.set_rules(rules(None))
+    missed = [{**y, "arrival_time": 102}, {**y, "at": 51, "arrival_time": 103}]
+    take(*missed)
+    kept = table([x]).append_column(SEQ, pa.array([-1], pa.int64()))
+    history = Delta(kept.append_column(LATE, pa.array([False])), NO_ANNOUNCEMENTS)
+    deltas += [history, engine.prime(history, table(missed), START)]
+    engine.set_rules(rules(103))
+    if restored:
+        again = Engine(STREAM, rules(103))
+        again.restore(deltas)
+        again.resume(engine.position)
+        engine = again
+    assert counted(engine, 104, "own") == len(["y", "z", "own"])
