@@ -157,7 +157,10 @@ class Measure(BaseModel):
         elif not isinstance(field, str):
             raise ValueError(f"{named[0]} of {field!r} has no meaning. Name a field, as in {named[0]}: amount")
         rest = {key: value for key, value in written.items() if key != named[0]}
-        if "episode" in rest:
+        length = "episode" if "episode" in rest else "over"
+        if length in rest and rest[length] is None:
+            raise ValueError(f"{length} is empty. Write how long, as in {length}: 1h")
+        if length == "episode":
             rest.setdefault("over", None)
         return {"function": named[0], "field": field, **rest}
 

@@ -10,16 +10,19 @@ not. NaN is NULL, infinity is rejected.
 """
 
 from collections.abc import Callable
+from datetime import date, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rules.errors import shortened
 from rules.event_values import MAX_STRING, text_mistake, too_long, typed_text
-from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, NO_ZONE
+from rules.predicates.doubles import to_double
+from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, NO_ZONE, iso_text, local_timestamp
 from rules.types import STRING, FieldType, Kind
 
 _WHOLE = r"-?(?:0|[1-9][0-9]{0,17})"
@@ -34,6 +37,8 @@ _TIME = r"^(?:19|2[0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-5]
 _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])$"
 _MILLISECONDS = r"^-?(?:0|[1-9][0-9]{0,13})$"
 _MICROSECONDS = pa.timestamp("us", "UTC")
+# Local time (µs) from which on Arrow leaves out that clocks are changed: the end of 2037, as tables of zones end there.
+_ARROW_KNOWS_ZONES_UNTIL = (date(2037, 1, 1) - date(1970, 1, 1)) // timedelta(microseconds=1)
 
 
 class MisfitError(ValueError):
@@ -121,7 +126,10 @@ def _plain_times(texts: pa.ChunkedArray, zone: ZoneInfo | None) -> pa.ChunkedArr
         local = _matching(texts, f"{_TIME}$").cast(pa.timestamp("us"))
         found = pc.coalesce(found, _in_utc(local, zone))
     milliseconds = _matching(texts, _MILLISECONDS).cast(pa.int64())
-    return pc.coalesce(found, milliseconds.cast(pa.timestamp("ms", "UTC")).cast(_MICROSECONDS))
+    found = pc.coalesce(found, milliseconds.cast(pa.timestamp("ms", "UTC")).cast(_MICROSECONDS))
+    instants = found.cast(pa.int64())
+    known = pc.and_(pc.greater_equal(instants, MIN_TIMESTAMP), pc.less_equal(instants, MAX_TIMESTAMP))
+    return pc.if_else(known, found, pa.scalar(None, _MICROSECONDS))
 
 
 def _matching(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
@@ -195,7 +203,13 @@ def _int64(column: pa.ChunkedArray, kind: pa.DataType, _: ZoneInfo | None) -> pa
 
 
 def _double(column: pa.ChunkedArray, kind: pa.DataType, _: ZoneInfo | None) -> pa.ChunkedArray:
-    doubles = _number(column).cast(kind, safe=False)
+    column = _number(column)
+    if pa.types.is_decimal(column.type):  # Arrow's cast is not to the nearest double
+        scale = max(column.type.scale, 0)
+        units = pl.Series(column.cast(pa.decimal128(38, scale))).to_physical()
+        doubles = pa.chunked_array([to_double(units, scale).to_arrow()])
+    else:
+        doubles = column.cast(kind, safe=False)
     if pc.any(pc.is_inf(doubles)).as_py():
         raise ValueError("infinite values are not allowed")
     return doubles
@@ -221,7 +235,9 @@ def _timestamp(column: pa.ChunkedArray, kind: pa.DataType, zone: ZoneInfo | None
         column = column.cast(pa.timestamp("us"))
     elif not pa.types.is_timestamp(column.type):
         raise ValueError("not a time")
-    cut = column.cast(pa.timestamp("us", column.type.tz), safe=column.type.unit != "ns")
+    if column.type.unit == "ns":
+        column = pc.floor_temporal(column, unit="microsecond")
+    cut = column.cast(pa.timestamp("us", column.type.tz))
     if column.type.tz is None:
         if zone is None:
             raise ValueError(_NO_ZONE)
@@ -235,7 +251,20 @@ def _timestamp(column: pa.ChunkedArray, kind: pa.DataType, zone: ZoneInfo | None
 
 def _in_utc(local: pa.ChunkedArray, zone: ZoneInfo) -> pa.ChunkedArray:
     """ArrowInvalid for a time that the zone does not have, or has twice."""
-    return pc.assume_timezone(local, zone.key).cast(_MICROSECONDS)
+    times = local.cast(pa.int64())
+    later = pc.fill_null(pc.greater_equal(times, _ARROW_KNOWS_ZONES_UNTIL), fill_value=False)
+    if not pc.any(later).as_py():
+        return pc.assume_timezone(local, zone.key).cast(_MICROSECONDS)
+    earlier = pc.if_else(later, pa.scalar(None, local.type), local)
+    found = pc.assume_timezone(earlier, zone.key).cast(_MICROSECONDS)
+    different = pc.unique(times.filter(later))
+    if pc.max(different).as_py() > MAX_TIMESTAMP:
+        raise pa.ArrowInvalid("not a time in the years 1 to 9999")
+    instants = [local_timestamp(iso_text(time).removesuffix("Z"), zone) for time in different.to_pylist()]
+    if None in instants:
+        raise pa.ArrowInvalid("the zone does not have it, or has it twice")
+    places = pc.index_in(times, different)
+    return pc.coalesce(found, pa.chunked_array([pa.array(instants, pa.int64()).cast(_MICROSECONDS)]).take(places))
 
 
 _CONVERSIONS: dict[Kind, Conversion] = {

@@ -118,6 +118,9 @@ def test_nothing_is_null(tmp_path: Path, declared: str, kind: str) -> None:
         ("2026-01-05 12:00", "Europe/Berlin", "2026-01-05T11:00:00.000000Z"),
         ("2026-07-05T12:00:00.5", "Europe/Berlin", "2026-07-05T10:00:00.500000Z"),
         ("2026-01-05", "Asia/Tokyo", "2026-01-04T15:00:00.000000Z"),
+        ("2040-07-05T12:00:00", "Europe/Berlin", "2040-07-05T10:00:00.000000Z"),
+        ("2040-10-28T02:30:00", "Europe/Berlin", "clocks in Europe/Berlin are changed then"),
+        ("-62135596800001", "UTC", "outside the years 1 to 9999|without quotes"),
         ("2026-01-05T12:00:00Z", "Asia/Tokyo", "2026-01-05T12:00:00.000000Z"),
         ("2026-10-25T02:30:00", "Europe/Berlin", "clocks in Europe/Berlin are changed then"),
         ("2026-03-29T02:30:00", "Europe/Berlin", "clocks in Europe/Berlin are changed then"),
@@ -153,8 +156,9 @@ def test_a_missing_zone_has_a_remedy(tmp_path: Path, kind: str) -> None:
     [
         (pa.array([datetime(2026, 7, 5, 12)], pa.timestamp("ns")), datetime(2026, 7, 5, 10, tzinfo=UTC)),  # noqa: DTZ001
         (pa.array([datetime(2026, 7, 5).date()], pa.date32()), datetime(2026, 7, 4, 22, tzinfo=UTC)),  # noqa: DTZ001
+        (pa.array([datetime(2040, 7, 5, 12)], pa.timestamp("us")), datetime(2040, 7, 5, 10, tzinfo=UTC)),  # noqa: DTZ001
     ],
-    ids=["time", "date"],
+    ids=["time", "date", "after Arrow's tables"],
 )
 def test_a_named_zone_is_that_of_columns_without_one(column: pa.Array, expected: datetime) -> None:
     """Timestamps without a zone, and dates, as Parquet has them."""
@@ -199,6 +203,21 @@ def test_a_cell_is_what_the_stream_reads_from_json(declared: str, text: str) -> 
     values = parsed.events["value"]
     found = (values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values).to_pylist()
     assert found == ([] if cell is None else [cell])
+
+
+def test_what_is_finer_than_a_microsecond_is_cut_off() -> None:
+    """Also before 1970, as in a text."""
+    column = pa.chunked_array([pa.array([-100, -1000, 1999, None], pa.timestamp("ns", "UTC"))])
+    found = as_declared(column, FieldType(Kind.TIMESTAMP))
+    assert found.cast(pa.int64()).to_pylist() == [-1, -1, 1, None]
+
+
+@given(st.integers(0, 18), st.lists(st.integers(-(10**18), 10**18) | st.none(), min_size=1))
+def test_a_column_of_decimals_is_read_as_the_nearest_doubles(scale: int, units: list[int | None]) -> None:
+    """As the same number in a text is."""
+    values = [None if each is None else Decimal(each).scaleb(-scale) for each in units]
+    found = as_declared(pa.chunked_array([pa.array(values, pa.decimal128(38, scale))]), FieldType(Kind.DOUBLE))
+    assert found.to_pylist() == [None if each is None else float(each) for each in values]
 
 
 def test_a_decimal_keeps_its_digits(tmp_path: Path) -> None:

@@ -190,6 +190,7 @@ def test_an_effective_time_without_a_zone_is_utc(given_as: str, expected: dateti
         ({"revisions": "none"}, "revisions", "is 'none'", "'values' or 'verdict'"),
         ({"reset_after_alert": "yes"}, "reset_after_alert", "is 'yes'", "true or false"),
         ({"measures": []}, "measures", "is not a mapping", "{sum: amount, over: 1h}"),
+        ({"measures": {"spent": {"sum": "amount", "over": None}}}, "measures.spent", "over is empty", "over: 1h"),
         (
             {"measures": {f"m{at}": {"count": "*", "over": "1h"} for at in range(MAX_MEASURES + 1)}, "when": "TRUE"},
             "measures",
