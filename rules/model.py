@@ -269,7 +269,12 @@ def parse_rules(text: str | bytes, streams: Mapping[str, Stream], *, where: str)
     """The rules of a YAML or JSON text; raises as `load_rules`. where: what the text is called in errors."""
     rules: list[Rule] = []
     problems: list[Problem] = []
-    for number, written in enumerate(unwrapped(read_documents(text, where=where)), 1):
+    documents = read_documents(text, where=where)
+    if any(isinstance(each, Mapping) and "steps" in each and "when" not in each for each in documents):
+        raise refusal(
+            "is a case, not a rule", "Run it with `nightjar simulate`, or `nightjar rules test --cases`", where
+        )
+    for number, written in enumerate(unwrapped(documents), 1):
         name = written.get("id") if isinstance(written, Mapping) else None
         place = f"rule {name}" if isinstance(name, str) else f"rule number {number}"
         try:

@@ -161,8 +161,31 @@ def test_cases_are_run_with_the_rules_of_files(tmp_path: Path) -> None:
     name = re.search(r"id: ([a-z-]+)", text)
     assert name is not None
     (tmp_path / "rules.yaml").write_text(GOOD.format(id=name[1]))
-    kept = run("rules", "test", "rules.yaml", "--cases", str(changes), folder=tmp_path)
-    assert "0 of 0 cases as expected" in kept.stdout
+    kept = run("rules", "test", "rules.yaml", "--cases", str(changes), code=1, folder=tmp_path)
+    assert "nothing was tested" in kept.stdout
+
+
+CASE = """
+title: nothing is found
+steps:
+- at: 1h
+  rules: {id: one, stream: transactions, group_by: [customer_id], when: "amount > 500"}
+- at: 2h
+  events:
+    transactions: {transaction_id: t1, event_time: 2h, customerid: ann, terminal_id: m1, amount: 600}
+expect: {final: []}
+"""
+
+
+@pytest.mark.slow
+def test_a_case_says_which_of_its_events_were_none(tmp_path: Path) -> None:
+    """Else a rule passes for having found nothing, where the event that it should find has a misspelt field."""
+    (tmp_path / "rules.yaml").write_text(GOOD.format(id="one"))
+    (tmp_path / "case.yaml").write_text(CASE)
+    shown = run("rules", "test", "rules.yaml", "--cases", "case.yaml", folder=tmp_path).stdout
+    assert "quarantine: t1: missing_field" in shown
+    refused = run("rules", "check", "case.yaml", code=2, folder=tmp_path).stderr
+    assert "is a case, not a rule" in refused
 
 
 # Documents

@@ -82,7 +82,9 @@ def _show(console: "SafeConsole", found: "list[Repair]", *, done: bool) -> None:
             console.print(line((f"    {_action(each, done=done)}", "green")), soft_wrap=True)
     days = sorted({str(each.day) for each in found if each.day is not None})
     if not any(each.rows_after is not None for each in found):
-        if not any(each.refused for each in found):
+        if not any(each.rows or each.problems for each in found):
+            console.print(f"The lake has no rows{f' of {days[0]}' if days else ''}.")
+        elif not any(each.refused for each in found):
             console.print("Nothing is to be repaired.")
     elif done:
         again = f"`nightjar backfill --day {days[0]}`" if days else "`nightjar backfill --pending`"

@@ -14,7 +14,8 @@ def run_cases(
 ) -> None:
     """Run case files with the rules of these files instead of those of the same ids in the cases.
 
-    Exits with 1 and shows the differing rows if a result is not as expected. A rule that a case publishes more than
+    Exits with 1 and shows the differing rows if a result is not as expected, or if no case has one of the rules. Shows
+    which events were late or no events, where a case expects nothing about them. A rule that a case publishes more than
     once stays as the case has it. Cases without any of the rules are not run, and rules without a case are listed.
     """
     from nightjar.cases import check, find_cases, load_case
@@ -41,8 +42,8 @@ def run_cases(
         run += 1
         failed += bool(differences)
         show_case(console, case, outcome, differences, in_full=False)
-    console.print(f"{run - failed} of {counted(run, 'case')} as expected")
+    console.print(f"{run - failed} of {counted(run, 'case')} as expected" if run else "nothing was tested")
     if missing := [rule.id for rule in rules if rule.id not in tested]:
         console.print(f"no case has {', '.join(missing)}", soft_wrap=True)
-    if failed:
+    if failed or not run:
         raise typer.Exit(1)

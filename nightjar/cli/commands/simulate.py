@@ -64,6 +64,8 @@ def show_case(
         _show_difference(console, difference)
     if in_full:
         _show_outcome(console, case, outcome)
+    else:
+        _show_unused(console, case, outcome)
 
 
 def _show_difference(console: "SafeConsole", difference: "Difference") -> None:
@@ -100,11 +102,7 @@ def _show_outcome(console: "SafeConsole", case: "Case", outcome: "Outcome") -> N
         for reason in record["reasons"]:
             for each in reason.split("\n"):
                 _print(console, f"    {each}")
-    for record in outcome.late:
-        _print(console, f"  late: {_json(record['event'])}")
-    for record in outcome.quarantine:
-        event = _event_named(record["raw"], case.streams[record["stream"]].event_id)
-        _print(console, f"  quarantine: {event}: {record['reason']}: {record['detail']}")
+    _show_unused(console, case, outcome, every=True)
     for row in outcome.simultaneous:
         at, of = row["event_time"].replace(".000000", ""), f" of {_pairs(row['group'])}" if row["group"] else ""
         ids = ", ".join(row["event_ids"])
@@ -112,6 +110,16 @@ def _show_outcome(console: "SafeConsole", case: "Case", outcome: "Outcome") -> N
     for stream, groups in outcome.state.items():
         for group, rows in groups.items():
             _print(console, f"  state: {counted(rows, 'event')} of {stream} by {group or 'nothing'}")
+
+
+def _show_unused(console: "SafeConsole", case: "Case", outcome: "Outcome", *, every: bool = False) -> None:
+    """The events that were late or no events; without `every` where the case expects nothing about them: what such an
+    event should have caused is missing for no other reason."""
+    for record in outcome.late if every or "late" not in case.expect.rows else ():
+        _print(console, f"  late: {_json(record['event'])}")
+    for record in outcome.quarantine if every or "quarantine" not in case.expect.rows else ():
+        event = _event_named(record["raw"], case.streams[record["stream"]].event_id)
+        _print(console, f"  quarantine: {event}: {record['reason']}: {record['detail']}")
 
 
 def _event_named(raw: str, event_id: str) -> str:
