@@ -68,7 +68,7 @@ jars: need-java setup
 	@$(BIN)/python -m nightjar.jvm.prepare_classes
 
 test-jars: need-java setup
-	@$(BIN)/python -m nightjar.jvm.jars deploy/connect/ivy.xml deploy/object-store/ivy.xml
+	@$(BIN)/python -m nightjar.jvm.jars deploy/compose/connect/ivy.xml deploy/compose/object-store/ivy.xml
 
 check: setup
 	$(call announce,ruff)
@@ -105,7 +105,7 @@ demo: need-java setup jars
 	@$(BIN)/nightjar demo
 
 bench: need-java setup jars
-	@$(BIN)/python -m bench $(BENCH)
+	@$(BIN)/python -m checks.bench $(BENCH)
 
 docs: need-java jars
 	@$(BIN)/python -m tools.by_example

@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from backfill import backtest_comparison as comparison
-from backfill.backtest_comparison import Comparison
-from backfill.config import BackfillConfig, BackfillError, Request
-from backfill.evaluation import evaluate_rules
-from backfill.event_selection import events_of_days
-from backfill.published_rules import PublishedRules
-from backfill.staging import EVALUATED, Notes, take_notes
-from lake.scanning import parquet
-from rules.masking import masked_text
-from rules.measures import Measure
-from rules.model import Rule, State
-from rules.streams import Stream
-from rules.thresholds import Threshold, threshold_of
-from rules.timestamps import MIN_TIMESTAMP
-from rules.versions import RuleSet, RuleVersion
-from storage.paths import AnyPath, remove_tree
+from nightjar.backfill import backtest_comparison as comparison
+from nightjar.backfill.backtest_comparison import Comparison
+from nightjar.backfill.config import BackfillConfig, BackfillError, Request
+from nightjar.backfill.evaluation import evaluate_rules
+from nightjar.backfill.event_selection import events_of_days
+from nightjar.backfill.published_rules import PublishedRules
+from nightjar.backfill.staging import EVALUATED, Notes, take_notes
+from nightjar.lake.scanning import parquet
+from nightjar.rules.masking import masked_text
+from nightjar.rules.measures import Measure
+from nightjar.rules.model import Rule, State
+from nightjar.rules.streams import Stream
+from nightjar.rules.thresholds import Threshold, threshold_of
+from nightjar.rules.timestamps import MIN_TIMESTAMP
+from nightjar.rules.versions import RuleSet, RuleVersion
+from nightjar.storage.paths import AnyPath, remove_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

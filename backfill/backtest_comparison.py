@@ -1,7 +1,7 @@
 """Compare the alerts of a draft rule with those of the live rules and with labels.
 
-Pure functions of lazy frames of violations (`rules.truth.VIOLATION_SCHEMA`): counts are computed by streaming queries,
-so that only results and a few examples are in memory.
+Pure functions of lazy frames of violations (`nightjar.rules.truth.VIOLATION_SCHEMA`): counts are computed by streaming
+queries, so that only results and a few examples are in memory.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from datetime import date, datetime
 
 import polars as pl
 
-from rules.masking import masked_text
-from rules.model import Rule
-from rules.thresholds import Threshold
-from rules.versions import RuleVersion
+from nightjar.rules.masking import masked_text
+from nightjar.rules.model import Rule
+from nightjar.rules.thresholds import Threshold
+from nightjar.rules.versions import RuleVersion
 
 _TOP_GROUPS = 10
 _EXAMPLES = 50

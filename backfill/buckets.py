@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import polars as pl
 import pyarrow as pa
 
-from backfill.causes import Cause, Witness
-from backfill.forgotten import Forgotten
-from backfill.left_over import staged_pending
-from backfill.reconciliation import (
+from nightjar.backfill.causes import Cause, Witness
+from nightjar.backfill.forgotten import Forgotten
+from nightjar.backfill.left_over import staged_pending
+from nightjar.backfill.reconciliation import (
     Outcome,
     Versions,
     corrections,
@@ -23,7 +23,7 @@ from backfill.reconciliation import (
     well_formed,
     with_withdrawn,
 )
-from backfill.staging import (
+from nightjar.backfill.staging import (
     CORRECTED,
     DIFFERING,
     EVALUATED,
@@ -35,10 +35,10 @@ from backfill.staging import (
     stage,
     staged_files,
 )
-from contracts.alerts import RECORD_SCHEMA
-from lake.scanning import parquet
-from rules.truth import VIOLATION_SCHEMA
-from storage.paths import AnyPath, remove_tree
+from nightjar.contracts.alerts import RECORD_SCHEMA
+from nightjar.lake.scanning import parquet
+from nightjar.rules.truth import VIOLATION_SCHEMA
+from nightjar.storage.paths import AnyPath, remove_tree
 
 # Corrections of these are not published: the stream has yet to read what they are about, and a later run looks again;
 # or nobody knows whether the stream or the truth is right, and a person has to look.

@@ -31,14 +31,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from backfill.histories import Published
-from backfill.reconciliation import Outcome, by_verdict, canonical, latest_revisions
-from backfill.scope import GroupBy, group_texts, microseconds_of
-from lake.events import as_declared
-from rules.engine import Engine
-from rules.engine.store import ARRIVAL, LATE, MICROSECONDS
-from rules.streams import Stream
-from rules.versions import RuleSet, RuleVersion
+from nightjar.backfill.histories import Published
+from nightjar.backfill.reconciliation import Outcome, by_verdict, canonical, latest_revisions
+from nightjar.backfill.scope import GroupBy, group_texts, microseconds_of
+from nightjar.lake.events import as_declared
+from nightjar.rules.engine import Engine
+from nightjar.rules.engine.store import ARRIVAL, LATE, MICROSECONDS
+from nightjar.rules.streams import Stream
+from nightjar.rules.versions import RuleSet, RuleVersion
 
 # How often one window, and all windows of one Witness, are replayed at most: some seconds, and some minutes.
 _REPLAYS_A_WINDOW, _MOST_REPLAYS = 256, 10_000

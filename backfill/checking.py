@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
-from backfill.division import shares
-from backfill.event_selection import usable
-from backfill.scope import BUCKET, microseconds_of, within
-from expectations import measured
-from expectations.suites import Expectation, Suite
-from expectations.violation_checks import ARRIVAL, rechecked
-from lake import delta
-from lake.arrow_shuffle import InHeaps, exchange
-from lake.scanning import file_rows, scan_files
-from lake.tables import events_table
-from rules.streams import Stream
-from rules.truth import VIOLATION_SCHEMA
-from rules.versions import RuleSet
-from storage.paths import AnyPath
+from nightjar.backfill.division import shares
+from nightjar.backfill.event_selection import usable
+from nightjar.backfill.scope import BUCKET, microseconds_of, within
+from nightjar.expectations import measured
+from nightjar.expectations.suites import Expectation, Suite
+from nightjar.expectations.violation_checks import ARRIVAL, rechecked
+from nightjar.lake import delta
+from nightjar.lake.arrow_shuffle import InHeaps, exchange
+from nightjar.lake.scanning import file_rows, scan_files
+from nightjar.lake.tables import events_table
+from nightjar.rules.streams import Stream
+from nightjar.rules.truth import VIOLATION_SCHEMA
+from nightjar.rules.versions import RuleSet
+from nightjar.storage.paths import AnyPath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,14 +11,14 @@ import polars as pl
 import structlog
 from polars import selectors
 
-from backfill.config import BackfillConfig, staging_folder
-from contracts.run_manifest import RunState
-from lake.person import Person
-from lake.scanning import scan
-from lake.tables import RUNS
-from rules.timestamps import microseconds
-from storage.objects import ObjectPath
-from storage.paths import AnyPath, local_copy, matching, remove_tree
+from nightjar.backfill.config import BackfillConfig, staging_folder
+from nightjar.contracts.run_manifest import RunState
+from nightjar.lake.person import Person
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import RUNS
+from nightjar.rules.timestamps import microseconds
+from nightjar.storage.objects import ObjectPath
+from nightjar.storage.paths import AnyPath, local_copy, matching, remove_tree
 
 _log = structlog.get_logger(__name__)
 

@@ -17,25 +17,25 @@ import polars as pl
 import pyarrow as pa
 import structlog
 
-from backfill.buckets import Buckets, Count
-from backfill.causes import CONFLICTS, Witness
-from backfill.config import BackfillConfig, Request
-from backfill.division import shares
-from backfill.event_selection import PLACE, Portion, Reading, groupings, portions, readings_of
-from backfill.forgotten import Forgotten
-from backfill.histories import Published
-from backfill.published_rules import PublishedRules
-from backfill.reconciliation import by_verdict
-from backfill.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_spans, within
-from backfill.staging import EXCHANGED, Notes, groups_folder, read_judged_times, repeated_folder
-from backfill.survey import judged_spans
-from contracts.alerts import RECORD_SCHEMA
-from lake import delta, stream_state
-from lake.arrow_shuffle import OverParts, exchange
-from lake.events import as_declared
-from lake.scanning import parquet, scan_files
-from lake.tables import ALERTS, LATE_EVENTS, PROGRESS
-from rules.engine.store import LATE
+from nightjar.backfill.buckets import Buckets, Count
+from nightjar.backfill.causes import CONFLICTS, Witness
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.division import shares
+from nightjar.backfill.event_selection import PLACE, Portion, Reading, groupings, portions, readings_of
+from nightjar.backfill.forgotten import Forgotten
+from nightjar.backfill.histories import Published
+from nightjar.backfill.published_rules import PublishedRules
+from nightjar.backfill.reconciliation import by_verdict
+from nightjar.backfill.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_spans, within
+from nightjar.backfill.staging import EXCHANGED, Notes, groups_folder, read_judged_times, repeated_folder
+from nightjar.backfill.survey import judged_spans
+from nightjar.contracts.alerts import RECORD_SCHEMA
+from nightjar.lake import delta, stream_state
+from nightjar.lake.arrow_shuffle import OverParts, exchange
+from nightjar.lake.events import as_declared
+from nightjar.lake.scanning import parquet, scan_files
+from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS
+from nightjar.rules.engine.store import LATE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Literal
 
-from lake.config import LakeConfig
-from rules.errors import NightjarError
-from rules.streams import Stream
-from rules.timestamps import microseconds
-from storage.lease import Fence
-from storage.paths import AnyPath
+from nightjar.lake.config import LakeConfig
+from nightjar.rules.errors import NightjarError
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import microseconds
+from nightjar.storage.lease import Fence
+from nightjar.storage.paths import AnyPath
 
 DAY = 86_400_000_000  # µs
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from lake import delta
+from nightjar.lake import delta
 
 # A task holds its share in memory: some hundred megabytes at most.
 _ROWS_A_TASK = 1_000_000

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from backfill.config import BackfillConfig, Request
-from backfill.event_selection import (
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.event_selection import (
     ARRIVED,
     PLACE,
     Portion,
@@ -31,20 +31,28 @@ from backfill.event_selection import (
     portions,
     readings_of,
 )
-from backfill.kept import Kept
-from backfill.left_over import stage_pending
-from backfill.published_rules import PublishedRules
-from backfill.scope import BUCKET, GROUP, TARGET, GroupBy, events_of
-from backfill.staging import EVALUATED, EXCHANGED, Notes, groups_folder, repeated_folder, stage, write_judged_times
-from backfill.survey import REPEATS, survey
-from lake.arrow_shuffle import OverParts, exchange
-from lake.events import as_declared
-from lake.scanning import parquet
-from rules.engine.store import ARRIVAL, MICROSECONDS
-from rules.streams import Stream
-from rules.truth import VIOLATION_SCHEMA, Truth
-from rules.versions import RuleSet
-from storage.paths import AnyPath, remove_tree
+from nightjar.backfill.kept import Kept
+from nightjar.backfill.left_over import stage_pending
+from nightjar.backfill.published_rules import PublishedRules
+from nightjar.backfill.scope import BUCKET, GROUP, TARGET, GroupBy, events_of
+from nightjar.backfill.staging import (
+    EVALUATED,
+    EXCHANGED,
+    Notes,
+    groups_folder,
+    repeated_folder,
+    stage,
+    write_judged_times,
+)
+from nightjar.backfill.survey import REPEATS, survey
+from nightjar.lake.arrow_shuffle import OverParts, exchange
+from nightjar.lake.events import as_declared
+from nightjar.lake.scanning import parquet
+from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
+from nightjar.rules.streams import Stream
+from nightjar.rules.truth import VIOLATION_SCHEMA, Truth
+from nightjar.rules.versions import RuleSet
+from nightjar.storage.paths import AnyPath, remove_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

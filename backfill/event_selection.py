@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from backfill.config import DAY, BackfillConfig, Request
-from backfill.division import shares
-from backfill.lateness import Allowed
-from backfill.published_rules import PublishedRules
-from backfill.scope import GroupBy, asked_for, belongs, group_bys, merged, microseconds_of, within
-from backfill.staging import Notes
-from lake import delta
-from lake.events import date_of
-from lake.scanning import scan, scan_files
-from lake.tables import events_table
-from rules.streams import Stream
-from rules.timestamps import MAX_TIMESTAMP
-from rules.versions import RuleSet
+from nightjar.backfill.config import DAY, BackfillConfig, Request
+from nightjar.backfill.division import shares
+from nightjar.backfill.lateness import Allowed
+from nightjar.backfill.published_rules import PublishedRules
+from nightjar.backfill.scope import GroupBy, asked_for, belongs, group_bys, merged, microseconds_of, within
+from nightjar.backfill.staging import Notes
+from nightjar.lake import delta
+from nightjar.lake.events import date_of
+from nightjar.lake.scanning import scan, scan_files
+from nightjar.lake.tables import events_table
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MAX_TIMESTAMP
+from nightjar.rules.versions import RuleSet
 
 # A bucket is one engine, or one table of ids, in one Python worker: some hundred megabytes at most.
 _ROWS_A_BUCKET = 500_000

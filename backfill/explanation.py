@@ -16,26 +16,26 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from backfill.config import BackfillConfig, BackfillError, Request
-from backfill.forgotten import Forgotten
-from backfill.lateness import Lateness
-from backfill.published_rules import PublishedRules
-from backfill.reconciliation import latest_revisions, well_formed
-from backfill.reevaluation import Reevaluation, Subject, reevaluate
-from backfill.results import finished_runs
-from backfill.staging import Notes
-from backfill.standing import Holdings, Records, Standing, standing
-from contracts.alerts import BACKFILL
-from lake import delta, scanning, stream_state
-from lake.archive import archived_until
-from lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RULE_STATUS, RUNS, VIOLATIONS, Table, events_table
-from rules.masking import MASK, alert_text, masked, masked_text, sensitive_names
-from rules.names import did_you_mean
-from rules.rulebook import Record
-from rules.streams import Stream
-from rules.timestamps import MAX_TIMESTAMP, microseconds
-from rules.versions import RuleSet, RuleVersion
-from storage.paths import AnyPath
+from nightjar.backfill.config import BackfillConfig, BackfillError, Request
+from nightjar.backfill.forgotten import Forgotten
+from nightjar.backfill.lateness import Lateness
+from nightjar.backfill.published_rules import PublishedRules
+from nightjar.backfill.reconciliation import latest_revisions, well_formed
+from nightjar.backfill.reevaluation import Reevaluation, Subject, reevaluate
+from nightjar.backfill.results import finished_runs
+from nightjar.backfill.staging import Notes
+from nightjar.backfill.standing import Holdings, Records, Standing, standing
+from nightjar.contracts.alerts import BACKFILL
+from nightjar.lake import delta, scanning, stream_state
+from nightjar.lake.archive import archived_until
+from nightjar.lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RULE_STATUS, RUNS, VIOLATIONS, Table, events_table
+from nightjar.rules.masking import MASK, alert_text, masked, masked_text, sensitive_names
+from nightjar.rules.names import did_you_mean
+from nightjar.rules.rulebook import Record
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MAX_TIMESTAMP, microseconds
+from nightjar.rules.versions import RuleSet, RuleVersion
+from nightjar.storage.paths import AnyPath
 
 
 class Unarchived(Protocol):

@@ -20,25 +20,25 @@ from typing import Any
 
 import polars as pl
 
-from backfill.cleaning import remove_naming
-from backfill.config import BackfillConfig, BackfillError
-from backfill.forgotten import Forgotten
-from backfill.gating import docs_folder
-from backfill.scope import GroupBy, group_by_name, group_texts
-from backfill.traces import EVENTS, Traces
-from expectations import docs
-from lake import delta
-from lake.archive import make_tables
-from lake.erasure import Erased, erase, purge
-from lake.person import Person, mark_of
-from lake.scanning import scan
-from lake.stream_state import rule_book
-from lake.tables import FORGOTTEN, RULE_STATUS, events_table
-from rules.names import did_you_mean
-from rules.streams import Stream
-from rules.types import Kind
-from rules.versions import RuleSet
-from storage.paths import AnyPath
+from nightjar.backfill.cleaning import remove_naming
+from nightjar.backfill.config import BackfillConfig, BackfillError
+from nightjar.backfill.forgotten import Forgotten
+from nightjar.backfill.gating import docs_folder
+from nightjar.backfill.scope import GroupBy, group_by_name, group_texts
+from nightjar.backfill.traces import EVENTS, Traces
+from nightjar.expectations import docs
+from nightjar.lake import delta
+from nightjar.lake.archive import make_tables
+from nightjar.lake.erasure import Erased, erase, purge
+from nightjar.lake.person import Person, mark_of
+from nightjar.lake.scanning import scan
+from nightjar.lake.stream_state import rule_book
+from nightjar.lake.tables import FORGOTTEN, RULE_STATUS, events_table
+from nightjar.rules.names import did_you_mean
+from nightjar.rules.streams import Stream
+from nightjar.rules.types import Kind
+from nightjar.rules.versions import RuleSet
+from nightjar.storage.paths import AnyPath
 
 _KEY_KINDS = (Kind.STRING, Kind.INT64)
 

@@ -15,15 +15,15 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from backfill.config import DAY
-from backfill.scope import group_by_name
-from lake import delta
-from lake.person import mark_of
-from lake.scanning import scan
-from lake.tables import FORGOTTEN
-from rules.retention import widest
-from rules.versions import RuleVersion
-from storage.paths import AnyPath
+from nightjar.backfill.config import DAY
+from nightjar.backfill.scope import group_by_name
+from nightjar.lake import delta
+from nightjar.lake.person import mark_of
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import FORGOTTEN
+from nightjar.rules.retention import widest
+from nightjar.rules.versions import RuleVersion
+from nightjar.storage.paths import AnyPath
 
 _Key = tuple[str, str, int]
 _EMPTY = {"stream": pl.String, "at": pl.Int64, "marks": pl.String}

@@ -11,19 +11,19 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backfill.checking import Checks, EvaluationChecks, counts, parts_of
-from backfill.config import BackfillConfig, Request
-from backfill.division import heaps_of
-from backfill.evaluation import staged_violations
-from backfill.published_rules import PublishedRules
-from backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, Notes, staged_files
-from backfill.survey import judged_spans
-from expectations import docs
-from expectations.findings import Checked, by_severity
-from expectations.gate import check, refuse
-from expectations.measured import detailed, kinds, measured, summed
-from expectations.offsets import gaps
-from expectations.suites import (
+from nightjar.backfill.checking import Checks, EvaluationChecks, counts, parts_of
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.division import heaps_of
+from nightjar.backfill.evaluation import staged_violations
+from nightjar.backfill.published_rules import PublishedRules
+from nightjar.backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, Notes, staged_files
+from nightjar.backfill.survey import judged_spans
+from nightjar.expectations import docs
+from nightjar.expectations.findings import Checked, by_severity
+from nightjar.expectations.gate import check, refuse
+from nightjar.expectations.measured import detailed, kinds, measured, summed
+from nightjar.expectations.offsets import gaps
+from nightjar.expectations.suites import (
     VIOLATIONS,
     Suite,
     events_suite,
@@ -31,12 +31,12 @@ from expectations.suites import (
     reconciliation_suite,
     violations_suite,
 )
-from lake import delta
-from lake.scanning import scan
-from lake.tables import events_table
-from rules.masking import names_by_stream
-from rules.versions import RuleSet
-from storage.paths import AnyPath, local_copy
+from nightjar.lake import delta
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import events_table
+from nightjar.rules.masking import names_by_stream
+from nightjar.rules.versions import RuleSet
+from nightjar.storage.paths import AnyPath, local_copy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

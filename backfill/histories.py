@@ -19,10 +19,10 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from backfill.lateness import Lateness
-from rules.model import State
-from rules.retention import folds, unfolded
-from rules.versions import RuleVersion
+from nightjar.backfill.lateness import Lateness
+from nightjar.rules.model import State
+from nightjar.rules.retention import folds, unfolded
+from nightjar.rules.versions import RuleVersion
 
 _LONG_AGO = -(1 << 62)
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from backfill.config import DAY, microseconds_of_day
-from backfill.scope import GroupBy
-from lake.maintenance import removed_before
-from lake.tables import ALERTS, LATE_EVENTS, Table, events_table
-from rules.streams import Stream
-from rules.timestamps import MIN_TIMESTAMP
-from storage.paths import AnyPath
+from nightjar.backfill.config import DAY, microseconds_of_day
+from nightjar.backfill.scope import GroupBy
+from nightjar.lake.maintenance import removed_before
+from nightjar.lake.tables import ALERTS, LATE_EVENTS, Table, events_table
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MIN_TIMESTAMP
+from nightjar.storage.paths import AnyPath
 
 
 @dataclass(frozen=True)

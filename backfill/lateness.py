@@ -12,7 +12,7 @@ import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rules.streams import Stream
+from nightjar.rules.streams import Stream
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from backfill.config import Request
-from backfill.scope import group_by_name
-from backfill.staging import PENDING, stage
-from lake.scanning import parquet
-from lake.tables import RECONCILIATION
-from rules.versions import RuleSet
-from storage.paths import AnyPath
+from nightjar.backfill.config import Request
+from nightjar.backfill.scope import group_by_name
+from nightjar.backfill.staging import PENDING, stage
+from nightjar.lake.scanning import parquet
+from nightjar.lake.tables import RECONCILIATION
+from nightjar.rules.versions import RuleSet
+from nightjar.storage.paths import AnyPath
 
 _KINDS: dict[str, pl.DataType | type[pl.DataType]] = {
     "bigint": pl.Int64,

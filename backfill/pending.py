@@ -20,17 +20,17 @@ from types import MappingProxyType
 
 import structlog
 
-from backfill.config import DAY, BackfillConfig, microseconds_of_day
-from backfill.lateness import Lateness
-from backfill.results import finished_runs, of_whole_days
-from contracts.run_manifest import read_manifest
-from lake import delta, stream_state
-from lake.archive import archived_until
-from lake.events import date_of
-from lake.tables import events_table
-from rules.rulebook import effective_text
-from rules.streams import Stream
-from rules.versions import RuleVersion
+from nightjar.backfill.config import DAY, BackfillConfig, microseconds_of_day
+from nightjar.backfill.lateness import Lateness
+from nightjar.backfill.results import finished_runs, of_whole_days
+from nightjar.contracts.run_manifest import read_manifest
+from nightjar.lake import delta, stream_state
+from nightjar.lake.archive import archived_until
+from nightjar.lake.events import date_of
+from nightjar.lake.tables import events_table
+from nightjar.rules.rulebook import effective_text
+from nightjar.rules.streams import Stream
+from nightjar.rules.versions import RuleVersion
 
 _log = structlog.get_logger(__name__)
 

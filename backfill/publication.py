@@ -23,17 +23,17 @@ import polars as pl
 import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from backfill.config import BackfillConfig, BackfillError
-from contracts import restrictions
-from contracts.alerts import correction_record, corrections_of, message
-from contracts.record_type import Row
-from contracts.restrictions import restriction_records
-from contracts.topics import Topics
-from ingestion.offsets import end_offsets
-from lake.archive import query_id
+from nightjar.backfill.config import BackfillConfig, BackfillError
+from nightjar.contracts import restrictions
+from nightjar.contracts.alerts import correction_record, corrections_of, message
+from nightjar.contracts.record_type import Row
+from nightjar.contracts.restrictions import restriction_records
+from nightjar.contracts.topics import Topics
+from nightjar.ingestion.offsets import end_offsets
+from nightjar.lake.archive import query_id
 
 if TYPE_CHECKING:
-    from rules.actions import Action
+    from nightjar.rules.actions import Action
 
 _log = structlog.get_logger(__name__)
 

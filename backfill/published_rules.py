@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from backfill.config import BackfillConfig, BackfillError, Request
-from backfill.histories import Published, histories
-from backfill.lateness import Lateness
-from backfill.staging import Notes
-from contracts.rule_status import fold
-from rules.names import did_you_mean
-from rules.publishing import Answer
-from rules.rulebook import Record, Route, RuleBook
-from rules.streams import Stream
-from rules.timestamps import MIN_TIMESTAMP
-from rules.versions import NOT_YET, RuleSet, RuleVersion
+from nightjar.backfill.config import BackfillConfig, BackfillError, Request
+from nightjar.backfill.histories import Published, histories
+from nightjar.backfill.lateness import Lateness
+from nightjar.backfill.staging import Notes
+from nightjar.contracts.rule_status import fold
+from nightjar.rules.names import did_you_mean
+from nightjar.rules.publishing import Answer
+from nightjar.rules.rulebook import Record, Route, RuleBook
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MIN_TIMESTAMP
+from nightjar.rules.versions import NOT_YET, RuleSet, RuleVersion
 
 
 @dataclass(frozen=True)

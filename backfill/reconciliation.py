@@ -17,10 +17,10 @@ from enum import StrEnum
 
 import polars as pl
 
-from rules.canonical import rewritten
-from rules.hourly_cap import HourlyCap
-from rules.states import Revisions
-from rules.versions import RuleVersion
+from nightjar.rules.canonical import rewritten
+from nightjar.rules.hourly_cap import HourlyCap
+from nightjar.rules.states import Revisions
+from nightjar.rules.versions import RuleVersion
 
 CONTENT = ["rule_state", "group", "measures", "severity", "text", "muted"]
 _VALUES = ("measures", "text")

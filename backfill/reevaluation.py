@@ -17,11 +17,11 @@ from typing import Any
 
 import polars as pl
 
-from backfill.config import BackfillConfig, Request
-from backfill.evaluation import truth_of
-from backfill.event_selection import ARRIVED, PLACE, Reading, readings_of
-from backfill.published_rules import PublishedRules
-from backfill.scope import (
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.evaluation import truth_of
+from nightjar.backfill.event_selection import ARRIVED, PLACE, Reading, readings_of
+from nightjar.backfill.published_rules import PublishedRules
+from nightjar.backfill.scope import (
     HI,
     LO,
     TARGET,
@@ -33,17 +33,17 @@ from backfill.scope import (
     touched_groups,
     within,
 )
-from backfill.staging import Notes
-from backfill.survey import REPEATS, content_of, repeated
-from lake import delta
-from lake.tables import events_table
-from rules.canonical import rewritten
-from rules.event_order import order_key
-from rules.retention import widest
-from rules.streams import Stream
-from rules.timestamps import microseconds
-from rules.truth import Truth
-from rules.versions import RuleVersion
+from nightjar.backfill.staging import Notes
+from nightjar.backfill.survey import REPEATS, content_of, repeated
+from nightjar.lake import delta
+from nightjar.lake.tables import events_table
+from nightjar.rules.canonical import rewritten
+from nightjar.rules.event_order import order_key
+from nightjar.rules.retention import widest
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import microseconds
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import RuleVersion
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from urllib.parse import unquote
 import polars as pl
 from deltalake.exceptions import DeltaError
 
-from backfill.config import BackfillConfig
-from expectations.suites import Expectation, events_suite
-from lake import delta
-from lake.config import LakeError
-from lake.scanning import columns, scan_files
-from lake.tables import (
+from nightjar.backfill.config import BackfillConfig
+from nightjar.expectations.suites import Expectation, events_suite
+from nightjar.lake import delta
+from nightjar.lake.config import LakeError
+from nightjar.lake.scanning import columns, scan_files
+from nightjar.lake.tables import (
     ALERTS,
     CORRECTIONS,
     LATE_EVENTS,
@@ -41,8 +41,8 @@ from lake.tables import (
     Table,
     events_table,
 )
-from rules.events import ERASED
-from storage.paths import access_of, remove_tree, whole
+from nightjar.rules.events import ERASED
+from nightjar.storage.paths import access_of, remove_tree, whole
 
 _SCRATCH = "_repair"
 _COORDINATES = ("partition", "offset")

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
-from backfill.config import Request
-from backfill.scope import group_by_name
-from backfill.staging import TOUCHED_GROUPS, stage
-from lake import delta
-from lake.arrow_shuffle import InHeaps
-from lake.scanning import file_rows, parquet, scan_files
-from lake.tables import Table
-from rules.versions import RuleVersion
-from storage.paths import AnyPath, remove_tree
+from nightjar.backfill.config import Request
+from nightjar.backfill.scope import group_by_name
+from nightjar.backfill.staging import TOUCHED_GROUPS, stage
+from nightjar.lake import delta
+from nightjar.lake.arrow_shuffle import InHeaps
+from nightjar.lake.scanning import file_rows, parquet, scan_files
+from nightjar.lake.tables import Table
+from nightjar.rules.versions import RuleVersion
+from nightjar.storage.paths import AnyPath, remove_tree
 
 CHANGED = pa.schema([("changed", pa.int64())])
 _NEW, _JUDGED = "run.new", "run.judged"

@@ -9,19 +9,19 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backfill.causes import Cause
-from backfill.config import BackfillConfig, Request
-from backfill.division import heaps_of, shares
-from backfill.replacing import CHANGED, Part, Replacing, emptied
-from backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, REPLACEMENT, STANDING, staged_files
-from backfill.survey import judged_spans
-from contracts.run_manifest import RunManifest, RunState
-from lake import delta
-from lake.arrow_shuffle import exchange
-from lake.events import date_of
-from lake.scanning import parquet, scan
-from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table
-from rules.versions import RuleSet
+from nightjar.backfill.causes import Cause
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.division import heaps_of, shares
+from nightjar.backfill.replacing import CHANGED, Part, Replacing, emptied
+from nightjar.backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, REPLACEMENT, STANDING, staged_files
+from nightjar.backfill.survey import judged_spans
+from nightjar.contracts.run_manifest import RunManifest, RunState
+from nightjar.lake import delta
+from nightjar.lake.arrow_shuffle import exchange
+from nightjar.lake.events import date_of
+from nightjar.lake.scanning import parquet, scan
+from nightjar.lake.tables import CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table
+from nightjar.rules.versions import RuleSet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,29 +20,29 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import structlog
 
-from backfill import results
-from backfill.cleaning import remove_old_staging
-from backfill.comparison import compare
-from backfill.config import BackfillConfig, BackfillError, Request
-from backfill.evaluation import evaluate
-from backfill.gating import gate_evaluation, gate_reconciliation
-from backfill.lateness import Lateness
-from backfill.publication import publish
-from backfill.published_rules import PublishedRules
-from backfill.reconciliation import with_overflow
-from backfill.scope import settled
-from backfill.shadow import compared_shadows
-from backfill.stages import STAGES
-from backfill.staging import CORRECTED, Notes, Progress, read_notes, take_notes, write_notes
-from backfill.verdicts import held_back, refuse_outdated, refuse_unarchived
-from contracts.run_manifest import RunManifest, RunState
-from expectations.findings import VerdictError
-from lake import stream_state
-from lake.archive import archive, make_tables
-from lake.scanning import parquet, scan
-from lake.tables import ALERTS
-from rules.rulebook import effective_text
-from rules.versions import actions_of
+from nightjar.backfill import results
+from nightjar.backfill.cleaning import remove_old_staging
+from nightjar.backfill.comparison import compare
+from nightjar.backfill.config import BackfillConfig, BackfillError, Request
+from nightjar.backfill.evaluation import evaluate
+from nightjar.backfill.gating import gate_evaluation, gate_reconciliation
+from nightjar.backfill.lateness import Lateness
+from nightjar.backfill.publication import publish
+from nightjar.backfill.published_rules import PublishedRules
+from nightjar.backfill.reconciliation import with_overflow
+from nightjar.backfill.scope import settled
+from nightjar.backfill.shadow import compared_shadows
+from nightjar.backfill.stages import STAGES
+from nightjar.backfill.staging import CORRECTED, Notes, Progress, read_notes, take_notes, write_notes
+from nightjar.backfill.verdicts import held_back, refuse_outdated, refuse_unarchived
+from nightjar.contracts.run_manifest import RunManifest, RunState
+from nightjar.expectations.findings import VerdictError
+from nightjar.lake import stream_state
+from nightjar.lake.archive import archive, make_tables
+from nightjar.lake.scanning import parquet, scan
+from nightjar.lake.tables import ALERTS
+from nightjar.rules.rulebook import effective_text
+from nightjar.rules.versions import actions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

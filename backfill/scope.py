@@ -21,15 +21,15 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backfill.config import DAY, Request
-from backfill.histories import Published
-from backfill.lateness import Allowed
-from rules.engine.alert_columns import described_groups, jsonable
-from rules.retention import widest
-from rules.streams import Stream
-from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
-from rules.types import FieldType, Kind
-from rules.versions import RuleVersion
+from nightjar.backfill.config import DAY, Request
+from nightjar.backfill.histories import Published
+from nightjar.backfill.lateness import Allowed
+from nightjar.rules.engine.alert_columns import described_groups, jsonable
+from nightjar.rules.retention import widest
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
+from nightjar.rules.types import FieldType, Kind
+from nightjar.rules.versions import RuleVersion
 
 # Beside an event's own fields, whose names have no dot: a span (µs, both included) of its group in which the run
 # judges, the group as the lake's alerts have it, its bucket, and whether the run judges at this event.

@@ -11,13 +11,13 @@ from typing import Any
 
 import polars as pl
 
-from backfill.backtest_comparison import changed
-from backfill.config import BackfillConfig, Request
-from backfill.staging import EVALUATED
-from lake.scanning import parquet
-from rules.model import State
-from rules.timestamps import from_microseconds
-from rules.versions import RuleSet, RuleVersion
+from nightjar.backfill.backtest_comparison import changed
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.staging import EVALUATED
+from nightjar.lake.scanning import parquet
+from nightjar.rules.model import State
+from nightjar.rules.timestamps import from_microseconds
+from nightjar.rules.versions import RuleSet, RuleVersion
 
 
 def compared_shadows(config: BackfillConfig, request: Request, ruleset: RuleSet) -> list[dict[str, Any]]:

@@ -13,14 +13,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backfill.config import BackfillConfig, BackfillError
-from backfill.lateness import Allowed
-from lake import delta, stream_state
-from lake.scanning import parquet
-from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, RUNS, events_table
-from rules.streams import Stream
-from storage.objects import ObjectPath
-from storage.paths import AnyPath, access_of, matching, whole
+from nightjar.backfill.config import BackfillConfig, BackfillError
+from nightjar.backfill.lateness import Allowed
+from nightjar.lake import delta, stream_state
+from nightjar.lake.scanning import parquet
+from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS, RUNS, events_table
+from nightjar.rules.streams import Stream
+from nightjar.storage.objects import ObjectPath
+from nightjar.storage.paths import AnyPath, access_of, matching, whole
 
 # Parquet: the violations (and, with `failed`, the measures without a value), and the groups touched: a row for each
 # span to judge, whose spans of one group do not overlap, with the bucket that it is evaluated in.

@@ -13,17 +13,17 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from backfill.causes import Cause
-from backfill.config import DAY, microseconds_of_day
-from backfill.lateness import Allowed
-from backfill.reconciliation import Outcome
-from backfill.reevaluation import Reevaluation, Subject
-from contracts.alerts import BACKFILL, RETRACTED, STREAM
-from rules.canonical import rewritten
-from rules.durations import format_duration
-from rules.retention import widest
-from rules.states import Revisions
-from rules.timestamps import from_microseconds
+from nightjar.backfill.causes import Cause
+from nightjar.backfill.config import DAY, microseconds_of_day
+from nightjar.backfill.lateness import Allowed
+from nightjar.backfill.reconciliation import Outcome
+from nightjar.backfill.reevaluation import Reevaluation, Subject
+from nightjar.contracts.alerts import BACKFILL, RETRACTED, STREAM
+from nightjar.rules.canonical import rewritten
+from nightjar.rules.durations import format_duration
+from nightjar.rules.retention import widest
+from nightjar.rules.states import Revisions
+from nightjar.rules.timestamps import from_microseconds
 
 _BECAUSE = {
     Cause.LATE_EVENT: "an event of its window was late for the stream, which does not count it",

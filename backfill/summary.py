@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from backfill.config import BackfillConfig, Request
-from backfill.staging import OUTCOMES
-from lake.scanning import parquet
-from rules.errors import printable
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.staging import OUTCOMES
+from nightjar.lake.scanning import parquet
+from nightjar.rules.errors import printable
 
 _RULES = 20  # rules, those with the most differences
 _ALERTS = 10  # alerts that differ

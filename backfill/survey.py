@@ -14,17 +14,28 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backfill.causes import CONFLICTS
-from backfill.config import DAY
-from backfill.event_selection import ARRIVED, PLACE, Portion, Reading, groupings
-from backfill.kept import Kept
-from backfill.scope import BUCKET, GROUP, HI, LO, GroupBy, belongs, merged, spans_of, touched_groups, touched_spans
-from backfill.staging import EXCHANGED, TOUCHED_GROUPS, groups_folder, repeated_folder, stage
-from lake.arrow_shuffle import OverParts, exchange
-from lake.scanning import parquet
-from rules.streams import Stream
-from rules.timestamps import MIN_TIMESTAMP
-from storage.paths import AnyPath, remove_tree
+from nightjar.backfill.causes import CONFLICTS
+from nightjar.backfill.config import DAY
+from nightjar.backfill.event_selection import ARRIVED, PLACE, Portion, Reading, groupings
+from nightjar.backfill.kept import Kept
+from nightjar.backfill.scope import (
+    BUCKET,
+    GROUP,
+    HI,
+    LO,
+    GroupBy,
+    belongs,
+    merged,
+    spans_of,
+    touched_groups,
+    touched_spans,
+)
+from nightjar.backfill.staging import EXCHANGED, TOUCHED_GROUPS, groups_folder, repeated_folder, stage
+from nightjar.lake.arrow_shuffle import OverParts, exchange
+from nightjar.lake.scanning import parquet
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MIN_TIMESTAMP
+from nightjar.storage.paths import AnyPath, remove_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,10 +14,10 @@ from typing import Any
 
 import polars as pl
 
-from backfill.forgotten import Forgotten
-from lake.erasure import Erasure
-from lake.person import Person
-from lake.tables import (
+from nightjar.backfill.forgotten import Forgotten
+from nightjar.lake.erasure import Erasure
+from nightjar.lake.person import Person
+from nightjar.lake.tables import (
     ALERTS,
     CORRECTIONS,
     LATE_EVENTS,
@@ -28,7 +28,7 @@ from lake.tables import (
     VIOLATIONS,
     events_table,
 )
-from rules.streams import Stream
+from nightjar.rules.streams import Stream
 
 # The person's events, of whichever stream.
 EVENTS: dict[str, Any] = {

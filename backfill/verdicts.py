@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backfill.config import BackfillConfig, Request
-from backfill.results import finished_since
-from backfill.staging import HELD_BACK, Notes
-from expectations.findings import VerdictError
-from lake.archive import archived_until
-from lake.scanning import parquet
-from lake.tables import RUNS
-from rules.errors import printable
-from rules.masking import masked_text
-from rules.timestamps import iso_text
-from storage.paths import AnyPath
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.results import finished_since
+from nightjar.backfill.staging import HELD_BACK, Notes
+from nightjar.expectations.findings import VerdictError
+from nightjar.lake.archive import archived_until
+from nightjar.lake.scanning import parquet
+from nightjar.lake.tables import RUNS
+from nightjar.rules.errors import printable
+from nightjar.rules.masking import masked_text
+from nightjar.rules.timestamps import iso_text
+from nightjar.storage.paths import AnyPath
 
 _LISTED = 100  # alerts that an error names; all of them are in the staged folder and in the table `reconciliation`
 

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from expectations import library, pages
-from expectations.findings import Checked
-from expectations.results import META, about
-from storage.paths import AnyPath, mirrored
+from nightjar.expectations import library, pages
+from nightjar.expectations.findings import Checked
+from nightjar.expectations.results import META, about
+from nightjar.storage.paths import AnyPath, mirrored
 
 _log = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rules.errors import NightjarError, printable
+from nightjar.rules.errors import NightjarError, printable
 
 _SHOWN = 20  # expectations that an error lists
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import structlog
 
-from expectations import library
-from expectations.findings import Checked, Finding, GateError, problem_of, refuse
-from expectations.measured import Measured
-from expectations.suites import Suite
+from nightjar.expectations import library
+from nightjar.expectations.findings import Checked, Finding, GateError, problem_of, refuse
+from nightjar.expectations.measured import Measured
+from nightjar.expectations.suites import Suite
 
 __all__ = ["GateError", "check", "refuse"]
 
@@ -32,7 +32,7 @@ def check(suites: Iterable[tuple[Suite, list[Measured]]]) -> list[Checked]:
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
-    from expectations.rows import batch_of, suite_of
+    from nightjar.expectations.rows import batch_of, suite_of
 
     # It would log one line per failed metric; the result has the failures.
     logging.getLogger("great_expectations").setLevel(logging.ERROR)

@@ -45,4 +45,4 @@ def load() -> None:
         import great_expectations
         import great_expectations.render.renderer.site_builder  # noqa: F401
 
-        import expectations.rows  # noqa: F401
+        import nightjar.expectations.rows  # noqa: F401

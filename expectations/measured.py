@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from expectations.suites import ROWS, Expectation, Suite
+from nightjar.expectations.suites import ROWS, Expectation, Suite
 
 EXAMPLES = 5
 _LONGEST = 200  # characters of a shown value

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from expectations.suites import GAPS
-from expectations.topic import Gap, ask
-from rules.streams import Stream
+from nightjar.expectations.suites import GAPS
+from nightjar.expectations.topic import Gap, ask
+from nightjar.rules.streams import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

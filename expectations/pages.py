@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from expectations.results import ShownResult, shown
+from nightjar.expectations.results import ShownResult, shown
 
 _TEMPLATES = Path(__file__).parent / "site"
 _ASSETS = ("pages.css", "pages.js")
@@ -101,8 +101,8 @@ def bring_assets(site: Path) -> None:
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("expectations", "site"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        loader=PackageLoader("nightjar.expectations", "site"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["when"] = _when
     environment.filters["address"] = lambda text: quote(text, safe="")

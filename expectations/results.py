@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from expectations.findings import problem_of
-from expectations.suites import ROWS
+from nightjar.expectations.findings import problem_of
+from nightjar.expectations.suites import ROWS
 
 # The member of a result's `meta` that we add; see `about`.
 META = "nightjar"

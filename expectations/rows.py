@@ -25,8 +25,8 @@ from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
-from expectations.measured import COLUMNS, Measured
-from expectations.suites import Suite
+from nightjar.expectations.measured import COLUMNS, Measured
+from nightjar.expectations.suites import Suite
 
 
 def batch_of(measured: Iterable[Measured]) -> pd.DataFrame:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from rules.durations import format_duration
-from rules.events import ERASED, Reason
-from rules.masking import masked, masked_text
-from rules.streams import Stream
-from rules.types import Kind
+from nightjar.rules.durations import format_duration
+from nightjar.rules.events import ERASED, Reason
+from nightjar.rules.masking import masked, masked_text
+from nightjar.rules.streams import Stream
+from nightjar.rules.types import Kind
 
 Severity = Literal["critical", "warning"]
 

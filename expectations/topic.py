@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from ingestion.offsets import beginning_offsets, end_offsets
+from nightjar.ingestion.offsets import beginning_offsets, end_offsets
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition

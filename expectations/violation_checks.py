@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from expectations.suites import VIOLATIONS
-from rules.streams import Stream
-from rules.versions import RuleSet
-from rules.violation_checks import RECHECKED, recheck
+from nightjar.expectations.suites import VIOLATIONS
+from nightjar.rules.streams import Stream
+from nightjar.rules.versions import RuleSet
+from nightjar.rules.violation_checks import RECHECKED, recheck
 
 _RECORDED = [name for name in VIOLATIONS if name not in RECHECKED.names and not name.endswith("_json")]
 # Of records with the same event id, the first in this order is the event.

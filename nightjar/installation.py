@@ -15,13 +15,19 @@ _IN_WHEEL = Path(__file__).resolve().parent / "shipped"
 JAR_DIR = "NIGHTJAR_JAR_DIR"
 
 
+def package_files() -> list[Path]:
+    """The files of the package; in a checkout some of its folders are links to folders at the top."""
+    walked = os.walk(Path(__file__).resolve().parent, followlinks=True)
+    return sorted(Path(folder) / name for folder, _, names in walked for name in names if "__pycache__" not in folder)
+
+
 def is_installed() -> bool:
     """Whether nightjar runs from a wheel, and not from a checkout."""
     return _IN_WHEEL.is_dir()
 
 
 def shipped(name: str) -> Path:
-    """A file or folder that nightjar ships: `dags`, `examples`, `ivy.xml`, `jars.sha256`."""
+    """A file or folder that nightjar ships: `dags`, `examples`, `plugins`."""
     return (_IN_WHEEL if is_installed() else IMPORTED_FROM) / name
 
 

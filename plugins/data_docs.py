@@ -23,9 +23,9 @@ from fastapi import Depends, FastAPI, HTTPException, Request, status
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from sqlalchemy import select
 
-from expectations.pages import asset, message_page
 from nightjar.airflow.submission import BACKTESTS, run_folder
 from nightjar.configuration.settings import load_settings
+from nightjar.expectations.pages import asset, message_page
 
 _DAG = "nightly_backfill"
 _BACKTEST_DAG = "rule_backtest"

@@ -11,7 +11,7 @@ from airflow.models import DagRun
 from airflow.plugins_manager import AirflowPlugin
 
 from nightjar.airflow import submission
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 _DAG = "nightly_backfill"
 

@@ -21,21 +21,21 @@ import structlog
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from contracts import rule_status
-from contracts.json_text import ascii_json
-from contracts.rule_status import answer_record, fold
-from ingestion.offsets import beginning_offsets, end_offsets
-from rules.errors import Problem
-from rules.foreign import DEFAULT_FORMS, Forms
-from rules.model import Rule
-from rules.publishing import Answer, Status, judge, overtaken_status
-from rules.retention import too_much
-from rules.rulebook import Record, Route, RuleBook
-from rules.timestamps import after, microseconds
-from rules.versions import NOT_YET, RuleVersion, overtaken
-from streaming.config import JobConfig, JobError
-from streaming.endings import Endings
-from streaming.history import AS_IT_IS, History
+from nightjar.contracts import rule_status
+from nightjar.contracts.json_text import ascii_json
+from nightjar.contracts.rule_status import answer_record, fold
+from nightjar.ingestion.offsets import beginning_offsets, end_offsets
+from nightjar.rules.errors import Problem
+from nightjar.rules.foreign import DEFAULT_FORMS, Forms
+from nightjar.rules.model import Rule
+from nightjar.rules.publishing import Answer, Status, judge, overtaken_status
+from nightjar.rules.retention import too_much
+from nightjar.rules.rulebook import Record, Route, RuleBook
+from nightjar.rules.timestamps import after, microseconds
+from nightjar.rules.versions import NOT_YET, RuleVersion, overtaken
+from nightjar.streaming.config import JobConfig, JobError
+from nightjar.streaming.endings import Endings
+from nightjar.streaming.history import AS_IT_IS, History
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, KafkaProducer

@@ -14,22 +14,22 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
-from rules.engine import Delta, Engine
-from rules.engine.ledger import LEDGER_SCHEMA
-from rules.engine.store import ARRIVAL, MICROSECONDS
-from rules.engine.strings import StringTable
-from rules.rulebook import WHOLE_STREAM, Route, RuleBook
-from rules.streams import Stream
-from rules.versions import RuleSet
-from storage.paths import AnyPath
-from streaming.bucket import Bucket
-from streaming.config import JobConfig
-from streaming.partitioning import buckets_of, divided
-from streaming.payloads import to_ipc
-from streaming.primed_state import ROWS_AN_ENTRY, first_arrivals
-from streaming.state_files import BucketFiles, files_of
-from streaming.statelog import FIRST_INSTANT, Head, StateLog
+from nightjar.ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
+from nightjar.rules.engine import Delta, Engine
+from nightjar.rules.engine.ledger import LEDGER_SCHEMA
+from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
+from nightjar.rules.engine.strings import StringTable
+from nightjar.rules.rulebook import WHOLE_STREAM, Route, RuleBook
+from nightjar.rules.streams import Stream
+from nightjar.rules.versions import RuleSet
+from nightjar.storage.paths import AnyPath
+from nightjar.streaming.bucket import Bucket
+from nightjar.streaming.config import JobConfig
+from nightjar.streaming.partitioning import buckets_of, divided
+from nightjar.streaming.payloads import to_ipc
+from nightjar.streaming.primed_state import ROWS_AN_ENTRY, first_arrivals
+from nightjar.streaming.state_files import BucketFiles, files_of
+from nightjar.streaming.statelog import FIRST_INSTANT, Head, StateLog
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from contracts import rule_status
-from contracts.rule_status import fold
-from ingestion.event_schema import PRIMARY
-from rules.engine import Advance, Delta, Engine, Failure
-from rules.engine.strings import Int64Array
-from rules.hourly_cap import HourlyCap
-from rules.rulebook import Answered, Record, Route, RuleBook
-from rules.streams import Stream
-from rules.versions import RuleVersion, actions_of
+from nightjar.contracts import rule_status
+from nightjar.contracts.rule_status import fold
+from nightjar.ingestion.event_schema import PRIMARY
+from nightjar.rules.engine import Advance, Delta, Engine, Failure
+from nightjar.rules.engine.strings import Int64Array
+from nightjar.rules.hourly_cap import HourlyCap
+from nightjar.rules.rulebook import Answered, Record, Route, RuleBook
+from nightjar.rules.streams import Stream
+from nightjar.rules.versions import RuleVersion, actions_of
 
 
 @dataclass

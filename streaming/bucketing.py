@@ -16,19 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from contracts.clock import read_clock
-from contracts.headers import SENT_AT
-from contracts.quarantine import quarantine_record
-from contracts.rule_status import is_failure, read_answer
-from ingestion.event_schema import events_schema
-from ingestion.parsing import parse_events
-from rules.publishing import Answer
-from rules.rulebook import WHOLE_STREAM, Route
-from rules.streams import Stream
-from rules.timestamps import MAX_TIMESTAMP
-from streaming.output_records import batches_of, json_records
-from streaming.partitioning import buckets_of, divided, shuffle_key
-from streaming.payloads import Kind, to_ipc
+from nightjar.contracts.clock import read_clock
+from nightjar.contracts.headers import SENT_AT
+from nightjar.contracts.quarantine import quarantine_record
+from nightjar.contracts.rule_status import is_failure, read_answer
+from nightjar.ingestion.event_schema import events_schema
+from nightjar.ingestion.parsing import parse_events
+from nightjar.rules.publishing import Answer
+from nightjar.rules.rulebook import WHOLE_STREAM, Route
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MAX_TIMESTAMP
+from nightjar.streaming.output_records import batches_of, json_records
+from nightjar.streaming.partitioning import buckets_of, divided, shuffle_key
+from nightjar.streaming.payloads import Kind, to_ipc
 
 _log = structlog.get_logger(__name__)
 

@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from rules.rulebook import Route
-from rules.streams import Stream, optional_field
-from storage.objects import ObjectPath
-from storage.paths import AnyPath, names_in, remove_tree, write_whole
-from streaming import state_files
-from streaming.config import JobConfig, JobError
-from streaming.epochs import METADATA, QUERY, own_folder
-from streaming.partitioning import buckets_of
-from streaming.state_files import begin, files_of
-from streaming.statelog import Head
+from nightjar.rules.rulebook import Route
+from nightjar.rules.streams import Stream, optional_field
+from nightjar.storage.objects import ObjectPath
+from nightjar.storage.paths import AnyPath, names_in, remove_tree, write_whole
+from nightjar.streaming import state_files
+from nightjar.streaming.config import JobConfig, JobError
+from nightjar.streaming.epochs import METADATA, QUERY, own_folder
+from nightjar.streaming.partitioning import buckets_of
+from nightjar.streaming.state_files import begin, files_of
+from nightjar.streaming.statelog import Head
 
 # Increased by any change of a format that older code wrote: this file, the numbering of buckets (partitioning.py),
 # their state (state_files.py, statelog.py, the engine's Delta), or the query's sources. 6: heads have their run's id.

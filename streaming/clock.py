@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 import structlog
 from kafka import TopicPartition
 
-from contracts.clock import Clock
-from ingestion.offsets import beginning_offsets, end_offsets
-from rules.durations import MICROSECONDS
-from streaming.config import JobConfig
+from nightjar.contracts.clock import Clock
+from nightjar.ingestion.offsets import beginning_offsets, end_offsets
+from nightjar.rules.durations import MICROSECONDS
+from nightjar.streaming.config import JobConfig
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from contracts.topics import Topics
-from rules.errors import NightjarError
-from rules.foreign import DEFAULT_FORMS, Forms
-from rules.streams import Stream
-from storage.lease import Fence
-from storage.paths import AnyPath
+from nightjar.contracts.topics import Topics
+from nightjar.rules.errors import NightjarError
+from nightjar.rules.foreign import DEFAULT_FORMS, Forms
+from nightjar.rules.streams import Stream
+from nightjar.storage.lease import Fence
+from nightjar.storage.paths import AnyPath
 
 
 class JobError(NightjarError):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from rules.engine.plan import Fold, compile_plan
-from rules.retention import unfolded
-from rules.streams import Stream
-from rules.versions import RuleSet, RuleVersion
-from streaming.primed_state import Lack
-from streaming.statelog import FIRST_INSTANT, Head
+from nightjar.rules.engine.plan import Fold, compile_plan
+from nightjar.rules.retention import unfolded
+from nightjar.rules.streams import Stream
+from nightjar.rules.versions import RuleSet, RuleVersion
+from nightjar.streaming.primed_state import Lack
+from nightjar.streaming.statelog import FIRST_INSTANT, Head
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rules.publishing import Answer, Status
-from rules.rulebook import RuleBook
-from rules.states import State
-from rules.timestamps import iso_text
-from rules.versions import NOT_YET, RuleVersion, superseded
+from nightjar.rules.publishing import Answer, Status
+from nightjar.rules.rulebook import RuleBook
+from nightjar.rules.states import State
+from nightjar.rules.timestamps import iso_text
+from nightjar.rules.versions import NOT_YET, RuleVersion, superseded
 
 
 class Endings:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from storage.lease import Fence
-from storage.objects import ObjectPath
-from storage.paths import AnyPath, remove_tree
+from nightjar.storage.lease import Fence
+from nightjar.storage.objects import ObjectPath
+from nightjar.storage.paths import AnyPath, remove_tree
 
 # nightjar's metadata; it is copied last, so a folder without it is an interrupted copy.
 METADATA = "nightjar.json"

@@ -28,21 +28,21 @@ import pyarrow as pa
 import structlog
 from kafka import TopicPartition
 
-from ingestion.offsets import beginning_offsets
-from ingestion.parsing import parse_events
-from lake import delta, stream_state
-from lake.archive import archived_offsets
-from lake.tables import events_table
-from rules.engine.store import ARRIVAL, MICROSECONDS
-from rules.rulebook import Route
-from rules.streams import Stream
-from storage.paths import AnyPath
-from streaming import kafka_clients
-from streaming.bootstrap_state import divided_events
-from streaming.config import JobConfig, JobError
-from streaming.partitioning import buckets_of
-from streaming.primed_state import ExportWriter, Lack
-from streaming.state_files import files_of
+from nightjar.ingestion.offsets import beginning_offsets
+from nightjar.ingestion.parsing import parse_events
+from nightjar.lake import delta, stream_state
+from nightjar.lake.archive import archived_offsets
+from nightjar.lake.tables import events_table
+from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
+from nightjar.rules.rulebook import Route
+from nightjar.rules.streams import Stream
+from nightjar.storage.paths import AnyPath
+from nightjar.streaming import kafka_clients
+from nightjar.streaming.bootstrap_state import divided_events
+from nightjar.streaming.config import JobConfig, JobError
+from nightjar.streaming.partitioning import buckets_of
+from nightjar.streaming.primed_state import ExportWriter, Lack
+from nightjar.streaming.state_files import files_of
 
 _log = structlog.get_logger(__name__)
 

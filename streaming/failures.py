@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import structlog
 from kafka.errors import KafkaError, TopicAuthorizationFailedError
 
-from storage.paths import AnyPath
-from streaming.config import JobConfig, JobError
-from streaming.query import event_topics
-from streaming.state_files import STATE_LOST
+from nightjar.storage.paths import AnyPath
+from nightjar.streaming.config import JobConfig, JobError
+from nightjar.streaming.query import event_topics
+from nightjar.streaming.state_files import STATE_LOST
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from rules.rulebook import Route
-from rules.versions import Primed, RuleVersion
+from nightjar.rules.rulebook import Route
+from nightjar.rules.versions import Primed, RuleVersion
 
 
 @dataclass(frozen=True)

@@ -27,17 +27,17 @@ import structlog
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from contracts.clock import Clock
-from contracts.job_progress import DRIVER_KEY, JobReport
-from contracts.json_text import ascii_json
-from ingestion.offsets import end_offsets
-from rules.rulebook import Route
-from storage.objects import ObjectPath
-from storage.paths import spark_name
-from streaming import kafka_clients
-from streaming.answering import Answering
-from streaming.batch_size import BatchSize
-from streaming.checkpoint import (
+from nightjar.contracts.clock import Clock
+from nightjar.contracts.job_progress import DRIVER_KEY, JobReport
+from nightjar.contracts.json_text import ascii_json
+from nightjar.ingestion.offsets import end_offsets
+from nightjar.rules.rulebook import Route
+from nightjar.storage.objects import ObjectPath
+from nightjar.storage.paths import spark_name
+from nightjar.streaming import kafka_clients
+from nightjar.streaming.answering import Answering
+from nightjar.streaming.batch_size import BatchSize
+from nightjar.streaming.checkpoint import (
     Offsets,
     committed_offsets,
     committed_state,
@@ -46,19 +46,19 @@ from streaming.checkpoint import (
     refuse_unfit,
     settle,
 )
-from streaming.clock import Arrivals, BrokerClock, ClockPublisher, Position, host_clock
-from streaming.config import JobConfig
-from streaming.epochs import take_over
-from streaming.failures import raise_failure, refuse_missing_topics, reporting_lost_jvm, reporting_lost_kafka
-from streaming.overflow import CapWatch
-from streaming.places import Places
-from streaming.plan import BucketPlan
-from streaming.priming import Priming
-from streaming.processor import BucketTasks
-from streaming.progress import RecentBatches, batches_report, lag_report
-from streaming.query import evaluated, finish, kafka_records, packer_of, started, starting_offsets
-from streaming.session import held_by_jvm
-from streaming.warmup import warm_up
+from nightjar.streaming.clock import Arrivals, BrokerClock, ClockPublisher, Position, host_clock
+from nightjar.streaming.config import JobConfig
+from nightjar.streaming.epochs import take_over
+from nightjar.streaming.failures import raise_failure, refuse_missing_topics, reporting_lost_jvm, reporting_lost_kafka
+from nightjar.streaming.overflow import CapWatch
+from nightjar.streaming.places import Places
+from nightjar.streaming.plan import BucketPlan
+from nightjar.streaming.priming import Priming
+from nightjar.streaming.processor import BucketTasks
+from nightjar.streaming.progress import RecentBatches, batches_report, lag_report
+from nightjar.streaming.query import evaluated, finish, kafka_records, packer_of, started, starting_offsets
+from nightjar.streaming.session import held_by_jvm
+from nightjar.streaming.warmup import warm_up
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, KafkaProducer

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from kafka import KafkaConsumer, KafkaProducer
 
-from streaming.config import JobConfig
+from nightjar.streaming.config import JobConfig
 
 # How long the driver waits for brokers before it checks its query again.
 WAIT_MS = 10_000

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from contracts.alerts import ALERT
-from contracts.columns import alert_columns, late_columns, overflowing, texts
-from contracts.headers import SENT_AT
-from contracts.json_text import json_text
-from contracts.late_events import LATE_EVENT
-from rules.engine import NO_ROW
-from rules.engine.strings import Int64Array
-from rules.streams import Stream
+from nightjar.contracts.alerts import ALERT
+from nightjar.contracts.columns import alert_columns, late_columns, overflowing, texts
+from nightjar.contracts.headers import SENT_AT
+from nightjar.contracts.json_text import json_text
+from nightjar.contracts.late_events import LATE_EVENT
+from nightjar.rules.engine import NO_ROW
+from nightjar.rules.engine.strings import Int64Array
+from nightjar.rules.streams import Stream
 
 # The schema of Spark's sink: the columns of `RECORDS` as Spark types.
 OUTPUT_SCHEMA = "topic string, key string, value string, headers array<struct<key: string, value: binary>>"

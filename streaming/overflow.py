@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import structlog
 from kafka import TopicPartition
 
-from contracts.job_progress import read_report
-from rules.timestamps import iso_text
+from nightjar.contracts.job_progress import read_report
+from nightjar.rules.timestamps import iso_text
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer

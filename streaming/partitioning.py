@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rules.engine.compiled import kernel
-from rules.engine.texts import hash_bytes
-from rules.rulebook import WHOLE_STREAM, Route
+from nightjar.rules.engine.compiled import kernel
+from nightjar.rules.engine.texts import hash_bytes
+from nightjar.rules.rulebook import WHOLE_STREAM, Route
 
 _NOTHING = np.zeros(1, np.uint8)
 _KEYS_APART = 1 << 16  # more buckets than anybody has

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
-from ingestion.session import has_executors
+from nightjar.ingestion.session import has_executors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

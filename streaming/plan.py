@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from contracts.rule_status import fold, read_answer
-from contracts.topics import Topics
-from rules.rulebook import Answered, Record, Route, RuleBook
-from rules.streams import Stream
-from storage.lease import Fence
-from storage.paths import AnyPath
+from nightjar.contracts.rule_status import fold, read_answer
+from nightjar.contracts.topics import Topics
+from nightjar.rules.rulebook import Answered, Record, Route, RuleBook
+from nightjar.rules.streams import Stream
+from nightjar.storage.lease import Fence
+from nightjar.storage.paths import AnyPath
 
 
 @dataclass(frozen=True)

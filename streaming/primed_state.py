@@ -21,20 +21,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rules.engine import Delta, Engine
-from rules.engine.folding import MOST_LATE
-from rules.engine.folds import concatenated
-from rules.engine.ledger import NO_ANNOUNCEMENTS
-from rules.engine.past import Past, PastFolder
-from rules.engine.plan import Fold
-from rules.engine.store import ARRIVAL, LATE, LONG_AGO, MICROSECONDS, SEQ
-from rules.engine.strings import Int64Array, StringTable
-from rules.streams import Stream
-from rules.versions import RuleSet
-from streaming.bucket import Bucket
-from streaming.payloads import from_ipc, to_ipc
-from streaming.state_files import STATE_LOST, BucketFiles, of_export
-from streaming.statelog import FIRST_INSTANT, LARGEST_MERGED, SETTLED, Entry, Head, StateLog, latest, read, write
+from nightjar.rules.engine import Delta, Engine
+from nightjar.rules.engine.folding import MOST_LATE
+from nightjar.rules.engine.folds import concatenated
+from nightjar.rules.engine.ledger import NO_ANNOUNCEMENTS
+from nightjar.rules.engine.past import Past, PastFolder
+from nightjar.rules.engine.plan import Fold
+from nightjar.rules.engine.store import ARRIVAL, LATE, LONG_AGO, MICROSECONDS, SEQ
+from nightjar.rules.engine.strings import Int64Array, StringTable
+from nightjar.rules.streams import Stream
+from nightjar.rules.versions import RuleSet
+from nightjar.streaming.bucket import Bucket
+from nightjar.streaming.payloads import from_ipc, to_ipc
+from nightjar.streaming.state_files import STATE_LOST, BucketFiles, of_export
+from nightjar.streaming.statelog import (
+    FIRST_INSTANT,
+    LARGEST_MERGED,
+    SETTLED,
+    Entry,
+    Head,
+    StateLog,
+    latest,
+    read,
+    write,
+)
 
 # A worker reads a whole entry into memory.
 ROWS_AN_ENTRY = 50_000

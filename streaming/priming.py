@@ -31,20 +31,20 @@ from typing import IO
 
 import structlog
 
-from contracts.job_progress import Priming as Report
-from rules.durations import format_duration
-from rules.retention import widest
-from rules.rulebook import Route
-from rules.timestamps import MIN_TIMESTAMP, iso_text
-from rules.versions import Primed, RuleVersion
-from streaming.checkpoint import Identity, committed_heads, committed_offsets, state_folder
-from streaming.config import JobConfig
-from streaming.coverage import Coverage, Needs, Since, needs_of
-from streaming.export_history import Request
-from streaming.history import Ready
-from streaming.partitioning import buckets_of
-from streaming.state_files import export_of
-from streaming.statelog import FIRST_INSTANT, NOTHING
+from nightjar.contracts.job_progress import Priming as Report
+from nightjar.rules.durations import format_duration
+from nightjar.rules.retention import widest
+from nightjar.rules.rulebook import Route
+from nightjar.rules.timestamps import MIN_TIMESTAMP, iso_text
+from nightjar.rules.versions import Primed, RuleVersion
+from nightjar.streaming.checkpoint import Identity, committed_heads, committed_offsets, state_folder
+from nightjar.streaming.config import JobConfig
+from nightjar.streaming.coverage import Coverage, Needs, Since, needs_of
+from nightjar.streaming.export_history import Request
+from nightjar.streaming.history import Ready
+from nightjar.streaming.partitioning import buckets_of
+from nightjar.streaming.state_files import export_of
+from nightjar.streaming.statelog import FIRST_INSTANT, NOTHING
 
 _log = structlog.get_logger(__name__)
 
@@ -257,7 +257,7 @@ class _Export:
         self.read = 0
         self._events: int | None = None
         # at the lowest priority from the first: its imports would delay a micro-batch
-        command = ["nice", "-n", "19", sys.executable, "-m", "streaming.export_history"]
+        command = ["nice", "-n", "19", sys.executable, "-m", "nightjar.streaming.export_history"]
         own = {**os.environ, "POLARS_MAX_THREADS": "1"}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=own)
         self._reader = threading.Thread(target=self._follow, args=[self._process.stdout], daemon=True)

@@ -17,26 +17,33 @@ from typing import Self
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
-from contracts.alerts import alert_record
-from contracts.clock import Clock, read_clock
-from contracts.job_progress import bucket_key
-from contracts.restrictions import restriction_records
-from ingestion.event_schema import events_schema
-from rules.engine import Delta
-from rules.engine.folds import concatenated
-from rules.engine.store import LONG_AGO
-from rules.streams import Stream
-from streaming.bucket import BatchResult, Bucket, failure_record
-from streaming.engine_processes import Remote
-from streaming.output_records import RECORDS, ROWS_A_BATCH, alert_records, json_records, late_records, sent_at_of
-from streaming.partitioning import bucket_of
-from streaming.payloads import Kind, from_ipc, to_ipc
-from streaming.plan import BucketPlan
-from streaming.primed_state import held, take_in
-from streaming.progress import bucket_report
-from streaming.resident_buckets import put_back, receive, take
-from streaming.state_files import BucketFiles, files_of
-from streaming.statelog import Head, StateLog
+from nightjar.contracts.alerts import alert_record
+from nightjar.contracts.clock import Clock, read_clock
+from nightjar.contracts.job_progress import bucket_key
+from nightjar.contracts.restrictions import restriction_records
+from nightjar.ingestion.event_schema import events_schema
+from nightjar.rules.engine import Delta
+from nightjar.rules.engine.folds import concatenated
+from nightjar.rules.engine.store import LONG_AGO
+from nightjar.rules.streams import Stream
+from nightjar.streaming.bucket import BatchResult, Bucket, failure_record
+from nightjar.streaming.engine_processes import Remote
+from nightjar.streaming.output_records import (
+    RECORDS,
+    ROWS_A_BATCH,
+    alert_records,
+    json_records,
+    late_records,
+    sent_at_of,
+)
+from nightjar.streaming.partitioning import bucket_of
+from nightjar.streaming.payloads import Kind, from_ipc, to_ipc
+from nightjar.streaming.plan import BucketPlan
+from nightjar.streaming.primed_state import held, take_in
+from nightjar.streaming.progress import bucket_report
+from nightjar.streaming.resident_buckets import put_back, receive, take
+from nightjar.streaming.state_files import BucketFiles, files_of
+from nightjar.streaming.statelog import Head, StateLog
 
 # A bucket reports at most this often (seconds): one record per batch and bucket would be too many.
 _REPORT_SECONDS = 1.0

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from contracts.job_progress import Batches, BucketReport, Lag
+from nightjar.contracts.job_progress import Batches, BucketReport, Lag
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from streaming.clock import Position
-    from streaming.resident_buckets import Resident
-    from streaming.statelog import Head
+    from nightjar.streaming.clock import Position
+    from nightjar.streaming.resident_buckets import Resident
+    from nightjar.streaming.statelog import Head
 
 _log = structlog.get_logger(__name__)
 

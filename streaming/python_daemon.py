@@ -12,9 +12,9 @@ import socket
 import numpy as np
 from pyspark import daemon
 
-import streaming.processor  # noqa: F401  all of the engine
-from rules.engine.kernels.windows import lower_bounds
-from streaming.engine_processes import fork_starter
+import nightjar.streaming.processor  # noqa: F401  all of the engine
+from nightjar.rules.engine.kernels.windows import lower_bounds
+from nightjar.streaming.engine_processes import fork_starter
 
 _run = daemon.worker
 

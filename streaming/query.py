@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from kafka import TopicPartition
 
-from ingestion.kafka_source import SOURCE_OPTIONS, record_columns
-from ingestion.offsets import beginning_offsets, end_offsets
-from rules.rulebook import Route
-from streaming.bucketing import Packer
-from streaming.config import JobConfig
-from streaming.output_records import OUTPUT_SCHEMA
-from streaming.payloads import PACKED_SCHEMA
-from streaming.places import Places
+from nightjar.ingestion.kafka_source import SOURCE_OPTIONS, record_columns
+from nightjar.ingestion.offsets import beginning_offsets, end_offsets
+from nightjar.rules.rulebook import Route
+from nightjar.streaming.bucketing import Packer
+from nightjar.streaming.config import JobConfig
+from nightjar.streaming.output_records import OUTPUT_SCHEMA
+from nightjar.streaming.payloads import PACKED_SCHEMA
+from nightjar.streaming.places import Places
 
 if TYPE_CHECKING:
     import pyarrow as pa

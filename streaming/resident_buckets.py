@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rules.engine.carried import load_kernels
-from rules.rulebook import Record
-from streaming.bucket import Bucket, Counts
-from streaming.plan import BucketPlan
-from streaming.state_files import BucketFiles
-from streaming.statelog import NOTHING, Head, StateLog
+from nightjar.rules.engine.carried import load_kernels
+from nightjar.rules.rulebook import Record
+from nightjar.streaming.bucket import Bucket, Counts
+from nightjar.streaming.plan import BucketPlan
+from nightjar.streaming.state_files import BucketFiles
+from nightjar.streaming.statelog import NOTHING, Head, StateLog
 
 
 @dataclass

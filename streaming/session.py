@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingestion.session import QUICK_COMPILER, Driver, common_settings, started
-from storage.objects import ObjectPath
-from streaming.config import JobConfig, JobError
+from nightjar.ingestion.session import QUICK_COMPILER, Driver, common_settings, started
+from nightjar.storage.objects import ObjectPath
+from nightjar.streaming.config import JobConfig, JobError
 
 if TYPE_CHECKING:
     import pyarrow as pa

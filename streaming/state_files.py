@@ -21,9 +21,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
-from storage.lease import Fence
-from storage.paths import AnyPath, names_in, remove_tree, write_whole
-from streaming.statelog import NOTHING, Head
+from nightjar.storage.lease import Fence
+from nightjar.storage.paths import AnyPath, names_in, remove_tree, write_whole
+from nightjar.streaming.statelog import NOTHING, Head
 
 # Begins the error about a missing or damaged file.
 STATE_LOST = "the state of the checkpoint cannot be read"

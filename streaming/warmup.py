@@ -20,22 +20,22 @@ import structlog
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 from pyspark.sql import types as T  # noqa: N812
 
-from contracts import rule_status
-from contracts.clock import Clock
-from contracts.json_text import ascii_json
-from ingestion.kafka_source import record_columns
-from rules.measures import Function, accepted_kinds
-from rules.rulebook import Record, Route, RuleBook
-from rules.streams import Stream
-from rules.types import FieldType, Kind
-from storage.paths import AnyPath, remove_tree, spark_name
-from streaming.answering import answer_to
-from streaming.config import JobConfig
-from streaming.output_records import RECORDS
-from streaming.places import Places
-from streaming.plan import BucketPlan
-from streaming.processor import BucketTasks
-from streaming.query import evaluated, finish, kafka_records, newest_offsets, packer_of, started
+from nightjar.contracts import rule_status
+from nightjar.contracts.clock import Clock
+from nightjar.contracts.json_text import ascii_json
+from nightjar.ingestion.kafka_source import record_columns
+from nightjar.rules.measures import Function, accepted_kinds
+from nightjar.rules.rulebook import Record, Route, RuleBook
+from nightjar.rules.streams import Stream
+from nightjar.rules.types import FieldType, Kind
+from nightjar.storage.paths import AnyPath, remove_tree, spark_name
+from nightjar.streaming.answering import answer_to
+from nightjar.streaming.config import JobConfig
+from nightjar.streaming.output_records import RECORDS
+from nightjar.streaming.places import Places
+from nightjar.streaming.plan import BucketPlan
+from nightjar.streaming.processor import BucketTasks
+from nightjar.streaming.query import evaluated, finish, kafka_records, newest_offsets, packer_of, started
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer

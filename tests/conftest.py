@@ -15,7 +15,7 @@ import pytest
 
 from nightjar.configuration.settings import load_settings
 from nightjar.local.kafka import LocalKafka
-from rules.streams import load_streams
+from nightjar.rules.streams import load_streams
 from tests.support.topics import CLUSTER, STORE, TestTopics, in_folders_of_its_own
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from tests.support.object_store import ObjectStore
 
-# Properties are tried on many histories, and on thousands by `python -m soak.truth`; the inner loop (`make test-fast`)
-# tries a sixth of them.
+# Properties are tried on many histories, and on thousands by `python -m checks.soak.truth`; the inner loop (`make
+# test-fast`) tries a sixth of them.
 hypothesis.settings.register_profile("full", max_examples=60, deadline=None)
 hypothesis.settings.register_profile("fast", max_examples=10, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full"))

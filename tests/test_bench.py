@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import __main__ as runner
-from bench import plot
+from checks.bench import __main__ as runner
+from checks.bench import plot
 
 # Drawn from figures, or run by other benchmarks.
 NOT_ALONE = {"__main__", "baseline", "plot"}

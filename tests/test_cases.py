@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from backfill.config import Request
-from backfill.run import Run
-from backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES
-from contracts.alerts import correction_record
-from expectations.findings import GateError
-from lake.scanning import parquet
+from nightjar.backfill.config import Request
+from nightjar.backfill.run import Run
+from nightjar.backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES
 from nightjar.cases import Case, Expectation, Outcome, check, find_cases, load_case
 from nightjar.cases.model import final_alerts
 from nightjar.cases.simulate import simulate
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.alerts import correction_record
+from nightjar.expectations.findings import GateError
 from nightjar.kafka import topics
+from nightjar.lake.scanning import parquet
 from nightjar.local.kafka import LocalKafka
-from rules.streams import Stream
-from rules.timestamps import from_microseconds
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import from_microseconds
 from tests.support.job_host import NEVER, CaseRun, streamed
 from tests.support.together import Together
 from tests.support.topics import in_folders_of_its_own

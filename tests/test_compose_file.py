@@ -127,7 +127,9 @@ def test_each_pass_of_the_demonstration_has_ids_of_its_own(tmp_path: Path) -> No
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SPEED": "100"}
-    done = subprocess.run(["sh", ROOT / "deploy" / "demo" / "simulator.sh"], env=environment, timeout=60, check=False)
+    done = subprocess.run(
+        ["sh", ROOT / "deploy" / "compose" / "demo" / "simulator.sh"], env=environment, timeout=60, check=False
+    )
     assert done.returncode == 1
     sent = log.read_text().splitlines()
     prefixes = re.findall(r"--prefix (\S+)", log.read_text())

@@ -4,7 +4,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import typer
 
 from nightjar.cases import read_case
 from nightjar.cli.app import app
-from rules.documents import read_documents
-from rules.model import parse_rule
-from rules.streams import load_streams
+from nightjar.rules.documents import read_documents
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import load_streams
 from tools import reference
 
 ROOT = Path(__file__).parents[1]
@@ -125,14 +124,6 @@ def test_the_first_rule_leaves_nothing_in_the_checkout() -> None:
     for path in written:
         asked = subprocess.run(["git", "check-ignore", "--quiet", path], cwd=ROOT, check=False)
         assert asked.returncode == 0, f"{path} stays in the checkout"
-
-
-def test_the_guide_names_each_package_that_hides_modules_of_the_same_name() -> None:
-    """Whoever has an Airflow of their own looks there for what their DAG folder must not contain."""
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    packages = declared["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    (named,) = re.findall(r"has several packages at its top \(([^)]+)\)", (DOCS / "how-to" / "airflow.md").read_text())
-    assert re.findall(r"`(\w+)`", named) == packages
 
 
 def test_rules_of_the_tutorial_can_be_published() -> None:

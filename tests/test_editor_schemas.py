@@ -9,8 +9,8 @@ from jsonschema import Draft202012Validator
 
 from nightjar.cases import find_cases, load_case
 from nightjar.cases.simulate import simulate
-from rules.model import Rule, parse_rule
-from rules.streams import load_streams
+from nightjar.rules.model import Rule, parse_rule
+from nightjar.rules.streams import load_streams
 from tools.editor_schemas import case_file, rules_file
 
 ROOT = Path(__file__).parents[1]

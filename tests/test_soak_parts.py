@@ -11,16 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bench.payments import DECLARED, STREAM, rules_of
+from checks.bench.payments import DECLARED, STREAM, rules_of
+from checks.soak import parts
+from checks.soak.traffic import MINUTE, Traffic
 from nightjar.demo.verdict import Comparison, Violations, exact_json
-from rules.alert_ids import alert_id
-from rules.model import parse_rule
-from rules.streams import load_streams
-from rules.timestamps import iso_text, microseconds
-from rules.truth import Truth
-from rules.versions import RuleSet
-from soak import parts
-from soak.traffic import MINUTE, Traffic
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import load_streams
+from nightjar.rules.timestamps import iso_text, microseconds
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import RuleSet
 
 _BEGINS = microseconds(datetime(2026, 1, 6, tzinfo=UTC))
 

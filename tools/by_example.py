@@ -17,11 +17,11 @@ import yaml
 from nightjar.cases import Case, Outcome, Step, load_case
 from nightjar.cases.documents import Number
 from nightjar.cases.simulate import simulate
-from rules.durations import format_duration, parse_duration
-from rules.events import parse_event
-from rules.lateness import DEFAULT_ALLOWED_LATENESS
-from rules.streams import Stream, load_streams
-from rules.timestamps import iso_text, parse_timestamp
+from nightjar.rules.durations import format_duration, parse_duration
+from nightjar.rules.events import parse_event
+from nightjar.rules.lateness import DEFAULT_ALLOWED_LATENESS
+from nightjar.rules.streams import Stream, load_streams
+from nightjar.rules.timestamps import iso_text, parse_timestamp
 
 ROOT = Path(__file__).parents[1]
 CASES = ROOT / "tests" / "cases"

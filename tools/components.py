@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from nightjar.jvm.jars import CHECKSUMS, IVY_XML, jar_folder
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 PROJECT = Path(__file__).resolve().parents[1]
 

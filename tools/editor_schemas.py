@@ -12,10 +12,10 @@ from typing import Any
 from nightjar.cases.case_files import CASE_KEYS
 from nightjar.cases.model import KEYS
 from nightjar.configuration.settings import Settings
-from rules.approval import APPROVE
-from rules.measures import Function
-from rules.model import Rule
-from rules.publishing import CONTROLS
+from nightjar.rules.approval import APPROVE
+from nightjar.rules.measures import Function
+from nightjar.rules.model import Rule
+from nightjar.rules.publishing import CONTROLS
 
 Schema = dict[str, Any]
 

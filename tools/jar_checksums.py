@@ -9,7 +9,11 @@ from pathlib import Path
 from nightjar.jvm.jars import CHECKSUMS, IVY_XML, PROJECT, checksums_of, resolve
 
 # Ours, and those of servers that docker-compose.yaml builds.
-IVY_FILES = (IVY_XML, PROJECT / "deploy" / "object-store" / "ivy.xml", PROJECT / "deploy" / "connect" / "ivy.xml")
+IVY_FILES = (
+    IVY_XML,
+    PROJECT / "deploy" / "compose" / "object-store" / "ivy.xml",
+    PROJECT / "deploy" / "compose" / "connect" / "ivy.xml",
+)
 
 
 def text(ivy_xml: Path) -> str:

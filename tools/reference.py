@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from nightjar.cli.app import app
 from nightjar.configuration.settings import settings_table
 from nightjar.kafka import acls
-from rules.measures import Measure
-from rules.model import Rule
+from nightjar.rules.measures import Measure
+from nightjar.rules.model import Rule
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "reference"

@@ -7,14 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from contracts.alerts import ALERT
-from contracts.clock import CLOCK
-from contracts.job_progress import report_schema
-from contracts.late_events import LATE_EVENT
-from contracts.quarantine import QUARANTINED
-from contracts.restrictions import RESTRICTION
-from contracts.rule_status import RULE_STATUS
-from contracts.run_manifest import RUN_MANIFEST
+from nightjar.contracts.alerts import ALERT
+from nightjar.contracts.clock import CLOCK
+from nightjar.contracts.job_progress import report_schema
+from nightjar.contracts.late_events import LATE_EVENT
+from nightjar.contracts.quarantine import QUARANTINED
+from nightjar.contracts.restrictions import RESTRICTION
+from nightjar.contracts.rule_status import RULE_STATUS
+from nightjar.contracts.run_manifest import RUN_MANIFEST
 from tools.editor_schemas import editor_schemas
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"

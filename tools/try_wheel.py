@@ -84,8 +84,9 @@ class Trial:
         """What an Airflow of one's own needs, and whether it can parse the DAGs."""
         self.run("airflow", "db", "migrate")
         (self._folder / "airflow" / "dags").mkdir(parents=True, exist_ok=True)
-        (self._folder / "airflow" / "dags" / "rules.py").touch()
-        assert "warning: rules.py in your DAG folder" in self.run("nightjar", "airflow", "prepare")
+        own = self._folder / "airflow" / "dags" / "rules.py"
+        own.write_text("mine = True\n")
+        self.run("python", "-c", "import nightjar.cli.app, rules; assert rules.mine", PYTHONPATH=str(own.parent))
         told = self.run(
             "nightjar", "airflow", "prepare", "--connection", "chat", give="https://:token@chat.example.org\n"
         )

@@ -85,7 +85,8 @@ class Site:
     def backup(self, action: str, file: Path) -> subprocess.CompletedProcess[str]:
         """Run the backup's script."""
         return subprocess.run(
-            [ROOT / "deploy" / "backup.sh", action, file], check=False, capture_output=True, text=True, timeout=300,
+            [ROOT / "deploy" / "compose" / "backup.sh", action, file],
+        check=False, capture_output=True, text=True, timeout=300,
             env={**os.environ, **self.environment, "COMPOSE_PROJECT_NAME": PROJECT},
         )  # fmt: skip
 

@@ -5,9 +5,9 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 
-from backfill.config import BackfillError, Request
-from rules.names import did_you_mean
-from rules.streams import Stream
+from nightjar.backfill.config import BackfillError, Request
+from nightjar.rules.names import did_you_mean
+from nightjar.rules.streams import Stream
 
 _MOST_DAYS = 3660
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")

@@ -12,27 +12,27 @@ from typing import Annotated, Any
 import structlog
 import typer
 
-from backfill.config import BackfillConfig, Request
-from backfill.pending import PendingDay, pending_days
-from backfill.run import Run, run_all
-from backfill.stages import STAGES
-from backfill.summary import differences, summary
-from backfill.verdicts import HeldBackError
-from expectations.findings import VerdictError
-from lake.archive import archive
-from lake.session import open_session
-from lake.stream_state import rule_book
 from nightjar.airflow.backfill_requests import days_of, request_of
 from nightjar.airflow.submission import ARCHIVE_NOW, FAILED, PENDING, VERDICT
 from nightjar.airflow.task_log import RULES, SUMMARY
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.pending import PendingDay, pending_days
+from nightjar.backfill.run import Run, run_all
+from nightjar.backfill.stages import STAGES
+from nightjar.backfill.summary import differences, summary
+from nightjar.backfill.verdicts import HeldBackError
 from nightjar.cli.console import show_error
 from nightjar.configuration import logs
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import load_settings
+from nightjar.expectations.findings import VerdictError
 from nightjar.kafka.clients import refuse_others
+from nightjar.lake.archive import archive
+from nightjar.lake.session import open_session
+from nightjar.lake.stream_state import rule_book
 from nightjar.operations.locks import sole_writer
-from rules.errors import NightjarError, printable, shortened
-from rules.streams import load_streams
+from nightjar.rules.errors import NightjarError, printable, shortened
+from nightjar.rules.streams import load_streams
 
 _log = structlog.get_logger(__name__)
 

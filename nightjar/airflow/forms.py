@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from nightjar.airflow.submission import DagRun, FormError, SubmissionError, asked_groups, asked_rules, run_day
 from nightjar.configuration.settings import Settings
-from rules.errors import RuleError
-from rules.names import did_you_mean
-from rules.streams import Stream
+from nightjar.rules.errors import RuleError
+from nightjar.rules.names import did_you_mean
+from nightjar.rules.streams import Stream
 
 T = TypeVar("T")
 Streams = Mapping[str, Stream]

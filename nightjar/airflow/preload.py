@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pyspark.sql  # noqa: F401  before any thread, so that no two of them import it at once
 
-from lake.config import LakeConfig
-from lake.session import open_session
+from nightjar.lake.config import LakeConfig
+from nightjar.lake.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ def import_gate() -> None:
 
     def fetch() -> None:
         with contextlib.suppress(Exception):
-            from expectations import library
+            from nightjar.expectations import library
 
             library.load()
 

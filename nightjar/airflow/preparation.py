@@ -5,13 +5,11 @@ Works on the metadata database that the environment's Airflow is configured with
 
 import json
 from dataclasses import dataclass
-from importlib.metadata import packages_distributions
-from pathlib import Path
 from typing import Any
 
 from nightjar.airflow.submission import LAKE_POOL
-from nightjar.installation import IMPORTED_FROM, shipped
-from rules.errors import NightjarError
+from nightjar.installation import shipped
+from nightjar.rules.errors import NightjarError
 
 BUNDLE_SETTING = "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST"
 _BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
@@ -23,12 +21,10 @@ class PreparationError(NightjarError):
 
 @dataclass(frozen=True)
 class Prepared:
-    """pool, connection: what was created or changed; connection is empty where none was given. shadowed: names in the
-    DAG folders of Airflow that are also names of nightjar's packages, which then win."""
+    """pool, connection: what was created or changed; connection is empty where none was given."""
 
     pool: str
     connection: str
-    shadowed: tuple[str, ...]
 
 
 def bundle() -> dict[str, Any]:
@@ -49,7 +45,6 @@ def prepare(connection: str = "", uri: str = "") -> Prepared:
         PreparationError: Airflow is not installed, its database cannot be used, or the URI is none.
     """
     try:
-        from airflow.configuration import conf
         from airflow.models import Connection, Pool
         from airflow.utils.session import create_session
         from sqlalchemy import select
@@ -77,13 +72,4 @@ def prepare(connection: str = "", uri: str = "") -> Prepared:
             where="Airflow",
             remedy="Run `airflow db migrate` first, with the same AIRFLOW_HOME and configuration",
         ) from None
-    return Prepared(LAKE_POOL, connection, _shadowed(Path(conf.get("core", "dags_folder"))))
-
-
-def _shadowed(folder: Path) -> tuple[str, ...]:
-    """Modules of a DAG folder that nightjar's packages of the same name would hide; none of nightjar's own."""
-    if folder.resolve() in (shipped("dags"), IMPORTED_FROM):
-        return ()
-    top = [name for name, of in packages_distributions().items() if "nightjar" in of]
-    names = ({name, f"{name}.py"} for name in top)
-    return tuple(sorted(each for of in names for each in of if (folder / each).exists()))
+    return Prepared(LAKE_POOL, connection)

@@ -6,7 +6,7 @@ from typing import Any
 
 from nightjar.airflow.submission import FormError
 from nightjar.airflow.task_log import wrapped
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 
 @contextmanager

@@ -21,22 +21,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from contracts.rule_messages import approval_message, rule_message
-from contracts.rule_status import ShownStatus
 from nightjar.airflow.addresses import backtest_address
 from nightjar.airflow.forms import Problems
 from nightjar.airflow.submission import APPROVAL_REASON, FormError, SubmissionError, day_of
 from nightjar.configuration.settings import Settings, load_settings
+from nightjar.contracts.rule_messages import approval_message, rule_message
+from nightjar.contracts.rule_status import ShownStatus
 from nightjar.kafka import rule_topics
-from rules.approval import same_person
-from rules.documents import MAX_BYTES
-from rules.errors import printable
-from rules.model import MAX_REASON, Rule, parse_rule, parse_rules
-from rules.publishing import Answer, judge
-from rules.rulebook import RuleBook
-from rules.streams import Stream, load_streams
-from rules.thresholds import threshold_of
-from rules.versions import RuleVersion
+from nightjar.rules.approval import same_person
+from nightjar.rules.documents import MAX_BYTES
+from nightjar.rules.errors import printable
+from nightjar.rules.model import MAX_REASON, Rule, parse_rule, parse_rules
+from nightjar.rules.publishing import Answer, judge
+from nightjar.rules.rulebook import RuleBook
+from nightjar.rules.streams import Stream, load_streams
+from nightjar.rules.thresholds import threshold_of
+from nightjar.rules.versions import RuleVersion
 
 # The job answers within a second, and adds a shuffle key within a minute or two.
 ANSWER_SECONDS = 300.0

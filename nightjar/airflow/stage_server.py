@@ -28,7 +28,6 @@ from typing import IO, Any, NoReturn
 
 import psutil
 
-from backfill.stages import STAGES
 from nightjar.airflow.stage_socket import (
     Parts,
     StageServerError,
@@ -40,8 +39,9 @@ from nightjar.airflow.stage_socket import (
     session_parts,
 )
 from nightjar.airflow.submission import FAILED, VERDICT
+from nightjar.backfill.stages import STAGES
 from nightjar.operations.locks import locked
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 # Airflow takes a few seconds between two tasks, and a minute or more before a retry. After a night's last stage only
 # another night can follow, which Airflow starts within seconds.
@@ -169,7 +169,7 @@ class Server:
         from nightjar.airflow import preload
         from nightjar.configuration.lake import lake_config
         from nightjar.configuration.settings import load_settings
-        from rules.streams import load_streams
+        from nightjar.rules.streams import load_streams
 
         starting = []
         with contextlib.suppress(NightjarError):  # if the settings are invalid, the stage reports it

@@ -22,8 +22,9 @@ from typing import Any
 from pydantic import SecretStr
 
 from nightjar.configuration.settings import FILE_VARIABLE, Settings, load_settings
-from nightjar.jvm.jars import PROJECT, jars
-from rules.errors import NightjarError
+from nightjar.installation import package_files
+from nightjar.jvm.jars import jars
+from nightjar.rules.errors import NightjarError
 
 # Largest message in bytes: the values of a form, or a line of a log.
 LONGEST_MESSAGE = 1 << 20
@@ -31,7 +32,6 @@ LONGEST_MESSAGE = 1 << 20
 # What a session depends on: values by kind (such as `setting`) and name.
 Parts = Mapping[str, Mapping[str, Any]]
 
-_PACKAGES = ("backfill", "contracts", "expectations", "ingestion", "lake", "nightjar", "rules", "storage", "streaming")
 # Environment variables that Spark, Java, Python and nightjar read.
 _VARIABLES = ("NIGHTJAR_", "SPARK_", "PYSPARK_", "HADOOP_", "JAVA_", "JDK_", "_JAVA_")
 _NAMES = frozenset({"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR", "TZ", "HOME"})
@@ -85,7 +85,7 @@ def session_parts(environment: Mapping[str, str]) -> Parts:
         "variable": {n: v for n, v in sorted(environment.items()) if n in _NAMES or n.startswith(_VARIABLES)},
         "folder": {"working": str(Path.cwd())},
         "Python": {"program": sys.executable, "version": sys.version, **_stamps(_site_packages())},
-        "code": _stamps(_code()),
+        "code": _stamps(file for file in package_files() if file.suffix in {".py", ".toml"}),
     }
 
 
@@ -128,11 +128,6 @@ def _stamps(files: Iterable[Path]) -> dict[str, list[int]]:
 def _site_packages() -> Iterator[Path]:
     """The folders of installed packages, whose modification time changes when one is installed or removed."""
     yield from (Path(place) for place in sys.path if place.endswith("site-packages") and Path(place).is_dir())
-
-
-def _code() -> Iterator[Path]:
-    for package in _PACKAGES:
-        yield from sorted(f for f in (PROJECT / package).rglob("*") if f.suffix in {".py", ".toml"})
 
 
 def send(connection: socket.socket, message: Mapping[str, Any]) -> None:

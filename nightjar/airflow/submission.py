@@ -12,8 +12,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from hashlib import sha256
 from typing import Any, Protocol
 
-from rules.errors import NightjarError
-from rules.lateness import largest_allowed_lateness
+from nightjar.rules.errors import NightjarError
+from nightjar.rules.lateness import largest_allowed_lateness
 
 # The program's other tasks. Runs the pending days before the run's own day.
 PENDING = "pending"

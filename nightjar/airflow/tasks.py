@@ -40,7 +40,7 @@ class CheckForm(BaseOperator):
 
         from nightjar.airflow.forms import check_night
         from nightjar.configuration.settings import load_settings
-        from rules.streams import load_streams
+        from nightjar.rules.streams import load_streams
 
         params, run = context["params"], context["dag_run"]
         with reported(self.log):

@@ -5,7 +5,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from nightjar.airflow.reporting import reported
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 
 class MaintainLake(BaseOperator):
@@ -20,7 +20,7 @@ class MaintainLake(BaseOperator):
         from nightjar.configuration.backfill import backfill_config
         from nightjar.configuration.settings import load_settings
         from nightjar.operations.lake_upkeep import upkeep
-        from rules.streams import load_streams
+        from nightjar.rules.streams import load_streams
 
         done = []
         with reported(self.log):

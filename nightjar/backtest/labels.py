@@ -5,9 +5,9 @@ from pathlib import Path
 
 import polars as pl
 
-from rules.errors import SettingsError
-from rules.names import did_you_mean
-from rules.streams import Stream
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.names import did_you_mean
+from nightjar.rules.streams import Stream
 
 _NAMES = ("label", "scenario", "fraud", "is_fraud")
 _SCANS: dict[str, Callable[[Path], pl.LazyFrame]] = {

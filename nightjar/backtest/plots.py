@@ -15,7 +15,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from backfill.backtest_comparison import Comparison, Curve
+from nightjar.backfill.backtest_comparison import Comparison, Curve
 
 # Colours that stand for the page's variables, in the SVG that Matplotlib writes.
 _INK, _SOFT, _LINE, _DRAFT, _LIVE = "#010101", "#020202", "#030303", "#040404", "#050505"

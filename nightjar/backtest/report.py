@@ -8,14 +8,14 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from backfill.backtest_comparison import Comparison
+from nightjar.backfill.backtest_comparison import Comparison
 from nightjar.backtest.plots import curve_plot, days_plot
 from nightjar.cli.console import readable
 from nightjar.cli.rule_files import changed_lines, yaml_text
-from rules.errors import printable
-from rules.model import rule_to_mapping
-from rules.timestamps import MIN_TIMESTAMP, iso_text
-from storage.paths import whole
+from nightjar.rules.errors import printable
+from nightjar.rules.model import rule_to_mapping
+from nightjar.rules.timestamps import MIN_TIMESTAMP, iso_text
+from nightjar.storage.paths import whole
 
 # Examples that are shown before the others are asked for.
 _SHOWN = 5

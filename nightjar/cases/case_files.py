@@ -11,12 +11,12 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from nightjar.cases.documents import CaseError, Number, Stamp, Table, json_text, read_yaml
 from nightjar.cases.model import KEYS, SECTIONS, TIMES, Case, Expectation, Message, Row, Step
 from nightjar.configuration.settings import Settings
-from rules.durations import parse_duration
-from rules.errors import NightjarError
-from rules.names import did_you_mean
-from rules.streams import Stream, load_streams, streams_from_mapping
-from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text, parse_timestamp
-from rules.types import Kind
+from nightjar.rules.durations import parse_duration
+from nightjar.rules.errors import NightjarError
+from nightjar.rules.names import did_you_mean
+from nightjar.rules.streams import Stream, load_streams, streams_from_mapping
+from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text, parse_timestamp
+from nightjar.rules.types import Kind
 
 # Base of the offsets in a case without absolute times: 2026-01-01, midnight UTC.
 DEFAULT_BASE = 1_767_225_600_000_000

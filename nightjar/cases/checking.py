@@ -9,7 +9,7 @@ from typing import Any
 
 from nightjar.cases.documents import Number, Stamp, json_text
 from nightjar.cases.model import SECTIONS, Expectation, Outcome, Row
-from rules.timestamps import parse_timestamp
+from nightjar.rules.timestamps import parse_timestamp
 
 # Keys with text for people: it only needs to contain the expected text.
 _PROSE = frozenset({"detail", "reasons"})

@@ -7,16 +7,16 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from backfill.causes import CONFLICTS, Witness
-from backfill.histories import Published
-from backfill.reconciliation import Outcome, by_verdict, corrections, reconcile
-from backfill.scope import group_bys
-from contracts.alerts import ALERT, RECORD_SCHEMA, correction_record
-from rules.engine.store import LATE
-from rules.streams import Stream
-from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
-from rules.truth import VIOLATION_SCHEMA, Truth
-from rules.versions import RuleSet
+from nightjar.backfill.causes import CONFLICTS, Witness
+from nightjar.backfill.histories import Published
+from nightjar.backfill.reconciliation import Outcome, by_verdict, corrections, reconcile
+from nightjar.backfill.scope import group_bys
+from nightjar.contracts.alerts import ALERT, RECORD_SCHEMA, correction_record
+from nightjar.rules.engine.store import LATE
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP
+from nightjar.rules.truth import VIOLATION_SCHEMA, Truth
+from nightjar.rules.versions import RuleSet
 
 _VERSION = ["rule_id", "rule_version"]
 

@@ -1,8 +1,8 @@
 """A YAML loader for case files: numbers keep their digits, mappings know the lines of their keys, and `no` is text.
 
 Plain scalars are null, true, false, JSON numbers, points in time, and text. Anchors, aliases and `<<` work, so that a
-rule need not be repeated; duplicate keys are an error. The loader of rules (rules/documents.py) is stricter, because
-anybody may send a rule.
+rule need not be repeated; duplicate keys are an error. The loader of rules (nightjar/rules/documents.py) is stricter,
+because anybody may send a rule.
 """
 
 import base64
@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import yaml
 
-from rules.errors import NightjarError
-from rules.timestamps import parse_timestamp
+from nightjar.rules.errors import NightjarError
+from nightjar.rules.timestamps import parse_timestamp
 
 # Limit on nodes, counting every use of an alias: a few bytes of YAML can expand to an endless structure.
 MAX_NODES = 200_000

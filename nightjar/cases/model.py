@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.restrictions import RESTRICTION
 from nightjar.configuration.settings import Settings
-from rules.streams import Stream
+from nightjar.contracts.restrictions import RESTRICTION
+from nightjar.rules.streams import Stream
 
 SECTIONS = ("alerts", "final", "corrections", "restrictions", "late", "quarantine", "rule_status")
 ALERT_KEYS = (

@@ -7,23 +7,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from contracts.alerts import alert_record
-from contracts.columns import late_columns, texts
-from contracts.late_events import LATE_EVENT
-from contracts.restrictions import restriction_records
-from contracts.rule_status import status_record
 from nightjar.cases import Case, Outcome, Step
-from rules.engine import Delta, Engine, Failure
-from rules.engine.store import ARRIVAL, LATE
-from rules.event_order import order_key
-from rules.events import Rejection, check_skew, parse_event
-from rules.hourly_cap import HourlyCap
-from rules.publishing import Answer, Status, judge, overtaken_status
-from rules.rulebook import RuleBook
-from rules.streams import Stream
-from rules.timestamps import iso_text
-from rules.types import TIMESTAMP
-from rules.versions import RuleSet, actions_of, overtaken
+from nightjar.contracts.alerts import alert_record
+from nightjar.contracts.columns import late_columns, texts
+from nightjar.contracts.late_events import LATE_EVENT
+from nightjar.contracts.restrictions import restriction_records
+from nightjar.contracts.rule_status import status_record
+from nightjar.rules.engine import Delta, Engine, Failure
+from nightjar.rules.engine.store import ARRIVAL, LATE
+from nightjar.rules.event_order import order_key
+from nightjar.rules.events import Rejection, check_skew, parse_event
+from nightjar.rules.hourly_cap import HourlyCap
+from nightjar.rules.publishing import Answer, Status, judge, overtaken_status
+from nightjar.rules.rulebook import RuleBook
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import iso_text
+from nightjar.rules.types import TIMESTAMP
+from nightjar.rules.versions import RuleSet, actions_of, overtaken
 
 
 def simulate(case: Case) -> Outcome:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nightjar.cases.documents import json_text
 from nightjar.cases.model import Case
-from rules.model import Rule, rule_to_mapping
+from nightjar.rules.model import Rule, rule_to_mapping
 
 # What a case says of its own version of a rule, and the file has no say in.
 _OF_CASE = ("effective", "author", "reason", "state")

@@ -4,7 +4,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-from rules.errors import printable
+from nightjar.rules.errors import printable
 
 # Rules and hours whose shown alerts are counted; alerts of dropped ones are shown again up to the limit.
 _REMEMBERED = 10_000

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from contracts.alerts import RETRACTED, shown
 from nightjar.cli.console import SafeConsole, readable
+from nightjar.contracts.alerts import RETRACTED, shown
 from nightjar.kafka.readers import Record
-from rules.errors import printable
+from nightjar.rules.errors import printable
 
 _SEVERITY_STYLES = {"low": "cyan", "medium": "yellow", "high": "red", "critical": "bold red"}
 _RULE_WIDTH, _GROUP_WIDTH = 26, 24

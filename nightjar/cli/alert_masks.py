@@ -5,10 +5,10 @@ from typing import Any
 
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.rule_topics import rule_book
-from rules.masking import MASK, alert_text, masked, sensitive_names
-from rules.model import Rule
-from rules.rulebook import RuleBook
-from rules.streams import Stream
+from nightjar.rules.masking import MASK, alert_text, masked, sensitive_names
+from nightjar.rules.model import Rule
+from nightjar.rules.rulebook import RuleBook
+from nightjar.rules.streams import Stream
 
 
 class AlertMasks:

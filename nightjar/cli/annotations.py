@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from rules.errors import NightjarError, Problem, RuleError, printable
+from nightjar.rules.errors import NightjarError, Problem, RuleError, printable
 
 _RULE = re.compile(r"rule (?:number (?P<number>[0-9]+)|(?P<id>.+?))(?:, (?P<path>.*))?", re.DOTALL)
 _LINE = re.compile(r"\(line ([0-9]+), column [0-9]+\)")

@@ -34,7 +34,7 @@ from nightjar.cli.commands import (
     up,
 )
 from nightjar.cli.console import result_console, show_error
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 COMMANDS = (
     airflow,

@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.status import Status
 from rich.text import Text
 
-from rules.errors import NightjarError, printable
+from nightjar.rules.errors import NightjarError, printable
 
 # Wrapping at 80 columns does not help in a file or a pipe.
 _FILE_WIDTH = 140

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from rules.errors import SettingsError
+from nightjar.rules.errors import SettingsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from nightjar.cli.console import SafeConsole
-    from rules.streams import Stream
+    from nightjar.rules.streams import Stream
 
 EVENTS_HELP = "Events as Parquet, CSV or JSON lines, or a folder of such files."
 ZONE_HELP = "Zone of the file's times without one, as in UTC or Europe/Berlin. They are refused otherwise."

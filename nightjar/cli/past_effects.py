@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nightjar.cli.console import SafeConsole
     from nightjar.configuration.settings import Settings
-    from rules.streams import Stream
-    from rules.versions import Published, RuleVersion
+    from nightjar.rules.streams import Stream
+    from nightjar.rules.versions import Published, RuleVersion
 
 
 def show_past_effects(
@@ -22,7 +22,7 @@ def show_past_effects(
 ) -> None:
     """Print a line for each of the messages, sent now, whose version states an effective time that is past."""
     from nightjar.cli.console import line
-    from rules.publishing import judge
+    from nightjar.rules.publishing import judge
 
     now = time.time_ns() // 1000
     for message in messages:
@@ -44,8 +44,8 @@ def _text(
 ) -> str:
     """Empty where nothing of the past changes."""
     from nightjar.cli.stages import Stages, announce_compiling
-    from rules.errors import NightjarError
-    from rules.timestamps import iso_text, microseconds
+    from nightjar.rules.errors import NightjarError
+    from nightjar.rules.timestamps import iso_text, microseconds
 
     stated = None if made.rule.effective is None else microseconds(made.rule.effective)
     if stated is None or stated >= now:

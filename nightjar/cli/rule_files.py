@@ -3,22 +3,22 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rules.errors import SettingsError
+from nightjar.rules.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nightjar.cli.console import SafeConsole
     from nightjar.configuration.settings import Settings
-    from rules.model import Rule
-    from rules.streams import Stream
-    from rules.versions import RuleVersion
+    from nightjar.rules.model import Rule
+    from nightjar.rules.streams import Stream
+    from nightjar.rules.versions import RuleVersion
 
 
 def configured() -> "tuple[Settings, Mapping[str, Stream]]":
     """The settings, and the declared streams."""
     from nightjar.configuration.settings import load_settings
-    from rules.streams import load_streams
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     return settings, load_streams(settings.streams)
@@ -26,7 +26,7 @@ def configured() -> "tuple[Settings, Mapping[str, Stream]]":
 
 def read_rules(files: list[Path], streams: "Mapping[str, Stream]") -> "list[Rule]":
     """The rules of some files. Raises SettingsError if two have a rule of the same id."""
-    from rules.model import load_rules
+    from nightjar.rules.model import load_rules
 
     found: dict[str, tuple[Path, Rule]] = {}
     for file in files:
@@ -67,7 +67,7 @@ def yaml_text(rule: "Rule", *, provenance: bool = True) -> str:
     """A rule as people write it; characters that would not be shown are escaped."""
     import yaml
 
-    from rules.model import PROVENANCE, rule_to_mapping
+    from nightjar.rules.model import PROVENANCE, rule_to_mapping
 
     written = {key: value for key, value in rule_to_mapping(rule).items() if provenance or key not in PROVENANCE}
     for readable in (True, False):

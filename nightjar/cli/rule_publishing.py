@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from contracts.rule_status import ShownStatus
     from nightjar.cli.console import SafeConsole
     from nightjar.configuration.settings import Settings
-    from rules.model import Rule
-    from rules.states import State
-    from rules.streams import Stream
+    from nightjar.contracts.rule_status import ShownStatus
+    from nightjar.rules.model import Rule
+    from nightjar.rules.states import State
+    from nightjar.rules.streams import Stream
 
 
 def publish_rules(
@@ -29,12 +29,12 @@ def publish_rules(
     dry_run: bool = False,
 ) -> None:
     """Publish the rules that are new or changed, and report each. dry_run: show their changes, and send nothing."""
-    from contracts.rule_messages import rule_message
     from nightjar.cli.console import counted, result_console
     from nightjar.cli.past_effects import show_past_effects
     from nightjar.cli.rule_files import show_changes
+    from nightjar.contracts.rule_messages import rule_message
     from nightjar.kafka import rule_topics
-    from rules.model import parse_rule
+    from nightjar.rules.model import parse_rule
 
     book, _ = rule_topics.expected_book(settings, streams)
     console = result_console()
@@ -83,9 +83,9 @@ def send_messages(
 
     approved: the state of the version that they approve.
     """
-    from contracts.rule_messages import rule_of
+    from nightjar.contracts.rule_messages import rule_of
     from nightjar.kafka import rule_topics
-    from rules.publishing import Answer
+    from nightjar.rules.publishing import Answer
 
     if not messages:
         return
@@ -109,7 +109,7 @@ def _answer(status: "ShownStatus") -> "Text":
     from rich.text import Text
 
     from nightjar.cli.console import line
-    from rules.publishing import Answer
+    from nightjar.rules.publishing import Answer
 
     version = "" if status.version is None else f" version {status.version}"
     applies = status.effective is not None and status.answer is not Answer.SUPERSEDED

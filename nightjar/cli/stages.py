@@ -42,7 +42,7 @@ class Stages:
 @cache
 def announce_compiling() -> None:
     """From now on print a line to standard error, once, if the engine's kernels have to be compiled first."""
-    from rules.engine.compiled import on_compiling
+    from nightjar.rules.engine.compiled import on_compiling
 
     about = "compiling the engine for this machine, as after each installation and update: this takes up to a minute"
     on_compiling(lambda: progress_console().print(about))

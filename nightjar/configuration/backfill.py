@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from backfill.config import BackfillConfig
+from nightjar.backfill.config import BackfillConfig
 from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import python_options
-from rules.streams import Stream
+from nightjar.rules.streams import Stream
 
 
 def backfill_config(settings: Settings, streams: Mapping[str, Stream], *, spark: bool = True) -> BackfillConfig:

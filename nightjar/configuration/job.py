@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from contracts.topics import Topics
 from nightjar.configuration.settings import Settings
 from nightjar.configuration.spark_jars import spark_jars
+from nightjar.contracts.topics import Topics
 from nightjar.jvm.class_archive import java_options
 from nightjar.kafka.clients import python_options, spark_options
-from rules.streams import Stream
-from streaming.config import JobConfig
+from nightjar.rules.streams import Stream
+from nightjar.streaming.config import JobConfig
 
 
 def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from lake.config import LakeConfig
 from nightjar.configuration.job import topics
 from nightjar.configuration.settings import Settings
 from nightjar.configuration.spark_jars import spark_jars
 from nightjar.jvm.class_archive import java_options
 from nightjar.kafka.clients import python_options, spark_options
-from rules.streams import Stream
+from nightjar.lake.config import LakeConfig
+from nightjar.rules.streams import Stream
 
 
 def lake_config(settings: Settings, streams: Mapping[str, Stream], *, spark: bool = True) -> LakeConfig:

@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from rules.errors import printable
+from nightjar.rules.errors import printable
 
 
 class _StandardError:

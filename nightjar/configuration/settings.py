@@ -25,11 +25,11 @@ from pydantic_settings import (
 )
 
 from nightjar.installation import JAR_DIR
-from rules.durations import Duration, format_duration
-from rules.errors import SettingsError
-from rules.foreign import Forms
-from storage.access import Access
-from storage.paths import AnyPath, checked, place_of
+from nightjar.rules.durations import Duration, format_duration
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.foreign import Forms
+from nightjar.storage.access import Access
+from nightjar.storage.paths import AnyPath, checked, place_of
 
 PREFIX = "NIGHTJAR_"
 FILE_VARIABLE = "NIGHTJAR_SETTINGS"

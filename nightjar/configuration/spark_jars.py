@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from nightjar.jvm.jars import jars
-from storage.objects import ObjectPath
-from storage.paths import AnyPath
+from nightjar.storage.objects import ObjectPath
+from nightjar.storage.paths import AnyPath
 
 
 def spark_jars(*places: AnyPath) -> tuple[Path, ...]:

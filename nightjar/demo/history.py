@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from nightjar.generate import Options, generate
 from nightjar.replay import Kind, ReplayOptions, replay_plan
-from rules.streams import Stream
-from rules.timestamps import microseconds
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import microseconds
 
 SIMULATION = Options(
     events=30_000,

@@ -13,19 +13,19 @@ from typing import Any
 
 import polars as pl
 
-from backfill.gating import docs_folder
-from contracts.run_manifest import RunState, read_manifest
-from lake.scanning import scan
-from lake.tables import CORRECTIONS, RECONCILIATION, RUNS, events_table
+from nightjar.backfill.gating import docs_folder
 from nightjar.cli.stages import Stages
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.run_manifest import RunState, read_manifest
 from nightjar.demo.history import History
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import CORRECTIONS, RECONCILIATION, RUNS, events_table
 from nightjar.local.airflow import LocalAirflow
 from nightjar.local.airflow_client import RunResult
-from rules.errors import NightjarError
-from rules.streams import Stream
-from rules.timestamps import from_microseconds
-from storage.paths import mirrored
+from nightjar.rules.errors import NightjarError
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import from_microseconds
+from nightjar.storage.paths import mirrored
 
 DAG = "nightly_backfill"
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from contracts.rule_messages import rule_message
 from nightjar.cli.alert_lines import Alert, alert_line
 from nightjar.cli.console import SafeConsole, counted, line, lines
 from nightjar.cli.stages import Stages, terminated_as_interrupt
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.rule_messages import rule_message
 from nightjar.demo import report
 from nightjar.demo.history import History, draw_history
 from nightjar.demo.night import Night, pass_nights
@@ -27,11 +27,11 @@ from nightjar.operations import job_watch
 from nightjar.operations.job_watch import JobState
 from nightjar.operations.status import read_status
 from nightjar.replay import Kind, send_together
-from rules.errors import NightjarError
-from rules.model import load_rules
-from rules.publishing import Answer
-from rules.streams import Stream, load_streams
-from rules.timestamps import from_microseconds, iso_text
+from nightjar.rules.errors import NightjarError
+from nightjar.rules.model import load_rules
+from nightjar.rules.publishing import Answer
+from nightjar.rules.streams import Stream, load_streams
+from nightjar.rules.timestamps import from_microseconds, iso_text
 
 # Two days pass in about 75 seconds.
 SPEED = 2_300.0

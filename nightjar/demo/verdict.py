@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rules.alert_ids import alert_id
-from rules.retention import widest
-from rules.streams import Stream
-from rules.timestamps import microseconds
-from rules.truth import Truth
-from rules.versions import RuleSet, RuleVersion
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.retention import widest
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import microseconds
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import RuleSet, RuleVersion
 
 LATE_ITSELF = "the event is late"
 LATE_IN_WINDOW = "a late event in the window"

@@ -6,12 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rules.errors import SettingsError
-from rules.model import Rule
-from rules.streams import Stream
-from rules.timestamps import MIN_TIMESTAMP
-from rules.truth import RESULT_SCHEMA, Truth
-from rules.versions import RuleSet
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.model import Rule
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MIN_TIMESTAMP
+from nightjar.rules.truth import RESULT_SCHEMA, Truth
+from nightjar.rules.versions import RuleSet
 
 
 def evaluate(stream: Stream, rules: Iterable[Rule], events: pa.Table) -> Truth:

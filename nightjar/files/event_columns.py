@@ -1,7 +1,7 @@
 """Converts columns of any scalar type to a field's declared type, without rounding or guessing.
 
-Text, as in CSV, means what it means in the stream's JSON (`rules.event_values`): what Arrow certainly reads alike is
-converted at once, the rest value by value.
+Text, as in CSV, means what it means in the stream's JSON (`nightjar.rules.event_values`): what Arrow certainly reads
+alike is converted at once, the rest value by value.
 
 Of other types a string accepts any scalar as its text. A timestamp accepts timestamps of any unit (finer than a
 microsecond: truncated) and integer epoch milliseconds; times without a zone, and dates, only if their zone is given. A
@@ -19,11 +19,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rules.errors import shortened
-from rules.event_values import MAX_STRING, text_mistake, too_long, typed_text
-from rules.predicates.doubles import to_double
-from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, NO_ZONE, iso_text, local_timestamp
-from rules.types import STRING, FieldType, Kind
+from nightjar.rules.errors import shortened
+from nightjar.rules.event_values import MAX_STRING, text_mistake, too_long, typed_text
+from nightjar.rules.predicates.doubles import to_double
+from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, NO_ZONE, iso_text, local_timestamp
+from nightjar.rules.types import STRING, FieldType, Kind
 
 _WHOLE = r"-?(?:0|[1-9][0-9]{0,17})"
 # The texts that Arrow reads as `typed_text` does.

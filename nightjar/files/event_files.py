@@ -1,7 +1,7 @@
 """Reads events from Parquet, CSV or JSON lines files as a stream declares them.
 
-`event_columns` converts the columns of Parquet and CSV; JSON lines are parsed as in the stream (`rules/events.py`).
-Columns that are not fields are ignored. An optional field without a column is NULL.
+`event_columns` converts the columns of Parquet and CSV; JSON lines are parsed as in the stream
+(`nightjar/rules/events.py`). Columns that are not fields are ignored. An optional field without a column is NULL.
 """
 
 import codecs
@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 
 from nightjar.files.event_columns import MisfitError, as_declared
 from nightjar.files.quotes import open_quote
-from rules.errors import NightjarError
-from rules.event_values import JsonNumber, mistake, typed
-from rules.events import Rejection, parse_event
-from rules.names import did_you_mean
-from rules.streams import Stream
-from rules.timestamps import NO_ZONE, SECONDS_AS_MILLISECONDS, iso_text
-from rules.types import TIMESTAMP, FieldType
+from nightjar.rules.errors import NightjarError
+from nightjar.rules.event_values import JsonNumber, mistake, typed
+from nightjar.rules.events import Rejection, parse_event
+from nightjar.rules.names import did_you_mean
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import NO_ZONE, SECONDS_AS_MILLISECONDS, iso_text
+from nightjar.rules.types import TIMESTAMP, FieldType
 
 ARRIVAL = "arrival_time"
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nightjar.generate.population import Population
 from nightjar.generate.rhythm import LOGINS, PAYMENTS, SECOND, draw_times
-from rules.streams import Stream
+from nightjar.rules.streams import Stream
 
 # Share of payments away from home: any terminal of the country.
 AWAY = 0.04

@@ -9,8 +9,8 @@ import pyarrow as pa
 from nightjar.generate.events import Logins, Payments, draw_logins, draw_payments, logins_table, payments_table
 from nightjar.generate.population import draw_population
 from nightjar.generate.scenarios import SCENARIOS, draw_fraud
-from rules.errors import SettingsError
-from rules.streams import load_streams
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.streams import load_streams
 
 MAX_EVENTS = 50_000_000
 

@@ -15,11 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from nightjar.installation import IMPORTED_FROM, jars_root, shipped
-from rules.errors import NightjarError
+from nightjar.installation import IMPORTED_FROM, jars_root
+from nightjar.rules.errors import NightjarError
 
 PROJECT = IMPORTED_FROM
-IVY_XML = shipped("ivy.xml")
+IVY_XML = Path(__file__).with_name("ivy.xml")
 # Beside an Ivy file: the SHA-256 of each jar, as `sha256sum` writes it. `python -m tools.jar_checksums` makes it.
 CHECKSUMS = "jars.sha256"
 

@@ -54,16 +54,16 @@ def make() -> None:
 
 def _load_and_write(file: Path) -> None:
     """Make one JVM load the classes that the job and the lake need; it writes the archive when it exits."""
-    from lake.session import open_session
     from nightjar.configuration.job import job_config
     from nightjar.configuration.lake import lake_config
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import topics
+    from nightjar.lake.session import open_session
     from nightjar.local.kafka import LocalKafka
-    from rules.streams import load_streams
-    from streaming import kafka_clients
-    from streaming.places import Places
-    from streaming.warmup import warm_up
+    from nightjar.rules.streams import load_streams
+    from nightjar.streaming import kafka_clients
+    from nightjar.streaming.places import Places
+    from nightjar.streaming.warmup import warm_up
 
     streams = load_streams()
     with LocalKafka(load_settings(data_dir=Path.cwd(), kafka_port=0), short_lived=True) as broker:

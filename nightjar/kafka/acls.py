@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from nightjar.configuration.settings import Settings
-from rules.streams import Stream
+from nightjar.rules.streams import Stream
 
 
 class Role(StrEnum):

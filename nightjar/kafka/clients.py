@@ -16,7 +16,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.kafka import refusals
 from nightjar.kafka.security import java_security, python_security, refuse_unreadable
 from nightjar.local import running_broker
-from rules.errors import NightjarError, SettingsError
+from nightjar.rules.errors import NightjarError, SettingsError
 
 # kafka-python logs every connection attempt; failures are raised as our own errors instead.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)

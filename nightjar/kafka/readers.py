@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import structlog
 from kafka import KafkaConsumer, TopicPartition
 
-from contracts.headers import sent_at
-from ingestion.offsets import beginning_offsets, end_offsets
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.headers import sent_at
+from nightjar.ingestion.offsets import beginning_offsets, end_offsets
 from nightjar.kafka.clients import CONNECT_TIMEOUT_MS, KafkaError, consumer, explained
 
 # How long a poll waits for records before it returns, so that callers can check their deadlines.

@@ -9,15 +9,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from contracts.rule_messages import encoded, rule_of, settled_by
-from contracts.rule_status import ShownStatus, fold, shown
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.rule_messages import encoded, rule_of, settled_by
+from nightjar.contracts.rule_status import ShownStatus, fold, shown
 from nightjar.kafka.clients import KafkaError, explained, producer
 from nightjar.kafka.readers import Reader
-from rules.model import Rule, State
-from rules.publishing import Answer, judge
-from rules.rulebook import Record, RuleBook
-from rules.streams import Stream
+from nightjar.rules.model import Rule, State
+from nightjar.rules.publishing import Answer, judge
+from nightjar.rules.rulebook import Record, RuleBook
+from nightjar.rules.streams import Stream
 
 _DELIVERY_SECONDS = 30
 

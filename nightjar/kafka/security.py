@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nightjar.configuration.settings import Settings
-from rules.errors import SettingsError
+from nightjar.rules.errors import SettingsError
 
 # Kafka's name -> kafka-python's, where the value means the same in both.
 _SAME_MEANING = {

@@ -10,7 +10,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import KafkaError, admin, explained
 from nightjar.kafka.replication import warn_of_few_replicas
-from rules.streams import Stream
+from nightjar.rules.streams import Stream
 
 FOREVER = "-1"
 

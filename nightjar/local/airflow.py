@@ -31,7 +31,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.installation import shipped
 from nightjar.local.airflow_client import AirflowClient, RunResult
 from nightjar.local.process import HOST, ManagedProcess, Record, free_port, refuse_taken, stop_families
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 USER = "admin"
 

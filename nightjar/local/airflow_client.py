@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import httpx
 
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 # A response is slow while Spark uses all the cores.
 ANSWER_SECONDS = 30.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from nightjar.local.process import ManagedProcess
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 # The job gets this long to finish its batch, then it is killed; its next start resumes from the checkpoint.
 STOP_SECONDS = 60.0

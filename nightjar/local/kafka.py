@@ -21,7 +21,7 @@ from nightjar.jvm.jars import jars, java
 from nightjar.kafka.clients import KafkaError, admin
 from nightjar.local.process import HOST, ManagedProcess, Record, free_port, refuse_taken, stop_families
 from nightjar.local.running_broker import PORT, RECORD
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 # A slow core needs about 10 s, a busy machine several times that.
 START_SECONDS = 90.0

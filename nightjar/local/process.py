@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 HOST = "127.0.0.1"
 

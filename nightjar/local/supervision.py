@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from nightjar.local.process import ManagedProcess
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 # Seconds before the first start again, and at most; each is twice the one before.
 _FIRST_DELAY = 1.0

@@ -19,7 +19,7 @@ from nightjar.kafka.readers import Reader
 from nightjar.metrics.job import JobMetrics
 from nightjar.metrics.lake import LakeMetrics
 from nightjar.metrics.published import Published
-from rules.rulebook import RuleBook
+from nightjar.rules.rulebook import RuleBook
 
 _log = structlog.get_logger(__name__)
 

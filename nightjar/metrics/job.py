@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from contracts.job_progress import ARCHIVE_KEY, BucketReport, JobReport
-from contracts.rule_status import fold
+from nightjar.contracts.job_progress import ARCHIVE_KEY, BucketReport, JobReport
+from nightjar.contracts.rule_status import fold
 from nightjar.kafka.readers import Record
 from nightjar.operations.job_watch import JobState
-from rules import rulebook
-from rules.rulebook import RuleBook
-from rules.versions import NOT_YET
+from nightjar.rules import rulebook
+from nightjar.rules.rulebook import RuleBook
+from nightjar.rules.versions import NOT_YET
 
 # The counts of a bucket's reports, and what they count.
 _COUNTS = {

@@ -13,13 +13,13 @@ from deltalake import DeltaTable
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from contracts.run_manifest import RunManifest, RunState, read_manifest
-from lake import delta
-from lake.archive import ArchiveRuns, archive_runs
-from lake.scanning import scan
-from lake.tables import RUNS, Table
-from rules.timestamps import from_microseconds
-from storage.paths import AnyPath, names_in
+from nightjar.contracts.run_manifest import RunManifest, RunState, read_manifest
+from nightjar.lake import delta
+from nightjar.lake.archive import ArchiveRuns, archive_runs
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import RUNS, Table
+from nightjar.rules.timestamps import from_microseconds
+from nightjar.storage.paths import AnyPath, names_in
 
 _log = structlog.get_logger(__name__)
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from contracts.alerts import ALERT, STREAM
-from contracts.late_events import LATE_EVENT
-from contracts.quarantine import QUARANTINED
-from contracts.record_type import Row
-from contracts.restrictions import RESTRICTION
-from contracts.rule_status import RULE_STATUS
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.alerts import ALERT, STREAM
+from nightjar.contracts.late_events import LATE_EVENT
+from nightjar.contracts.quarantine import QUARANTINED
+from nightjar.contracts.record_type import Row
+from nightjar.contracts.restrictions import RESTRICTION
+from nightjar.contracts.rule_status import RULE_STATUS
 from nightjar.kafka.readers import Record, Skipped
 
 # From a fast batch to a job that has been down for hours (seconds).

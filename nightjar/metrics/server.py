@@ -19,7 +19,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from rules.errors import SettingsError
+from nightjar.rules.errors import SettingsError
 
 if TYPE_CHECKING:
     from nightjar.configuration.settings import Settings

@@ -9,23 +9,23 @@ from typing import Any
 from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from backfill.config import BackfillConfig
-from backfill.forgetting import Removal, forget
-from ingestion.offsets import end_offsets
-from lake import delta
-from lake.archive import archived_offsets, archived_until
-from lake.config import LakeError
-from lake.person import Person
-from lake.stream_state import rule_book
-from lake.tables import RULE_STATUS
+from nightjar.backfill.config import BackfillConfig
+from nightjar.backfill.forgetting import Removal, forget
 from nightjar.configuration.settings import Settings
+from nightjar.ingestion.offsets import end_offsets
 from nightjar.kafka.clients import KafkaError, admin, consumer, explained
+from nightjar.lake import delta
+from nightjar.lake.archive import archived_offsets, archived_until
+from nightjar.lake.config import LakeError
+from nightjar.lake.person import Person
+from nightjar.lake.stream_state import rule_book
+from nightjar.lake.tables import RULE_STATUS
 from nightjar.operations.locks import sole_writer
-from rules.errors import SettingsError
-from rules.names import did_you_mean
-from rules.retention import widest
-from rules.streams import Stream
-from rules.timestamps import after, from_microseconds, microseconds
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.names import did_you_mean
+from nightjar.rules.retention import widest
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import after, from_microseconds, microseconds
 
 
 @dataclass(frozen=True)

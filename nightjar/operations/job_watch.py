@@ -8,11 +8,11 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from contracts.job_progress import BucketReport, JobReport, is_of_another_kind, read_report
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.job_progress import BucketReport, JobReport, is_of_another_kind, read_report
 from nightjar.kafka.readers import Reader, Record, Skipped
 from nightjar.local.job_process import JobProcess
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 # A job reports every second; after this long without a report (µs) it counts as stopped. Pauses of a slow machine are
 # shorter.

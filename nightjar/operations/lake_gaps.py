@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 
-from backfill.backtest import live_versions
-from backfill.config import microseconds_of_day
-from lake import delta
-from lake.archive import archived_until
-from lake.tables import RULE_STATUS
+from nightjar.backfill.backtest import live_versions
+from nightjar.backfill.config import microseconds_of_day
+from nightjar.lake import delta
+from nightjar.lake.archive import archived_until
+from nightjar.lake.tables import RULE_STATUS
 from nightjar.operations.preview import known_rules
-from rules.model import Rule
-from rules.streams import Stream
-from rules.timestamps import from_microseconds
-from storage.paths import AnyPath
+from nightjar.rules.model import Rule
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import from_microseconds
+from nightjar.storage.paths import AnyPath
 
 _REMEDY = "`nightjar archive` brings the lake up to date"
 

@@ -4,21 +4,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from datetime import date, timedelta
 
-from backfill.cleaning import remove_old_staging
-from backfill.config import BackfillConfig, staging_folder
-from backfill.repair import Repair, Repairable, Repairing, repairable
-from lake import delta
-from lake.config import LakeError
-from lake.maintenance import AGING, Maintained, maintain
-from lake.stream_state import rule_book
-from lake.tables import ARCHIVES, LATE_EVENTS, RULE_STATUS, RULES, RUNS, events_table
+from nightjar.backfill.cleaning import remove_old_staging
+from nightjar.backfill.config import BackfillConfig, staging_folder
+from nightjar.backfill.repair import Repair, Repairable, Repairing, repairable
 from nightjar.configuration.settings import Settings
+from nightjar.lake import delta
+from nightjar.lake.config import LakeError
+from nightjar.lake.maintenance import AGING, Maintained, maintain
+from nightjar.lake.stream_state import rule_book
+from nightjar.lake.tables import ARCHIVES, LATE_EVENTS, RULE_STATUS, RULES, RUNS, events_table
 from nightjar.operations.locks import sole_writer
-from rules.durations import MICROSECONDS, format_duration
-from rules.errors import SettingsError
-from rules.names import did_you_mean
-from rules.retention import widest
-from rules.timestamps import from_microseconds
+from nightjar.rules.durations import MICROSECONDS, format_duration
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.names import did_you_mean
+from nightjar.rules.retention import widest
+from nightjar.rules.timestamps import from_microseconds
 
 # The name that stands for the tables of all streams' events.
 EVENTS = "events"

@@ -1,7 +1,7 @@
 """Locks that allow one job per checkpoint and one writer per lake.
 
 On a file system it is a lock that the OS releases however the process ends; in an object store, a lease
-(storage/lease.py).
+(nightjar/storage/lease.py).
 """
 
 import fcntl
@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-from rules.errors import NightjarError
-from storage.lease import Fence, HeldError, held, refuse_held
-from storage.objects import ObjectPath
-from storage.paths import AnyPath
+from nightjar.rules.errors import NightjarError
+from nightjar.storage.lease import Fence, HeldError, held, refuse_held
+from nightjar.storage.objects import ObjectPath
+from nightjar.storage.paths import AnyPath
 
 _LEASE = "_lease"
 _A_JOB = "a job is already running on it"

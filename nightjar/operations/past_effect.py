@@ -17,19 +17,19 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from backfill.config import DAY
-from backfill.event_selection import ARRIVED
-from lake import delta, stream_state
-from lake.archive import archived_until
-from lake.events import as_declared
-from lake.scanning import scan_files
-from lake.tables import events_table
-from rules.retention import widest
-from rules.streams import Stream
-from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, from_microseconds
-from rules.truth import Truth
-from rules.versions import NOT_YET, Published, RuleSet, RuleVersion
-from storage.paths import AnyPath
+from nightjar.backfill.config import DAY
+from nightjar.backfill.event_selection import ARRIVED
+from nightjar.lake import delta, stream_state
+from nightjar.lake.archive import archived_until
+from nightjar.lake.events import as_declared
+from nightjar.lake.scanning import scan_files
+from nightjar.lake.tables import events_table
+from nightjar.rules.retention import widest
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, from_microseconds
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import NOT_YET, Published, RuleSet, RuleVersion
+from nightjar.storage.paths import AnyPath
 
 # Evaluated in half a minute at most, with a gigabyte of memory.
 MOST_EVENTS = 1_000_000
@@ -82,8 +82,9 @@ def past_effect(
 ) -> PastEffect | None:
     """What publishing or approving a version changes of the past; None if it applies from now on, or not yet.
 
-    root: the lake's folder; known: the versions so far, `made` among them or not; made: as `rules.publishing.judge`
-    makes it; now: µs; pending_days: the setting; most: events to evaluate. Reads the lake, and no service.
+    root: the lake's folder; known: the versions so far, `made` among them or not; made: as
+    `nightjar.rules.publishing.judge` makes it; now: µs; pending_days: the setting; most: events to evaluate. Reads the
+    lake, and no service.
 
     Raises:
         LakeError: the lake has the stream's events with other fields than are declared.

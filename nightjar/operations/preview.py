@@ -14,18 +14,18 @@ from datetime import datetime
 
 import polars as pl
 
-from backfill.backtest import live_versions
-from backfill.backtest_comparison import Example, Overlap, examples, overlaps
-from lake import delta, stream_state
-from lake.events import as_declared
-from lake.scanning import scan_files
-from lake.tables import RULE_STATUS, events_table
-from rules.model import Rule
-from rules.streams import Stream
-from rules.timestamps import MIN_TIMESTAMP
-from rules.truth import Truth
-from rules.versions import RuleSet, RuleVersion
-from storage.paths import AnyPath
+from nightjar.backfill.backtest import live_versions
+from nightjar.backfill.backtest_comparison import Example, Overlap, examples, overlaps
+from nightjar.lake import delta, stream_state
+from nightjar.lake.events import as_declared
+from nightjar.lake.scanning import scan_files
+from nightjar.lake.tables import RULE_STATUS, events_table
+from nightjar.rules.model import Rule
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MIN_TIMESTAMP
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import RuleSet, RuleVersion
+from nightjar.storage.paths import AnyPath
 
 MOST_EVENTS = 50_000
 # The ids of the rules to check, beside the live ones; no published id has a space.

@@ -19,28 +19,28 @@ from typing import TYPE_CHECKING
 
 from kafka import TopicPartition
 
-from contracts.clock import Clock
-from ingestion.offsets import beginning_offsets, end_offsets
-from lake import stream_state
-from lake.archive import archive
-from lake.config import LakeConfig, LakeError
-from lake.session import open_session
 from nightjar.cli.console import counted
 from nightjar.cli.stages import Stages
 from nightjar.configuration.job import job_config
 from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.clock import Clock
+from nightjar.ingestion.offsets import beginning_offsets, end_offsets
 from nightjar.kafka.clients import consumer, explained, producer, refuse_others
+from nightjar.lake import stream_state
+from nightjar.lake.archive import archive
+from nightjar.lake.config import LakeConfig, LakeError
+from nightjar.lake.session import open_session
 from nightjar.operations.locks import sole_job, sole_writer
-from rules.rulebook import RuleBook
-from rules.streams import Stream
-from streaming import kafka_clients
-from streaming.answering import Answering
-from streaming.bootstrap_state import share_of, write_share
-from streaming.checkpoint import Offsets, rebuilding
-from streaming.clock import Arrivals, clocks_of_positions
-from streaming.config import JobConfig
-from streaming.epochs import take_over
+from nightjar.rules.rulebook import RuleBook
+from nightjar.rules.streams import Stream
+from nightjar.streaming import kafka_clients
+from nightjar.streaming.answering import Answering
+from nightjar.streaming.bootstrap_state import share_of, write_share
+from nightjar.streaming.checkpoint import Offsets, rebuilding
+from nightjar.streaming.clock import Arrivals, clocks_of_positions
+from nightjar.streaming.config import JobConfig
+from nightjar.streaming.epochs import take_over
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

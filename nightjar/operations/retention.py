@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lake.rates import events_per_day
 from nightjar.configuration.settings import Settings
-from rules.errors import Problem, RuleError, SettingsError
-from rules.model import Rule
-from rules.names import did_you_mean
-from rules.retention import retained, too_much
-from rules.streams import Stream
+from nightjar.lake.rates import events_per_day
+from nightjar.rules.errors import Problem, RuleError, SettingsError
+from nightjar.rules.model import Rule
+from nightjar.rules.names import did_you_mean
+from nightjar.rules.retention import retained, too_much
+from nightjar.rules.streams import Stream
 
 
 @dataclass(frozen=True)

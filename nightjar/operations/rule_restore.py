@@ -14,17 +14,17 @@ from pathlib import Path
 import polars as pl
 from kafka import TopicPartition
 
-from contracts.json_text import ascii_json
-from contracts.rule_status import RULE_STATUS as ANSWER
-from ingestion.offsets import end_offsets
-from lake.config import LakeError
-from lake.json_topics import JsonReader
-from lake.scanning import scan
-from lake.tables import RULE_STATUS, RULES
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.json_text import ascii_json
+from nightjar.contracts.rule_status import RULE_STATUS as ANSWER
+from nightjar.ingestion.offsets import end_offsets
 from nightjar.kafka import topics
 from nightjar.kafka.clients import consumer, explained, producer
-from rules.streams import Stream
+from nightjar.lake.config import LakeError
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import RULE_STATUS, RULES
+from nightjar.rules.streams import Stream
 
 _DELIVERY_SECONDS = 30
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from contracts.job_progress import JobReport
-from contracts.late_events import LATE_EVENT
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.job_progress import JobReport
+from nightjar.contracts.late_events import LATE_EVENT
 from nightjar.kafka.clients import KafkaError
 from nightjar.kafka.readers import Reader
 from nightjar.kafka.rule_topics import rule_book
 from nightjar.operations.job_watch import JobState
 from nightjar.operations.throughput import Pace, pace
-from rules.model import State
-from rules.timestamps import SECONDS_AS_MILLISECONDS
+from nightjar.rules.model import State
+from nightjar.rules.timestamps import SECONDS_AS_MILLISECONDS
 
 # Latency is measured over at most this many alerts per partition of their topic.
 _LATEST_ALERTS = 500

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from contracts.job_progress import JobReport, Lag
+from nightjar.contracts.job_progress import JobReport, Lag
 
 # Rates are measured over this much recent time (µs). Arrivals: short, so that the end of a burst shows soon. Reading:
 # longer, because it advances batch by batch and a batch takes some seconds when the job is far behind.

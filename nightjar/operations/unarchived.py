@@ -16,20 +16,20 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from contracts.rule_status import RULE_STATUS as ANSWER
-from ingestion.parsing import parse_events
-from lake import scanning
-from lake.archive import archived_offsets, archived_until
-from lake.json_topics import JsonReader
-from lake.tables import ALERTS
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.rule_status import RULE_STATUS as ANSWER
+from nightjar.ingestion.parsing import parse_events
 from nightjar.kafka.clients import KafkaError
 from nightjar.kafka.readers import Reader
 from nightjar.kafka.readers import Record as KafkaRecord
-from rules.engine.store import ARRIVAL, MICROSECONDS
-from rules.rulebook import Record
-from rules.streams import Stream
-from rules.timestamps import from_microseconds, iso_text
+from nightjar.lake import scanning
+from nightjar.lake.archive import archived_offsets, archived_until
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.tables import ALERTS
+from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
+from nightjar.rules.rulebook import Record
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import from_microseconds, iso_text
 
 # Records that are read of a topic: some seconds.
 _MOST_ALERTS, _MOST_EVENTS = 500_000, 200_000

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from rules.events import Reason
-from rules.streams import Stream
-from rules.timestamps import EPOCH
-from rules.types import Kind
+from nightjar.rules.events import Reason
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import EPOCH
+from nightjar.rules.types import Kind
 
 _Event = dict[str, Any]
 

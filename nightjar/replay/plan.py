@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from nightjar.files.event_files import ARRIVAL
 from nightjar.replay.malformed import forms, malformed
-from rules.durations import format_duration
-from rules.errors import SettingsError
-from rules.streams import Stream
-from rules.types import TIMESTAMP
-from rules.types import Kind as FieldKind
+from nightjar.rules.durations import format_duration
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.streams import Stream
+from nightjar.rules.types import TIMESTAMP
+from nightjar.rules.types import Kind as FieldKind
 
 # Kafka's timestamps are milliseconds, so an arrival that the producer sets must be a whole number of them.
 MILLISECOND = 1_000

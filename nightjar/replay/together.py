@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import explained, producer
 from nightjar.replay.sending import Sender
-from rules.streams import Stream
+from nightjar.rules.streams import Stream
 
 # Microseconds. Records within one step may reach Kafka in any order; far below any stream's allowed lateness.
 STEP = 60_000_000

@@ -17,8 +17,8 @@ from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from nightjar.local.kafka import LocalKafka
 from nightjar.replay import send_together
-from rules.streams import load_streams
-from rules.timestamps import microseconds
+from nightjar.rules.streams import load_streams
+from nightjar.rules.timestamps import microseconds
 from tests.support.job_host import CaseRun
 from tests.support.nights import DAY, FirstNight, Night
 

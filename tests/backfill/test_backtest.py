@@ -7,12 +7,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from backfill.backtest import backtest, drafts_of
-from backfill.backtest_comparison import Comparison
-from backfill.config import BackfillError, staging_folder
+from nightjar.backfill.backtest import backtest, drafts_of
+from nightjar.backfill.backtest_comparison import Comparison
+from nightjar.backfill.config import BackfillError, staging_folder
 from nightjar.backtest import as_mapping, read_labels, write_report
-from rules.errors import SettingsError
-from rules.model import parse_rule
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.model import parse_rule
 from tests.backfill.conftest import RULES
 from tests.support.nights import DAY, FirstNight, truth
 

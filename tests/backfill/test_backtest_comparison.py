@@ -6,8 +6,17 @@ from decimal import Decimal
 import polars as pl
 import pytest
 
-from backfill.backtest_comparison import Overlap, Point, alerts_by_day, changed, curve, overlaps, quality, top_groups
-from rules.thresholds import Threshold
+from nightjar.backfill.backtest_comparison import (
+    Overlap,
+    Point,
+    alerts_by_day,
+    changed,
+    curve,
+    overlaps,
+    quality,
+    top_groups,
+)
+from nightjar.rules.thresholds import Threshold
 
 DAYS = [date(2026, 1, 5), date(2026, 1, 6), date(2026, 1, 7)]
 

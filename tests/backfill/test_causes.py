@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.causes import CONFLICTS, Cause, Witness
-from backfill.histories import Published
-from backfill.scope import GroupBy
-from rules.alert_ids import alert_id
-from rules.engine.store import ARRIVAL, LATE
-from rules.model import parse_rule
-from rules.streams import Stream, load_streams
-from rules.timestamps import microseconds
-from rules.versions import RuleSet
+from nightjar.backfill.causes import CONFLICTS, Cause, Witness
+from nightjar.backfill.histories import Published
+from nightjar.backfill.scope import GroupBy
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.engine.store import ARRIVAL, LATE
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import Stream, load_streams
+from nightjar.rules.timestamps import microseconds
+from nightjar.rules.versions import RuleSet
 
 STREAMS = load_streams()
 STREAM = STREAMS["transactions"]

@@ -7,13 +7,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backfill.checking import Checks, EvaluationChecks, parts_of
-from backfill.staging import staged_files
-from expectations.measured import summed
-from expectations.suites import OUTCOME, VIOLATIONS, events_suite, reconciliation_suite, violations_suite
-from lake.arrow_shuffle import Work
-from rules.timestamps import microseconds
-from rules.truth import VIOLATION_SCHEMA
+from nightjar.backfill.checking import Checks, EvaluationChecks, parts_of
+from nightjar.backfill.staging import staged_files
+from nightjar.expectations.measured import summed
+from nightjar.expectations.suites import OUTCOME, VIOLATIONS, events_suite, reconciliation_suite, violations_suite
+from nightjar.lake.arrow_shuffle import Work
+from nightjar.rules.timestamps import microseconds
+from nightjar.rules.truth import VIOLATION_SCHEMA
 from tests.support.frames import DAY, EVENTS, NOON, RULES, STREAM, events, outcomes, violations
 
 WHOLE_DAY = [(microseconds(NOON) - 1 * 43_200_000_000, microseconds(NOON) + 43_200_000_000)]

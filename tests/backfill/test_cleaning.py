@@ -4,9 +4,9 @@ import os
 from datetime import date, datetime
 from pathlib import Path
 
-from backfill.cleaning import remove_old_staging
-from backfill.config import BackfillConfig, staging_folder
-from rules.timestamps import microseconds
+from nightjar.backfill.cleaning import remove_old_staging
+from nightjar.backfill.config import BackfillConfig, staging_folder
+from nightjar.rules.timestamps import microseconds
 from tests.support.lakes import add_run, at, config_of
 
 TODAY = at(20)

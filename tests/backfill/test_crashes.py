@@ -18,18 +18,18 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from backfill import publication
-from backfill.config import BackfillError
-from backfill.staging import CORRECTED
-from backfill.verdicts import OutdatedError
-from lake import delta
-from lake.scanning import scan
-from lake.tables import CORRECTIONS, VIOLATIONS, events_table
+from nightjar.backfill import publication
+from nightjar.backfill.config import BackfillError
+from nightjar.backfill.staging import CORRECTED
+from nightjar.backfill.verdicts import OutdatedError
 from nightjar.configuration.settings import PREFIX
 from nightjar.kafka.clients import consumer, producer
 from nightjar.kafka.readers import Reader
-from rules.durations import format_duration
-from rules.timestamps import iso_text, microseconds
+from nightjar.lake import delta
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import CORRECTIONS, VIOLATIONS, events_table
+from nightjar.rules.durations import format_duration
+from nightjar.rules.timestamps import iso_text, microseconds
 from tests.support.nights import DAY, FirstNight, Night, expected, latest_alerts
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -40,7 +40,7 @@ SHARED = {"arrival", "data_dir", "bootstrap_servers"}
 # `nightjar`, but that it stays in a batch of the archive once one of its tables has its part.
 IN_A_BATCH = """
 import runpy, threading
-from lake import delta
+from nightjar.lake import delta
 
 def holding(write):
     def hold(*given):
@@ -68,7 +68,7 @@ runpy.run_module("nightjar.airflow.backfill_stage", run_name="__main__")
 # The same, but that it stays between Kafka and the tables.
 BEFORE_THE_TABLES = """
 import runpy, threading
-from backfill import results
+from nightjar.backfill import results
 
 results.publish_violations = lambda *_: threading.Event().wait()
 runpy.run_module("nightjar.airflow.backfill_stage", run_name="__main__")

@@ -1,18 +1,17 @@
 """Several days in one go, as `nightjar backfill --days` passes them."""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-import rules.streams
 from nightjar.cases import Message, Step
 from nightjar.cli import app
 from nightjar.configuration.settings import PREFIX
 from nightjar.kafka import topics
 from nightjar.kafka.readers import Reader
-from rules.timestamps import microseconds
+from nightjar.rules.streams import SHIPPED
+from nightjar.rules.timestamps import microseconds
 from tests.support.job_host import CaseRun
 from tests.support.nights import DAY
 from tests.support.topics import TestTopics
@@ -54,7 +53,7 @@ def test_a_later_day_corrects_what_an_earlier_one_has_corrected(
         job.await_reported()
 
     declared = settings.data_dir / "streams.toml"
-    shipped = Path(rules.streams.__file__).with_suffix(".toml").read_text().partition("[streams.logins]")[0]
+    shipped = SHIPPED.read_text().partition("[streams.logins]")[0]
     declared.write_text(shipped.replace('topic = "transactions"', f'topic = "{streams["transactions"].topic}"'))
     given = {name: value for name, value in settings.model_dump().items() if name.endswith("_topic")}
     given |= {"streams": declared, "data_dir": settings.data_dir, "bootstrap_servers": settings.bootstrap, **own}

@@ -10,12 +10,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from backfill.config import Request
-from backfill.division import shares
-from backfill.event_selection import Reading, buckets_of, judged_times, readings_of
-from backfill.published_rules import PublishedRules
-from lake import delta
-from lake.tables import events_table
+from nightjar.backfill.config import Request
+from nightjar.backfill.division import shares
+from nightjar.backfill.event_selection import Reading, buckets_of, judged_times, readings_of
+from nightjar.backfill.published_rules import PublishedRules
+from nightjar.lake import delta
+from nightjar.lake.tables import events_table
 from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, STREAM, add, config_of, days, notes_of, payment
 
 HISTORY = 60

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from backfill.config import BackfillError
-from backfill.explanation import explain
-from lake.tables import ALERTS, RECONCILIATION, VIOLATIONS
-from rules.alert_schema import ALERT_SCHEMA
+from nightjar.backfill.config import BackfillError
+from nightjar.backfill.explanation import explain
+from nightjar.lake.tables import ALERTS, RECONCILIATION, VIOLATIONS
+from nightjar.rules.alert_schema import ALERT_SCHEMA
 from tests.support.payments import NOON, add, config_of, days, fill, payment, publish
 
 ALERT: dict[str, Any] = {

@@ -8,10 +8,10 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from backfill.forgetting import Removal, forget
-from lake.person import Person
-from lake.scanning import scan
-from lake.tables import FORGOTTEN, RECONCILIATION, RUNS, VIOLATIONS, events_table
+from nightjar.backfill.forgetting import Removal, forget
+from nightjar.lake.person import Person
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import FORGOTTEN, RECONCILIATION, RUNS, VIOLATIONS, events_table
 from tests.support.nights import Night
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]

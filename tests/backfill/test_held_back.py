@@ -5,15 +5,15 @@ import json
 import polars as pl
 import pytest
 
-from backfill.run import run_all
-from backfill.verdicts import HeldBackError
-from lake.scanning import scan
-from lake.tables import RECONCILIATION, RUNS, VIOLATIONS
 from nightjar.airflow.backfill_requests import request_of
+from nightjar.backfill.run import run_all
+from nightjar.backfill.verdicts import HeldBackError
 from nightjar.kafka.clients import producer
-from rules.alert_ids import alert_id
-from rules.canonical import canonical
-from rules.timestamps import iso_text, microseconds
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import RECONCILIATION, RUNS, VIOLATIONS
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.canonical import canonical
+from nightjar.rules.timestamps import iso_text, microseconds
 from tests.support.nights import DAY, FirstNight, Night, expected, latest_alerts
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]

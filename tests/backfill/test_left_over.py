@@ -4,10 +4,10 @@ from pathlib import Path
 
 import polars as pl
 
-from backfill.left_over import stage_pending, staged_pending
-from lake.scanning import columns
-from lake.tables import RECONCILIATION
-from rules.versions import RuleSet
+from nightjar.backfill.left_over import stage_pending, staged_pending
+from nightjar.lake.scanning import columns
+from nightjar.lake.tables import RECONCILIATION
+from nightjar.rules.versions import RuleSet
 from tests.support.payments import REQUEST
 
 

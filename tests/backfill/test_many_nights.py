@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from lake.maintenance import maintain
-from lake.scanning import scan
-from lake.tables import ALERTS, LATE_EVENTS, VIOLATIONS, events_table
-from rules.timestamps import from_microseconds
+from nightjar.lake.maintenance import maintain
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import ALERTS, LATE_EVENTS, VIOLATIONS, events_table
+from nightjar.rules.timestamps import from_microseconds
 from tests.support.histories import declared
 from tests.support.night_runs import NightRun
 from tests.support.random_runs import Batch, Published, Restart, Run

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from backfill.config import Request
-from backfill.run import Run
-from lake.scanning import scan
-from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, VIOLATIONS
+from nightjar.backfill.config import Request
+from nightjar.backfill.run import Run
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS, VIOLATIONS
 from tests.support.payments import NOON, add, config_of, days, fill, payment, publish
 
 if TYPE_CHECKING:

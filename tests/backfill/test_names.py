@@ -1,10 +1,10 @@
 """Names that stand twice because neither side may import the other."""
 
-from backfill.causes import Cause
-from backfill.reconciliation import Outcome
-from backfill.run import Run
-from backfill.stages import STAGES
-from expectations.suites import CAUSES, OUTCOMES
+from nightjar.backfill.causes import Cause
+from nightjar.backfill.reconciliation import Outcome
+from nightjar.backfill.run import Run
+from nightjar.backfill.stages import STAGES
+from nightjar.expectations.suites import CAUSES, OUTCOMES
 
 
 def test_the_gate_knows_every_outcome_and_cause() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from backfill.config import BackfillConfig
-from backfill.pending import find_pending
-from rules.model import parse_rule
-from rules.rulebook import effective_text
-from rules.timestamps import microseconds
-from rules.versions import RuleVersion
+from nightjar.backfill.config import BackfillConfig
+from nightjar.backfill.pending import find_pending
+from nightjar.rules.model import parse_rule
+from nightjar.rules.rulebook import effective_text
+from nightjar.rules.timestamps import microseconds
+from nightjar.rules.versions import RuleVersion
 from tests.support.lakes import STREAM, add_event, add_run, at, config_of
 
 EIGHTH = at(8)

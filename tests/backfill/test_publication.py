@@ -14,18 +14,18 @@ import polars as pl
 import pytest
 from kafka import KafkaProducer
 
-from backfill import publication
-from backfill.config import BackfillConfig, BackfillError
-from backfill.publication import publish
-from contracts.alerts import correction_record
-from lake.config import LakeConfig
+from nightjar.backfill import publication
+from nightjar.backfill.config import BackfillConfig, BackfillError
+from nightjar.backfill.publication import publish
 from nightjar.configuration.job import topics
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.alerts import correction_record
 from nightjar.kafka.clients import producer, python_options
 from nightjar.kafka.readers import Reader
-from rules.actions import Action
-from rules.alert_ids import alert_id
-from rules.timestamps import microseconds
+from nightjar.lake.config import LakeConfig
+from nightjar.rules.actions import Action
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.timestamps import microseconds
 from tests.support.topics import TestTopics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

@@ -1,4 +1,5 @@
-"""A few random runs of the job over several days, with their nights; `python -m soak.nights` has many of them."""
+"""A few random runs of the job over several days, with their nights; `python -m checks.soak.nights` has many of
+them."""
 
 import pytest
 

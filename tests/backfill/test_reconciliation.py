@@ -9,9 +9,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.reconciliation import corrections, latest_revisions, reconcile, with_overflow, with_withdrawn
-from contracts.alerts import RECORD_SCHEMA
-from rules.truth import VIOLATION_SCHEMA
+from nightjar.backfill.reconciliation import corrections, latest_revisions, reconcile, with_overflow, with_withdrawn
+from nightjar.contracts.alerts import RECORD_SCHEMA
+from nightjar.rules.truth import VIOLATION_SCHEMA
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 NO_CAUSES = pl.DataFrame(schema={"alert_id": pl.String, "cause": pl.String})

@@ -9,12 +9,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from backfill.config import BackfillConfig
-from backfill.repair import Repair, Repairing, repairable
-from lake import delta
-from lake.scanning import scan
-from lake.tables import ALERTS, VIOLATIONS, Table, events_table
-from rules.events import ERASED
+from nightjar.backfill.config import BackfillConfig
+from nightjar.backfill.repair import Repair, Repairing, repairable
+from nightjar.lake import delta
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import ALERTS, VIOLATIONS, Table, events_table
+from nightjar.rules.events import ERASED
 from tests.support.lakes import STREAM, add, at, config_of
 
 EVENTS = events_table(STREAM)

@@ -3,11 +3,11 @@
 import polars as pl
 import pytest
 
-from backfill.repair import Repairing, repairable
-from expectations.findings import GateError
-from lake import delta
-from lake.scanning import scan
-from lake.tables import events_table
+from nightjar.backfill.repair import Repairing, repairable
+from nightjar.expectations.findings import GateError
+from nightjar.lake import delta
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import events_table
 from tests.support.nights import DAY, FirstNight
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

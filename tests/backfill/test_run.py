@@ -6,14 +6,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from backfill import results
-from backfill.gating import docs_folder
-from backfill.staging import EVALUATED
-from expectations.findings import GateError
-from lake import delta
-from lake.scanning import scan
-from lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table, events_table
+from nightjar.backfill import results
+from nightjar.backfill.gating import docs_folder
+from nightjar.backfill.staging import EVALUATED
+from nightjar.expectations.findings import GateError
 from nightjar.kafka.clients import producer
+from nightjar.lake import delta
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import ALERTS, CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table, events_table
 from tests.support.nights import FirstNight, Night, expected, latest_alerts
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]

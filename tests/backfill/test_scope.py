@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.histories import Published, histories
-from backfill.lateness import Lateness
-from backfill.published_rules import PublishedRules
-from backfill.scope import (
+from nightjar.backfill.histories import Published, histories
+from nightjar.backfill.lateness import Lateness
+from nightjar.backfill.published_rules import PublishedRules
+from nightjar.backfill.scope import (
     GROUP,
     HI,
     LO,
@@ -29,14 +29,14 @@ from backfill.scope import (
     touched_groups,
     touched_spans,
 )
-from backfill.staging import Notes
-from contracts.rule_status import answer_record
-from rules.model import Rule, State, parse_rule
-from rules.publishing import Answer, Status
-from rules.rulebook import Route
-from rules.streams import load_streams
-from rules.types import DOUBLE
-from rules.versions import Primed, RuleSet, RuleVersion
+from nightjar.backfill.staging import Notes
+from nightjar.contracts.rule_status import answer_record
+from nightjar.rules.model import Rule, State, parse_rule
+from nightjar.rules.publishing import Answer, Status
+from nightjar.rules.rulebook import Route
+from nightjar.rules.streams import load_streams
+from nightjar.rules.types import DOUBLE
+from nightjar.rules.versions import Primed, RuleSet, RuleVersion
 from tests.support.answers import answered
 from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, REQUEST, SCHEMA, STREAM, config_of, payment
 

@@ -9,19 +9,19 @@ from typing import Any
 import polars as pl
 import pytest
 
-from backfill.config import BackfillConfig, Request
-from backfill.results import finished_runs
-from backfill.shadow import compared_shadows
-from backfill.staging import EVALUATED
-from contracts.run_manifest import read_manifest
-from lake.config import LakeConfig
-from lake.scanning import scan
-from lake.tables import VIOLATIONS
-from rules.model import Rule
-from rules.rulebook import NOT_YET
-from rules.streams import load_streams
-from rules.timestamps import from_microseconds
-from rules.versions import RuleSet, RuleVersion
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.results import finished_runs
+from nightjar.backfill.shadow import compared_shadows
+from nightjar.backfill.staging import EVALUATED
+from nightjar.contracts.run_manifest import read_manifest
+from nightjar.lake.config import LakeConfig
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import VIOLATIONS
+from nightjar.rules.model import Rule
+from nightjar.rules.rulebook import NOT_YET
+from nightjar.rules.streams import load_streams
+from nightjar.rules.timestamps import from_microseconds
+from nightjar.rules.versions import RuleSet, RuleVersion
 from tests.support.nights import FirstNight
 
 HOUR = 3_600_000_000

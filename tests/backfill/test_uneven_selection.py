@@ -11,18 +11,18 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.causes import CONFLICTS, Witness
-from backfill.histories import histories
-from backfill.lateness import Lateness
-from backfill.reconciliation import reconcile
-from backfill.scope import GroupBy
-from contracts.alerts import RECORD_SCHEMA
-from rules.engine import Engine
-from rules.engine.store import ARRIVAL, LATE
-from rules.model import parse_rule
-from rules.streams import load_streams
-from rules.truth import Truth
-from rules.versions import RuleSet
+from nightjar.backfill.causes import CONFLICTS, Witness
+from nightjar.backfill.histories import histories
+from nightjar.backfill.lateness import Lateness
+from nightjar.backfill.reconciliation import reconcile
+from nightjar.backfill.scope import GroupBy
+from nightjar.contracts.alerts import RECORD_SCHEMA
+from nightjar.rules.engine import Engine
+from nightjar.rules.engine.store import ARRIVAL, LATE
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import load_streams
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import RuleSet
 from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, STREAM
 
 EVENTS = pa.schema(

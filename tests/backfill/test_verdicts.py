@@ -5,13 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from backfill.config import BackfillConfig, Request
-from backfill.results import pending_alerts
-from backfill.staging import Notes
-from backfill.verdicts import HeldBackError, NotArchivedError, OutdatedError, refuse_outdated, refuse_unarchived
-from lake import delta
-from lake.tables import ARCHIVES, RECONCILIATION, RUNS
-from rules.timestamps import microseconds
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.results import pending_alerts
+from nightjar.backfill.staging import Notes
+from nightjar.backfill.verdicts import (
+    HeldBackError,
+    NotArchivedError,
+    OutdatedError,
+    refuse_outdated,
+    refuse_unarchived,
+)
+from nightjar.lake import delta
+from nightjar.lake.tables import ARCHIVES, RECONCILIATION, RUNS
+from nightjar.rules.timestamps import microseconds
 from tests.support.lakes import add, add_run, at, config_of
 
 REQUEST = Request("own", date(2026, 1, 5))

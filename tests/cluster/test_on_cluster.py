@@ -16,9 +16,9 @@ import pytest
 from nightjar.configuration.job import job_config
 from nightjar.configuration.settings import load_settings
 from nightjar.operations.job_watch import await_consumed
-from rules.streams import load_streams
-from streaming.config import JobError
-from streaming.session import open_session
+from nightjar.rules.streams import load_streams
+from nightjar.streaming.config import JobError
+from nightjar.streaming.session import open_session
 from tests.support.object_store import ObjectStore
 from tests.support.places import MINUTE, RULES, SECONDS, Place, final, history, place_of, truth, until
 from tests.support.spark_cluster import SparkCluster
@@ -146,9 +146,9 @@ def test_a_cluster_that_gives_no_executor_is_no_wait_for_ever(cluster: SparkClus
     given = json.loads(json.dumps(cluster.settings))
     given["spark_conf"]["spark.executor.memory"] = "64g"
     script = (
-        "import sys; from streaming import session; session._EXECUTOR_SECONDS = 2.0\n"
-        "from lake.session import open_session; from nightjar.configuration.lake import lake_config\n"
-        "from nightjar.configuration.settings import load_settings; from rules.streams import load_streams\n"
+        "import sys; from nightjar.streaming import session; session._EXECUTOR_SECONDS = 2.0\n"
+        "from nightjar.lake.session import open_session; from nightjar.configuration.lake import lake_config\n"
+        "from nightjar.configuration.settings import load_settings; from nightjar.rules.streams import load_streams\n"
         "open_session(lake_config(load_settings(), load_streams()))"
     )
     environment = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rules.timestamps import iso_text
+from nightjar.rules.timestamps import iso_text
 from tests.support.connect import CHANGE, CONNECT, clients, commands, shell, worker
 from tests.support.places import Place, place_of, until
 from tests.support.postgres import Postgres, binaries

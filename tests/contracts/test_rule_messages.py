@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from contracts.rule_messages import (
+from nightjar.contracts.rule_messages import (
     approval_message,
     control_message,
     encoded,
@@ -14,10 +14,10 @@ from contracts.rule_messages import (
     rule_of,
     settled_by,
 )
-from rules.approval import APPROVE
-from rules.model import State, parse_rule
-from rules.publishing import Answer
-from rules.streams import load_streams
+from nightjar.rules.approval import APPROVE
+from nightjar.rules.model import State, parse_rule
+from nightjar.rules.publishing import Answer
+from nightjar.rules.streams import load_streams
 
 WRITTEN = {
     "id": "busy", "stream": "transactions", "group_by": ["customer_id"], "when": "n > 3",

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from contracts.run_manifest import RUN_MANIFEST, RunManifest, RunState, read_manifest
-from lake.tables import RUNS
+from nightjar.contracts.run_manifest import RUN_MANIFEST, RunManifest, RunState, read_manifest
+from nightjar.lake.tables import RUNS
 
 WHOLE = RunManifest(
     "run-1", date(2026, 1, 5), RunState.FINISHED, 1_000_000, 2_000_000, 3_000_000, ("busy",), {"customer_id": ("ann",)},

@@ -8,29 +8,29 @@ import pyarrow as pa
 import pytest
 from jsonschema import Draft202012Validator
 
-from contracts.alerts import ALERT, alert_record, correction_record
-from contracts.clock import Clock, read_clock
-from contracts.headers import sent_at, sent_now
-from contracts.job_progress import PROGRESS, read_report
-from contracts.late_events import LATE_EVENT
-from contracts.quarantine import QUARANTINED, quarantine_record
-from contracts.record_type import RecordType
-from contracts.restrictions import RESTRICTION, restriction_records
-from contracts.rule_status import RULE_STATUS, answer_record, encoded, failure_record, read_answer, shown
-from ingestion.event_schema import events_schema
-from rules.actions import Action
-from rules.engine import Engine
-from rules.events import Reason, Rejection
-from rules.model import parse_rule
-from rules.publishing import Answer, Status
-from rules.rulebook import Record, RuleBook
-from rules.streams import load_streams
-from rules.timestamps import microseconds
-from rules.versions import Primed, RuleSet, Superseded
-from streaming.answering import answer_to
-from streaming.clock import Position
-from streaming.output_records import alert_records, late_records, sent_at_of
-from streaming.progress import batches_report, lag_report
+from nightjar.contracts.alerts import ALERT, alert_record, correction_record
+from nightjar.contracts.clock import Clock, read_clock
+from nightjar.contracts.headers import sent_at, sent_now
+from nightjar.contracts.job_progress import PROGRESS, read_report
+from nightjar.contracts.late_events import LATE_EVENT
+from nightjar.contracts.quarantine import QUARANTINED, quarantine_record
+from nightjar.contracts.record_type import RecordType
+from nightjar.contracts.restrictions import RESTRICTION, restriction_records
+from nightjar.contracts.rule_status import RULE_STATUS, answer_record, encoded, failure_record, read_answer, shown
+from nightjar.ingestion.event_schema import events_schema
+from nightjar.rules.actions import Action
+from nightjar.rules.engine import Engine
+from nightjar.rules.events import Reason, Rejection
+from nightjar.rules.model import parse_rule
+from nightjar.rules.publishing import Answer, Status
+from nightjar.rules.rulebook import Record, RuleBook
+from nightjar.rules.streams import load_streams
+from nightjar.rules.timestamps import microseconds
+from nightjar.rules.versions import Primed, RuleSet, Superseded
+from nightjar.streaming.answering import answer_to
+from nightjar.streaming.clock import Position
+from nightjar.streaming.output_records import alert_records, late_records, sent_at_of
+from nightjar.streaming.progress import batches_report, lag_report
 from tools.schemas import FOLDER, schemas, text
 
 STREAMS = load_streams()

@@ -7,10 +7,10 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
-from expectations import docs
-from expectations.suites import reconciliation_suite, violations_suite
 from nightjar.airflow.submission import run_folder
 from nightjar.configuration.settings import load_settings
+from nightjar.expectations import docs
+from nightjar.expectations.suites import reconciliation_suite, violations_suite
 from nightjar.local.airflow import LocalAirflow
 from tests.expectations.test_docs import result_of
 from tests.support.browser import browsing, needs_chromium, session_of

@@ -9,7 +9,7 @@ from nightjar.airflow.forms import check_night
 from nightjar.airflow.rule_runs import request_of
 from nightjar.airflow.submission import FormError
 from nightjar.configuration.settings import load_settings
-from rules.streams import load_streams
+from nightjar.rules.streams import load_streams
 from tests.dags.test_submission import DagRun
 
 NOW = datetime(2026, 11, 21, 0, 5, tzinfo=UTC)

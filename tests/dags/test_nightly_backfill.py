@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from backfill.stages import STAGES
 from nightjar.airflow.submission import LAKE_POOL, PENDING
+from nightjar.backfill.stages import STAGES
 from tests.support.airflow import HEAVY, Airflow
 
 # Reads the DAG once; what the parsing alone has imported is taken before anything is rendered.

@@ -7,13 +7,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from backfill.stages import STAGES
-from lake.scanning import scan
-from lake.tables import RECONCILIATION, RUNS, VIOLATIONS, events_table
 from nightjar.airflow.submission import PENDING
+from nightjar.backfill.stages import STAGES
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
-from rules.timestamps import microseconds
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import RECONCILIATION, RUNS, VIOLATIONS, events_table
+from nightjar.rules.timestamps import microseconds
 from tests.support.airflow import Airflow, settings_file
 from tests.support.answers import answered
 from tests.support.topics import TestTopics

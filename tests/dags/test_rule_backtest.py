@@ -11,20 +11,20 @@ from urllib.parse import quote
 
 import pytest
 
-from contracts.rule_messages import rule_message
-from contracts.rule_status import fold
-from lake.archive import make_tables
-from lake.tables import events_table
 from nightjar.airflow.rule_runs import past_effects
 from nightjar.airflow.submission import APPROVAL_REASON, LAKE_POOL
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import Settings, load_settings
+from nightjar.contracts.rule_messages import rule_message
+from nightjar.contracts.rule_status import fold
 from nightjar.kafka import rule_topics
+from nightjar.lake.archive import make_tables
+from nightjar.lake.tables import events_table
 from nightjar.local.airflow import HOST, LocalAirflow
 from nightjar.local.airflow_client import AirflowClient
-from rules.model import parse_rule
-from rules.rulebook import RuleBook
-from rules.streams import SHIPPED, Stream, load_streams
+from nightjar.rules.model import parse_rule
+from nightjar.rules.rulebook import RuleBook
+from nightjar.rules.streams import SHIPPED, Stream, load_streams
 from tests.support.airflow import Airflow
 from tests.support.answering import answering
 from tests.support.answers import answered

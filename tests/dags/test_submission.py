@@ -17,9 +17,9 @@ from nightjar.airflow.submission import (
     schedule,
     stage_arguments,
 )
-from rules.errors import DeclarationError
-from rules.lateness import largest_allowed_lateness
-from rules.streams import load_streams
+from nightjar.rules.errors import DeclarationError
+from nightjar.rules.lateness import largest_allowed_lateness
+from nightjar.rules.streams import load_streams
 
 
 @dataclass

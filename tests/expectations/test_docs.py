@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from expectations import docs
-from expectations.findings import Checked
-from expectations.suites import Suite, reconciliation_suite, violations_suite
+from nightjar.expectations import docs
+from nightjar.expectations.findings import Checked
+from nightjar.expectations.suites import Suite, reconciliation_suite, violations_suite
 from tests.support.frames import DAY, NOON
 
 pytestmark = pytest.mark.slow  # Great Expectations takes seconds to import
@@ -26,7 +26,7 @@ def result_of(
 ) -> Checked:
     """The result of Great Expectations for a suite of which some expectations do not hold."""
     shown = examples or [{"alert_id": "ann-s-alert", "group": HOSTILE}]
-    from expectations.rows import suite_of
+    from nightjar.expectations.rows import suite_of
 
     results = []
     for each in suite_of(suite).expectations:

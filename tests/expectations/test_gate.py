@@ -10,15 +10,15 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from expectations import gate
-from expectations.findings import Checked, Finding, GateError, by_severity, refuse
-from expectations.measured import compared_or_why, counted, measured, summed
-from expectations.offsets import frame
-from expectations.suites import Suite, events_suite, offsets_suite, reconciliation_suite, violations_suite
-from expectations.topic import Gap
-from expectations.violation_checks import rechecked
-from rules.alert_ids import alert_id
-from rules.timestamps import microseconds
+from nightjar.expectations import gate
+from nightjar.expectations.findings import Checked, Finding, GateError, by_severity, refuse
+from nightjar.expectations.measured import compared_or_why, counted, measured, summed
+from nightjar.expectations.offsets import frame
+from nightjar.expectations.suites import Suite, events_suite, offsets_suite, reconciliation_suite, violations_suite
+from nightjar.expectations.topic import Gap
+from nightjar.expectations.violation_checks import rechecked
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.timestamps import microseconds
 from tests.support.frames import DAY, EVENTS, NOON, RULES, STREAM, event, events, outcomes, truth, violations
 
 pytestmark = pytest.mark.slow  # Great Expectations takes seconds to import

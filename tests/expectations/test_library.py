@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import sys
-from expectations import library
+from nightjar.expectations import library
 library.load()
 print(sorted({"great_expectations", "altair.vegalite", "scipy.stats.distributions"} & sys.modules.keys()))
 import scipy.stats, altair

@@ -10,11 +10,11 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from expectations import topic
-from expectations.measured import kinds
-from expectations.offsets import frame, gaps, missing
-from expectations.suites import GAPS
-from expectations.topic import Gap
+from nightjar.expectations import topic
+from nightjar.expectations.measured import kinds
+from nightjar.expectations.offsets import frame, gaps, missing
+from nightjar.expectations.suites import GAPS
+from nightjar.expectations.topic import Gap
 from nightjar.kafka.clients import python_options
 from nightjar.local.kafka import LocalKafka
 from tests.support.frames import DAY, STREAM

@@ -7,8 +7,8 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import NewTopic
 
-from ingestion import offsets
-from ingestion.offsets import beginning_offsets, end_offsets
+from nightjar.ingestion import offsets
+from nightjar.ingestion.offsets import beginning_offsets, end_offsets
 from nightjar.kafka.clients import admin
 from tests.support.topics import TestTopics
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ingestion.session import Driver, common_settings
+from nightjar.ingestion.session import Driver, common_settings
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from ingestion.session import Driver, common_settings, started
-from rules.errors import NightjarError
+from nightjar.ingestion.session import Driver, common_settings, started
+from nightjar.rules.errors import NightjarError
 
 session = started(common_settings(Driver("local[1]", "512m", ()), Path(sys.argv[1])), "quiet", NightjarError)
 print(session.range(3).count())

@@ -10,12 +10,12 @@ import pytest
 from kafka import TopicPartition
 from polars.testing import assert_frame_equal
 
-from lake.archive import archive, archived_until
-from lake.config import LakeError
-from lake.scanning import scan
-from lake.tables import ARCHIVES, events_table
 from nightjar.configuration.lake import lake_config
 from nightjar.kafka.clients import admin, producer
+from nightjar.lake.archive import archive, archived_until
+from nightjar.lake.config import LakeError
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import ARCHIVES, events_table
 from tests.support.topics import TestTopics
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lake.arrow_shuffle import exchange
+from nightjar.lake.arrow_shuffle import exchange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lake import delta
-from lake.config import LakeError
-from lake.tables import RULES
+from nightjar.lake import delta
+from nightjar.lake.config import LakeError
+from nightjar.lake.tables import RULES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

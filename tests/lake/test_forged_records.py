@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from lake.json_topics import JsonReader
-from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RESTRICTIONS, RULE_STATUS, Table
-from rules.alert_ids import alert_id
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RESTRICTIONS, RULE_STATUS, Table
+from nightjar.rules.alert_ids import alert_id
 
 NEW_YEAR = 1_767_225_600_000_000  # 2026, µs
 ALERT: dict[str, Any] = {

@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 
-from fuzz.hostile_messages import ANSWERS
-from lake.json_topics import JsonReader
-from lake.tables import ALERTS, LATE_EVENTS, PROGRESS, QUARANTINE, RESTRICTIONS, RULE_STATUS, Table
-from rules.types import TIMESTAMP
+from checks.fuzz.hostile_messages import ANSWERS
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS, QUARANTINE, RESTRICTIONS, RULE_STATUS, Table
+from nightjar.rules.types import TIMESTAMP
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from contracts.run_manifest import RunState
-from lake import delta
-from lake.config import LakeError
-from lake.erasure import purge
-from lake.maintenance import maintain, removed_before
-from lake.scanning import scan
-from lake.tables import QUARANTINE, RULE_STATUS
 from nightjar.configuration.settings import load_settings
+from nightjar.contracts.run_manifest import RunState
+from nightjar.lake import delta
+from nightjar.lake.config import LakeError
+from nightjar.lake.erasure import purge
+from nightjar.lake.maintenance import maintain, removed_before
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import QUARANTINE, RULE_STATUS
 from nightjar.operations.lake_upkeep import refuse_too_short, upkeep
-from rules.durations import MICROSECONDS
-from rules.errors import SettingsError
-from rules.timestamps import microseconds
+from nightjar.rules.durations import MICROSECONDS
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.timestamps import microseconds
 from tests.support.answers import answered
 from tests.support.lakes import STREAM, add, add_run, config_of
 

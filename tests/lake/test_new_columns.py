@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from lake import delta
-from lake.config import LakeError
-from lake.scanning import columns, scan, scan_files
-from lake.stream_state import refuse_other_fields
-from lake.tables import RUNS, Table, events_table
-from rules.streams import Stream, load_streams
-from rules.types import BOOLEAN, STRING, decimal
+from nightjar.lake import delta
+from nightjar.lake.config import LakeError
+from nightjar.lake.scanning import columns, scan, scan_files
+from nightjar.lake.stream_state import refuse_other_fields
+from nightjar.lake.tables import RUNS, Table, events_table
+from nightjar.rules.streams import Stream, load_streams
+from nightjar.rules.types import BOOLEAN, STRING, decimal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from lake.person import Person, mark_of
-from rules.masking import MASK
+from nightjar.lake.person import Person, mark_of
+from nightjar.rules.masking import MASK
 
 ANN = Person({"customer_id": ("C12", "O'Brien & Søn")})
 

@@ -7,18 +7,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from contracts.headers import SENT_AT
-from contracts.rule_status import fold
-from ingestion.event_schema import PRIMARY, events_schema
-from lake import stream_state
-from lake.json_topics import JsonReader
-from lake.stream_state import announced
-from lake.tables import ALERTS, PROGRESS
-from rules.engine import Engine
-from rules.engine.ledger import LEDGER_SCHEMA
-from rules.rulebook import Route, RuleBook
-from rules.streams import streams_from_mapping
-from streaming.output_records import alert_records, sent_at_of
+from nightjar.contracts.headers import SENT_AT
+from nightjar.contracts.rule_status import fold
+from nightjar.ingestion.event_schema import PRIMARY, events_schema
+from nightjar.lake import stream_state
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.stream_state import announced
+from nightjar.lake.tables import ALERTS, PROGRESS
+from nightjar.rules.engine import Engine
+from nightjar.rules.engine.ledger import LEDGER_SCHEMA
+from nightjar.rules.rulebook import Route, RuleBook
+from nightjar.rules.streams import streams_from_mapping
+from nightjar.streaming.output_records import alert_records, sent_at_of
 from tests.support.answers import answered
 from tests.support.payments import fill
 

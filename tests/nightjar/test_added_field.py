@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from backfill.explanation import explain
-from backfill.reconciliation import latest_revisions
-from backfill.run import STAGES, Run
-from lake.archive import archive
-from lake.scanning import scan
-from lake.tables import ALERTS, RECONCILIATION, events_table
 from nightjar.airflow.backfill_requests import request_of
+from nightjar.backfill.explanation import explain
+from nightjar.backfill.reconciliation import latest_revisions
+from nightjar.backfill.run import STAGES, Run
 from nightjar.cases import Step
 from nightjar.cases.model import Message
 from nightjar.cli.stages import Stages
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import Settings
+from nightjar.lake.archive import archive
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import ALERTS, RECONCILIATION, events_table
 from nightjar.operations.rebuild import rebuild
-from rules.streams import Stream
-from rules.timestamps import iso_text, parse_timestamp
-from rules.types import STRING, decimal
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import iso_text, parse_timestamp
+from nightjar.rules.types import STRING, decimal
 from tests.support.job_host import CaseRun
 from tests.support.topics import TestTopics
 

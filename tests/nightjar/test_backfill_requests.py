@@ -4,9 +4,9 @@ from datetime import date
 
 import pytest
 
-from backfill.config import BackfillError
 from nightjar.airflow.backfill_requests import days_of, request_of
-from rules.streams import load_streams
+from nightjar.backfill.config import BackfillError
+from nightjar.rules.streams import load_streams
 
 STREAMS = load_streams()
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from expectations.findings import VerdictError
 from nightjar.airflow import backfill_stage
-from rules.errors import NightjarError
+from nightjar.expectations.findings import VerdictError
+from nightjar.rules.errors import NightjarError
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from backfill.backtest_comparison import Change, Comparison, Curve, Example, Overlap, Point, Quality
+from nightjar.backfill.backtest_comparison import Change, Comparison, Curve, Example, Overlap, Point, Quality
 from nightjar.backtest import as_mapping, write_report
 from nightjar.backtest.report import in_words
-from rules.model import Rule
-from rules.versions import Approval, RuleVersion
+from nightjar.rules.model import Rule
+from nightjar.rules.versions import Approval, RuleVersion
 
 MONDAY = date(2026, 1, 5)
 RULE = Rule.model_validate(

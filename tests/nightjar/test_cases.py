@@ -12,8 +12,8 @@ from nightjar.cases.case_files import DEFAULT_BASE
 from nightjar.cases.documents import Number
 from nightjar.cases.model import ALERT_KEYS, Expectation
 from nightjar.cases.simulate import simulate
-from rules.errors import NightjarError
-from rules.timestamps import iso_text, parse_timestamp
+from nightjar.rules.errors import NightjarError
+from nightjar.rules.timestamps import iso_text, parse_timestamp
 
 MINUTE = 60_000_000
 

@@ -13,10 +13,10 @@ from nightjar.jvm.jars import PROJECT
 _SESSION = """
 import sys
 from dataclasses import replace
-from lake.session import open_session
+from nightjar.lake.session import open_session
 from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import load_settings
-from rules.streams import load_streams
+from nightjar.rules.streams import load_streams
 
 config = lake_config(load_settings(), load_streams())
 session = open_session(replace(config, java_options=(*config.java_options, f"-Xlog:class+load:file={sys.argv[1]}")))

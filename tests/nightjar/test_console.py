@@ -10,7 +10,7 @@ from rich.table import Table
 
 from nightjar.cli.console import SafeConsole, counted, line, lines, readable, show_error, show_json
 from nightjar.configuration import logs
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 HOSTILE = "a[/x][bold]b[/bold]:bomb:\x1b[2J\x9b2J\u202e\n\r"
 SHOWN = "a[/x][bold]b[/bold]:bomb:\\x1b[2J\\x9b2J\\u202e\\n\\r"

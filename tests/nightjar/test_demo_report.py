@@ -12,7 +12,7 @@ from nightjar.demo.watching import Tally
 from nightjar.kafka.readers import Record
 from nightjar.operations.job_watch import JobState
 from nightjar.replay import Kind
-from rules.streams import load_streams
+from nightjar.rules.streams import load_streams
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from nightjar.demo.history import History, draw_history
 from nightjar.demo.verdict import LATE_IN_WINDOW, LATE_ITSELF, compare, exact_json
 from nightjar.demo.watching import Tally
 from nightjar.jvm.jars import PROJECT
-from rules.engine import Engine
-from rules.model import load_rules
-from rules.streams import load_streams
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine
+from nightjar.rules.model import load_rules
+from nightjar.rules.streams import load_streams
+from nightjar.rules.versions import RuleSet
 
 STREAMS = load_streams()
 

@@ -10,19 +10,19 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from lake.archive import archive
-from lake.scanning import scan
-from lake.tables import ALERTS, RULES, events_table
 from nightjar.cases import Step
 from nightjar.cli.stages import Stages
 from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import Settings
 from nightjar.kafka import rule_topics, topics
 from nightjar.kafka.clients import admin
+from nightjar.lake.archive import archive
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import ALERTS, RULES, events_table
 from nightjar.operations.rebuild import rebuild
 from nightjar.operations.rule_restore import Restored, restore_rules
-from rules.errors import NightjarError
-from rules.streams import Stream
+from nightjar.rules.errors import NightjarError
+from nightjar.rules.streams import Stream
 from tests.support.job_host import CaseRun
 from tests.support.places import MINUTE, NOON, Place, Row, final, history, place_of, truth
 from tests.support.places import RULES as PUBLISHED

@@ -15,10 +15,10 @@ import pytest
 from nightjar.cli.app import app
 from nightjar.files.evaluate import evaluate
 from nightjar.files.event_files import read_events
-from rules.errors import NightjarError
-from rules.model import parse_rule
-from rules.streams import SHIPPED, load_streams
-from rules.truth import RESULT_SCHEMA
+from nightjar.rules.errors import NightjarError
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import SHIPPED, load_streams
+from nightjar.rules.truth import RESULT_SCHEMA
 from tests.support.command import run
 
 STREAMS = load_streams()
@@ -109,8 +109,8 @@ def test_measures_equal_duckdbs_window_functions(tmp_path: Path, over: str, grou
 
 @pytest.mark.slow
 def test_ten_rules_agree_with_duckdb_on_every_row() -> None:
-    """`soak/agree.py`: every function and option, windows up to 30 days, ties at one second."""
-    command = [sys.executable, "-m", "soak.agree", "--generated", "4000"]
+    """`checks/soak/agree.py`: every function and option, windows up to 30 days, ties at one second."""
+    command = [sys.executable, "-m", "checks.soak.agree", "--generated", "4000"]
     done = subprocess.run(
         command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=200
     )

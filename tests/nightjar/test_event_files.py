@@ -14,7 +14,7 @@ import pytest
 from pyarrow import csv
 
 from nightjar.files.event_files import EventsError, doubtful_times, read_events
-from rules.streams import Stream, streams_from_mapping
+from nightjar.rules.streams import Stream, streams_from_mapping
 
 STREAM: Stream = streams_from_mapping(
     {

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuzz.hostile_events import NUMBERS, STRINGS, TIMES
-from ingestion.parsing import parse_events
+from checks.fuzz.hostile_events import NUMBERS, STRINGS, TIMES
 from nightjar.files.event_columns import MisfitError, as_declared
 from nightjar.files.event_files import EventsError, read_events
-from rules.event_values import typed_text
-from rules.streams import Stream, streams_from_mapping
-from rules.types import FieldType, Kind
+from nightjar.ingestion.parsing import parse_events
+from nightjar.rules.event_values import typed_text
+from nightjar.rules.streams import Stream, streams_from_mapping
+from nightjar.rules.types import FieldType, Kind
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "event-files.md"
 TYPES = ("string", "boolean", "int64", "double", "decimal(12,2)", "timestamp")

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from contracts.run_manifest import RunManifest, RunState
-from lake.json_topics import JsonReader
-from lake.person import mark_of
-from lake.tables import ALERTS, CORRECTIONS, FORGOTTEN, RECONCILIATION, RULE_STATUS, RUNS, VIOLATIONS
 from nightjar.cli.app import app
-from rules.alert_ids import alert_id
-from rules.rulebook import Record
-from rules.timestamps import microseconds
+from nightjar.contracts.run_manifest import RunManifest, RunState
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.person import mark_of
+from nightjar.lake.tables import ALERTS, CORRECTIONS, FORGOTTEN, RECONCILIATION, RULE_STATUS, RUNS, VIOLATIONS
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.rulebook import Record
+from nightjar.rules.timestamps import microseconds
 from tests.support.answers import answered
 from tests.support.payments import NOON, STREAM, add, days, fill, payment
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from contracts.alerts import alert_record, message
+from nightjar.contracts.alerts import alert_record, message
 from nightjar.kafka.clients import producer
-from rules.alert_ids import alert_id
-from rules.timestamps import iso_text, microseconds
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.timestamps import iso_text, microseconds
 from tests.support.answers import answered
 from tests.support.command import environment, run
 from tests.support.payments import NOON, STREAM, add, payment
@@ -32,7 +32,7 @@ def given(kafka_topics: TestTopics, tmp_path: Path) -> dict[str, str]:
     """A rule that was answered, two payments and an alert, all on Kafka alone: the variables that lead there."""
     own = kafka_topics.with_arrival("producer").ensure()
     topic = own.streams["transactions"].topic
-    shipped = Path("rules/streams.toml").read_text()
+    shipped = Path("nightjar/rules/streams.toml").read_text()
     (tmp_path / "streams.toml").write_text(shipped.replace('topic = "transactions"', f'topic = "{topic}"'))
     (answer,) = answered({"transactions": STREAM}, RULE, at=AT - 60 * 24 * 60 * MINUTE)
     row = {

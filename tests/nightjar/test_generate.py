@@ -12,8 +12,8 @@ import pytest
 
 from nightjar.files.event_files import read_events
 from nightjar.generate import Options, Scenario, generate
-from rules.errors import SettingsError
-from rules.streams import load_streams
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.streams import load_streams
 from tests.support.command import run
 
 SMALL = Options(events=20_000, days=4, customers=800, terminals=300, fraud=0.02, seed=7)

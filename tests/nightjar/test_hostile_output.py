@@ -18,17 +18,17 @@ import pytest
 import typer
 from deltalake import write_deltalake
 
-from lake.json_topics import JsonReader
-from lake.tables import ALERTS, RECONCILIATION, RULE_STATUS, VIOLATIONS, Table, events_table
 from nightjar.cli import app
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
-from rules.alert_ids import alert_id
-from rules.canonical import canonical
-from rules.errors import printable
-from rules.streams import load_streams
-from rules.timestamps import microseconds
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.tables import ALERTS, RECONCILIATION, RULE_STATUS, VIOLATIONS, Table, events_table
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.canonical import canonical
+from nightjar.rules.errors import printable
+from nightjar.rules.streams import load_streams
+from nightjar.rules.timestamps import microseconds
 from tests.support.answers import answered
 from tests.support.reports import word
 from tests.support.topics import TestTopics

@@ -1,4 +1,4 @@
-"""The manifests of examples/kubernetes: valid, closed, and about things that exist."""
+"""The manifests of deploy/kubernetes: valid, closed, and about things that exist."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from typer.main import get_command
 from nightjar.cli.app import app
 from nightjar.configuration.settings import load_settings
 
-FOLDER = Path(__file__).parents[2] / "examples" / "kubernetes"
+FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
 OBJECTS: list[dict[str, Any]] = [
     each for name in KUSTOMIZATION["resources"] for each in yaml.safe_load_all((FOLDER / name).read_text())

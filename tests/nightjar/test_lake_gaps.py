@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from backfill.config import BackfillConfig
-from lake.json_topics import JsonReader
-from lake.tables import ARCHIVES, RULE_STATUS
+from nightjar.backfill.config import BackfillConfig
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.tables import ARCHIVES, RULE_STATUS
 from nightjar.operations.lake_gaps import gaps
-from rules.model import parse_rule
+from nightjar.rules.model import parse_rule
 from tests.support.answers import answered
 from tests.support.command import run
 from tests.support.lakes import STREAM, add, at, config_of

@@ -3,9 +3,9 @@
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from lake.erasure import purge
-from lake.maintenance import maintain
-from lake.tables import ARCHIVES, RUNS
+from nightjar.lake.erasure import purge
+from nightjar.lake.maintenance import maintain
+from nightjar.lake.tables import ARCHIVES, RUNS
 from nightjar.metrics.lake import LakeMetrics
 from tests.support.lakes import add, add_run, at, config_of
 

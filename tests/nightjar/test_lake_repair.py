@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from backfill.config import BackfillConfig
-from lake import delta
-from lake.tables import events_table
+from nightjar.backfill.config import BackfillConfig
 from nightjar.configuration.settings import load_settings
+from nightjar.lake import delta
+from nightjar.lake.tables import events_table
 from nightjar.operations.lake_upkeep import repair
 from nightjar.operations.locks import sole_writer
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 from tests.support.command import run
 from tests.support.lakes import STREAM, add, at, config_of
 

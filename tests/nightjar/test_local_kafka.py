@@ -18,7 +18,7 @@ from nightjar.kafka.clients import KafkaError, admin, producer
 from nightjar.kafka.readers import Reader
 from nightjar.local import kafka
 from nightjar.local.kafka import LocalKafka, LocalKafkaError
-from rules.streams import load_streams
+from nightjar.rules.streams import load_streams
 from tests.support.command import run
 from tests.support.topics import TestTopics
 

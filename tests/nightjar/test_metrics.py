@@ -1,4 +1,4 @@
-"""`nightjar metrics`: what Prometheus finds there, on a real broker; and the files in examples/observability."""
+"""`nightjar metrics`: what Prometheus finds there, on a real broker; and the files in deploy/observability."""
 
 import json
 import re
@@ -17,17 +17,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from prometheus_client.parser import text_string_to_metric_families
 
-from contracts.restrictions import restriction_records
-from lake.tables import ARCHIVES
 from nightjar.configuration.settings import load_settings
+from nightjar.contracts.restrictions import restriction_records
 from nightjar.kafka import topics
 from nightjar.kafka.clients import producer
+from nightjar.lake.tables import ARCHIVES
 from nightjar.local.kafka import LocalKafka
 from nightjar.metrics.server import Endpoint
-from rules.actions import Action
-from rules.alert_ids import alert_id
-from rules.errors import SettingsError
-from rules.streams import load_streams
+from nightjar.rules.actions import Action
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.streams import load_streams
 from tests.support.answers import answered
 from tests.support.lakes import add, add_run, config_of
 from tests.support.metrics_process import running
@@ -36,7 +36,7 @@ from tests.support.topics import TestTopics
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104  what is refused
 ROOT = Path(__file__).parents[2]
-OBSERVABILITY = ROOT / "examples" / "observability"
+OBSERVABILITY = ROOT / "deploy" / "observability"
 TEN = 1_767_607_200_000_000  # 2026-01-05T10:00Z, µs
 ID = alert_id("burst", 2, "t1", TEN, '{"customer_id":"c7"}')
 LATE = {"stream": "logins", "event_id": "l1", "event_time": "2026-01-01T00:00:00Z", "event": {"ip": "::1"}}

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from backfill.config import BackfillConfig
-from lake.tables import events_table
+from nightjar.backfill.config import BackfillConfig
+from nightjar.lake.tables import events_table
 from nightjar.operations.past_effect import past_effect
-from rules.model import parse_rule
-from rules.publishing import judge
-from rules.timestamps import microseconds
-from rules.versions import RuleSet
+from nightjar.rules.model import parse_rule
+from nightjar.rules.publishing import judge
+from nightjar.rules.timestamps import microseconds
+from nightjar.rules.versions import RuleSet
 from tests.support.lakes import STREAM, add, at, config_of
 
 STREAMS = {STREAM.name: STREAM}

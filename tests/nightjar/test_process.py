@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from nightjar.local.process import ManagedProcess, others_of_session, stop_families
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 
 def test_exit_code_that_another_collected_is_unknown(tmp_path: Path) -> None:

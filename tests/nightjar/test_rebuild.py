@@ -9,16 +9,16 @@ import pytest
 from kafka import TopicPartition
 from rich.console import Console
 
-from lake.archive import archive
 from nightjar.cases import Step
 from nightjar.cli.stages import Stages
 from nightjar.configuration.job import job_config
 from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import admin, producer
+from nightjar.lake.archive import archive
 from nightjar.operations.rebuild import rebuild
-from rules.errors import NightjarError
-from streaming.checkpoint import committed_offsets, refuse_unfit
+from nightjar.rules.errors import NightjarError
+from nightjar.streaming.checkpoint import committed_offsets, refuse_unfit
 from tests.support.command import run
 from tests.support.job_host import CaseRun, ends_of_batches
 from tests.support.places import MINUTE, NOON, RULES, Place, final, history, truth

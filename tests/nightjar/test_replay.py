@@ -23,10 +23,10 @@ from nightjar.replay import Kind, ReplayOptions, replay_plan, send, send_togethe
 from nightjar.replay.malformed import forms, malformed
 from nightjar.replay.sending import _portions
 from nightjar.replay.together import STEP
-from rules.errors import SettingsError
-from rules.events import Reason, Rejection, check_skew, parse_event
-from rules.streams import Stream, load_streams, streams_from_mapping
-from rules.timestamps import microseconds
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.events import Reason, Rejection, check_skew, parse_event
+from nightjar.rules.streams import SHIPPED, Stream, load_streams, streams_from_mapping
+from nightjar.rules.timestamps import microseconds
 from tests.support.command import run
 from tests.support.topics import TestTopics
 
@@ -314,7 +314,7 @@ def test_command_reports_what_it_sent(kafka_topics: TestTopics, events: pa.Table
         },
     }
     topic = kafka_topics.streams["transactions"].topic
-    declaration = (Path("rules") / "streams.toml").read_text(encoding="utf-8").replace('"transactions"', f'"{topic}"')
+    declaration = SHIPPED.read_text(encoding="utf-8").replace('"transactions"', f'"{topic}"')
     (tmp_path / "streams.toml").write_text(declaration, encoding="utf-8")
     flaws = ("--disorder", "0.2", "--late", "0.05", "--duplicates", "0.1", "--malformed", "0.1", "--seed", "3")
     given = ("--stream", "transactions", "--streams", "streams.toml", "--speed", "max", "--keep-times")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from rules.types import TIMESTAMP
+from nightjar.rules.types import TIMESTAMP
 from tests.support.command import run
 
 pytestmark = pytest.mark.slow  # each starts the command line

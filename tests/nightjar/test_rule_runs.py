@@ -9,8 +9,8 @@ from nightjar.airflow.rule_runs import People, _changes, _code, people_of, publi
 from nightjar.airflow.submission import SubmissionError
 from nightjar.kafka import rule_topics
 from nightjar.kafka.readers import Reader
-from rules.model import load_rules
-from rules.streams import load_streams
+from nightjar.rules.model import load_rules
+from nightjar.rules.streams import load_streams
 from tests.support.answering import answering
 from tests.support.command import environment
 from tests.support.topics import TestTopics

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from lake.json_topics import JsonReader
-from lake.tables import RULE_STATUS, events_table
 from nightjar.cases import check, find_cases, load_case, read_case
 from nightjar.cases.simulate import simulate
-from rules.documents import read_documents
-from rules.measures import Function, Measure
-from rules.model import MAX_MEASURES, Rule, load_rules, parse_rule
-from rules.streams import load_streams
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.tables import RULE_STATUS, events_table
+from nightjar.rules.documents import read_documents
+from nightjar.rules.measures import Function, Measure
+from nightjar.rules.model import MAX_MEASURES, Rule, load_rules, parse_rule
+from nightjar.rules.streams import SHIPPED, load_streams
 from tests.support.answers import answered
 from tests.support.command import run
 from tests.support.lakes import STREAM, add, at, config_of
@@ -116,7 +116,7 @@ def test_the_newest_events_of_the_lake_are_tried(tmp_path: Path) -> None:
     without = run("rules", "check", "draft.yaml", "--no-preview", folder=tmp_path, environment=given).stdout
     assert "alerts on" not in without
     streams = tmp_path / "streams.toml"
-    streams.write_text((ROOT / "rules" / "streams.toml").read_text().replace("decimal(12,2)", "int64"))
+    streams.write_text(SHIPPED.read_text().replace("decimal(12,2)", "int64"))
     other = ("rules", "check", "draft.yaml", "--streams", str(streams))
     assert "but the lake has it as" in run(*other, code=2, folder=tmp_path, environment=given).stderr
 

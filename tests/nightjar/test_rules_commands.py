@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lake.tables import events_table
 from nightjar.kafka.readers import Reader
+from nightjar.lake.tables import events_table
 from tests.support.answering import answering
 from tests.support.command import environment, run
 from tests.support.lakes import STREAM, add, at, config_of

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from nightjar.kafka.readers import Reader
-from rules.model import load_rules
-from rules.streams import load_streams
+from nightjar.rules.model import load_rules
+from nightjar.rules.streams import load_streams
 from tests.support.command import environment, run
 from tests.support.topics import TestTopics
 

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from backfill.run import run_all
-from lake.archive import archive
-from lake.config import LakeError
 from nightjar.airflow.backfill_requests import request_of
+from nightjar.backfill.run import run_all
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import Settings
@@ -27,8 +25,10 @@ from nightjar.kafka import rule_topics
 from nightjar.kafka.acls import Role
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
-from rules.streams import Stream, load_streams
-from rules.timestamps import iso_text, parse_timestamp
+from nightjar.lake.archive import archive
+from nightjar.lake.config import LakeError
+from nightjar.rules.streams import SHIPPED, Stream, load_streams
+from nightjar.rules.timestamps import iso_text, parse_timestamp
 from tests.support.command import run
 from tests.support.job_host import CaseRun
 from tests.support.metrics_process import running
@@ -77,7 +77,7 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Made as the documentation says, with the administrator's certificate."""
     folder = tmp_path_factory.mktemp("secure")
-    declared = (Path(__file__).parents[2] / "rules" / "streams.toml").read_text()
+    declared = SHIPPED.read_text()
     (folder / "streams.toml").write_text(
         declared[declared.index("[streams.logins]") : declared.index("[streams.payments]")]
     )

@@ -11,34 +11,34 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from backfill.reconciliation import corrections, reconcile
-from backfill.staging import HELD_BACK, stage
-from backfill.verdicts import held_back
-from contracts.rule_status import fold
-from expectations.measured import measured
-from expectations.suites import events_suite, violations_suite
-from lake import delta
-from lake.archive import make_tables
-from lake.events import EventReader
-from lake.json_topics import JsonReader
-from lake.tables import ALERTS, COORDINATES, RULE_STATUS, Table, events_table
 from nightjar.airflow.backfill_requests import request_of
+from nightjar.backfill.reconciliation import corrections, reconcile
+from nightjar.backfill.staging import HELD_BACK, stage
+from nightjar.backfill.verdicts import held_back
 from nightjar.cli import alert_masks
 from nightjar.cli.alert_masks import AlertMasks
 from nightjar.cli.app import app
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import load_settings
-from rules.alert_ids import alert_id
-from rules.canonical import canonical
-from rules.errors import DeclarationError
-from rules.events import Rejection, parse_event
-from rules.masking import MASK, names_by_stream
-from rules.model import parse_rule
-from rules.rulebook import RuleBook
-from rules.streams import Stream, load_streams, streams_from_mapping
-from rules.timestamps import microseconds
-from rules.truth import Truth
-from rules.versions import RuleSet, RuleVersion
+from nightjar.contracts.rule_status import fold
+from nightjar.expectations.measured import measured
+from nightjar.expectations.suites import events_suite, violations_suite
+from nightjar.lake import delta
+from nightjar.lake.archive import make_tables
+from nightjar.lake.events import EventReader
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.tables import ALERTS, COORDINATES, RULE_STATUS, Table, events_table
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.canonical import canonical
+from nightjar.rules.errors import DeclarationError
+from nightjar.rules.events import Rejection, parse_event
+from nightjar.rules.masking import MASK, names_by_stream
+from nightjar.rules.model import parse_rule
+from nightjar.rules.rulebook import RuleBook
+from nightjar.rules.streams import Stream, load_streams, streams_from_mapping
+from nightjar.rules.timestamps import microseconds
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import RuleSet, RuleVersion
 from tests.support.answers import answered
 
 SECRET, TERMINAL = "DE89370400440532013000", "t7"

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from nightjar.configuration.settings import load_settings, settings_table
 from nightjar.kafka.clients import admin, python_options, spark_options
-from rules.errors import SettingsError
+from nightjar.rules.errors import SettingsError
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 

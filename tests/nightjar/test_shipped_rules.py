@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nightjar.cases import load_case
-from rules.model import Rule, load_rules, parse_rule
-from rules.streams import load_streams
+from nightjar.rules.model import Rule, load_rules, parse_rule
+from nightjar.rules.streams import load_streams
 
 ROOT = Path(__file__).parents[2]
 STREAMS = load_streams()

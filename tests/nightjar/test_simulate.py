@@ -11,7 +11,7 @@ from nightjar.cases import Outcome, read_case
 from nightjar.cases.model import ALERT_KEYS, KEYS
 from nightjar.cases.simulate import simulate
 from nightjar.cli.app import app
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 from tests.support.command import run
 
 CASE = """

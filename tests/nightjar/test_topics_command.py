@@ -9,7 +9,7 @@ import pytest
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.kafka import acls
 from nightjar.kafka.topics import topics
-from rules.streams import load_streams
+from nightjar.rules.streams import load_streams
 from tests.support.command import run
 
 SECURITY = Path(__file__).parents[2] / "docs" / "reference" / "security.md"

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from backfill.config import BackfillConfig
-from backfill.publication import publish
-from lake.archive import archive
-from lake.scanning import columns, scan
-from lake.tables import ALERTS, CORRECTIONS, events_table
+from nightjar.backfill.config import BackfillConfig
+from nightjar.backfill.publication import publish
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import Settings
 from nightjar.kafka import topics
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
+from nightjar.lake.archive import archive
+from nightjar.lake.scanning import columns, scan
+from nightjar.lake.tables import ALERTS, CORRECTIONS, events_table
 from nightjar.local.kafka import LocalKafka
-from rules.alert_ids import alert_id
-from rules.streams import Stream, load_streams
-from rules.timestamps import microseconds
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.streams import Stream, load_streams
+from nightjar.rules.timestamps import microseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""examples/systemd/upgrade.sh, with releases that are scripts and a systemctl that does what the real unit says."""
+"""deploy/systemd/upgrade.sh, with releases that are scripts and a systemctl that does what the real unit says."""
 
 import os
 import subprocess

@@ -11,8 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from lake.scanning import scan
-from lake.tables import ALERTS, RECONCILIATION, events_table
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import ALERTS, RECONCILIATION, events_table
 from nightjar.local.job_process import JobProcess
 from nightjar.operations.job_watch import await_consumed
 from nightjar.operations.locks import AlreadyRunningError, refuse_running

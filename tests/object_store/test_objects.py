@@ -7,12 +7,12 @@ import pytest
 
 from nightjar.configuration.settings import load_settings
 from nightjar.operations import locks
-from rules.errors import SettingsError
-from storage import lease
-from storage.access import Access
-from storage.lease import LostLeaseError, held
-from storage.objects import ObjectPath, StorageError
-from storage.paths import checked, mirrored, names_in, whole
+from nightjar.rules.errors import SettingsError
+from nightjar.storage import lease
+from nightjar.storage.access import Access
+from nightjar.storage.lease import LostLeaseError, held
+from nightjar.storage.objects import ObjectPath, StorageError
+from nightjar.storage.paths import checked, mirrored, names_in, whole
 from tests.support.object_store import ObjectStore
 
 pytestmark = pytest.mark.slow

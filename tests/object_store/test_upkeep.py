@@ -5,11 +5,11 @@ from datetime import date, timedelta
 import pyarrow as pa
 import pytest
 
-from lake import delta
-from lake.erasure import purge
-from lake.maintenance import maintain
-from lake.tables import QUARANTINE
-from storage.paths import AnyPath
+from nightjar.lake import delta
+from nightjar.lake.erasure import purge
+from nightjar.lake.maintenance import maintain
+from nightjar.lake.tables import QUARANTINE
+from nightjar.storage.paths import AnyPath
 from tests.support.object_store import ObjectStore
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,8 @@ import json
 
 import pyarrow as pa
 
-from rules.canonical import canonical
-from rules.engine.alert_columns import described_groups
+from nightjar.rules.canonical import canonical
+from nightjar.rules.engine.alert_columns import described_groups
 
 
 def test_the_engine_writes_a_group_as_whoever_reads_it_does() -> None:

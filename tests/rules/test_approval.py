@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.rule_status import fold
-from lake.json_topics import JsonReader
-from lake.tables import RULE_STATUS
-from rules.approval import APPROVE, same_person
-from rules.publishing import CONTROLS
-from rules.rulebook import Record, RuleBook
-from rules.streams import load_streams
-from rules.timestamps import iso_text, parse_timestamp
-from streaming.answering import answer_to
+from nightjar.contracts.rule_status import fold
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.tables import RULE_STATUS
+from nightjar.rules.approval import APPROVE, same_person
+from nightjar.rules.publishing import CONTROLS
+from nightjar.rules.rulebook import Record, RuleBook
+from nightjar.rules.streams import load_streams
+from nightjar.rules.timestamps import iso_text, parse_timestamp
+from nightjar.streaming.answering import answer_to
 
 STREAMS = load_streams()
 SECOND = 1_000_000

@@ -7,14 +7,14 @@ from itertools import permutations
 
 import pyarrow as pa
 
-from fuzz.hostile_events import COLLIDING
-from rules.engine import Engine
-from rules.engine.texts import hash_bytes
-from rules.model import parse_rule
-from rules.streams import load_streams
-from rules.truth import Truth
-from rules.types import TIMESTAMP
-from rules.versions import RuleSet
+from checks.fuzz.hostile_events import COLLIDING
+from nightjar.rules.engine import Engine
+from nightjar.rules.engine.texts import hash_bytes
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import load_streams
+from nightjar.rules.truth import Truth
+from nightjar.rules.types import TIMESTAMP
+from nightjar.rules.versions import RuleSet
 
 STREAMS = load_streams()
 STREAM = STREAMS["transactions"]

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from rules.errors import RuleError
-from rules.model import parse_rule, rule_from_mapping
-from rules.publishing import Answer, judge
-from rules.streams import load_streams
-from rules.versions import RuleSet, RuleVersion
+from nightjar.rules.errors import RuleError
+from nightjar.rules.model import parse_rule, rule_from_mapping
+from nightjar.rules.publishing import Answer, judge
+from nightjar.rules.streams import load_streams
+from nightjar.rules.versions import RuleSet, RuleVersion
 
 STREAMS = load_streams()
 RULE: dict[str, Any] = {

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.doubts import doubts
-from rules.model import parse_rule
-from rules.predicates import compile_predicate, impossible_parts, truths
-from rules.streams import load_streams
-from rules.timestamps import microseconds
-from rules.types import FieldType
+from nightjar.rules.doubts import doubts
+from nightjar.rules.model import parse_rule
+from nightjar.rules.predicates import compile_predicate, impossible_parts, truths
+from nightjar.rules.streams import load_streams
+from nightjar.rules.timestamps import microseconds
+from nightjar.rules.types import FieldType
 
 STREAMS = load_streams()
 MEASURES = {

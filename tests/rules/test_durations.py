@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from rules.durations import MAX_DURATION, Duration, format_duration, parse_duration
-from rules.errors import NightjarError
+from nightjar.rules.durations import MAX_DURATION, Duration, format_duration, parse_duration
+from nightjar.rules.errors import NightjarError
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rules.engine import Engine
-from rules.engine.kernels import segments
-from rules.model import parse_rule
-from rules.streams import load_streams
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine
+from nightjar.rules.engine.kernels import segments
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import load_streams
+from nightjar.rules.versions import RuleSet
 
 STREAMS = load_streams()
 RULE = {

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.engine import memory
-from rules.engine.blocks import Blocks
+from nightjar.rules.engine import memory
+from nightjar.rules.engine.blocks import Blocks
 
 ROWS = 4
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.engine import Engine, carried
-from rules.engine import measures as engine_measures
-from rules.engine.kernels import carried as kernels
-from rules.model import parse_rule
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine, carried
+from nightjar.rules.engine import measures as engine_measures
+from nightjar.rules.engine.kernels import carried as kernels
+from nightjar.rules.model import parse_rule
+from nightjar.rules.versions import RuleSet
 from tests.support.histories import STREAM, STREAMS
 
 SECOND = 1_000_000

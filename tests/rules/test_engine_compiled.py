@@ -7,9 +7,9 @@ from types import ModuleType
 import pytest
 from numba import config
 
-from rules.engine import compiled
+from nightjar.rules.engine import compiled
 
-SOURCE = """from rules.engine.compiled import kernel
+SOURCE = """from nightjar.rules.engine.compiled import kernel
 @kernel
 def double(x):
     return 2 * x

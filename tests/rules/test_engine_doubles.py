@@ -8,9 +8,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.engine import Engine
-from rules.model import parse_rule
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine
+from nightjar.rules.model import parse_rule
+from nightjar.rules.versions import RuleSet
 from tests.support.histories import SECOND, STREAM, STREAMS
 from tests.support.reference import OVERFLOW, root
 

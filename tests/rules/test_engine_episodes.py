@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.model import parse_rule
-from rules.truth import Truth
-from rules.versions import RuleSet
+from nightjar.rules.model import parse_rule
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import RuleSet
 from tests.support.agreement import differing, final
 from tests.support.crashing_engine import alerts_of
 from tests.support.histories import SECOND, SETTING, STREAM, STREAMS, TRUTH, table

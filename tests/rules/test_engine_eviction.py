@@ -5,10 +5,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from rules.engine import Engine, engine
-from rules.model import parse_rule
-from rules.streams import load_streams
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine, engine
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import load_streams
+from nightjar.rules.versions import RuleSet
 
 STREAMS = load_streams()
 MINUTE = 60_000_000

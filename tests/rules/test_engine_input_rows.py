@@ -11,9 +11,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.engine import NO_ROW, Engine
-from rules.model import parse_rule
-from rules.versions import RuleSet
+from nightjar.rules.engine import NO_ROW, Engine
+from nightjar.rules.model import parse_rule
+from nightjar.rules.versions import RuleSet
 from tests.support import histories
 from tests.support.histories import SECOND, STREAM, STREAMS
 

@@ -5,11 +5,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from rules.engine import Engine, columns, strings
-from rules.model import parse_rule
-from rules.streams import load_streams
-from rules.truth import Truth
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine, columns, strings
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import load_streams
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import RuleSet
 
 STREAMS = load_streams()
 STREAM = STREAMS["transactions"]

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rules.engine import Engine
-from rules.errors import RuleError
-from rules.model import parse_rule
-from rules.truth import Truth
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine
+from nightjar.rules.errors import RuleError
+from nightjar.rules.model import parse_rule
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import RuleSet
 from tests.support.histories import SECOND, STREAM, STREAMS, table
 
 

@@ -5,10 +5,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from rules.engine import Engine, predicate_bitmaps
-from rules.model import Rule, parse_rule
-from rules.streams import load_streams
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine, predicate_bitmaps
+from nightjar.rules.model import Rule, parse_rule
+from nightjar.rules.streams import load_streams
+from nightjar.rules.versions import RuleSet
 
 STREAMS = load_streams()
 # Marks are kept in words of 8 bits: these take seventeen.

@@ -7,12 +7,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.engine import Engine
-from rules.engine.ledger import LEDGER_SCHEMA, completed
-from rules.engine.muting import Chain, muted_among, place_of
-from rules.model import parse_rule
-from rules.streams import load_streams
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine
+from nightjar.rules.engine.ledger import LEDGER_SCHEMA, completed
+from nightjar.rules.engine.muting import Chain, muted_among, place_of
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import load_streams
+from nightjar.rules.versions import RuleSet
 from tests.support.reference import muted
 
 STREAMS = load_streams()

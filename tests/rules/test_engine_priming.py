@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.engine import Delta, Engine
-from rules.engine.ledger import NO_ANNOUNCEMENTS
-from rules.engine.store import LATE, SEQ
-from rules.model import parse_rule
-from rules.streams import streams_from_mapping
-from rules.versions import NOT_YET, RuleSet, RuleVersion
+from nightjar.rules.engine import Delta, Engine
+from nightjar.rules.engine.ledger import NO_ANNOUNCEMENTS
+from nightjar.rules.engine.store import LATE, SEQ
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import streams_from_mapping
+from nightjar.rules.versions import NOT_YET, RuleSet, RuleVersion
 from tests.support.evicting import evicting_early
 
 SECOND = 1_000_000

@@ -6,9 +6,9 @@ from statistics import mean, stdev
 import pyarrow as pa
 import pytest
 
-from rules.engine import Engine
-from rules.model import parse_rule
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine
+from nightjar.rules.model import parse_rule
+from nightjar.rules.versions import RuleSet
 from tests.support.histories import STREAM, STREAMS
 
 FUNCTIONS = {"count": len, "sum": sum, "avg": mean, "stddev": stdev, "min": min, "max": max}

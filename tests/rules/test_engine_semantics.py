@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.alert_ids import alert_id
-from rules.engine import Engine, timeline
-from rules.engine.alert_columns import Described
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.engine import Engine, timeline
+from nightjar.rules.engine.alert_columns import Described
 from tests.support import histories
 from tests.support.agreement import announced, differing, final, plain, wrongly_muted
 from tests.support.evicting import evicting_early

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.durations import MICROSECONDS
-from rules.engine import Delta, Engine
-from rules.engine.ledger import NO_ANNOUNCEMENTS
-from rules.engine.past import Past, PastFolder
-from rules.engine.plan import compile_plan
-from rules.engine.store import LATE, LONG_AGO, SEQ
-from rules.model import parse_rule
-from rules.timestamps import iso_text, microseconds
-from rules.versions import RuleSet
-from streaming import statelog
+from nightjar.rules.durations import MICROSECONDS
+from nightjar.rules.engine import Delta, Engine
+from nightjar.rules.engine.ledger import NO_ANNOUNCEMENTS
+from nightjar.rules.engine.past import Past, PastFolder
+from nightjar.rules.engine.plan import compile_plan
+from nightjar.rules.engine.store import LATE, LONG_AGO, SEQ
+from nightjar.rules.model import parse_rule
+from nightjar.rules.timestamps import iso_text, microseconds
+from nightjar.rules.versions import RuleSet
+from nightjar.streaming import statelog
 from tests.support.evicting import evicting_early
 from tests.support.histories import declared, table
 from tests.support.oracle import Oracle

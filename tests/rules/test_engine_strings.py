@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from rules.engine import texts
-from rules.engine.strings import StringTable
+from nightjar.rules.engine import texts
+from nightjar.rules.engine.strings import StringTable
 
 HEX = st.text("0123456789abcdef", max_size=40)
 NEARLY = st.builds(

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.alert_ids import alert_id
-from rules.engine import Delta, Engine
-from rules.model import parse_rule
-from rules.streams import streams_from_mapping
-from rules.timestamps import microseconds
-from rules.versions import RuleSet
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.engine import Delta, Engine
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import streams_from_mapping
+from nightjar.rules.timestamps import microseconds
+from nightjar.rules.versions import RuleSet
 from tests.support.evicting import evicting_early
 from tests.support.reference import muted
 

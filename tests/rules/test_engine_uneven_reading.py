@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.engine import Engine, memory
-from rules.model import parse_rule
-from rules.streams import load_streams
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine, memory
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import load_streams
+from nightjar.rules.versions import RuleSet
 
 SECOND = 1_000_000
 STREAMS = load_streams()

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.events import Reason, Rejection, check_skew, parse_event
-from rules.streams import streams_from_mapping
-from rules.timestamps import from_microseconds
+from nightjar.rules.events import Reason, Rejection, check_skew, parse_event
+from nightjar.rules.streams import streams_from_mapping
+from nightjar.rules.timestamps import from_microseconds
 
 STREAM = streams_from_mapping(
     {

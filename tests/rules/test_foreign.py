@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.errors import RuleError
-from rules.foreign import Forms, Reading, read_message
-from rules.publishing import Answer, judge
-from rules.streams import load_streams
-from rules.versions import RuleSet
+from nightjar.rules.errors import RuleError
+from nightjar.rules.foreign import Forms, Reading, read_message
+from nightjar.rules.publishing import Answer, judge
+from nightjar.rules.streams import load_streams
+from nightjar.rules.versions import RuleSet
 
 STREAMS = load_streams()
 FLINK: dict[str, Any] = {

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from contracts.rule_status import status_record
-from fuzz.hostile_rules import HostileRules
-from fuzz.rules import Examiner
-from rules.errors import RuleError
-from rules.model import parse_rule
-from rules.publishing import Answer, judge
-from rules.streams import load_streams
-from rules.versions import RuleSet
+from checks.fuzz.hostile_rules import HostileRules
+from checks.fuzz.rules import Examiner
+from nightjar.contracts.rule_status import status_record
+from nightjar.rules.errors import RuleError
+from nightjar.rules.model import parse_rule
+from nightjar.rules.publishing import Answer, judge
+from nightjar.rules.streams import load_streams
+from nightjar.rules.versions import RuleSet
 
 STREAMS = load_streams()
 SMALL = {"id": "r", "stream": "transactions", "group_by": ["customer_id"], "when": "amount > 1"}
@@ -21,7 +21,7 @@ SMALL = {"id": "r", "stream": "transactions", "group_by": ["customer_id"], "when
 
 @pytest.fixture(scope="module")
 def examiner(tmp_path_factory: pytest.TempPathFactory) -> Examiner:
-    """What python -m fuzz examines ten thousand with."""
+    """What python -m checks.fuzz examines ten thousand with."""
     return Examiner(STREAMS, tmp_path_factory.mktemp("rules") / "rules.yaml")
 
 

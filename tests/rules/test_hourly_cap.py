@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.hourly_cap import HOUR, HourlyCap
+from nightjar.rules.hourly_cap import HOUR, HourlyCap
 
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:

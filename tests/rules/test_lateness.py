@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rules.errors import DeclarationError
-from rules.lateness import largest_allowed_lateness
-from rules.streams import load_streams
+from nightjar.rules.errors import DeclarationError
+from nightjar.rules.lateness import largest_allowed_lateness
+from nightjar.rules.streams import load_streams
 
 MINUTE = 60_000_000
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules.masking import MASK, alert_text, masked, masked_text, names_by_stream, sensitive_names
-from rules.model import parse_rule
-from rules.streams import streams_from_mapping
+from nightjar.rules.masking import MASK, alert_text, masked, masked_text, names_by_stream, sensitive_names
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import streams_from_mapping
 
 DECLARED = {
     "event_id": "id", "event_time": "at", "entities": ["account"],

@@ -11,10 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.checking import check_rule
-from rules.documents import MAX_BYTES
-from rules.errors import Problem, RuleError
-from rules.model import (
+from nightjar.rules.checking import check_rule
+from nightjar.rules.documents import MAX_BYTES
+from nightjar.rules.errors import Problem, RuleError
+from nightjar.rules.model import (
     MAX_MEASURES,
     Function,
     Measure,
@@ -24,8 +24,8 @@ from rules.model import (
     result_type,
     rule_to_mapping,
 )
-from rules.streams import load_streams, streams_from_mapping
-from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
+from nightjar.rules.streams import load_streams, streams_from_mapping
+from nightjar.rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
 
 STREAMS = load_streams()
 VELOCITY = """

@@ -6,12 +6,12 @@ import pytest
 from sqlglot import exp
 from sqlglot.tokens import Tokenizer
 
-from rules.errors import PredicateError, RuleError
-from rules.model import parse_rule
-from rules.names import RESERVED_WORDS, is_usable_name
-from rules.predicates import FUNCTIONS, check_predicate, compile_predicate
-from rules.streams import load_streams
-from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType
+from nightjar.rules.errors import PredicateError, RuleError
+from nightjar.rules.model import parse_rule
+from nightjar.rules.names import RESERVED_WORDS, is_usable_name
+from nightjar.rules.predicates import FUNCTIONS, check_predicate, compile_predicate
+from nightjar.rules.streams import load_streams
+from nightjar.rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType
 
 COLUMNS: dict[str, FieldType] = {
     "n": INT64, "d": DOUBLE, "s": STRING, "t": TIMESTAMP, "u": TIMESTAMP, "b": BOOLEAN,

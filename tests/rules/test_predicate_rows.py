@@ -16,15 +16,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rules.predicates import compile_predicate, truths
-from rules.predicates.analysis import analyse
-from rules.predicates.comparisons import Columns, _is_numeric, _numbers
-from rules.predicates.compilation import _build
-from rules.predicates.doubles import to_double
-from rules.predicates.eager import _eager, _is_plain
-from rules.predicates.nodes import Node, Op
-from rules.predicates.parsing import parse
-from rules.predicates.source import Source
+from nightjar.rules.predicates import compile_predicate, truths
+from nightjar.rules.predicates.analysis import analyse
+from nightjar.rules.predicates.comparisons import Columns, _is_numeric, _numbers
+from nightjar.rules.predicates.compilation import _build
+from nightjar.rules.predicates.doubles import to_double
+from nightjar.rules.predicates.eager import _eager, _is_plain
+from nightjar.rules.predicates.nodes import Node, Op
+from nightjar.rules.predicates.parsing import parse
+from nightjar.rules.predicates.source import Source
 from tests.support.exact_evaluator import bits, evaluated
 from tests.support.sql_conditions import COLUMNS, EXTREMES, PREDICATES, Row, compiled, physical
 

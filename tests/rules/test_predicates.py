@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.errors import PredicateError
-from rules.predicates import MAX_DEPTH, MAX_TEXT, MAX_WEIGHT, compile_predicate, truths
-from rules.predicates.analysis import MAX_WILDCARDS
-from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
+from nightjar.rules.errors import PredicateError
+from nightjar.rules.predicates import MAX_DEPTH, MAX_TEXT, MAX_WEIGHT, compile_predicate, truths
+from nightjar.rules.predicates.analysis import MAX_WILDCARDS
+from nightjar.rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
 
 COLUMNS: dict[str, FieldType] = {
     "amount": decimal(12, 2),

@@ -13,11 +13,11 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, assume, given, reject, settings
 
-from rules.errors import PredicateError
-from rules.predicates import compile_predicate, truths
-from rules.predicates.compilation import compile_node
-from rules.timestamps import from_microseconds
-from rules.types import FieldType, Kind
+from nightjar.rules.errors import PredicateError
+from nightjar.rules.predicates import compile_predicate, truths
+from nightjar.rules.predicates.compilation import compile_node
+from nightjar.rules.timestamps import from_microseconds
+from nightjar.rules.types import FieldType, Kind
 from tests.support.sql_conditions import COLUMNS, EXTREMES, PREDICATES, ROWS, Row, compiled, physical
 
 # DuckDB raises where a result leaves the type of its operands, so it is given wider ones; not the widest, as there its

@@ -1,6 +1,6 @@
 """Random streams, whose rules change while their events come: everybody says the same of them.
 
-`soak/truth.py` does this for thousands of histories; single statements of the semantics are tested in
+`checks/soak/truth.py` does this for thousands of histories; single statements of the semantics are tested in
 test_engine_semantics.py.
 """
 

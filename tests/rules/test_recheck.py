@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rules.model import parse_rule
-from rules.streams import Stream, streams_from_mapping
-from rules.truth import Truth
-from rules.versions import RuleSet
-from rules.violation_checks import RECHECKED, recheck
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import Stream, streams_from_mapping
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import RuleSet
+from nightjar.rules.violation_checks import RECHECKED, recheck
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 HOUR = 3_600_000_000

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rules.model import Rule, parse_rule, rule_to_mapping
-from rules.retention import retained, too_much
-from rules.streams import load_streams
+from nightjar.rules.model import Rule, parse_rule, rule_to_mapping
+from nightjar.rules.retention import retained, too_much
+from nightjar.rules.streams import load_streams
 
 STREAMS = load_streams()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rules.errors import RuleError
-from rules.foreign.files import MAX_BYTES, messages_of
+from nightjar.rules.errors import RuleError
+from nightjar.rules.foreign.files import MAX_BYTES, messages_of
 
 TEXT = b"1,(active),(who),,(amount),(sum),(>),(50),(20)"
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from contracts.rule_status import answer_record, fold, read_answer
-from rules.model import Rule, load_rules, rule_to_mapping
-from rules.publishing import Answer, Status
-from rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
-from rules.streams import load_streams, streams_from_mapping
-from rules.timestamps import iso_text
+from nightjar.contracts.rule_status import answer_record, fold, read_answer
+from nightjar.rules.model import Rule, load_rules, rule_to_mapping
+from nightjar.rules.publishing import Answer, Status
+from nightjar.rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
+from nightjar.rules.streams import load_streams, streams_from_mapping
+from nightjar.rules.timestamps import iso_text
 from tests.support.answers import Message, answered
 
 SECOND = 1_000_000

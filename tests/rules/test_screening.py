@@ -5,8 +5,8 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.predicates import Columns, Screen, compile_predicate, truths
-from rules.types import FieldType, Kind
+from nightjar.rules.predicates import Columns, Screen, compile_predicate, truths
+from nightjar.rules.types import FieldType, Kind
 
 COLUMNS = {
     "number": FieldType(Kind.INT64),

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rules.errors import DeclarationError
-from rules.streams import load_streams, streams_from_mapping
-from rules.types import STRING, TIMESTAMP, FieldType, decimal
+from nightjar.rules.errors import DeclarationError
+from nightjar.rules.streams import load_streams, streams_from_mapping
+from nightjar.rules.types import STRING, TIMESTAMP, FieldType, decimal
 
 DECLARATION: dict[str, Any] = {
     "clicks": {

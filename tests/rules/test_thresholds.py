@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.backtest import Draft
-from backfill.backtest_comparison import curve
-from rules.errors import RuleError
-from rules.model import Rule, parse_rule
-from rules.streams import load_streams
-from rules.thresholds import Threshold, threshold_of, thresholds_of
-from rules.truth import Truth
-from rules.versions import RuleSet, RuleVersion
+from nightjar.backfill.backtest import Draft
+from nightjar.backfill.backtest_comparison import curve
+from nightjar.rules.errors import RuleError
+from nightjar.rules.model import Rule, parse_rule
+from nightjar.rules.streams import load_streams
+from nightjar.rules.thresholds import Threshold, threshold_of, thresholds_of
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import RuleSet, RuleVersion
 
 STREAM = load_streams()["transactions"]
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rules import truth
-from rules.errors import EvaluationError
-from rules.model import parse_rule
-from rules.streams import Stream, streams_from_mapping
-from rules.truth import RESULT_SCHEMA, Truth
-from rules.versions import RuleSet
+from nightjar.rules import truth
+from nightjar.rules.errors import EvaluationError
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import Stream, streams_from_mapping
+from nightjar.rules.truth import RESULT_SCHEMA, Truth
+from nightjar.rules.versions import RuleSet
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 STREAMS = streams_from_mapping(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.errors import RuleError
-from rules.model import Rule
-from rules.versions import RuleSet, superseded
+from nightjar.rules.errors import RuleError
+from nightjar.rules.model import Rule
+from nightjar.rules.versions import RuleSet, superseded
 
 
 def rule(rule_id: str = "r", stream: str = "transactions", effective: int | None = None, state: str = "active") -> Rule:

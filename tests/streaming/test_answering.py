@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from contracts.rule_status import fold
 from nightjar.configuration.job import job_config
+from nightjar.contracts.rule_status import fold
 from nightjar.kafka.clients import admin, producer
 from nightjar.kafka.readers import Reader
-from rules.rulebook import Record, RuleBook
-from rules.versions import Approval, Superseded
-from streaming import kafka_clients
-from streaming.answering import Answering, answer_to
-from streaming.clock import Arrivals
-from streaming.config import JobConfig, JobError
+from nightjar.rules.rulebook import Record, RuleBook
+from nightjar.rules.versions import Approval, Superseded
+from nightjar.streaming import kafka_clients
+from nightjar.streaming.answering import Answering, answer_to
+from nightjar.streaming.clock import Arrivals
+from nightjar.streaming.config import JobConfig, JobError
 from tests.support.topics import TestTopics
 
 pytestmark = pytest.mark.kafka

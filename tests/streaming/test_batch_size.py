@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nightjar.cases.model import Message, Step
-from rules.timestamps import iso_text, parse_timestamp
-from streaming import batch_size
-from streaming.batch_size import BatchSize
+from nightjar.rules.timestamps import iso_text, parse_timestamp
+from nightjar.streaming import batch_size
+from nightjar.streaming.batch_size import BatchSize
 from tests.support.job_host import PATIENCE, ends_of_batches, logins_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from streaming.config import JobConfig
+    from nightjar.streaming.config import JobConfig
 
 FIRST = 20
 NOON = parse_timestamp("2026-01-05T12:00:00Z", zone_required=True) or 0

@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from nightjar.cases.model import Message, Step
-from rules.timestamps import iso_text, parse_timestamp
-from streaming import job as streaming_job
+from nightjar.rules.timestamps import iso_text, parse_timestamp
+from nightjar.streaming import job as streaming_job
 from tests.support.job_host import logins_job
 
 if TYPE_CHECKING:

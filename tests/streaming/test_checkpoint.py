@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rules.durations import parse_duration
-from rules.rulebook import WHOLE_STREAM, Route, RuleBook
-from rules.streams import load_streams
-from rules.types import STRING, decimal
-from streaming.checkpoint import (
+from nightjar.rules.durations import parse_duration
+from nightjar.rules.rulebook import WHOLE_STREAM, Route, RuleBook
+from nightjar.rules.streams import load_streams
+from nightjar.rules.types import STRING, decimal
+from nightjar.streaming.checkpoint import (
     Identity,
     committed_offsets,
     committed_state,
@@ -22,9 +22,9 @@ from streaming.checkpoint import (
     settle,
     state_folder,
 )
-from streaming.config import JobConfig, JobError
-from streaming.state_files import FIRST, files_of
-from streaming.statelog import Head
+from nightjar.streaming.config import JobConfig, JobError
+from nightjar.streaming.state_files import FIRST, files_of
+from nightjar.streaming.statelog import Head
 
 STREAMS = load_streams()
 TRANSACTIONS = STREAMS["transactions"]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from streaming.config import JobConfig
+from nightjar.streaming.config import JobConfig
 
 
 def test_a_password_is_in_no_text_of_the_configuration() -> None:

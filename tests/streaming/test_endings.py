@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contracts.rule_status import answer_record, fold
 from nightjar.cases import Step
-from rules.publishing import Answer, Status
-from rules.rulebook import Record, RuleBook
-from rules.streams import load_streams
-from streaming.endings import Endings
+from nightjar.contracts.rule_status import answer_record, fold
+from nightjar.rules.publishing import Answer, Status
+from nightjar.rules.rulebook import Record, RuleBook
+from nightjar.rules.streams import load_streams
+from nightjar.streaming.endings import Endings
 from tests.support.answers import answered
 from tests.support.job_host import CaseRun
 from tests.support.topics import TestTopics

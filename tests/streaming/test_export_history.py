@@ -14,14 +14,14 @@ from structlog.testing import capture_logs
 
 from nightjar.configuration.job import job_config
 from nightjar.kafka.clients import admin, producer
-from rules.rulebook import Route
-from rules.timestamps import iso_text
-from streaming import export_history
-from streaming.export_history import Request, Throttle, export, kafka_events
-from streaming.partitioning import bucket_numbers
-from streaming.primed_state import LIST, Exported, Lack
-from streaming.state_files import files_of, of_export
-from streaming.statelog import read
+from nightjar.rules.rulebook import Route
+from nightjar.rules.timestamps import iso_text
+from nightjar.streaming import export_history
+from nightjar.streaming.export_history import Request, Throttle, export, kafka_events
+from nightjar.streaming.partitioning import bucket_numbers
+from nightjar.streaming.primed_state import LIST, Exported, Lack
+from nightjar.streaming.state_files import files_of, of_export
+from nightjar.streaming.statelog import read
 from tests.support.places import MINUTE, NOON
 from tests.support.topics import TestTopics
 

@@ -8,7 +8,7 @@ import pytest
 
 from nightjar.cases.model import Message, Step
 from nightjar.kafka.readers import Reader
-from rules.timestamps import iso_text
+from nightjar.rules.timestamps import iso_text
 from tests.support.job_host import CaseRun
 from tests.support.topics import TestTopics
 

@@ -10,21 +10,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from contracts.clock import read_clock
-from contracts.headers import SENT_AT
-from contracts.rule_status import fold
-from contracts.topics import Topics
-from fuzz.hostile_events import HostileEvents
-from fuzz.hostile_messages import CLOCKS, MESSAGES
-from rules.events import Rejection, check_skew, parse_event
-from rules.rulebook import Route, RuleBook
-from rules.streams import load_streams
-from rules.timestamps import parse_timestamp
-from streaming import resident_buckets
-from streaming.bucketing import Packer
-from streaming.payloads import Kind, from_ipc
-from streaming.plan import BucketPlan
-from streaming.processor import BucketProcessor
+from checks.fuzz.hostile_events import HostileEvents
+from checks.fuzz.hostile_messages import CLOCKS, MESSAGES
+from nightjar.contracts.clock import read_clock
+from nightjar.contracts.headers import SENT_AT
+from nightjar.contracts.rule_status import fold
+from nightjar.contracts.topics import Topics
+from nightjar.rules.events import Rejection, check_skew, parse_event
+from nightjar.rules.rulebook import Route, RuleBook
+from nightjar.rules.streams import load_streams
+from nightjar.rules.timestamps import parse_timestamp
+from nightjar.streaming import resident_buckets
+from nightjar.streaming.bucketing import Packer
+from nightjar.streaming.payloads import Kind, from_ipc
+from nightjar.streaming.plan import BucketPlan
+from nightjar.streaming.processor import BucketProcessor
 from tests.support.answers import answered
 
 STREAMS = {"transactions": load_streams()["transactions"]}

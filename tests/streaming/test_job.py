@@ -14,9 +14,9 @@ import pytest
 from nightjar.configuration.job import job_config
 from nightjar.local.job_process import JobProcess
 from nightjar.operations.job_watch import await_consumed, await_running
-from rules.rulebook import Route
-from rules.timestamps import iso_text
-from streaming.checkpoint import last_run, query_folder
+from nightjar.rules.rulebook import Route
+from nightjar.rules.timestamps import iso_text
+from nightjar.streaming.checkpoint import last_run, query_folder
 from tests.support.command import run
 from tests.support.places import MINUTE, NOON, RULES, SECONDS, Place, Row, final, history, place_of, rule, truth, until
 from tests.support.topics import TestTopics

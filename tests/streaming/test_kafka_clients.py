@@ -6,7 +6,7 @@ from kafka.admin import NewTopic
 
 from nightjar.configuration.job import job_config
 from nightjar.kafka.clients import admin
-from streaming.kafka_clients import producer
+from nightjar.streaming.kafka_clients import producer
 from tests.support.topics import TestTopics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

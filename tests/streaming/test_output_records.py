@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from contracts.headers import SENT_AT
-from contracts.quarantine import MAX_ORIGINAL, quarantine_record
-from ingestion.event_schema import PRIMARY, events_schema
-from rules.engine import NO_ROW, Advance, Engine
-from rules.events import Reason, Rejection
-from rules.model import Rule, parse_rule
-from rules.streams import load_streams
-from rules.versions import RuleSet
-from streaming.output_records import alert_records, batches_of, json_records, late_records, sent_at_of
+from nightjar.contracts.headers import SENT_AT
+from nightjar.contracts.quarantine import MAX_ORIGINAL, quarantine_record
+from nightjar.ingestion.event_schema import PRIMARY, events_schema
+from nightjar.rules.engine import NO_ROW, Advance, Engine
+from nightjar.rules.events import Reason, Rejection
+from nightjar.rules.model import Rule, parse_rule
+from nightjar.rules.streams import load_streams
+from nightjar.rules.versions import RuleSet
+from nightjar.streaming.output_records import alert_records, batches_of, json_records, late_records, sent_at_of
 
 STREAMS = load_streams()
 STREAM = STREAMS["transactions"]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from contracts.clock import Clock, read_clock
 from nightjar.cases.model import Message, Step
-from rules.timestamps import iso_text
-from streaming.overflow import CapWatch
+from nightjar.contracts.clock import Clock, read_clock
+from nightjar.rules.timestamps import iso_text
+from nightjar.streaming.overflow import CapWatch
 from tests.support.job_host import CaseRun
 from tests.support.topics import TestTopics
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from streaming.partitioning import bucket_numbers, bucket_of, shuffle_key
+from nightjar.streaming.partitioning import bucket_numbers, bucket_of, shuffle_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,22 +11,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from contracts.headers import SENT_AT
-from contracts.rule_status import answer_record
-from contracts.topics import Topics
-from ingestion.event_schema import PRIMARY, events_schema
-from rules.publishing import Answer, Status
-from rules.rulebook import Record, Route
-from rules.streams import load_streams
-from rules.timestamps import microseconds
-from rules.versions import Primed
-from streaming import resident_buckets
-from streaming.payloads import Kind, to_ipc
-from streaming.plan import BucketPlan
-from streaming.primed_state import ExportWriter, Lack
-from streaming.processor import BucketProcessor
-from streaming.state_files import begin, files_of
-from streaming.statelog import Head
+from nightjar.contracts.headers import SENT_AT
+from nightjar.contracts.rule_status import answer_record
+from nightjar.contracts.topics import Topics
+from nightjar.ingestion.event_schema import PRIMARY, events_schema
+from nightjar.rules.publishing import Answer, Status
+from nightjar.rules.rulebook import Record, Route
+from nightjar.rules.streams import load_streams
+from nightjar.rules.timestamps import microseconds
+from nightjar.rules.versions import Primed
+from nightjar.streaming import resident_buckets
+from nightjar.streaming.payloads import Kind, to_ipc
+from nightjar.streaming.plan import BucketPlan
+from nightjar.streaming.primed_state import ExportWriter, Lack
+from nightjar.streaming.processor import BucketProcessor
+from nightjar.streaming.state_files import begin, files_of
+from nightjar.streaming.statelog import Head
 from tests.support.answers import answered
 
 STREAMS = load_streams()

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.engine import Delta, Engine
-from rules.engine.ledger import NO_ANNOUNCEMENTS
-from rules.engine.past import Past, PastFolder
-from rules.engine.store import LONG_AGO
-from rules.model import parse_rule
-from rules.streams import streams_from_mapping
-from rules.versions import NOT_YET, RuleSet, RuleVersion
-from streaming import statelog
-from streaming.coverage import Coverage, Since, needs_of
-from streaming.primed_state import numbered
-from streaming.statelog import Head
+from nightjar.rules.engine import Delta, Engine
+from nightjar.rules.engine.ledger import NO_ANNOUNCEMENTS
+from nightjar.rules.engine.past import Past, PastFolder
+from nightjar.rules.engine.store import LONG_AGO
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import streams_from_mapping
+from nightjar.rules.versions import NOT_YET, RuleSet, RuleVersion
+from nightjar.streaming import statelog
+from nightjar.streaming.coverage import Coverage, Since, needs_of
+from nightjar.streaming.primed_state import numbered
+from nightjar.streaming.statelog import Head
 from tests.support.evicting import evicting_early
 
 SECOND = 1_000_000

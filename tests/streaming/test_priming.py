@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rules.model import parse_rule
-from rules.rulebook import WHOLE_STREAM, Route, RuleBook
-from rules.streams import load_streams
-from rules.versions import RuleVersion
-from streaming.checkpoint import query_folder, settle
-from streaming.config import JobConfig
-from streaming.priming import Priming
+from nightjar.rules.model import parse_rule
+from nightjar.rules.rulebook import WHOLE_STREAM, Route, RuleBook
+from nightjar.rules.streams import load_streams
+from nightjar.rules.versions import RuleVersion
+from nightjar.streaming.checkpoint import query_folder, settle
+from nightjar.streaming.config import JobConfig
+from nightjar.streaming.priming import Priming
 
 STREAMS = load_streams()
 TOPIC = STREAMS["transactions"].topic

@@ -1,7 +1,7 @@
 """Random runs of the job: what its operator emits at each step, what the backfill of the run leaves, and how alerts are
 explained then.
 
-`soak/truth.py` does this for thousands of runs.
+`checks/soak/truth.py` does this for thousands of runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.support.random_runs import Batch, Published, Restart, Run, runs, scri
 from tests.support.reference import Event, Measure, Version
 from tests.support.run_agreement import RunAgreement
 
-# A run is much to draw, and takes its time on a busy machine; soak/truth.py searches and shrinks.
+# A run is much to draw, and takes its time on a busy machine; checks/soak/truth.py searches and shrinks.
 LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 

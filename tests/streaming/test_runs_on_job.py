@@ -1,6 +1,6 @@
 """Random runs on the real job, over partitions that are read unevenly, with restarts, and a night at the end.
 
-`soak/job_runs.py` does this for hundreds of runs.
+`checks/soak/job_runs.py` does this for hundreds of runs.
 """
 
 import uuid

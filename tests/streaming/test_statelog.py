@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.engine import Delta, Engine, Position
-from rules.engine.ledger import LEDGER_SCHEMA
-from rules.types import STRING
-from rules.versions import RuleSet
-from streaming import statelog
-from streaming.statelog import FAN_OUT, Head, StateLog
+from nightjar.rules.engine import Delta, Engine, Position
+from nightjar.rules.engine.ledger import LEDGER_SCHEMA
+from nightjar.rules.types import STRING
+from nightjar.rules.versions import RuleSet
+from nightjar.streaming import statelog
+from nightjar.streaming.statelog import FAN_OUT, Head, StateLog
 from tests.support import histories
 
 _NEVER = -(1 << 60)

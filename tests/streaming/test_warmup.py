@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F  # noqa: N812  the name every Spark program uses
 
-from contracts.rule_status import fold
-from ingestion.kafka_source import record_columns
 from nightjar.configuration.job import job_config
+from nightjar.contracts.rule_status import fold
+from nightjar.ingestion.kafka_source import record_columns
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
-from rules.events import parse_event
-from rules.rulebook import RuleBook
-from rules.streams import Stream, load_streams
-from rules.types import FieldType, Kind
-from streaming import kafka_clients
-from streaming.bucketing import Packer
-from streaming.payloads import Kind as Packed
-from streaming.places import Places
-from streaming.plan import BucketPlan
-from streaming.processor import BucketTasks
-from streaming.query import evaluated, finish, kafka_records, packer_of, started
-from streaming.warmup import buckets_for, made_up, made_up_rules, warm_up
+from nightjar.rules.events import parse_event
+from nightjar.rules.rulebook import RuleBook
+from nightjar.rules.streams import Stream, load_streams
+from nightjar.rules.types import FieldType, Kind
+from nightjar.streaming import kafka_clients
+from nightjar.streaming.bucketing import Packer
+from nightjar.streaming.payloads import Kind as Packed
+from nightjar.streaming.places import Places
+from nightjar.streaming.plan import BucketPlan
+from nightjar.streaming.processor import BucketTasks
+from nightjar.streaming.query import evaluated, finish, kafka_records, packer_of, started
+from nightjar.streaming.warmup import buckets_for, made_up, made_up_rules, warm_up
 from tests.support.topics import TestTopics
 
 if TYPE_CHECKING:

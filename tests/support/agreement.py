@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from nightjar.cases import Outcome
 from nightjar.cases.simulate import simulate
-from rules.engine import Engine
-from rules.publishing import judge
-from rules.streams import Stream
-from rules.timestamps import microseconds, parse_timestamp
-from rules.truth import Truth
-from rules.types import Kind
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine
+from nightjar.rules.publishing import judge
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import microseconds, parse_timestamp
+from nightjar.rules.truth import Truth
+from nightjar.rules.types import Kind
+from nightjar.rules.versions import RuleSet
 from tests.support import rules_in_sql
 from tests.support.evicting import evicting_early
 from tests.support.histories import result_kind, setting, table

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nightjar.jvm.jars import PROJECT
-from rules.streams import SHIPPED
+from nightjar.rules.streams import SHIPPED
 from tests.support.topics import TestTopics
 
 DAGS = PROJECT / "dags"

@@ -4,10 +4,10 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from contracts.rule_status import fold
-from rules.rulebook import Record, Route, RuleBook
-from rules.streams import Stream
-from streaming.answering import answer_to
+from nightjar.contracts.rule_status import fold
+from nightjar.rules.rulebook import Record, Route, RuleBook
+from nightjar.rules.streams import Stream
+from nightjar.streaming.answering import answer_to
 
 Message = Mapping[str, Any] | bytes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nightjar.jvm.jars import PROJECT, jars, java
 from nightjar.local.process import ManagedProcess, free_port
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 from tests.support.command import environment
 from tests.support.postgres import Postgres
 from tests.support.topics import TestTopics
@@ -52,7 +52,7 @@ def worker(folder: Path, own: TestTopics, port: int) -> ManagedProcess:
     }
     files = []
     for name in ("connect.properties", "rules.properties"):
-        text = (PROJECT / "examples" / "postgres" / name).read_text()
+        text = (PROJECT / "deploy" / "postgres" / name).read_text()
         for written in [each for each in changes if each in text]:
             text = text.replace(written, changes.pop(written))
         if name == "connect.properties":
@@ -60,7 +60,7 @@ def worker(folder: Path, own: TestTopics, port: int) -> ManagedProcess:
         files.append(folder / name)
         files[-1].write_text(text)
     assert changes == {}, "the examples hold other addresses"
-    class_path = os.pathsep.join(map(str, jars("connect", PROJECT / "deploy" / "connect" / "ivy.xml")))
+    class_path = os.pathsep.join(map(str, jars("connect", PROJECT / "deploy" / "compose" / "connect" / "ivy.xml")))
     options = [
         "-XX:TieredStopAtLevel=1",
         "-Xmx256m",

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from rules.engine import Engine
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine
+from nightjar.rules.versions import RuleSet
 from tests.support.evicting import evicting_early
 from tests.support.histories import STREAM, table
 from tests.support.reference import Event

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from rules.engine import carried, engine, memory
+from nightjar.rules.engine import carried, engine, memory
 
 
 def _overwrite(array: memory.RowArray, rows: slice) -> None:

@@ -14,8 +14,8 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from rules.predicates.nodes import DOUBLE, Node, Op
-from rules.timestamps import from_microseconds
+from nightjar.rules.predicates.nodes import DOUBLE, Node, Op
+from nightjar.rules.timestamps import from_microseconds
 
 _COMPARED: dict[Op, Callable[[Any, Any], bool]] = {
     Op.EQ: operator.eq, Op.NE: operator.ne, Op.LT: operator.lt, Op.LE: operator.le, Op.GT: operator.gt,

@@ -9,17 +9,17 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from backfill.config import BackfillConfig
-from backfill.explanation import Unarchived, explain
-from contracts.alerts import ALERT
-from contracts.json_text import json_object
-from contracts.rule_status import RULE_STATUS as ANSWER
-from lake import delta
-from lake.config import LakeConfig
-from lake.tables import ALERTS, RENAMED, RULE_STATUS, Table, events_table
-from rules.rulebook import Record
-from rules.streams import Stream
-from rules.timestamps import from_microseconds
+from nightjar.backfill.config import BackfillConfig
+from nightjar.backfill.explanation import Unarchived, explain
+from nightjar.contracts.alerts import ALERT
+from nightjar.contracts.json_text import json_object
+from nightjar.contracts.rule_status import RULE_STATUS as ANSWER
+from nightjar.lake import delta
+from nightjar.lake.config import LakeConfig
+from nightjar.lake.tables import ALERTS, RENAMED, RULE_STATUS, Table, events_table
+from nightjar.rules.rulebook import Record
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import from_microseconds
 from tests.support.agreement import final
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from lake.tables import RECONCILIATION, events_table
-from rules.model import parse_rule
-from rules.streams import load_streams
-from rules.truth import VIOLATION_SCHEMA, Truth
-from rules.versions import RuleSet
+from nightjar.lake.tables import RECONCILIATION, events_table
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import load_streams
+from nightjar.rules.truth import VIOLATION_SCHEMA, Truth
+from nightjar.rules.versions import RuleSet
 
 DAY = date(2026, 1, 5)
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from rules.durations import MICROSECONDS, parse_duration
-from rules.model import parse_rule
-from rules.streams import Stream, streams_from_mapping
-from rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text
-from rules.types import FieldType, Kind
-from rules.versions import RuleSet
+from nightjar.rules.durations import MICROSECONDS, parse_duration
+from nightjar.rules.model import parse_rule
+from nightjar.rules.streams import Stream, streams_from_mapping
+from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP, iso_text
+from nightjar.rules.types import FieldType, Kind
+from nightjar.rules.versions import RuleSet
 from tests.support.random_predicates import ALWAYS, NEVER, Predicate, predicates
 from tests.support.reference import Event, Measure, Setting, Version
 

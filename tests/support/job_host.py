@@ -1,4 +1,4 @@
-"""Cases on the real job: Kafka, Spark, and `streaming.job` around one query, step by step.
+"""Cases on the real job: Kafka, Spark, and `nightjar.streaming.job` around one query, step by step.
 
 Broker and Spark session are the test session's. A crash stops the query at once, and a new run of the job, which shares
 nothing with the one before it, resumes from the checkpoint.
@@ -23,12 +23,12 @@ from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from nightjar.local.kafka import LocalKafka
 from nightjar.operations.locks import sole_job
-from rules.streams import Stream, load_streams
-from storage.objects import ObjectPath
-from streaming import job
-from streaming.checkpoint import committed_offsets, query_folder
-from streaming.clock import host_clock
-from streaming.config import JobConfig
+from nightjar.rules.streams import Stream, load_streams
+from nightjar.storage.objects import ObjectPath
+from nightjar.streaming import job
+from nightjar.streaming.checkpoint import committed_offsets, query_folder
+from nightjar.streaming.clock import host_clock
+from nightjar.streaming.config import JobConfig
 from tests.support.together import Part, Together
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def streamed(run: CaseRun, together: Together) -> list[Outcome]:
 
 
 class _Job:
-    """`streaming.job` in a thread, running once this is made."""
+    """`nightjar.streaming.job` in a thread, running once this is made."""
 
     def __init__(self, session: "SparkSession", config: JobConfig, clock: Callable[[], int]) -> None:
         self._clock = clock

@@ -23,19 +23,19 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from kafka import TopicPartition
 
-from backfill import publication, run
-from backfill.config import BackfillConfig, Request
-from backfill.pending import pending_days
-from backfill.run import Run
-from contracts.json_text import ascii_json
-from lake.archive import make_tables
-from lake.config import LakeConfig
-from lake.events import EventReader
-from lake.json_topics import JsonReader
-from lake.tables import ALERTS, ARCHIVES, LATE_EVENTS, PROGRESS, RULE_STATUS, Table, events_table
-from rules.rulebook import Record
-from rules.streams import Stream
-from rules.timestamps import from_microseconds
+from nightjar.backfill import publication, run
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.pending import pending_days
+from nightjar.backfill.run import Run
+from nightjar.contracts.json_text import ascii_json
+from nightjar.lake.archive import make_tables
+from nightjar.lake.config import LakeConfig
+from nightjar.lake.events import EventReader
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.tables import ALERTS, ARCHIVES, LATE_EVENTS, PROGRESS, RULE_STATUS, Table, events_table
+from nightjar.rules.rulebook import Record
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import from_microseconds
 from tests.support.random_cases import event_json
 from tests.support.reference import Event
 

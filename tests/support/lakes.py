@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from backfill.config import BackfillConfig
-from contracts.run_manifest import RunManifest, RunState
-from lake.config import LakeConfig
-from lake.tables import ARCHIVES, RECONCILIATION, RUNS, Table, events_table
-from rules.streams import load_streams
-from rules.timestamps import microseconds
+from nightjar.backfill.config import BackfillConfig
+from nightjar.contracts.run_manifest import RunManifest, RunState
+from nightjar.lake.config import LakeConfig
+from nightjar.lake.tables import ARCHIVES, RECONCILIATION, RUNS, Table, events_table
+from nightjar.rules.streams import load_streams
+from nightjar.rules.timestamps import microseconds
 
 STREAM = load_streams()["transactions"]
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rules.engine import Engine
-from rules.model import parse_rule
-from rules.truth import Truth
-from rules.versions import RuleSet
+from nightjar.rules.engine import Engine
+from nightjar.rules.model import parse_rule
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import RuleSet
 from tests.support.evicting import evicting_early
 from tests.support.histories import LATENESS, SECOND, STREAM, STREAMS, rules, table
 

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from backfill.config import BackfillConfig
-from backfill.run import STAGES, Run
-from lake.scanning import scan
-from lake.tables import CORRECTIONS, RECONCILIATION, VIOLATIONS
 from nightjar.airflow.backfill_requests import request_of
+from nightjar.backfill.config import BackfillConfig
+from nightjar.backfill.run import STAGES, Run
 from nightjar.configuration.settings import Settings
 from nightjar.demo.history import History
 from nightjar.kafka.readers import Reader
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import CORRECTIONS, RECONCILIATION, VIOLATIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 from nightjar.kafka.rule_topics import rule_book
-from rules.truth import Truth
+from nightjar.rules.truth import Truth
 
 DAY = datetime(2026, 1, 5, tzinfo=UTC)
 

@@ -10,9 +10,9 @@ from typing import Any, Self
 
 from nightjar.jvm.jars import PROJECT, jars, java
 from nightjar.local.process import ManagedProcess, free_port
-from rules.errors import NightjarError
-from storage.access import Access
-from storage.objects import ObjectPath, StorageError
+from nightjar.rules.errors import NightjarError
+from nightjar.storage.access import Access
+from nightjar.storage.objects import ObjectPath, StorageError
 
 _START_SECONDS = 60.0
 _BUCKET = "nightjar"
@@ -38,7 +38,7 @@ class ObjectStore:
         file = self._folder / "s3proxy.conf"
         file.touch(mode=0o600)
         file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-        server = PROJECT / "deploy" / "object-store"
+        server = PROJECT / "deploy" / "compose" / "object-store"
         class_path = os.pathsep.join(map(str, [server, *jars("server", server / "ivy.xml")]))
         options = ["-XX:TieredStopAtLevel=1", "-Xmx192m", "-DLOG_LEVEL=WARN", "-cp", class_path]
         command = [java(), *options, "org.gaul.s3proxy.Main", "--properties", str(file)]

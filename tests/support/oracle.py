@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rules.streams import Stream
-from rules.timestamps import parse_timestamp
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import parse_timestamp
 from tests.support.agreement import Measured, plain, same, wrongly_muted
 from tests.support.random_runs import Batch, place
 from tests.support.reference import (

@@ -8,13 +8,13 @@ from typing import Any, Literal
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from backfill.config import BackfillConfig, Request
-from backfill.staging import Notes
-from lake.config import LakeConfig
-from lake.json_topics import JsonReader
-from lake.tables import RULE_STATUS, Table, events_table
-from rules.streams import load_streams
-from rules.timestamps import microseconds
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.staging import Notes
+from nightjar.lake.config import LakeConfig
+from nightjar.lake.json_topics import JsonReader
+from nightjar.lake.tables import RULE_STATUS, Table, events_table
+from nightjar.rules.streams import load_streams
+from nightjar.rules.timestamps import microseconds
 from tests.support.answers import answered
 
 STREAM = load_streams()["transactions"]

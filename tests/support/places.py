@@ -18,16 +18,17 @@ from nightjar.kafka import rule_topics
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from nightjar.local.job_process import JobProcess
-from rules.engine import Engine
-from rules.timestamps import iso_text, parse_timestamp
-from streaming.checkpoint import committed_offsets
+from nightjar.rules.engine import Engine
+from nightjar.rules.streams import SHIPPED
+from nightjar.rules.timestamps import iso_text, parse_timestamp
+from nightjar.streaming.checkpoint import committed_offsets
 from tests.support.topics import TestTopics
 
 SECONDS = 180.0
 NOON = parse_timestamp("2024-03-01T12:00:00Z", zone_required=True) or 0
 MINUTE = 60_000_000
 PROJECT = Path(__file__).parents[2]
-DECLARED = (PROJECT / "rules" / "streams.toml").read_text()
+DECLARED = SHIPPED.read_text()
 
 Row = dict[str, Any]
 

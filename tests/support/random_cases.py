@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from nightjar.cases import Case, Expectation, Message, Step, read_case
 from nightjar.cases.documents import Number, json_text
-from rules.durations import format_duration
-from rules.publishing import CONTROLS
-from rules.streams import Stream
-from rules.timestamps import iso_text
-from rules.types import Kind
+from nightjar.rules.durations import format_duration
+from nightjar.rules.publishing import CONTROLS
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import iso_text
+from nightjar.rules.types import Kind
 from tests.support.histories import SECOND, event, result_kind, rules, setting, streams
 from tests.support.reference import Event, Passed, Version, is_late, living, violations
 

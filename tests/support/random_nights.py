@@ -27,18 +27,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from backfill import publication
-from backfill.config import microseconds_of_day
-from backfill.forgetting import forget
-from backfill.verdicts import HeldBackError, NotArchivedError, OutdatedError
-from lake import delta
-from lake.maintenance import maintain
-from lake.person import Person
-from lake.scanning import scan
-from lake.stream_state import rule_book
-from lake.tables import ALERTS, CORRECTIONS, LATE_EVENTS, RECONCILIATION, RUNS, VIOLATIONS, events_table
-from rules.durations import format_duration, parse_duration
-from rules.timestamps import from_microseconds, iso_text, parse_timestamp
+from nightjar.backfill import publication
+from nightjar.backfill.config import microseconds_of_day
+from nightjar.backfill.forgetting import forget
+from nightjar.backfill.verdicts import HeldBackError, NotArchivedError, OutdatedError
+from nightjar.lake import delta
+from nightjar.lake.maintenance import maintain
+from nightjar.lake.person import Person
+from nightjar.lake.scanning import scan
+from nightjar.lake.stream_state import rule_book
+from nightjar.lake.tables import ALERTS, CORRECTIONS, LATE_EVENTS, RECONCILIATION, RUNS, VIOLATIONS, events_table
+from nightjar.rules.durations import format_duration, parse_duration
+from nightjar.rules.timestamps import from_microseconds, iso_text, parse_timestamp
 from tests.support import lake_nights
 from tests.support.agreement import announced, differing, plain, wrongly_muted
 from tests.support.evicting import evicting_early

@@ -19,10 +19,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rules.durations import format_duration
-from rules.publishing import CONTROLS
-from rules.streams import Stream, streams_from_mapping
-from rules.timestamps import iso_text, parse_timestamp
+from nightjar.rules.durations import format_duration
+from nightjar.rules.publishing import CONTROLS
+from nightjar.rules.streams import Stream, streams_from_mapping
+from nightjar.rules.timestamps import iso_text, parse_timestamp
 from tests.support.histories import OVERS, SECOND, SHARED, declared, event, event_values, kinds_of, rules
 from tests.support.random_cases import Happening, History
 from tests.support.reference import NOT_YET, Event, Passed, Version

@@ -15,10 +15,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from rules.measures import Function, Measure
-from rules.streams import Stream
-from rules.types import Kind
-from rules.versions import RuleVersion
+from nightjar.rules.measures import Function, Measure
+from nightjar.rules.streams import Stream
+from nightjar.rules.types import Kind
+from nightjar.rules.versions import RuleVersion
 from tests.support.histories import shown_as
 from tests.support.reference import Event, fnv64, listed
 

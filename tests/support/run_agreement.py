@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from nightjar.cases.corrections import corrections_of
-from rules.engine.plan import IN_TIME, Fold
-from rules.engine.store import LATE, LONG_AGO
-from rules.rulebook import Route
+from nightjar.rules.engine.plan import IN_TIME, Fold
+from nightjar.rules.engine.store import LATE, LONG_AGO
+from nightjar.rules.rulebook import Route
 from tests.support.agreement import Key, Measured, announced, differing, final, plain, wrongly_muted
 from tests.support.evicting import evicting_early
 from tests.support.explained import disagreements, lake_of

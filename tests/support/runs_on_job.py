@@ -26,20 +26,20 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from backfill.config import Request
-from backfill.run import Run as Night
-from backfill.staging import CORRECTED, HELD_BACK
-from contracts.alerts import correction_record
-from lake.scanning import parquet
+from nightjar.backfill.config import Request
+from nightjar.backfill.run import Run as Night
+from nightjar.backfill.staging import CORRECTED, HELD_BACK
 from nightjar.cases.documents import json_text
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.alerts import correction_record
 from nightjar.kafka import topics
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
-from rules.streams import Stream
-from rules.timestamps import from_microseconds
-from rules.types import STRING
+from nightjar.lake.scanning import parquet
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import from_microseconds
+from nightjar.rules.types import STRING
 from tests.support.agreement import Key, Measured, announced, differing, final, plain, wrongly_muted
 from tests.support.explained import Corrections, disagreements
 from tests.support.histories import SECOND, declared, setting

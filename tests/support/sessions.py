@@ -2,12 +2,12 @@
 
 from pyspark.sql import SparkSession
 
-from lake import session as lake
 from nightjar.configuration.job import job_config
 from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import Settings
-from rules.streams import load_streams
-from streaming import session as streaming
+from nightjar.lake import session as lake
+from nightjar.rules.streams import load_streams
+from nightjar.streaming import session as streaming
 
 
 def session_of(settings: Settings, name: str) -> SparkSession:

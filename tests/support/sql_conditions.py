@@ -10,13 +10,13 @@ import polars as pl
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from rules.errors import PredicateError
-from rules.predicates import Predicate, compile_predicate
-from rules.predicates.analysis import analyse
-from rules.predicates.nodes import Node
-from rules.predicates.parsing import parse
-from rules.predicates.source import Source
-from rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
+from nightjar.rules.errors import PredicateError
+from nightjar.rules.predicates import Predicate, compile_predicate
+from nightjar.rules.predicates.analysis import analyse
+from nightjar.rules.predicates.nodes import Node
+from nightjar.rules.predicates.parsing import parse
+from nightjar.rules.predicates.source import Source
+from nightjar.rules.types import BOOLEAN, DOUBLE, INT64, STRING, TIMESTAMP, FieldType, Kind, decimal
 
 COLUMNS: dict[str, FieldType] = {
     "amount": decimal(9, 2),

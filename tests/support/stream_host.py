@@ -24,29 +24,29 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from contracts.clock import Clock
-from contracts.headers import SENT_AT
-from contracts.rule_status import answer_record, fold
-from contracts.topics import Topics
-from ingestion.event_schema import PRIMARY, events_schema
 from nightjar.cases.documents import json_text
-from rules.publishing import Answer as AnswerKind
-from rules.publishing import Status
-from rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
-from rules.streams import Stream
-from rules.timestamps import MIN_TIMESTAMP, microseconds
-from rules.versions import Primed, RuleVersion
-from streaming import resident_buckets
-from streaming.answering import answer_to
-from streaming.bucketing import Packer
-from streaming.coverage import Coverage, Since, needs_of
-from streaming.history import AS_IT_IS, Ready
-from streaming.partitioning import bucket_numbers, buckets_of
-from streaming.plan import BucketPlan
-from streaming.primed_state import ExportWriter
-from streaming.processor import BucketProcessor
-from streaming.state_files import begin, files_of, remove
-from streaming.statelog import NOTHING
+from nightjar.contracts.clock import Clock
+from nightjar.contracts.headers import SENT_AT
+from nightjar.contracts.rule_status import answer_record, fold
+from nightjar.contracts.topics import Topics
+from nightjar.ingestion.event_schema import PRIMARY, events_schema
+from nightjar.rules.publishing import Answer as AnswerKind
+from nightjar.rules.publishing import Status
+from nightjar.rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MIN_TIMESTAMP, microseconds
+from nightjar.rules.versions import Primed, RuleVersion
+from nightjar.streaming import resident_buckets
+from nightjar.streaming.answering import answer_to
+from nightjar.streaming.bucketing import Packer
+from nightjar.streaming.coverage import Coverage, Since, needs_of
+from nightjar.streaming.history import AS_IT_IS, Ready
+from nightjar.streaming.partitioning import bucket_numbers, buckets_of
+from nightjar.streaming.plan import BucketPlan
+from nightjar.streaming.primed_state import ExportWriter
+from nightjar.streaming.processor import BucketProcessor
+from nightjar.streaming.state_files import begin, files_of, remove
+from nightjar.streaming.statelog import NOTHING
 from tests.support.random_cases import event_json
 from tests.support.random_runs import Batch, Published, Restart, Run, place
 from tests.support.reference import Event

@@ -22,9 +22,9 @@ import yaml
 
 from nightjar.cases import Case, Message, Step
 from nightjar.cases.documents import Number, json_text
-from rules.events import parse_event
-from rules.streams import Stream, load_streams
-from rules.types import STRING
+from nightjar.rules.events import parse_event
+from nightjar.rules.streams import Stream, load_streams
+from nightjar.rules.types import STRING
 from tests.support.reference import fnv64
 
 OWNER = "of_case"

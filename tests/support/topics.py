@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from nightjar.configuration.settings import Settings
 from nightjar.kafka import topics
-from rules.streams import Stream
+from nightjar.rules.streams import Stream
 
 # Settings of a cluster, as JSON, for the session that tests share: tests/cluster runs other tests so.
 CLUSTER = "TESTS_ON_CLUSTER"

@@ -1,11 +1,11 @@
-"""The units in examples/systemd, and a program in the place of systemctl that does as they say."""
+"""The units in deploy/systemd, and a program in the place of systemctl that does as they say."""
 
 import re
 from pathlib import Path
 
 from nightjar.jvm.jars import PROJECT
 
-UNITS = PROJECT / "examples" / "systemd"
+UNITS = PROJECT / "deploy" / "systemd"
 _INSTALLATION = "/srv/nightjar"
 _SYSTEMCTL = """#!/bin/sh
 cd {folder}

@@ -89,7 +89,7 @@ def plugins(
 def _show_or_link(name: str, folder: Path | None, setting: str) -> None:
     from nightjar.cli.console import result_console
     from nightjar.installation import shipped
-    from rules.errors import SettingsError
+    from nightjar.rules.errors import SettingsError
 
     console, ours = result_console(), shipped(name)
     if folder is None:
@@ -120,7 +120,7 @@ def prepare(
 
     from nightjar.airflow.preparation import prepare as prepared
     from nightjar.cli.console import result_console
-    from rules.errors import SettingsError
+    from nightjar.rules.errors import SettingsError
 
     if connection and not re.fullmatch(r"[\w.-]{1,200}", connection, re.ASCII):
         remedy = "Use letters, digits, '_', '-' and '.'"
@@ -133,9 +133,3 @@ def prepare(
     done = prepared(connection, uri)
     console = result_console()
     console.print(f"Pool {done.pool} has one slot." + (f" Connection {connection} is stored." if connection else ""))
-    for name in done.shadowed:
-        console.print(
-            f"warning: {name} in your DAG folder has the name of one of nightjar's packages: `import "
-            f"{name.removesuffix('.py')}` finds nightjar's. Rename yours.",
-            soft_wrap=True,
-        )  # fmt: skip

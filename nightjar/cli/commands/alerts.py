@@ -63,8 +63,8 @@ def tail(
     from nightjar.cli.console import counted, progress_console, result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka.readers import Reader, Skipped
-    from rules.errors import printable
-    from rules.streams import load_streams
+    from nightjar.rules.errors import printable
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     masks = None if reveal else AlertMasks(settings, load_streams(settings.streams))

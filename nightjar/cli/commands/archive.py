@@ -19,16 +19,16 @@ def archive(
     """Copy the new records of every topic to the Delta tables of the lake, each exactly once."""
     from dataclasses import replace
 
-    from lake.archive import archive as archived
-    from lake.session import open_session
     from nightjar.cli.console import result_console, show_json
     from nightjar.cli.stages import Stages
     from nightjar.configuration import data_dir, logs
     from nightjar.configuration.lake import lake_config
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka.clients import refuse_others
+    from nightjar.lake.archive import archive as archived
+    from nightjar.lake.session import open_session
     from nightjar.operations.locks import sole_writer
-    from rules.streams import load_streams
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     config = lake_config(settings, load_streams(settings.streams))

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from backfill.pending import PendingDay
-    from backfill.run import Ended
+    from nightjar.backfill.pending import PendingDay
+    from nightjar.backfill.run import Ended
     from nightjar.cli.tables import Records
 
 
@@ -44,8 +44,8 @@ def backfill(
     The exit code is 1 if a day needs attention: either the quality gate rejected it and nothing of it was published,
     or corrections without a known cause were held back and everything else was published. Other days still run.
     """
-    from backfill.config import BackfillError
     from nightjar.airflow.backfill_requests import days_of, request_of
+    from nightjar.backfill.config import BackfillError
     from nightjar.cli.console import lines, result_console, show_json
     from nightjar.cli.stages import Stages
     from nightjar.configuration import data_dir, logs
@@ -53,7 +53,7 @@ def backfill(
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka.clients import refuse_others
     from nightjar.operations.locks import sole_writer
-    from rules.streams import load_streams
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     streams = load_streams(settings.streams)
@@ -65,7 +65,7 @@ def backfill(
     logs.configure("warning")
     data_dir.prepare(settings.data_dir)
     if pending and dry_run:
-        from backfill.pending import pending_days
+        from nightjar.backfill.pending import pending_days
 
         _list(pending_days(config), as_json=as_json)
         return
@@ -79,11 +79,11 @@ def backfill(
 
             # Spark's JVM starts while Python imports the rest, most of which the stages need.
             starting = preload.start_session(config.lake)
-            from backfill.gating import docs_folder
-            from backfill.pending import pending_days
-            from backfill.run import run_all
-            from backfill.stages import DOES
-            from lake.archive import archive
+            from nightjar.backfill.gating import docs_folder
+            from nightjar.backfill.pending import pending_days
+            from nightjar.backfill.run import run_all
+            from nightjar.backfill.stages import DOES
+            from nightjar.lake.archive import archive
 
             session = starting.result()
             preload.import_gate()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from backfill.backtest_comparison import Comparison
+    from nightjar.backfill.backtest_comparison import Comparison
     from nightjar.cli.tables import Records
 
 _LISTED = 3  # live rules with common alerts
@@ -59,17 +59,17 @@ def backtest(
     alert on the same events, and the groups with the most alerts. Reads the lake as it is: `nightjar archive` brings it
     up to date. Publishes nothing.
     """
-    from backfill.config import BackfillError
     from nightjar.airflow.backfill_requests import days_of
+    from nightjar.backfill.config import BackfillError
     from nightjar.cli.console import lines, result_console, show_json
     from nightjar.cli.stages import Stages
     from nightjar.configuration import data_dir, logs
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
-    from rules.errors import SettingsError
-    from rules.model import load_rules
-    from rules.names import did_you_mean
-    from rules.streams import load_streams
+    from nightjar.rules.errors import SettingsError
+    from nightjar.rules.model import load_rules
+    from nightjar.rules.names import did_you_mean
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     streams = load_streams(settings.streams)
@@ -97,8 +97,8 @@ def backtest(
         from nightjar.airflow import preload
 
         starting = preload.start_session(config.lake)
-        from backfill.backtest import backtest as run
-        from backfill.backtest import drafts_of
+        from nightjar.backfill.backtest import backtest as run
+        from nightjar.backfill.backtest import drafts_of
         from nightjar.backtest import as_mapping, read_labels, write_report
         from nightjar.operations.lake_gaps import gaps
 

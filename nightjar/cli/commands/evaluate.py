@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown, zone_named
-from rules.errors import SettingsError
+from nightjar.rules.errors import SettingsError
 
 if TYPE_CHECKING:
     from nightjar.cli.tables import Records
-    from rules.truth import Truth
+    from nightjar.rules.truth import Truth
 
 
 def register(app: typer.Typer) -> None:
@@ -46,9 +46,9 @@ def evaluate(
     from nightjar.configuration.settings import load_settings
     from nightjar.files.evaluate import evaluate as evaluated
     from nightjar.files.evaluate import write_truth
-    from rules.model import load_rules
-    from rules.names import did_you_mean
-    from rules.streams import load_streams
+    from nightjar.rules.model import load_rules
+    from nightjar.rules.names import did_you_mean
+    from nightjar.rules.streams import load_streams
 
     declared = load_streams(load_settings(**({} if streams is None else {"streams": streams})).streams)
     if stream not in declared:

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rules.timestamps import iso_text
+from nightjar.rules.timestamps import iso_text
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from backfill.explanation import Explanation
+    from nightjar.backfill.explanation import Explanation
     from nightjar.cli.console import SafeConsole
-    from rules.streams import Stream
-    from rules.versions import RuleVersion
+    from nightjar.rules.streams import Stream
+    from nightjar.rules.versions import RuleVersion
 
 _SHOWN = 40
 
@@ -36,12 +36,12 @@ def explain(
     An alert that was retracted, revised or muted says by whom and why. Reads the lake, and from Kafka what the archive
     has yet to bring there; says so where it cannot.
     """
-    from backfill.explanation import explain as explained
+    from nightjar.backfill.explanation import explain as explained
     from nightjar.cli.console import result_console, show_json
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.unarchived import OnKafka
-    from rules.streams import load_streams
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     config = backfill_config(settings, load_streams(settings.streams), spark=False)
@@ -55,7 +55,7 @@ def explain(
 
 
 def _as_json(found: "Explanation") -> dict[str, Any]:
-    from rules.model import rule_to_mapping
+    from nightjar.rules.model import rule_to_mapping
 
     stands, evaluated = found.standing, found.found
     applies, violation = evaluated.applies, evaluated.violation
@@ -132,7 +132,7 @@ def _show_rule(console: "SafeConsole", version: "RuleVersion", about: str) -> No
     import yaml
 
     from nightjar.cli.console import line, lines
-    from rules.model import rule_to_mapping
+    from nightjar.rules.model import rule_to_mapping
 
     console.print()
     console.print(line((f"rule {version.rule.id} version {version.version}{about}", "bold")), soft_wrap=True)

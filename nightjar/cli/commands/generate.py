@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rules.errors import SettingsError
+from nightjar.rules.errors import SettingsError
 
 if TYPE_CHECKING:
     from nightjar.cli.tables import Records

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from backfill.forgetting import Removal
-    from lake.maintenance import Maintained
+    from nightjar.backfill.forgetting import Removal
     from nightjar.cli.tables import Records
+    from nightjar.lake.maintenance import Maintained
     from nightjar.operations.forgetting import Remains
 
 app = typer.Typer(name="lake", no_args_is_help=True, help="Look after the lake.")
@@ -40,7 +40,7 @@ def maintain(as_json: Annotated[bool, typer.Option("--json", help="Print one JSO
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.lake_upkeep import upkeep
-    from rules.streams import load_streams
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     config = backfill_config(settings, load_streams(settings.streams), spark=False)
@@ -96,7 +96,7 @@ def forget(
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.forgetting import forget_person, person_of, searched_streams
-    from rules.streams import load_streams
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     config = backfill_config(settings, load_streams(settings.streams), spark=False)

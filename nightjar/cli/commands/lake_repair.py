@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from backfill.repair import Repair
+    from nightjar.backfill.repair import Repair
     from nightjar.cli.console import SafeConsole
 
 
@@ -48,7 +48,7 @@ def repair(
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.lake_upkeep import repair as repaired
-    from rules.streams import load_streams
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     config = backfill_config(settings, load_streams(settings.streams), spark=False)

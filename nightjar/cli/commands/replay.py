@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown, zone_named
-from rules.errors import NightjarError, SettingsError
+from nightjar.rules.errors import NightjarError, SettingsError
 
 
 def register(app: typer.Typer) -> None:
@@ -67,8 +67,8 @@ def replay(
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import topics
     from nightjar.replay import ReplayOptions, replay_batches, send
-    from rules.names import did_you_mean
-    from rules.streams import load_streams
+    from nightjar.rules.names import did_you_mean
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings(**({} if streams is None else {"streams": streams}))
     declared = load_streams(settings.streams)
@@ -132,7 +132,7 @@ def _speed(text: str) -> float:
 
 
 def _duration(option: str, text: str | None) -> int | None:
-    from rules.durations import parse_duration
+    from nightjar.rules.durations import parse_duration
 
     try:
         return None if text is None else parse_duration(text)

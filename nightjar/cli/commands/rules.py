@@ -13,7 +13,7 @@ from nightjar.cli.commands.rules_list import list_rules
 from nightjar.cli.commands.rules_restore import restore
 from nightjar.cli.rule_files import configured, read_rules, show_changes
 from nightjar.cli.rule_publishing import provenance, publish_rules, send_messages
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 Files = Annotated[list[Path], typer.Argument(help="Files of rules, YAML or JSON.", show_default=False)]
 RuleId = Annotated[str, typer.Argument(help="The rule's id.", show_default=False)]
@@ -81,7 +81,7 @@ def diff(file: Annotated[Path, typer.Argument(help="A file of rules.", show_defa
     """
     from nightjar.cli.console import counted, line, result_console
     from nightjar.kafka import rule_topics
-    from rules.model import State
+    from nightjar.rules.model import State
 
     settings, streams = configured()
     found = read_rules([file], streams)
@@ -136,11 +136,11 @@ def _control(
     timeout: float,
     dry_run: bool,
 ) -> None:
-    from contracts.rule_messages import control_message
     from nightjar.cli.console import result_console
     from nightjar.cli.past_effects import show_past_effects
+    from nightjar.contracts.rule_messages import control_message
     from nightjar.kafka import rule_topics
-    from rules.publishing import Answer, judge
+    from nightjar.rules.publishing import Answer, judge
 
     settings, streams = configured()
     message = control_message(control, rule_id, effective) | provenance

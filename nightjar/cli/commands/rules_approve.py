@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nightjar.cli.tables import Records
-    from rules.rulebook import RuleBook
-    from rules.versions import RuleVersion
+    from nightjar.rules.rulebook import RuleBook
+    from nightjar.rules.versions import RuleVersion
 
 
 def approve_rule(
@@ -64,7 +64,7 @@ def waiting(book: "RuleBook") -> "list[RuleVersion]":
 
 
 def _row(book: "RuleBook", version: "RuleVersion") -> dict[str, Any]:
-    from rules.timestamps import iso_text
+    from nightjar.rules.timestamps import iso_text
 
     rule = version.rule
     return {
@@ -116,12 +116,12 @@ def _approve(
     wait: bool,
     timeout: float,
 ) -> None:
-    from contracts.rule_messages import approval_message
     from nightjar.cli.console import result_console
     from nightjar.cli.past_effects import show_past_effects
     from nightjar.cli.rule_files import configured, show_changes
     from nightjar.cli.rule_publishing import provenance, send_messages
-    from rules.publishing import judge
+    from nightjar.contracts.rule_messages import approval_message
+    from nightjar.rules.publishing import judge
 
     settings, streams = configured()
     versions = book.of_rule(rule_id)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rules.errors import NightjarError
+from nightjar.rules.errors import NightjarError
 
 if TYPE_CHECKING:
     from nightjar.cli.console import SafeConsole
@@ -51,15 +51,15 @@ def check_rules(
     events: how many alerts, examples, and which live rules alert on the same events; and of a rule whose effective
     time is past, how many alerts the nights will announce and retract.
     """
-    from contracts.rule_messages import rule_message
     from nightjar.cli.annotations import github_annotations
     from nightjar.cli.console import counted, line, lines, result_console, show_error
     from nightjar.configuration.settings import load_settings
+    from nightjar.contracts.rule_messages import rule_message
     from nightjar.operations.retention import estimates, given_rates
-    from rules.doubts import doubts
-    from rules.errors import Problem, RuleError
-    from rules.model import load_rules
-    from rules.streams import load_streams
+    from nightjar.rules.doubts import doubts
+    from nightjar.rules.errors import Problem, RuleError
+    from nightjar.rules.model import load_rules
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings(**({} if streams is None else {"streams": streams}))
     declared = load_streams(settings.streams)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rules.errors import NightjarError, RuleError, SettingsError
+from nightjar.rules.errors import NightjarError, RuleError, SettingsError
 
 if TYPE_CHECKING:
-    from rules.foreign import Forms
-    from rules.model import Rule
-    from rules.streams import Stream
+    from nightjar.rules.foreign import Forms
+    from nightjar.rules.model import Rule
+    from nightjar.rules.streams import Stream
 
 
 @dataclass
@@ -35,9 +35,9 @@ class Imported:
 
 def read_files(files: list[Path], streams: "Mapping[str, Stream]", forms: "Forms") -> Imported:
     """The files' messages, judged in their order as the job would judge them."""
-    from rules.foreign.files import messages_of
-    from rules.publishing import Answer, judge
-    from rules.rulebook import RuleBook
+    from nightjar.rules.foreign.files import messages_of
+    from nightjar.rules.publishing import Answer, judge
+    from nightjar.rules.rulebook import RuleBook
 
     book, found = RuleBook(streams), Imported()
     for file in files:
@@ -82,8 +82,8 @@ def import_rules(
     from nightjar.cli.console import lines, result_console, show_error
     from nightjar.cli.rule_publishing import publish_rules
     from nightjar.configuration.settings import load_settings
-    from rules.states import State
-    from rules.streams import load_streams
+    from nightjar.rules.states import State
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings(**({} if streams is None else {"streams": streams}))
     declared = load_streams(settings.streams)

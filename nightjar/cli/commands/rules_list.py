@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from nightjar.cli.tables import Records
-    from rules.publishing import Answer
-    from rules.rulebook import RuleBook
-    from rules.versions import RuleVersion
+    from nightjar.rules.publishing import Answer
+    from nightjar.rules.rulebook import RuleBook
+    from nightjar.rules.versions import RuleVersion
 
 
 def list_rules(
@@ -25,7 +25,7 @@ def list_rules(
     from nightjar.cli.console import result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import rule_topics
-    from rules.streams import load_streams
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     book, unanswered = rule_topics.expected_book(settings, load_streams(settings.streams))
@@ -79,7 +79,7 @@ def _current(book: "RuleBook") -> "Iterable[RuleVersion]":
 
 def _status(book: "RuleBook", version: "RuleVersion") -> "Answer":
     """The job's last answer about a version."""
-    from rules.publishing import Answer
+    from nightjar.rules.publishing import Answer
 
     name = version.rule.id, version.version
     if name in book.superseded:
@@ -92,9 +92,9 @@ def _status(book: "RuleBook", version: "RuleVersion") -> "Answer":
 
 
 def _row(book: "RuleBook", version: "RuleVersion", unanswered: set[tuple[str, int]]) -> dict[str, Any]:
-    from rules.model import rule_to_mapping
-    from rules.rulebook import effective_text
-    from rules.timestamps import iso_text
+    from nightjar.rules.model import rule_to_mapping
+    from nightjar.rules.rulebook import effective_text
+    from nightjar.rules.timestamps import iso_text
 
     name = version.rule.id, version.version
     approval, effective = version.approval, effective_text(version)

@@ -124,7 +124,7 @@ def _show_unused(console: "SafeConsole", case: "Case", outcome: "Outcome", *, ev
 
 def _event_named(raw: str, event_id: str) -> str:
     """A record that is no event: by its event id if it has one, else by its beginning."""
-    from rules.errors import shortened
+    from nightjar.rules.errors import shortened
 
     try:
         named = json.loads(raw)[event_id]

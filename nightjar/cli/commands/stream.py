@@ -28,8 +28,8 @@ def stream(context: typer.Context) -> None:
     from nightjar.kafka import topics
     from nightjar.kafka.clients import refuse_others
     from nightjar.operations.locks import sole_job
-    from rules.streams import load_streams
-    from streaming.session import starting
+    from nightjar.rules.streams import load_streams
+    from nightjar.streaming.session import starting
 
     settings = load_settings()
     streams = load_streams(settings.streams)
@@ -38,7 +38,7 @@ def stream(context: typer.Context) -> None:
     logs.configure(settings.log_level)
     data_dir.prepare(settings.data_dir)
     with sole_job(config.checkpoint) as fence, starting(replace(config, fence=fence)) as session:
-        from streaming import job  # the engine's imports take a second, while the JVM starts
+        from nightjar.streaming import job  # the engine's imports take a second, while the JVM starts
 
         job.run(replace(config, fence=fence), session, prepare=lambda: topics.ensure(settings, streams.values()))
 
@@ -62,7 +62,7 @@ def rebuild(
     from nightjar.configuration import data_dir, logs
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.rebuild import rebuild as rebuilt
-    from rules.streams import load_streams
+    from nightjar.rules.streams import load_streams
 
     configured = load_settings()
     settings = configured if buckets is None else load_settings(buckets=buckets)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rules.errors import SettingsError
+from nightjar.rules.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +52,7 @@ def topics(
     from nightjar.cli.console import line, result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka.acls import acl_commands, grants, topic_access
-    from rules.streams import load_streams
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     streams = list(load_streams(settings.streams).values())
@@ -98,7 +98,7 @@ def create() -> None:
     from nightjar.cli.console import line, result_console
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import topics as kafka_topics
-    from rules.streams import load_streams
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     made = kafka_topics.ensure(settings, load_streams(settings.streams).values())
@@ -115,7 +115,7 @@ def grant(principal: Principals = None) -> None:
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import administration
     from nightjar.kafka.acls import grants
-    from rules.streams import load_streams
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     principals = _principals(principal or [])
@@ -154,7 +154,7 @@ def add_logins(
 def _principals(options: Sequence[str]) -> "dict[Role, list[str]]":
     """Those of each role: the default, or those given for it."""
     from nightjar.kafka.acls import Role, default_principals
-    from rules.names import did_you_mean
+    from nightjar.rules.names import did_you_mean
 
     given: dict[Role, list[str]] = {}
     for option in options:

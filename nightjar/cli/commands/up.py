@@ -31,7 +31,7 @@ def up() -> None:
     from nightjar.local.supervision import keep_running
     from nightjar.operations.job_watch import await_running
     from nightjar.operations.locks import refuse_running
-    from rules.streams import load_streams
+    from nightjar.rules.streams import load_streams
 
     settings = load_settings()
     data_dir.prepare(settings.data_dir)

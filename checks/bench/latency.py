@@ -1,0 +1,114 @@
+"""Measures the latency of alerts from Kafka through the job to Kafka, compared with queries without Python.
+
+    python -m checks.bench.latency [--rates 1000] [--turns 2] [--seconds 100] [--after 60] [--against stateful
+    stateless]
+
+Ten rules with two groupings; every 20th event alerts. Latency is the alert's receipt minus the event's `sent_at`, both
+by this process's clock, from the second `after` on. It runs in turns with checks/bench/baseline.py, which has the same
+source, sink and settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from checks.bench.figures import emit, log_progress
+from checks.bench.pipeline import Alerts, await_line, contestant, events, message, prepare, shares
+from nightjar.configuration.settings import Settings, load_settings
+from nightjar.kafka.clients import producer
+from nightjar.local.kafka import LocalKafka
+
+CONTROLS = {"stateful": "stateful JVM aggregate", "stateless": "stateless JVM query"}
+# The highest acceptable ratio to the stateful control, by events per second and percentile.
+GOALS = {(100, 99): 1.4, (1000, 50): 1.2, (1000, 99): 1.3, (5000, 99): 1.4}
+
+
+def traffic(settings: Settings, rate: int, seconds: float, seed: int) -> None:
+    """Send events at a constant rate, each with the wall clock of its sending."""
+    made = events(int(rate * seconds), hot=0, seed=seed)
+    began = time.time()
+    sent = 0
+    with producer(settings, linger_ms=0) as client:
+        while (passed := time.time() - began) < seconds:
+            for event in itertools.islice(made, max(0, int(passed * rate) - sent)):
+                now = time.time()
+                client.send(
+                    "transactions",
+                    key=event[1].encode(),
+                    value=message(event, int(now * 1000)),
+                    headers=[("sent_at", b"%d" % int(now * 1_000_000))],
+                )
+                sent += 1
+            time.sleep(0.002)
+
+
+def turn(name: str, settings: Settings, folder: Path, rate: int, options: argparse.Namespace, seed: int) -> list[float]:
+    """The latencies (ms) of one contestant's alerts from the second `after` on."""
+    prepare(settings, publishing=name == "job")
+    with contestant(name, settings, folder) as process:
+        await_line(process, folder / f"{name}.log", "the query runs")
+        alerts = Alerts(settings)
+        sender = threading.Thread(target=traffic, args=(settings, rate, options.seconds, seed))
+        began = time.time()
+        sender.start()
+        received = alerts.receive(options.seconds + 5)
+        sender.join()
+        alerts.close()
+    # Selected by when the event was sent, so that the backlog of a lagging contestant is excluded.
+    found = [latency for at, latency in received if at - latency / 1000 > began + options.after]
+    if not found:
+        raise SystemExit(f"error: the {name} stopped emitting after {len(received)} alerts")
+    return found
+
+
+def measured(rate: int, options: argparse.Namespace) -> bool:
+    """Print the figures of one rate; return whether the goals are met."""
+    found: dict[str, list[list[float]]] = {name: [] for name in [*options.against, "job"]}
+    parts: dict[str, float] = {}
+    for number in range(options.turns):
+        for name, latencies in found.items():
+            log_progress(f"{rate}/s, turn {number + 1} of {options.turns}: {name}")
+            with tempfile.TemporaryDirectory(prefix="nightjar-bench-") as scratch:
+                folder = Path(scratch)
+                with LocalKafka(load_settings(data_dir=folder / "kafka", kafka_port=0)) as broker:
+                    latencies.append(turn(name, broker.settings, folder / name, rate, options, number))
+                    if name == "job":
+                        parts = shares(broker.settings)
+            log_progress(
+                f"  p50 {np.percentile(latencies[-1], 50):.0f} ms, p99 {np.percentile(latencies[-1], 99):.0f} ms"
+            )
+    met = True
+    for percentile in (50, 99):
+        values = {name: [float(np.percentile(t, percentile)) for t in turns] for name, turns in found.items()}
+        for control in options.against:
+            goal = GOALS.get((rate, percentile)) if control == "stateful" else None
+            name = f"latency p{percentile} at {rate}/s"
+            met &= emit(name, "ms", values["job"], CONTROLS[control], values[control], goal=goal)
+    print(json.dumps({"name": f"parts of a micro-batch at {rate}/s", **parts}), flush=True)
+    return met
+
+
+def main() -> None:
+    """Measure in turns and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", type=int, nargs="+", default=[1000], help="events per second")
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=100, help="how long events are sent")
+    parser.add_argument("--after", type=float, default=60, help="from which second on alerts count")
+    parser.add_argument("--against", nargs="+", choices=CONTROLS, default=list(CONTROLS))
+    options = parser.parse_args()
+    met = [measured(rate, options) for rate in options.rates]
+    if not all(met):
+        raise SystemExit("a goal is missed")
+
+
+if __name__ == "__main__":
+    main()

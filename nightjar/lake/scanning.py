@@ -1,0 +1,60 @@
+"""Reads the lake with Polars, because Spark takes seconds for any query.
+
+A column that a table, or an old file of it, does not have yet is read as NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import polars as pl
+
+from nightjar.lake import delta
+from nightjar.lake.config import LakeError
+from nightjar.lake.tables import Table
+from nightjar.storage.paths import AnyPath, options_of
+
+
+def scan(root: AnyPath, table: Table, at: int | None = None) -> pl.LazyFrame:
+    """The table's rows in the version `at` (None: the newest).
+
+    Raises:
+        LakeError: the table does not exist.
+    """
+    if not delta.exists(root, table):
+        raise LakeError(
+            "the table does not exist yet", where=delta.folder(root, table), remedy="Run `nightjar archive`"
+        )
+    found = pl.scan_delta(delta.folder(root, table), version=at, storage_options=options_of(root))
+    held = found.collect_schema()
+    lacking = {name: kind for name, kind in columns(table).items() if name not in held}
+    return found.with_columns(pl.lit(None, kind).alias(name) for name, kind in lacking.items())
+
+
+def scan_files(table: Table, files: Collection[delta.File]) -> pl.LazyFrame:
+    """The rows of some of the table's files, without the columns that it is partitioned by."""
+    inside = {name: kind for name, kind in columns(table).items() if name not in table.partitioned_by}
+    paths = [file.path for file in files]
+    if not paths:
+        return pl.LazyFrame(schema=inside)
+    (access,) = {file.access for file in files}
+    options = None if access is None else access.client_options()
+    return pl.scan_parquet(
+        paths, schema=inside, missing_columns="insert", extra_columns="ignore", storage_options=options
+    )
+
+
+def file_rows(file: delta.File) -> pl.LazyFrame:
+    """The rows of a Parquet file as they are."""
+    options = None if file.access is None else file.access.client_options()
+    return pl.scan_parquet(file.path, storage_options=options)
+
+
+def parquet(place: AnyPath) -> pl.LazyFrame:
+    """The rows of a Parquet file, or of all that a pattern as the last part of the place matches."""
+    return pl.scan_parquet(str(place), storage_options=options_of(place))
+
+
+def columns(table: Table) -> pl.Schema:
+    """The table's columns in Polars' types."""
+    return pl.DataFrame(table.arrow.empty_table()).schema

@@ -1,0 +1,41 @@
+"""Starts the Spark session of the lake's jobs, with Delta and settings for few large batches."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from nightjar.ingestion.session import QUICK_COMPILER, Driver, common_settings, started
+from nightjar.lake.config import LakeConfig, LakeError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def open_session(config: LakeConfig, name: str = "nightjar-lake") -> SparkSession:
+    """Start the session, or return the one already running.
+
+    Raises:
+        LakeError: Java could not start it.
+    """
+    return started(spark_settings(config), name, LakeError)
+
+
+def spark_settings(config: LakeConfig) -> dict[str, str]:
+    """Every Spark setting the lake's jobs depend on."""
+    # most of a backfill's JVM code runs once, because Python workers process the rows
+    java_options = (*QUICK_COMPILER, *config.java_options)
+    driver = Driver(config.master, config.driver_memory, config.jars, java_options, config.code)
+    settings = common_settings(driver, config.root) | {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # A table's log is small; Delta's default of fifty tasks takes longer than reading it.
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # others read INT96 as nanoseconds
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        "spark.pyspark.python": sys.executable,
+    }
+    if config.master.startswith("local"):
+        settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
+    return settings | dict(config.spark_conf)

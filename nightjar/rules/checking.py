@@ -1,0 +1,306 @@
+"""Find all problems of a rule at once: its shape, its fields' names and types, its predicates.
+
+pydantic checks the shape; its errors are translated into the terms of a rule's author.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from nightjar.rules.descriptions import mistaken_placeholders
+from nightjar.rules.durations import format_duration
+from nightjar.rules.errors import PredicateError, Problem
+from nightjar.rules.measures import MAX_FIELDS, SUMMING, Function, Measure, accepted_kinds, result_type
+from nightjar.rules.names import did_you_mean, is_usable_name, unknown_name
+from nightjar.rules.predicates import check_predicate
+from nightjar.rules.types import FieldType, Kind
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from nightjar.rules.streams import Stream
+
+# Each measure costs some hundred nanoseconds per event of its group, and one line of the rule's page.
+MAX_MEASURES = 64
+
+# As many as a person fixes at once. All problems of a rule must fit in one Kafka record.
+MAX_PROBLEMS = 50
+
+_MEASURE_OPTIONS = ("over", "episode", "until", "where", "per", "excluding_current", "since", "resolution")
+_EXAMPLES = {
+    "id": "Lower-case letters, digits, '.', '_' and '-', at most 100, as in card-velocity",
+    "stream": "Name a declared stream",
+    "shadow_of": "Write the id of the live rule",
+    "group_by": "List the fields that make a group, as in [customer_id]; [] is the whole stream",
+    "measures": "Write name: {sum: amount, over: 1h}",
+    "when": 'Write a condition, as in "spent > 500"',
+    "where": 'Write a condition, as in "amount > 0"',
+    "over": "Write the window's length, as in over: 1h",
+    "episode": "Write the episode's length, as in episode: 10m",
+    "until": "Write a condition, as in \"status = 'SUCCESS'\"",
+    "per": "List the fields, as in [ip]",
+    "since": "Write a condition, as in \"status = 'SUCCESS'\"",
+    "excluding_current": "Write true or false",
+    "resolution": "Write a length of time, as in resolution: 1m",
+    "reset_after_alert": "Write true or false",
+    "description": "Write text, at most 4096 characters",
+    "action": "Write action: {restrict: block_customer, for: 24h}",
+    "mute": "Write a length of time, as in mute: 30m",
+    "revisions": "Write values or verdict",
+    "author": "Write one line of text, at most 100 characters",
+    "reason": "Write one line of text, at most 500 characters",
+}
+# Keys whose text may look like a number or like true and false.
+_TEXTS = ("id", "shadow_of", "description", "author", "reason")
+
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+def check_rule(
+    shape: type[Shape], written: Mapping[str, Any], streams: Mapping[str, Stream], *, accepted: bool = False
+) -> tuple[Shape | None, list[Problem]]:
+    """The rule that a mapping holds, or its problems: unknown keys, of which others follow, then by the order of keys.
+
+    accepted: leave out the checks of new rules, which an earlier release did not have.
+    """
+    check = _Check(written, streams, accepted=accepted)
+    measures = check.measures()
+    rule = check.validated(shape, {**written, "measures": measures}, ())
+    check.meaning(measures)
+    order = {key: at for at, key in enumerate(shape.model_fields)}
+    problems = sorted(check.problems, key=lambda problem: order.get(problem.place.split(".")[0], -1))
+    if len(problems) > MAX_PROBLEMS:
+        problems[MAX_PROBLEMS:] = [Problem("", "", "there are more problems", "Fix these first")]
+    return rule, problems
+
+
+class _Anything:
+    """Names when the measures cannot be read: any name may be one of them."""
+
+    def __contains__(self, _name: object) -> bool:
+        return True
+
+
+class _Check:
+    """Collects the problems of one rule."""
+
+    def __init__(self, written: Mapping[str, Any], streams: Mapping[str, Stream], *, accepted: bool) -> None:
+        self.written = written
+        self.accepted = accepted
+        self.streams = streams
+        self.problems: list[Problem] = []
+
+    def add(self, place: str, found: Any, message: str, remedy: str) -> None:
+        self.problems.append(Problem(place, found if isinstance(found, str) else repr(found), message, remedy))
+
+    # Shape
+
+    def measures(self) -> dict[str, Measure]:
+        """The measures that can be read; each is checked even if others cannot be."""
+        written = self.written.get("measures", {})
+        if not isinstance(written, Mapping):
+            self.add("measures", written, "is not a mapping of measures", _EXAMPLES["measures"])
+            return {}
+        if len(written) > MAX_MEASURES:
+            remedy = "Split the rule in two"
+            self.add("measures", len(written), f"has {len(written)} measures, more than {MAX_MEASURES}", remedy)
+            return {}
+        found: dict[str, Measure] = {}
+        for name, body in written.items():
+            place = f"measures.{name}"
+            if not is_usable_name(name):
+                remedy = "Use letters, digits and _, as in spent_today, and no word of SQL such as AND or CASE"
+                self.add(place, name, f"{name!r} cannot be the name of a measure", remedy)
+            elif not isinstance(body, Mapping):
+                self.add(place, body, f"{body!r:.60} is not a measure", _EXAMPLES["measures"])
+            elif measure := self.validated(Measure, body, ("measures", name)):
+                found[name] = measure
+            elif not set(body) & set(Function):  # only that was reported, and its options may be wrong too
+                options = {key: value for key, value in body.items() if key in _MEASURE_OPTIONS}
+                self.validated(Measure, {Function.COUNT.value: "*", **options}, ("measures", name))
+        return found
+
+    def validated(self, shape: type[Shape], body: Mapping[str, Any], place: tuple[str, ...]) -> Shape | None:
+        try:
+            return shape.model_validate(dict(body))
+        except ValidationError as refusal:
+            # finding a similar key takes a while, and a text may have thousands of unknown ones
+            errors = refusal.errors(include_url=False)
+            for error in errors[: MAX_PROBLEMS + 1]:
+                self.add_shape(error, shape, place)
+            return None
+
+    def add_shape(self, error: ErrorDetails, shape: type[BaseModel], place: tuple[str, ...]) -> None:
+        path = [str(part) for part in error["loc"]]
+        key = path[0] if path else ""
+        dotted = ".".join([*place, *path])
+        match error["type"]:
+            case "missing":
+                self.add(dotted, "", "is missing", _EXAMPLES.get(key, ""))
+            case "extra_forbidden" if key == "action" and len(path) > 1:
+                self.add(dotted, error["input"], "is not a key of an action", _EXAMPLES["action"])
+            case "extra_forbidden":
+                if shape is Measure:
+                    remedy = did_you_mean(key, _MEASURE_OPTIONS, "Beside its function it has")
+                    self.add(dotted, error["input"], "is not an option of a measure", remedy)
+                else:
+                    remedy = did_you_mean(key, shape.model_fields, "Keys are")
+                    self.add(dotted, error["input"], "is not a key of a rule", remedy)
+            case "enum":
+                expected = (error.get("ctx") or {}).get("expected", "")
+                self.add(dotted, error["input"], f"is {error['input']!r:.60}", f"It is one of {expected}")
+            case "value_error":
+                what, _, remedy = str((error.get("ctx") or {}).get("error", error["msg"])).partition(". ")
+                self.add(dotted, error["input"], what, remedy)
+            case "string_type" if isinstance(error["input"], bool) and key in _TEXTS:
+                word, read = ("yes", "true") if error["input"] else ("no", "false")
+                what = f"is {read}, not text: YAML reads {word} without quotes as {read}"
+                self.add(dotted, read, what, f'Put it in quotes, as in {key}: "{word}"')
+            case "string_type" if isinstance(error["input"], int | float) and key in _TEXTS:
+                example = f'as in {key}: "{error["input"]}"'
+                self.add(dotted, error["input"], f"is {error['input']!r:.60}, not text", f"Put it in quotes, {example}")
+            case _:
+                self.add(dotted, error["input"], f"is {error['input']!r:.60}", _EXAMPLES.get(key, error["msg"]))
+
+    # Meaning
+
+    def meaning(self, measures: Mapping[str, Measure]) -> None:
+        """Check against the stream; parts of a wrong shape have been reported already."""
+        name = self.written.get("stream")
+        if not isinstance(name, str):
+            return
+        stream = self.streams.get(name)
+        if stream is None:
+            remedy = did_you_mean(name, self.streams, "Declared are")
+            self.add("stream", name, f"there is no stream {name!r}", remedy)
+            return
+        self.fields("group_by", self.written.get("group_by"), stream)
+        if self.written.get("action") is not None and self.written.get("group_by") == []:
+            what, remedy = "has no group that its action could restrict", "Name the fields of the group to restrict"
+            self.add("group_by", [], what, remedy)
+        self.predicate("where", self.written.get("where"), stream.fields)
+        results: dict[str, FieldType] = {}
+        lists: set[str] = set()
+        for measure_name, measure in measures.items():
+            place = f"measures.{measure_name}"
+            if measure_name in stream.fields:
+                remedy = "Give the measure another name, so that the condition is clear"
+                self.add(place, measure_name, f"stream {stream.name} has a field of that name", remedy)
+            if (result := self.measure(place, measure, stream)) is not None:
+                results[measure_name] = result
+            if measure.function is Function.VALUES:
+                lists.add(measure_name)
+                results.pop(measure_name, None)
+        written = self.written.get("measures", {})
+        for measure_name, body in written.items() if isinstance(written, Mapping) else ():
+            if measure_name not in measures and isinstance(body, Mapping):
+                self.parts(f"measures.{measure_name}", body, stream)
+        if "measures" not in self.written and get_close_matches("measures", map(str, self.written), 1):
+            written = None  # under a mistyped key, which is a problem of its own
+        # a measure without a type has its own problem already, which the condition does not repeat
+        untyped = set(written) - set(results) - lists if isinstance(written, Mapping) else _Anything()
+        self.predicate("when", self.written.get("when"), {**results, **stream.fields}, untyped)
+        if isinstance(written, Mapping) and not self.accepted:
+            self.description(self.written.get("description"), [*stream.fields, *map(str, written)])
+
+    def description(self, text: Any, known: list[str]) -> None:
+        if not isinstance(text, str):
+            return
+        for found, what, remedy in islice(mistaken_placeholders(text, known), MAX_PROBLEMS):
+            self.add("description", found, what, remedy)
+
+    def measure(self, place: str, measure: Measure, stream: Stream) -> FieldType | None:
+        """The measure's type; None if its function does not take the field."""
+        self.fields(f"{place}.per", list(measure.per), stream)
+        self.predicate(f"{place}.where", measure.where, stream.fields)
+        self.predicate(f"{place}.since", measure.since, stream.fields)
+        self.predicate(f"{place}.until", measure.until, stream.fields)
+        if measure.resolution is not None:
+            self.resolution(f"{place}.resolution", measure, stream)
+        if measure.field is None:
+            return result_type(measure.function, None)
+        return self.result(f"{place}.{measure.function}", measure.function, measure.field, stream)
+
+    def resolution(self, place: str, measure: Measure, stream: Stream) -> None:
+        """Check what a measure with resolution takes to fold (S14.2)."""
+        text = format_duration(measure.resolution or 0)
+        kind = None if measure.field is None else stream.fields.get(measure.field)
+        if measure.function in SUMMING and kind is not None and kind.kind is Kind.DOUBLE:
+            what = f"does not go with {measure.function} of a double, whose exact sums are too large to keep"
+            self.add(place, text, what, "Declare the field as a decimal, or leave resolution out")
+        if self.written.get("reset_after_alert") is True:
+            what = "does not go with reset_after_alert, which starts a measure again within a step"
+            self.add(place, text, what, "Leave one of them out")
+        group_by = self.written.get("group_by")
+        if isinstance(group_by, list | tuple) and stream.event_id in group_by:
+            what = f"does not go with a group by {stream.event_id}, which has one event"
+            self.add(place, text, what, "Leave resolution out")
+
+    def parts(self, place: str, body: Mapping[str, Any], stream: Stream) -> None:
+        """Check the parts of a measure that cannot be read as a whole."""
+        for function in Function:
+            if isinstance(field := body.get(function.value), str) and field != "*":
+                self.result(f"{place}.{function}", function, field, stream)
+        self.fields(f"{place}.per", body.get("per"), stream)
+        self.predicate(f"{place}.where", body.get("where"), stream.fields)
+        self.predicate(f"{place}.since", body.get("since"), stream.fields)
+        self.predicate(f"{place}.until", body.get("until"), stream.fields)
+
+    def result(self, place: str, function: Function, field: str, stream: Stream) -> FieldType | None:
+        """The type of a function of a field; None if it does not take the field."""
+        declared = stream.fields.get(field)
+        if declared is None:
+            self.unknown_field(place, field, stream)
+            return None
+        kinds = accepted_kinds(function)
+        if declared.kind not in kinds:
+            fitting = [name for name, kind in stream.fields.items() if kind.kind in kinds]
+            remedy = f"Fields it takes are {', '.join(fitting)}" if fitting else "The stream has no field it takes"
+            self.add(place, field, f"{function} cannot take {field}: {declared}", remedy)
+            return None
+        return result_type(function, declared)
+
+    def fields(self, place: str, names: Any, stream: Stream) -> None:
+        if not isinstance(names, list | tuple) or len(names) > MAX_FIELDS:
+            return
+        for name in names:
+            if isinstance(name, str) and name not in stream.fields:
+                self.unknown_field(place, name, stream)
+        texts = [name for name in names if isinstance(name, str)]
+        if len(set(texts)) < len(texts):
+            self.add(place, names, "names a field twice", "Name each field once")
+
+    def unknown_field(self, place: str, name: str, stream: Stream) -> None:
+        remedy = did_you_mean(name, stream.fields, "Fields are")
+        self.add(place, name, f"stream {stream.name} has no field {name!r}", remedy)
+
+    def predicate(self, place: str, text: Any, columns: Mapping[str, FieldType], untyped: Container[str] = ()) -> None:
+        if not isinstance(text, str):
+            return
+        try:
+            check_predicate(text, columns, where=place, unknown=untyped, strict=not self.accepted)
+        except PredicateError as refusal:
+            self.problems += [self.explained(problem, columns) for problem in refusal.problems]
+
+    def explained(self, problem: Problem, columns: Mapping[str, FieldType]) -> Problem:
+        """The problem, reworded if the unknown name in an event's condition is that of a measure."""
+        measures = self.written.get("measures")
+        name = problem.found
+        known = isinstance(measures, Mapping) and name in measures and name not in columns
+        if not known or problem.message != unknown_name(name):
+            return problem
+        key = problem.place.rpartition(".")[2]
+        if key == "when":
+            return replace(
+                problem,
+                message=f"{name!r} is a list of values, which only the alert shows",
+                remedy="Compare a count_distinct of the same field",
+            )
+        what = f"{name!r} is a measure, and {key} is met or not by an event alone"
+        return replace(problem, message=what, remedy=f"Use measures in when; {key} compares fields")

@@ -1,0 +1,34 @@
+"""Warnings about valid rules: conditions that no event can meet."""
+
+from __future__ import annotations
+
+from nightjar.rules.errors import Problem
+from nightjar.rules.measures import Function, result_type
+from nightjar.rules.model import Rule
+from nightjar.rules.predicates import impossible_parts
+from nightjar.rules.streams import Stream
+
+_REMEDY = "Change it, or no event will ever meet it"
+
+
+def doubts(rule: Rule, stream: Stream) -> list[Problem]:
+    """Conditions of a rule that never hold, each with its place; the rule fits its stream."""
+    conditions = {"where": rule.where}
+    for name, measure in rule.measures.items():
+        of_measure = {"where": measure.where, "since": measure.since, "until": measure.until}
+        conditions |= {f"measures.{name}.{key}": text for key, text in of_measure.items()}
+    found = [
+        Problem(place, text, reason, _REMEDY)
+        for place, text in conditions.items()
+        if text is not None
+        for reason in impossible_parts([text], stream.fields, {})
+    ]
+    kinds, least = dict(stream.fields), dict[str, int]()
+    for name, measure in rule.measures.items():
+        kinds[name] = result_type(measure.function, None if measure.field is None else stream.fields[measure.field])
+        if measure.function in (Function.COUNT, Function.COUNT_DISTINCT):
+            every = measure.field is None and measure.where is None and not measure.excluding_current
+            least[name] = int(every)  # the current event counts itself
+    of_both = impossible_parts([rule.when, *([] if rule.where is None else [rule.where])], kinds, least)
+    known = {problem.message for problem in found}
+    return found + [Problem("when", rule.when, reason, _REMEDY) for reason in of_both if reason not in known]

@@ -1,0 +1,7 @@
+"""The engine: events in, alerts out. One evaluator for the stream and for the nightly backfill."""
+
+from nightjar.rules.engine.advance import NO_ROW, Advance, Delta, Failure, InputRows, Position
+from nightjar.rules.engine.engine import Engine
+from nightjar.rules.engine.evaluation import Evaluated
+
+__all__ = ["NO_ROW", "Advance", "Delta", "Engine", "Evaluated", "Failure", "InputRows", "Position"]

@@ -1,0 +1,182 @@
+"""From violations to announcements: new alerts, revisions with new values, and retractions (S7)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nightjar.rules.alert_ids import alert_id
+from nightjar.rules.alert_schema import ALERT_SCHEMA
+from nightjar.rules.engine.alert_columns import Described
+from nightjar.rules.engine.evaluation import Evaluated
+from nightjar.rules.engine.ledger import LEDGER_SCHEMA, NO_ANNOUNCEMENTS, Ledger, Subject
+from nightjar.rules.engine.muting import Muting
+from nightjar.rules.engine.plan import GroupPlan
+from nightjar.rules.engine.store import EventStore
+from nightjar.rules.engine.strings import Int64Array
+from nightjar.rules.states import Revisions
+
+_NO_ROWS: Int64Array = np.empty(0, np.int64)
+_NO_ALERTS = ALERT_SCHEMA.empty_table()
+
+
+class Announcements(NamedTuple):
+    """What is announced. rows: the store row of each announcement; table: LEDGER_SCHEMA."""
+
+    rows: Int64Array
+    table: pa.Table
+
+
+def announce(
+    store: EventStore, ledger: Ledger, plan: GroupPlan, results: list[Evaluated], rows: Int64Array, base: int
+) -> list[Announcements]:
+    """What to announce after evaluating the store rows `rows`; results: the rule versions that are violated at some.
+
+    base: nothing has been announced about the rows from there on. An alert whose content has not changed is not
+    announced again. Order: retractions, then rule by rule.
+    """
+    old = rows[rows < base]
+    old = old[ledger.announced(old)] if len(old) else old
+    announcements = [_withdrawn(ledger, plan, results, old)] if len(old) else []
+    return announcements + [_alerts(store, ledger, result, base) for result in results]
+
+
+def with_muted(
+    store: EventStore, ledger: Ledger, muting: Muting, announcements: list[Announcements], settled: int
+) -> list[Announcements]:
+    """The announcements with their column `muted`, then those of other alerts whose `muted` they change.
+
+    settled: event time (µs) before which nothing is announced any more.
+    """
+    whole = _together(announcements)
+    muted, flips = muting.take(whole.table, settled)
+    at = whole.table.column_names.index("muted")
+    found = [Announcements(whole.rows, whole.table.set_column(at, "muted", muted))]
+    rows = store.ids.find(pa.array([flip.place.event_id.decode() for flip in flips], pa.string()))
+    turned = []
+    for flip, row in zip(flips, rows.tolist(), strict=True):
+        if row < 0 or store.times[row] != flip.place.time or not ledger.announced(np.array([row]))[0]:
+            continue  # after a rebuild the event has not been read yet
+        last = ledger.unretracted(row)[Subject(flip.chain.rule_id, flip.chain.rule_version)]
+        muting.announced(flip, last.revision + 1)
+        turned.append((row, last, flip.muted))
+    if turned:
+        at_rows, lasts, flags = zip(*turned, strict=True)
+        table = ledger.read(np.array([last.entry for last in lasts]))
+        changed = {"revision": pa.array([last.revision + 1 for last in lasts]), "muted": pa.array(flags)}
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        found.append(Announcements(np.array(at_rows), _table({**columns, **changed})))
+    return found
+
+
+def remember(ledger: Ledger, announcements: list[Announcements]) -> Announcements:
+    """Append the announcements to the ledger; returns all of them as one."""
+    together = _together(announcements)
+    ledger.append(*together)
+    return together
+
+
+def _together(announcements: list[Announcements]) -> Announcements:
+    if not announcements:
+        return Announcements(_NO_ROWS, NO_ANNOUNCEMENTS)
+    return Announcements(
+        np.concatenate([part.rows for part in announcements]), pa.concat_tables([part.table for part in announcements])
+    )
+
+
+def _withdrawn(ledger: Ledger, plan: GroupPlan, results: list[Evaluated], old: Int64Array) -> Announcements:
+    """Retractions of the alerts at these rows whose condition no longer holds."""
+    holding: dict[int, set[Subject]] = defaultdict(set)
+    for result in results:
+        for row in np.intersect1d(result.rows[result.violated], old).tolist():
+            holding[row].add(_subject(result))
+    own = {
+        Subject(v.rule.id, v.version)
+        for versions in plan.versions.values()
+        for v in versions
+        if v.rule.group_by == plan.group_by
+    }
+    withdrawn = [
+        (row, last)
+        for row in old.tolist()
+        for subject, last in ledger.unretracted(row).items()
+        if subject in own and subject not in holding[row]
+    ]
+    if not withdrawn:
+        return Announcements(_NO_ROWS, NO_ANNOUNCEMENTS)
+    table = ledger.read(np.array([last.entry for _, last in withdrawn]))
+    changed = {
+        "revision": pc.add(table.column("revision"), 1),
+        "retracted": pa.repeat(pa.scalar(value=True), len(withdrawn)),
+    }
+    return Announcements(
+        np.array([row for row, _ in withdrawn]),
+        _table({**dict(zip(table.column_names, table.columns, strict=True)), **changed}),
+    )
+
+
+def _subject(result: Evaluated) -> Subject:
+    version = result.compiled.version
+    return Subject(version.rule.id, version.version)
+
+
+def _alerts(store: EventStore, ledger: Ledger, result: Evaluated, base: int) -> Announcements:
+    """The new alerts and revisions of one rule version."""
+    subject, rule = _subject(result), result.compiled.rule
+    rows = result.rows[result.violated]
+    described = Described(store, result.compiled, result.values, rows, result.violated)
+    texts = {"group": described.group, "measures": described.measures, "text": described.text()}
+    revisions = np.ones(len(rows), np.int64)
+    old = np.flatnonzero(rows < base)
+    old = old[ledger.announced(rows[old])]
+    if len(old):
+        constant = {"rule_state": rule.state.value, "severity": rule.severity.value}
+        changed = np.ones(len(rows), np.bool_)
+        for at, last in zip(old.tolist(), ledger.get(rows[old], subject), strict=True):
+            if last is not None:
+                revisions[at] = last.revision + 1
+                content = {name: series[at] for name, series in texts.items()} | constant
+                by_values = rule.revisions is Revisions.VALUES
+                changed[at] = last.retracted or (by_values and ledger.content(last.entry) != content)
+        rows, revisions = rows[changed], revisions[changed]
+        texts = {name: series.filter(pl.Series(changed)) for name, series in texts.items()}
+    columns = {
+        "event_id": store.array(store.stream.event_id, rows),
+        "event_time": store.array(store.stream.event_time, rows),
+        "rule_id": pa.repeat(subject.rule_id, len(rows)),
+        "rule_version": pa.repeat(subject.rule_version, len(rows)),
+        "revision": pa.array(revisions),
+        "retracted": pa.repeat(pa.scalar(value=False), len(rows)),
+        "rule_state": pa.repeat(rule.state.value, len(rows)),
+        "severity": pa.repeat(rule.severity.value, len(rows)),
+        "muted": pa.repeat(pa.scalar(value=False), len(rows)),
+        "mute": pa.repeat(rule.mute or 0, len(rows)),
+        **{name: series.to_arrow(compat_level=pl.CompatLevel.oldest()) for name, series in texts.items()},
+    }
+    return Announcements(rows, _table(columns))
+
+
+def _table(columns: dict[str, pa.Array]) -> pa.Table:
+    return pa.table({name: columns[name] for name in LEDGER_SCHEMA.names}).cast(LEDGER_SCHEMA)
+
+
+def alerts_table(store: EventStore, announcements: Announcements) -> pa.Table:
+    """The announcements as alert records (ALERT_SCHEMA)."""
+    if not len(announcements.rows):
+        return _NO_ALERTS
+    rules, versions, events, groups = (
+        announcements.table.column(name).to_pylist() for name in ("rule_id", "rule_version", "event_id", "group")
+    )
+    named = zip(rules, versions, events, store.times[announcements.rows].tolist(), groups, strict=True)
+    columns = {
+        **dict(zip(announcements.table.column_names, announcements.table.columns, strict=True)),
+        "alert_id": pa.array([alert_id(*alert) for alert in named], pa.string()),
+        "kind": pc.if_else(announcements.table.column("retracted"), "retraction", "alert"),
+        "stream": pa.repeat(store.stream.name, len(announcements.rows)),
+    }
+    return pa.table({name: columns[name] for name in ALERT_SCHEMA.names}).cast(ALERT_SCHEMA)

@@ -1,0 +1,208 @@
+"""Evaluate rules at rows: which version applies to each row, the measures, and whether the condition holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import overload
+
+import numpy as np
+import pyarrow as pa
+
+from nightjar.rules.engine import measures, resets
+from nightjar.rules.engine.columns import Mask
+from nightjar.rules.engine.measures import Answers, Values
+from nightjar.rules.engine.plan import CompiledRule, GroupPlan, Program
+from nightjar.rules.engine.polars_views import LazyColumns, number_array, physical_array, physical_numbers
+from nightjar.rules.engine.predicate_bitmaps import Marks, Masks
+from nightjar.rules.engine.strings import Int64Array
+from nightjar.rules.engine.timeline import Runs, Timeline
+from nightjar.rules.predicates import Numbers, truths
+from nightjar.rules.types import Kind
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """A measure whose exact value at an evaluated row is out of the range of its type."""
+
+    measure: str
+    at: int
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One version of a rule at the rows that it applies to.
+
+    rows: all evaluated store rows of the group-by; sees: uint8 per row, whether this version applies and its `where`
+    holds there; violated: the positions in rows where the condition holds too; values: each measure at all rows.
+    """
+
+    compiled: CompiledRule
+    rows: Int64Array
+    sees: Mask
+    violated: Int64Array
+    values: dict[str, Values]
+    overflows: list[Overflow]
+
+    @property
+    def seen(self) -> Int64Array:
+        """The positions of the rows that the version applies to."""
+        return np.flatnonzero(self.sees)
+
+
+class Evaluations(Sequence[Evaluated]):
+    """Every version that applies to some of the rows, evaluated there; most are never used, so each is created on
+    request.
+
+    where: for each version that does not apply to all rows, to which it does. conditions: for each version whose
+    condition may hold anywhere, where it does. Versions are numbered as in the program.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        rows: Int64Array,
+        where: dict[int, Mask],
+        values: Answers,
+        conditions: dict[int, Mask],
+        marks: Marks,
+    ) -> None:
+        self.rows = rows  # the store rows that were evaluated
+        self._program, self._where = program, where
+        self._values, self._conditions, self._marks = values, conditions, marks
+
+    def __len__(self) -> int:
+        return len(self._program.rules)
+
+    @overload
+    def __getitem__(self, at: int) -> Evaluated: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Evaluated]: ...
+    def __getitem__(self, at: int | slice) -> Evaluated | list[Evaluated]:
+        """The versions in the order of the program."""
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
+        compiled = self._program.rules[at]
+        seen = self._marks[compiled.seen]
+        if at in self._where:
+            seen = seen & self._where[at]
+        places = self._program.places
+        values = {name: self._values[places[aggregate]] for name, aggregate in compiled.measures.items()}
+        overflows = []
+        if self._values.overflown:
+            overflows = [Overflow(name, int(row)) for name, v in values.items() for row in v.overflow if seen[row]]
+        violated = self._conditions[at] & seen if at in self._conditions else np.zeros(len(seen), np.uint8)
+        violated[[overflow.at for overflow in overflows]] = 0
+        return Evaluated(compiled, self.rows, seen, violated.nonzero()[0], values, overflows)
+
+    @property
+    def violated(self) -> list[Evaluated]:
+        """The versions that are violated somewhere."""
+        some = (self[at] for at, condition in self._conditions.items() if np.count_nonzero(condition))
+        return [result for result in some if len(result.violated)]
+
+    @property
+    def overflown(self) -> list[Evaluated]:
+        """The versions with a measure out of range somewhere."""
+        return [result for result in self if result.overflows] if self._values.overflown else []
+
+
+def evaluate(timeline: Timeline, masks: Masks, plan: GroupPlan, runs: Runs) -> list[Evaluations]:
+    """Every version that applies to some row of the runs, evaluated where it applies; at least one Evaluations."""
+    times = timeline.times[runs.at]
+    if int(times.min()) >= plan.newest_since:
+        applicable: dict[tuple[str, int], Mask | None] = {}
+        programs = plan.newest
+    else:
+        applicable = {key: seen for key, seen in _applicable(plan, times).items() if key in plan.compiled}
+        programs = plan.programs(tuple(applicable))
+    found = [at_rows(timeline, masks, programs[0], runs, applicable)]
+    for program in programs[1:]:
+        violated = partial(_violated, timeline, masks, plan, program)
+        after = resets.after_violations(timeline, masks, program.rules[0], runs, violated)
+        found.append(at_rows(timeline, masks, program, runs, applicable, after))
+    return found
+
+
+def at_rows(
+    timeline: Timeline,
+    masks: Masks,
+    program: Program,
+    runs: Runs,
+    applicable: Mapping[tuple[str, int], Mask | None],
+    after: Int64Array | None = None,
+) -> Evaluations:
+    """A program at the rows of the runs. applicable: where some of its versions apply; the others apply everywhere.
+
+    after: of each row the place from which others count.
+    """
+    rows = timeline.rows[runs.at].astype(np.int64)
+    where: dict[int, Mask] = {}
+    if applicable:
+        versions = (rule.version for rule in program.rules)
+        masks_of = [applicable.get((version.rule.id, version.version)) for version in versions]
+        where = {at: seen for at, seen in enumerate(masks_of) if seen is not None}
+    values = measures.evaluate(timeline, masks, runs, program.aggregates, after)
+    return Evaluations(program, rows, where, values, _conditions(timeline, program, values, rows), masks.of(rows))
+
+
+def _violated(
+    timeline: Timeline, masks: Masks, plan: GroupPlan, program: Program, runs: Runs, after: Int64Array
+) -> Mask:
+    """Where the one version of a program is violated: uint8 a row of the runs."""
+    version = program.rules[0].version
+    key = version.rule.id, version.version
+    violated = np.zeros(runs.rows, np.uint8)
+    applies = _applicable(plan, timeline.times[runs.at])
+    if key in applies:
+        violated[at_rows(timeline, masks, program, runs, applies, after)[0].violated] = 1
+    return violated
+
+
+def _applicable(plan: GroupPlan, times: Int64Array) -> dict[tuple[str, int], Mask | None]:
+    """For each version that applies to some row: uint8 per row, or None if it applies to all (S5.1)."""
+    found: dict[tuple[str, int], Mask | None] = {}
+    first, last = int(times.min()), int(times.max())
+    for rule_id, versions in plan.versions.items():
+        newest = versions[-1]
+        if newest.effective <= first:
+            found[rule_id, newest.version] = None
+            continue
+        chosen = np.full(len(times), -1, np.int64)
+        for place, version in enumerate(versions):
+            if version.effective <= last:
+                chosen[times >= version.effective] = place
+        for place, version in enumerate(versions):
+            where = chosen == place
+            if where.any():
+                found[rule_id, version.version] = where.view(np.uint8)
+    return found
+
+
+def _conditions(timeline: Timeline, program: Program, values: Answers, rows: Int64Array) -> dict[int, Mask]:
+    """`when` at every row, for the rules whose condition may hold at some row."""
+    called, store = program.called, timeline.store
+
+    def column(name: str) -> pa.Array:
+        if name not in called:
+            return physical_array(store, name, rows)
+        at, kind = called[name]
+        found = values[at]
+        if kind.kind is Kind.STRING:
+            field = program.aggregates[at].field
+            assert field is not None
+            return store.strings(field, found.codes)
+        if kind.kind is Kind.BOOLEAN:
+            return pa.array(found.values.astype(np.bool_), mask=None if found.valid is None else found.valid == 0)
+        return number_array(found.values, found.valid)
+
+    def numbers(name: str) -> Numbers:
+        if name not in called:
+            return physical_numbers(store, name, rows)
+        found = values[called[name][0]]
+        return found.values, None if found.valid is None else found.valid.view(np.bool_)
+
+    columns = LazyColumns(column, numbers)
+    possible = program.screen.possible(columns).nonzero()[0].tolist()
+    return dict(zip(possible, truths([program.rules[at].when for at in possible], columns, len(rows)), strict=True))

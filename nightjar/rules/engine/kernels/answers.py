@@ -1,0 +1,114 @@
+"""All aggregates of the same windows in one call: for a small batch a call takes as long as the sums."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nightjar.rules.engine.compiled import kernel
+from nightjar.rules.engine.kernels import floats, order, steps, totals, windows
+from nightjar.rules.engine.kernels.segments import first_of
+
+# The answers. TOTALS: sum and mean of integers; SPREAD: also the standard deviation; the others have one answer each.
+COUNT, TOTALS, SPREAD, LEAST, GREATEST, FIRST, LAST, DISTINCT, SUM, MEAN, DEVIATION = range(11)
+# The facts: narrow, wide, or wide with the bits of doubles.
+NARROW, WIDE, DOUBLE = range(3)
+# Rows of a window that are brought into the cache ahead.
+_FETCHED = 64
+
+
+@kernel
+def _of_integers(  # type: ignore[no-untyped-def]
+    what, changes, marks, word, bit, values, column, scale, before, to, found, doubles, flags
+):
+    run_first, fill, begin, ops = changes
+    a, b, c = to
+    if what == TOTALS:
+        return totals.sums(
+            run_first, fill, begin, ops, marks, word, bit, values, column, scale, before,
+            found[a], doubles[b], flags[a], flags[b],
+        )  # fmt: skip
+    if what == SPREAD:
+        return totals.spreads(
+            run_first, fill, begin, ops, marks, word, bit, values, column, scale, before,
+            found[a], doubles[b], flags[a], flags[b], doubles[c], flags[c],
+        )  # fmt: skip
+    if what == DISTINCT:
+        order.distincts(run_first, fill, begin, ops, marks, word, bit, values, column, found[a])
+    elif what in (FIRST, LAST):
+        order.ends(run_first, fill, begin, ops, marks, word, bit, values, column, what == LAST, found[a], flags[a])
+    else:
+        order.extremes(
+            run_first, fill, begin, ops, marks, word, bit, values, column, what == GREATEST, found[a], flags[a]
+        )
+    return 0
+
+
+@kernel
+def _of_doubles(what, changes, marks, word, bit, values, column, to, doubles, flags):  # type: ignore[no-untyped-def]
+    run_first, fill, begin, ops = changes
+    if what == DEVIATION:
+        return floats.stddevs(run_first, fill, begin, ops, marks, word, bit, values, column, doubles[to], flags[to])
+    if what in (SUM, MEAN):
+        return floats.sums(
+            run_first, fill, begin, ops, marks, word, bit, values, column, what == MEAN, doubles[to], flags[to]
+        )
+    order.extremes(
+        run_first, fill, begin, ops, marks, word, bit, values, column, what == GREATEST, doubles[to], flags[to]
+    )
+    return 0
+
+
+@kernel
+def _fetch(fill, marks, narrow, wide, scratch):  # type: ignore[no-untyped-def]
+    """Bring the facts of short windows into the cache, of all of them at once: else each waits for memory in turn.
+
+    scratch: at least one element per run.
+    """
+    for r in range(len(fill)):
+        sum_of_facts = np.int64(0)
+        for p in range(fill[r, 0], min(fill[r, 1], fill[r, 0] + _FETCHED), 8):
+            sum_of_facts += first_of(marks, p) + first_of(narrow, p) + first_of(wide, p)
+        scratch[r] = sum_of_facts
+
+
+@kernel
+def answers(  # type: ignore[no-untyped-def]
+    run_first, rows, at, low, excluding, late, last_late, arrivals, marks, narrow, wide, asked, scales, before, found,
+    flags,
+):  # fmt: skip
+    """Answer every asked[j] about the windows of the rows at at[k] from low[k] on (see windows.changes).
+
+    asked: int64 (questions, 8): what, word and bit of the marks, kind and column of the facts, then the rows of found
+    (int64, doubles as their bits) and flags (uint8) to write to: the answer's, or for TOTALS and SPREAD those of sum,
+    mean and deviation. flags: whether the answer is not NULL; of a sum of integers whether it exceeds 64 bits; of
+    counts and sums of doubles they are unused. scales[j]: the divisor of the mean and the deviation. before[j]: int64
+    (rows, 8), what the windows hold besides (see kernels.steps); of one question without rows where they hold nothing.
+    Returns how many answers exceed their types.
+    """
+    changes = (run_first, *windows.changes(run_first, rows, at, low, excluding, late, last_late, arrivals))
+    _fetch(changes[1], marks, narrow, wide, found[len(found) - 1])
+    doubles = found.view(np.float64)
+    wide_doubles = wide.view(np.float64)
+    overflown = 0
+    for j in range(len(asked)):
+        what, word, bit, kind, column = asked[j, 0], asked[j, 1], asked[j, 2], asked[j, 3], asked[j, 4]
+        to = asked[j, 5], asked[j, 6], asked[j, 7]
+        scale = scales[j]
+        besides = before[min(j, len(before) - 1)]
+        if what == COUNT:
+            totals.counts(*changes, marks, word, bit, found[to[0]])
+            for k in range(len(besides)):
+                found[to[0], k] += besides[k, steps.COUNT]
+        elif kind == DOUBLE:
+            overflown += _of_doubles(what, changes, marks, word, bit, wide_doubles, column, to[0], doubles, flags)
+        elif kind == WIDE:
+            overflown += _of_integers(
+                what, changes, marks, word, bit, wide, column, scale, besides, to, found, doubles, flags
+            )
+        else:
+            overflown += _of_integers(
+                what, changes, marks, word, bit, narrow, column, scale, besides, to, found, doubles, flags
+            )
+        if len(besides) and (what in (LEAST, GREATEST)):
+            steps.with_extremes(besides, kind == DOUBLE, what == GREATEST, found[to[0]], flags[to[0]])
+    return overflown

@@ -1,0 +1,332 @@
+"""The values of aggregates at the rows to evaluate: a call of a kernel for each window, which answers all about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nightjar.rules.engine import carried
+from nightjar.rules.engine.columns import Mask
+from nightjar.rules.engine.kernels import answers, episodes, steps, windows
+from nightjar.rules.engine.listing import Listing
+from nightjar.rules.engine.plan import Aggregate, Fold, MaskKey, Window
+from nightjar.rules.engine.predicate_bitmaps import Masks
+from nightjar.rules.engine.strings import Int32Array, Int64Array
+from nightjar.rules.engine.timeline import Runs, Timeline
+from nightjar.rules.measures import EPISODE_REACH
+from nightjar.rules.model import Function
+from nightjar.rules.types import Kind
+
+# Of a timeline's arena: marks, narrow values, wide values.
+Facts = tuple[Mask, Int32Array, Int64Array]
+_NONE: Int64Array = np.empty(0, np.int64)
+_NOTHING_BEFORE: Int64Array = np.empty((1, 0, steps.COLUMNS), np.int64)
+_OF_INTEGERS = {
+    Function.COUNT: answers.COUNT,
+    Function.SUM: answers.TOTALS,
+    Function.AVG: answers.TOTALS,
+    Function.STDDEV: answers.SPREAD,
+    Function.MIN: answers.LEAST,
+    Function.MAX: answers.GREATEST,
+    Function.FIRST: answers.FIRST,
+    Function.LAST: answers.LAST,
+    Function.COUNT_DISTINCT: answers.DISTINCT,
+}
+_OF_DOUBLES = {Function.SUM: answers.SUM, Function.AVG: answers.MEAN, Function.STDDEV: answers.DEVIATION}
+_COMPARED_AS_DOUBLES = {answers.TOTALS, answers.SPREAD, answers.LEAST, answers.GREATEST}
+# Which of the answers to TOTALS and SPREAD it is.
+_PLACES = {Function.SUM: 0, Function.AVG: 1, Function.STDDEV: 2}
+_COUNTS = {Function.COUNT, Function.COUNT_DISTINCT}
+
+
+class Values(NamedTuple):
+    """One aggregate at the rows to evaluate: physical values, and where they are not NULL (uint8; None: everywhere).
+
+    `overflow` holds indices into the rows where the exact value has no place in the type (usually none). `listing`: of
+    a list of values, what makes it at the rows that an alert is about; it has no physical values.
+    """
+
+    values: npt.NDArray[np.generic]
+    valid: Mask | None
+    overflow: Int64Array
+    listing: Listing | None = None
+
+    @property
+    def codes(self) -> Int64Array:
+        """The values of a measure of strings, -1 for NULL."""
+        return np.where(self.valid != 0, self.values, -1)
+
+
+class _Question(NamedTuple):
+    """What kernels.answers is asked about one window, and which of the aggregates its answers are, row by row.
+
+    whole: the window with every row between its ends; listed: the aggregates that list values, which no kernel answers
+    ahead; folds: of a window with a resolution, what each row of the specification needs of steps; long: those of the
+    windows that have many rows.
+    """
+
+    window: Window
+    whole: Window
+    aggregates: list[int]
+    specification: Int64Array
+    scales: npt.NDArray[np.float64]
+    listed: list[int]
+    folds: list[Fold]
+    long: carried.LongWindows
+
+
+class Asked(NamedTuple):
+    """Aggregates, and the questions that lead to them. doubles: which fields are doubles."""
+
+    aggregates: tuple[Aggregate, ...]
+    questions: list[_Question]
+    doubles: frozenset[str]
+
+
+class Answers(Sequence[Values]):
+    """The aggregates at the rows to evaluate, in their order; each becomes Values when it is asked for."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        tables: dict[int, tuple[Int64Array, Mask]],
+        listings: dict[int, Listing],
+        *,
+        overflown: bool,
+    ) -> None:
+        self.overflown = overflown  # whether any answer has no place in its type
+        self._asked, self._tables = asked, tables
+        self._known = {at: Values(_NONE, None, _NONE, listing) for at, listing in listings.items()}
+
+    def __len__(self) -> int:
+        return len(self._asked.aggregates)
+
+    def __getitem__(self, at: int) -> Values:  # type: ignore[override]
+        if at not in self._known:
+            self._known[at] = self._values(self._asked.aggregates[at], *self._tables[at])
+        return self._known[at]
+
+    def _values(self, aggregate: Aggregate, found: Int64Array, flags: Mask) -> Values:
+        function = aggregate.function
+        if function in _COUNTS:
+            return Values(found, None, _NONE)
+        of_doubles = aggregate.field in self._asked.doubles
+        values = found.view(np.float64) if of_doubles or function in (Function.AVG, Function.STDDEV) else found
+        overflow = _NONE
+        if self.overflown and of_doubles:
+            overflow = np.flatnonzero(~np.isfinite(values))
+        elif self.overflown and function is Function.SUM:
+            overflow = flags.nonzero()[0]
+        return Values(values, None if function is Function.SUM else flags, overflow)
+
+
+class _Walk:
+    """Rows in which windows are stretches (see kernels.windows), and their facts: an arena, or a copy of part of it.
+
+    order: which row of the evaluation each row to evaluate is, None where they are in the same order.
+    """
+
+    def __init__(
+        self, first: Int64Array, rows: Int32Array, facts: Facts, at: Int64Array, order: Int64Array | None
+    ) -> None:
+        self.first, self.rows, self.facts, self.at, self.order = first, rows, facts, at, order
+
+    def of(self, runs: npt.NDArray[np.bool_]) -> _Walk:
+        """A walk for some of the runs: the rows of those where `runs` is true, which is equal for all rows of a run."""
+        sizes = np.add.reduceat(runs, self.first[:-1], dtype=np.int64)
+        first = np.append(0, np.cumsum(sizes[sizes > 0]))
+        return _Walk(first, self.rows, self.facts, self.at[runs], None)
+
+    def placed(self, results: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
+        """Results in the order of the evaluation; rows that are not in the walk have a window of nothing."""
+        if self.order is None:
+            return results
+        placed = np.zeros((len(results), rows), results.dtype)
+        placed[:, self.order] = results
+        return placed
+
+
+class _Walks:
+    """The windows of the rows of some runs, with everything shared that can be."""
+
+    def __init__(self, timeline: Timeline, masks: Masks, runs: Runs, after: Int64Array | None) -> None:
+        self._timeline, self._masks, self._runs, self._after = timeline, masks, runs, after
+        facts = timeline.marks.all, timeline.narrow.all, timeline.wide.all
+        self._walk = _Walk(runs.first, timeline.rows, facts, runs.at, None)
+        self._lows: dict[Window, Int64Array] = {}
+        self._splits: dict[tuple[Window, tuple[str, ...]], tuple[_Walk, Int64Array]] = {}
+
+    def _low(self, window: Window) -> Int64Array:
+        if window not in self._lows:
+            low = self._slid(window) if window.opens is None else self._opened(window, window.opens)
+            self._lows[window] = low if self._after is None else np.maximum(low, self._after)
+        return self._lows[window]
+
+    def _slid(self, window: Window) -> Int64Array:
+        """Where the sliding window of each row begins."""
+        walk, timeline, store = self._walk, self._timeline, self._timeline.store
+        begins = max(self._runs.horizon, self._runs.folded) if window.resolution else self._runs.horizon
+        low: Int64Array = windows.lower_bounds(
+            walk.first, self._runs.start, timeline.times, walk.at, window.over, window.resolution, begins
+        )
+        if window.since is not None:
+            word, bit = self._masks[window.since]
+            windows.after_reset(
+                walk.first, walk.rows, walk.at, timeline.marks.all, timeline.marks[word], bit,
+                store.late, store.order, low,
+            )  # fmt: skip
+        return low
+
+    def _opened(self, window: Window, opens: MaskKey) -> Int64Array:
+        """Where the episode of each row begins."""
+        walk, timeline, store = self._walk, self._timeline, self._timeline.store
+        marks = []
+        for key in (opens, window.until):
+            word, bit = (0, -1) if key is None else self._masks[key]
+            marks += [0 if key is None else timeline.marks[word], bit]
+        low: Int64Array = episodes.begins(
+            walk.first, self._runs.start, walk.rows, timeline.times, walk.at, window.over,
+            EPISODE_REACH * window.over, self._runs.horizon, timeline.marks.all, *marks, store.late, store.last_late,
+            store.order,
+        )  # fmt: skip
+        return low
+
+    def of(self, window: Window, whole: Window) -> tuple[_Walk, Int64Array]:
+        """A walk for the window, and where in it the window of each row to evaluate begins.
+
+        whole: the same window with every row between its ends.
+        """
+        walk, low, per = self._walk, self._low(whole), window.per
+        if not per:
+            return walk, low
+        key = (whole, per)
+        if key not in self._splits:
+            store = self._timeline.store
+            first, origin, at, low, order = windows.split_by_value(
+                walk.first, walk.rows, walk.at, low, store.codes(per), store.scratch(per)
+            )
+            marks, narrow, wide = (facts[origin] for facts in walk.facts)
+            self._splits[key] = _Walk(first, walk.rows[origin], (marks, narrow, wide), at, order), low
+        return self._splits[key]
+
+
+def _asked(timeline: Timeline, masks: Masks, aggregates: tuple[Aggregate, ...]) -> Asked:
+    fields = timeline.store.stream.fields
+    of_window: dict[Window, list[int]] = {}
+    for at, aggregate in enumerate(aggregates):
+        of_window.setdefault(aggregate.window, []).append(at)
+    questions = []
+    for window, of_it in of_window.items():
+        listed = [at for at in of_it if aggregates[at].function is Function.VALUES]
+        wanted = [at for at in of_it if at not in listed]
+        nowhere = len(wanted)
+        specification: dict[Any, list[int]] = {}
+        scales: list[float] = []
+        folds: list[Fold] = []
+        for row, aggregate in enumerate(aggregates[at] for at in wanted):
+            function, field = aggregate.function, aggregate.field
+            kind, column, scale, place = answers.NARROW, -1, 1.0, 0
+            what = _OF_INTEGERS[function]
+            if field is not None and function is not Function.COUNT:
+                scale = 10.0 ** fields[field].scale
+                is_wide = field in timeline.wide
+                kind = answers.WIDE if is_wide else answers.NARROW
+                column = (timeline.wide if is_wide else timeline.narrow)[field]
+                if fields[field].kind is Kind.DOUBLE and what in _COMPARED_AS_DOUBLES:
+                    kind, what = answers.DOUBLE, _OF_DOUBLES.get(function, what)
+            word, bit = masks[aggregate.mask]
+            key: Any = row
+            if what in (answers.TOTALS, answers.SPREAD):
+                # a sum may count steps that a spread of the same does not, where a rule came later
+                key, place = (field, aggregate.mask, what if window.resolution else 0), _PLACES[function]
+            if key not in specification:
+                folds += [Fold.of(timeline.group_by, aggregate)] if window.resolution else []
+                specification[key] = [what, timeline.marks[word], bit, kind, column, nowhere, nowhere, nowhere]
+                scales.append(scale)
+            specification[key][0] = max(specification[key][0], what)
+            specification[key][5 + place] = row
+        asked = np.array([*specification.values()], np.int64).reshape(-1, 8)
+        whole = window._replace(per=(), excluding_current=False)
+        long = carried.LongWindows(asked, np.array(scales), excluding=window.excluding_current)
+        questions.append(_Question(window, whole, wanted, asked, np.array(scales), listed, folds, long))
+    doubles = frozenset(name for name, kind in fields.items() if kind.kind is Kind.DOUBLE)
+    return Asked(aggregates, questions, doubles)
+
+
+def evaluate(
+    timeline: Timeline,
+    masks: Masks,
+    runs: Runs,
+    aggregates: tuple[Aggregate, ...],
+    after: Int64Array | None = None,
+) -> Answers:
+    """Every one of the aggregates at every row of the runs. after: of each row the place from which others count."""
+    asked: Asked | None = timeline.asked.get(id(aggregates))
+    if asked is None or asked.aggregates is not aggregates:
+        asked = timeline.asked[id(aggregates)] = _asked(timeline, masks, aggregates)
+    walks = _Walks(timeline, masks, runs, after)
+    tables: dict[int, tuple[Int64Array, Mask]] = {}
+    listings: dict[int, Listing] = {}
+    overflown = 0
+    for question in asked.questions:
+        walk, low = walks.of(question.window, question.whole)
+        for at in question.listed:
+            listings[at] = _listing(timeline, masks, aggregates[at], walk, low)
+        if not question.aggregates:
+            continue
+        if runs.longest >= carried.LONG and walk.order is None and not question.folds:
+            found, flags, beyond = _answers_of_long(timeline, runs, question, walk, low)
+        else:
+            found, flags, beyond = _answers(timeline, runs, question, walk, low)
+            found, flags = walk.placed(found, runs.rows), walk.placed(flags, runs.rows)
+        overflown += beyond
+        tables |= zip(question.aggregates, zip(found, flags, strict=True), strict=False)
+    return Answers(asked, tables, listings, overflown=overflown > 0)
+
+
+def _answers(
+    timeline: Timeline, runs: Runs, question: _Question, walk: _Walk, low: Int64Array
+) -> tuple[Int64Array, Mask, int]:
+    """The answers at every row of the walk and their flags, and how many of them exceed their types."""
+    store = timeline.store
+    shape = len(question.aggregates) + 1, len(walk.at)  # the last row takes the answers that no aggregate needs
+    found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
+    beyond = answers.answers(
+        walk.first, walk.rows, walk.at, low, question.window.excluding_current, store.late, store.last_late,
+        store.order, *walk.facts, question.specification, question.scales,
+        _before(timeline, runs, question.window, question.folds), found, flags,
+    )  # fmt: skip
+    return found, flags, beyond
+
+
+def _answers_of_long(
+    timeline: Timeline, runs: Runs, question: _Question, walk: _Walk, low: Int64Array
+) -> tuple[Int64Array, Mask, int]:
+    """The same where some windows may be long, of a walk of all rows of the runs."""
+    shape = len(question.aggregates) + 1, runs.rows
+    found, flags = np.empty(shape, np.int64), np.empty(shape, np.uint8)
+    beyond, left = question.long.answer(timeline, runs, low, found, flags)
+    found[:, left], flags[:, left], others = _answers(timeline, runs, question, walk.of(left), low[left])
+    return found, flags, beyond + others
+
+
+def _before(timeline: Timeline, runs: Runs, window: Window, folds: list[Fold]) -> Int64Array:
+    """What the windows of the rows hold of steps: int64 (folds, rows, 8), see kernels.steps."""
+    held = timeline.steps.get(window.resolution)
+    if held is None or not folds:
+        return _NOTHING_BEFORE
+    groups = timeline.store.codes(timeline.group_by)[timeline.rows[runs.at[runs.first[:-1]]]]
+    return held.before(runs.first, groups, timeline.times, runs.at, window.over, folds)
+
+
+def _listing(timeline: Timeline, masks: Masks, aggregate: Aggregate, walk: _Walk, low: Int64Array) -> Listing:
+    field = aggregate.field
+    assert field is not None
+    marks, narrow, wide = walk.facts
+    word, bit = masks[aggregate.mask]
+    values = (wide, timeline.wide[field]) if field in timeline.wide else (narrow, timeline.narrow[field])
+    window = walk.rows, walk.at, low, aggregate.window.excluding_current
+    return Listing(timeline.store, window, (marks, timeline.marks[word], bit), values, walk.order)

@@ -1,0 +1,380 @@
+"""The windows, aggregates and predicates that a rule set needs, each once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from nightjar.rules.engine.kernels import steps
+from nightjar.rules.errors import Problem, RuleError
+from nightjar.rules.measures import accepted_kinds
+from nightjar.rules.model import Function, Measure, Rule, State, result_type
+from nightjar.rules.predicates import Predicate, Screen, compile_predicate
+from nightjar.rules.retention import unfolded, widest
+from nightjar.rules.streams import Stream
+from nightjar.rules.types import FieldType
+from nightjar.rules.versions import NOT_YET, RuleSet, RuleVersion
+
+# Beside the predicates of measures with a resolution: that an event came in time for them (S14.4). No text of a rule.
+IN_TIME = "$in time"
+
+
+class MaskKey(NamedTuple):
+    """Rows that meet all predicates (texts) and whose field, where one is given, is not NULL."""
+
+    predicates: frozenset[str]
+    field: str | None = None
+
+
+class Window(NamedTuple):
+    """The rows in a measure's window: `over` in µs; `since` as the rows that restart it.
+
+    resolution: µs, its start is rounded down to a multiple of it; 0 where it is not.
+    An episode has the length `over`, and opens as the rows that may open it (None: no episode); `until` as the rows
+    that close it.
+    """
+
+    over: int
+    since: MaskKey | None
+    per: tuple[str, ...]
+    excluding_current: bool
+    opens: MaskKey | None = None
+    until: MaskKey | None = None
+    resolution: int = 0
+
+    @property
+    def marks(self) -> tuple[MaskKey | None, ...]:
+        """The marks that it looks at."""
+        return self.since, self.opens, self.until
+
+
+class Aggregate(NamedTuple):
+    """One value per row, shared by equal measures of different rules."""
+
+    @property
+    def name(self) -> str:
+        """A name unique among aggregates and fields."""
+        keys = (self.mask, *self.window.marks)
+        marks = [None if key is None else (sorted(key.predicates), key.field) for key in keys]
+        rest = self.window._replace(since=None, opens=None, until=None)
+        return f"${[self.function.value, self.field, marks, rest]!r}"
+
+    function: Function
+    field: str | None
+    mask: MaskKey
+    window: Window
+
+
+class Fold(NamedTuple):
+    """What measures with a resolution (µs) need of each step (S14), as kernels.steps keeps it."""
+
+    group_by: tuple[str, ...]
+    resolution: int
+    family: str
+    mask: MaskKey
+    field: str | None
+
+    @classmethod
+    def of(cls, group_by: tuple[str, ...], aggregate: Aggregate) -> Fold:
+        """What an aggregate needs."""
+        family = _FAMILIES[aggregate.function]
+        field = None if family == "count" else aggregate.field
+        return cls(group_by, aggregate.window.resolution, family, aggregate.mask, field)
+
+    @property
+    def name(self) -> str:
+        """A name for durable state, the same in every process."""
+        content = [*self[:3], sorted(self.mask.predicates), self.mask.field, self.field]
+        return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Its columns, by their places in kernels.steps."""
+        return _FOLDED[self.family]
+
+    def how(self, column: int) -> int:
+        """How the values of a column are put together."""
+        if column != steps.EXTREME:
+            return steps.ADDED
+        return steps.LEAST if self.family == "least" else steps.GREATEST
+
+
+_FAMILIES = {
+    Function.COUNT: "count",
+    Function.SUM: "totals",
+    Function.AVG: "totals",
+    Function.STDDEV: "spread",
+    Function.MIN: "least",
+    Function.MAX: "greatest",
+}
+_FOLDED = {
+    "count": (steps.COUNT,),
+    "totals": (steps.COUNT, steps.HIGH, steps.LOW),
+    "spread": tuple(range(steps.EXTREME)),
+    "least": (steps.COUNT, steps.EXTREME),
+    "greatest": (steps.COUNT, steps.EXTREME),
+}
+
+
+@dataclass(frozen=True)
+class CompiledRule:
+    """One version of a rule, ready to evaluate.
+
+    called: the name of each measure in `when`: that of its aggregate (two rules may use one name for different
+    measures); predicates: those of the marks, by text.
+    """
+
+    version: RuleVersion
+    seen: MaskKey
+    measures: dict[str, Aggregate]
+    types: dict[str, FieldType]
+    called: dict[str, str]
+    when: Predicate
+    predicates: dict[str, Predicate]
+
+    @property
+    def rule(self) -> Rule:
+        """The rule as written."""
+        return self.version.rule
+
+    @property
+    def resets(self) -> bool:
+        """Whether its measures start again after its violations."""
+        return self.rule.reset_after_alert and bool(self.measures)
+
+    @property
+    def marks(self) -> set[MaskKey]:
+        """The marks that it looks at."""
+        windows = {key for aggregate in self.measures.values() for key in aggregate.window.marks} - {None}
+        return {self.seen, *(aggregate.mask for aggregate in self.measures.values()), *windows}  # type: ignore[arg-type]
+
+
+class Program:
+    """Rule versions that are evaluated together, and their aggregates, each once.
+
+    places: the number of each aggregate; called: its number and type by its name in conditions.
+    """
+
+    def __init__(self, rules: Iterable[CompiledRule]) -> None:
+        self.rules = tuple(rules)
+        self.aggregates = tuple(dict.fromkeys(a for rule in self.rules for a in rule.measures.values()))
+        self.places = {aggregate: at for at, aggregate in enumerate(self.aggregates)}
+        self.called = {
+            rule.called[name]: (self.places[rule.measures[name]], kind)
+            for rule in self.rules
+            for name, kind in rule.types.items()
+        }
+        self.screen = Screen([rule.when.bounds for rule in self.rules])
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """All that is evaluated over one group-by.
+
+    measured: aggregates and their types, by their names in conditions; reach: how long before an event those may lie
+    that a rule which may still run depends on, in µs; of_rows: the same without measures with a resolution. folds: what
+    these need, and the widest window over each, in µs.
+    """
+
+    group_by: tuple[str, ...]
+    versions: dict[str, tuple[RuleVersion, ...]]
+    compiled: dict[tuple[str, int], CompiledRule]
+    measured: dict[str, tuple[Aggregate, FieldType]]
+    reach: int
+    of_rows: int = 0
+    folds: dict[Fold, int] = field(default_factory=dict)
+    _programs: dict[tuple[tuple[str, int], ...], tuple[Program, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    @property
+    def marks(self) -> set[MaskKey]:
+        """The marks that its rules look at."""
+        folded = {fold.mask for fold in self.folds}
+        return folded.union(*(compiled.marks for compiled in self.compiled.values()))
+
+    @cached_property
+    def newest_since(self) -> int:
+        """Event time (µs) from which on every rule has its newest version."""
+        return max(versions[-1].effective for versions in self.versions.values())
+
+    @cached_property
+    def newest(self) -> tuple[Program, ...]:
+        """The newest versions, as `programs`."""
+        newest = ((rule_id, versions[-1].version) for rule_id, versions in self.versions.items())
+        return self.programs(tuple(key for key in newest if key in self.compiled))
+
+    @cached_property
+    def has_resets(self) -> bool:
+        """Whether a version starts again after its violations."""
+        return any(compiled.resets for compiled in self.compiled.values())
+
+    def programs(self, keys: tuple[tuple[str, int], ...]) -> tuple[Program, ...]:
+        """These of the compiled versions: those that can be evaluated together, then each that starts again after its
+        violations, by itself."""
+        if keys not in self._programs:
+            alone = [key for key in keys if self.compiled[key].resets]
+            together = [self.compiled[key] for key in keys if key not in alone]
+            self._programs[keys] = Program(together), *(Program((self.compiled[key],)) for key in alone)
+        return self._programs[keys]
+
+    @property
+    def fields(self) -> set[str]:
+        """The fields that its aggregates read."""
+        aggregates = (aggregate for aggregate, _ in self.measured.values())
+        return {a.field for a in aggregates if a.field is not None and a.function is not Function.COUNT}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A rule set compiled for one stream: a plan per group-by, and the predicates that all rows are marked with.
+
+    unfit: why versions cannot be evaluated on the stream as declared; they are treated like paused ones.
+    """
+
+    groups: tuple[GroupPlan, ...]
+    predicates: dict[str, Predicate]
+    unfit: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    @property
+    def compiled(self) -> dict[tuple[str, int], CompiledRule]:
+        """All its rule versions."""
+        return {key: compiled for group in self.groups for key, compiled in group.compiled.items()}
+
+    @cached_property
+    def mutes(self) -> bool:
+        """Whether a rule has `mute`."""
+        return any(compiled.rule.mute for compiled in self.compiled.values())
+
+    @property
+    def of_rows(self) -> int:
+        """The widest window of all measures without a resolution, in µs."""
+        return max((group.of_rows for group in self.groups), default=0)
+
+    @cached_property
+    def resolution(self) -> int:
+        """The coarsest resolution of all, in µs; 0 where there is none."""
+        return max((fold.resolution for group in self.groups for fold in group.folds), default=0)
+
+
+def compile_plan(
+    stream: Stream,
+    ruleset: RuleSet,
+    since: int | None,
+    group_bys: frozenset[tuple[str, ...]] | None = None,
+    known: Mapping[tuple[str, int], CompiledRule] | None = None,
+) -> Plan:
+    """Compile the versions of these group-bys (None: all) that can apply at or after `since` (µs; None: ever).
+
+    If a rule changes its group-by, each version is in the plan of its own group-by, which also has the rule's other
+    versions, so that every plan selects versions alike.
+    """
+    of_rule: dict[str, list[RuleVersion]] = {}
+    for version in ruleset.of_stream(stream.name).versions:
+        of_rule.setdefault(version.rule.id, []).append(version)
+    live = {rule_id: _live(versions, since) for rule_id, versions in of_rule.items()}
+    predicates: dict[str, Predicate] = {}
+    groups = []
+    unfit: dict[tuple[str, int], str] = {}
+    declared = set(stream.fields)
+    wanted = {v.rule.group_by for versions in live.values() for v in versions if declared.issuperset(v.rule.group_by)}
+    for group_by in sorted(wanted if group_bys is None else wanted & group_bys):
+        compiled = {}
+        measured: dict[str, tuple[Aggregate, FieldType]] = {}
+        reach = of_rows = 0
+        folds: dict[Fold, int] = {}
+        for rule_id, versions in live.items():
+            for version in versions:
+                rule = version.rule
+                if rule.group_by != group_by or rule.state is State.RETIRED:
+                    continue
+                # a paused rule keeps its history, so that it can resume as if it had never been paused
+                reach, of_rows = max(reach, widest(rule)), max(of_rows, unfolded(rule))
+                before = known.get((rule_id, version.version)) if known else None
+                try:
+                    ready = before if before is not None and before.version == version else _compile(version, stream)
+                except RuleError as refusal:
+                    if rule.state is not State.PAUSED:
+                        unfit[rule_id, version.version] = str(refusal)
+                    continue
+                for aggregate in ready.measures.values():
+                    if aggregate.window.resolution:
+                        fold = Fold.of(group_by, aggregate)
+                        predicates |= {text: ready.predicates[text] for text in fold.mask.predicates}
+                        folds[fold] = max(folds.get(fold, 0), aggregate.window.over + fold.resolution)
+                if rule.state is State.PAUSED:
+                    continue
+                compiled[rule_id, version.version] = ready
+                predicates |= ready.predicates
+                measured |= {ready.called[name]: (ready.measures[name], kind) for name, kind in ready.types.items()}
+        versions_here = {
+            rule_id: versions
+            for rule_id, versions in live.items()
+            if any(v.rule.group_by == group_by for v in versions)
+        }
+        groups.append(GroupPlan(group_by, versions_here, compiled, measured, reach, of_rows, folds))
+    for rule_id, versions in live.items():
+        for version in versions:
+            if unknown := [name for name in version.rule.group_by if name not in declared]:
+                unfit[rule_id, version.version] = f"stream {stream.name} has no field {unknown[0]!r}"
+    return Plan(tuple(groups), predicates, unfit)
+
+
+def _live(versions: list[RuleVersion], since: int | None) -> tuple[RuleVersion, ...]:
+    """The versions that apply to some event time at or after `since`: those not replaced by then.
+
+    One that waits for its effective time may still get one before those of later versions.
+    """
+    kept: list[RuleVersion] = []
+    earliest_later = None
+    for version in reversed(versions):
+        replaced = earliest_later is not None and (
+            earliest_later <= version.effective < NOT_YET or (since is not None and earliest_later <= since)
+        )
+        if not replaced:
+            kept.append(version)
+        if earliest_later is None or version.effective < earliest_later:
+            earliest_later = version.effective
+    return tuple(reversed(kept))
+
+
+def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
+    rule = version.rule
+    predicates: dict[str, Predicate] = {}
+    for name, measure in rule.measures.items():
+        for used in (measure.field, *measure.per):
+            if used is not None and used not in stream.fields:
+                problem = Problem(f"measures.{name}", used, f"stream {stream.name} has no field {used!r}")
+                raise RuleError([problem], where=f"rule {rule.id}")
+        if measure.field is not None and stream.fields[measure.field].kind not in accepted_kinds(measure.function):
+            problem = Problem(f"measures.{name}", measure.field, f"{measure.function} cannot take {measure.field}")
+            raise RuleError([problem], where=f"rule {rule.id}")
+
+    def key(*texts: str | None, field: str | None = None) -> MaskKey:
+        given = frozenset(text for text in texts if text is not None)
+        for text in given - predicates.keys():
+            sql = "TRUE" if text == IN_TIME else text
+            predicates[text] = compile_predicate(sql, stream.fields, where=f"rule {rule.id}")
+        return MaskKey(given, field)
+
+    def aggregate(measure: Measure) -> Aggregate:
+        since = None if measure.since is None else key(rule.where, measure.since)
+        opens = None if measure.episode is None else key(rule.where, measure.where)
+        until = None if measure.until is None else key(rule.where, measure.until)
+        step = measure.resolution or 0
+        window = Window(measure.length, since, measure.per, measure.excluding_current, opens, until, step)
+        counted = key(rule.where, measure.where, IN_TIME if step else None, field=measure.field)
+        return Aggregate(measure.function, measure.field, counted, window)
+
+    measures = {name: aggregate(measure) for name, measure in rule.measures.items()}
+    types = {
+        name: result_type(measure.function, stream.fields[measure.field] if measure.field else None)
+        for name, measure in rule.measures.items()
+    }
+    called = {name: aggregate.name for name, aggregate in measures.items()}
+    when = compile_predicate(rule.when, {**stream.fields, **types}, where=f"rule {rule.id}: when", names=called)
+    return CompiledRule(version, key(rule.where), measures, types, called, when, predicates)

@@ -1,0 +1,180 @@
+"""One group-by's rows in S1.1's order, and which of them to evaluate after a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nightjar.rules.engine.arena import Arena
+from nightjar.rules.engine.facts import Facts, Name
+from nightjar.rules.engine.kernels import segments
+from nightjar.rules.engine.predicate_bitmaps import Masks
+from nightjar.rules.engine.steps import Steps
+from nightjar.rules.engine.store import LONG_AGO, EventStore
+from nightjar.rules.engine.strings import Int64Array
+
+# Rows taken in at once: few enough that what they are read from stays in the cache.
+_STRETCH = 1 << 16
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The rows that a group-by still needs, as event times in µs.
+
+    horizon: rows before it are no longer there; settled: rows before it are no longer evaluated; reach: the widest
+    window; folded: rows before it are in steps for the measures with a resolution.
+    has_resets: whether a row may depend on the result of another that has seen more late rows.
+    """
+
+    horizon: int
+    settled: int
+    reach: int
+    has_resets: bool = False
+    folded: int = LONG_AGO
+
+    @property
+    def since(self) -> int:
+        """Event time (µs) before which no row can be in a window of a row to evaluate."""
+        return max(self.horizon, self.settled - self.reach)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Rows to evaluate, split into ranges of one group each (see kernels.windows).
+
+    horizon: event time (µs) before which rows are in no window; folded: and before which in none with a resolution.
+    longest: no window has more rows than this, or 0 where that is not known.
+    """
+
+    first: Int64Array
+    start: Int64Array
+    at: Int64Array
+    horizon: int
+    folded: int = LONG_AGO
+    longest: int = 0
+
+    @property
+    def rows(self) -> int:
+        """The number of rows to evaluate."""
+        return len(self.at)
+
+
+def _counted(groups: npt.NDArray[Any]) -> tuple[Int64Array, Int64Array]:
+    """The groups that occur, and where the rows of each would begin, side by side; with the end of the last."""
+    counts = np.bincount(groups[groups >= 0])
+    touched = counts.nonzero()[0]
+    return touched, np.append(0, np.cumsum(counts[touched]))
+
+
+class Timeline(Arena):
+    """The retained rows of every group of one group-by, in an arena.
+
+    `rows`, `times`, `marks`, `narrow`, `wide`: by place, store rows, their times, and the facts chosen by `use`.
+    steps: by resolution (µs), the steps that earlier rows have been folded into.
+    """
+
+    def __init__(self, store: EventStore, masks: Masks, group_by: tuple[str, ...]) -> None:
+        super().__init__()
+        self.store = store
+        self.group_by = group_by
+        self.steps: dict[int, Steps] = {}
+        self._masks = masks
+        # by the identity of aggregates what `measures` has computed for them, until facts or rows' numbers change
+        self.asked: dict[int, Any] = {}
+        # event time (µs) from which no row of the store has been evicted
+        self.complete_since = LONG_AGO
+        self._fields: tuple[str, ...] = ()
+        self._words: tuple[int, ...] = ()
+        self._casts = 0  # those of the store when the facts were chosen
+
+    def use(self, words: Collection[int], fields: Collection[str], changed: Collection[int]) -> None:
+        """Keep these facts from now on: words of marks, and fields.
+
+        changed: the words whose bits have changed since they were last used.
+        """
+        self.asked = {}
+        self._words, self._fields, self._casts = tuple(words), tuple(fields), self.store.casts
+        long = [name for name in fields if self.store.source(name).itemsize > self.narrow.all.itemsize]
+        for facts, names, other in (
+            (self.marks, words, changed), (self.narrow, [name for name in fields if name not in long], ()),
+            (self.wide, long, ()),
+        ):  # fmt: skip
+            facts.use(names, other, self._fill, self._used)
+
+    def _fill(self, name: Name, facts: npt.NDArray[Any], at: int) -> None:
+        segments.fill(self._spans, self.rows, self._source(name), facts, at)
+
+    def _source(self, name: Name) -> npt.NDArray[Any]:
+        if isinstance(name, int):
+            return self._masks.words[:, name]
+        source = self.store.source(name)
+        return source.view(np.int64) if source.dtype == np.float64 else source
+
+    def insert(self, base: int, needed: Needed) -> Runs:
+        """Insert the store's rows from `base` on; unneeded rows may be evicted. Returns what to evaluate again."""
+        store = self.store
+        groups = self._groups_since(base, needed)
+        touched, first, places = self._place(groups, base, needed.since, groups)
+        first_of, start, at, longest = segments.affected(
+            touched, first, places, base, self._spans, self.rows, self.times,
+            store.late, store.order, store.newest, needed.reach, needed.settled, needed.has_resets,
+        )  # fmt: skip
+        return Runs(first_of, start, at, needed.horizon, needed.folded, longest)
+
+    def take_in(self, base: int, horizon: int) -> None:
+        """Insert the store's rows from `base` on that are not before `horizon` (µs), as many as there are: room is made
+        for all of them at once. None of them is to be evaluated."""
+        groups = self._groups_since(base, Needed(horizon, LONG_AGO, 0))
+        for at in range(0, len(groups), _STRETCH):
+            self._place(groups[at : at + _STRETCH], base + at, horizon, groups[at:])
+
+    def _groups_since(self, base: int, needed: Needed) -> npt.NDArray[Any]:
+        """The groups of the store's rows from `base` on, -1 for those in none; the arena has a segment for each."""
+        store = self.store
+        if store.casts > self._casts:
+            self.use(self._words, self._fields, ())
+        groups = store.codes(self.group_by)[base : store.rows]
+        if (gone := store.gone(base, needed.horizon)) is not None:
+            groups = np.where(gone, np.int32(-1), groups)
+        self.complete_since = max(self.complete_since, needed.since)
+        self._have_groups(store.code_count(self.group_by))
+        return groups
+
+    def _place(
+        self, groups: npt.NDArray[Any], base: int, since: int, foreseen: npt.NDArray[Any]
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Insert the rows from `base` on into these groups; returns touched, first and places of segments.insert.
+
+        foreseen: the groups of all rows to make room for, if room has to be made.
+        """
+        store, ids, rows = self.store, self.store.ids, slice(base, base + len(groups))
+        fresh = [self._fresh(facts, rows) for facts in (self.marks, self.narrow, self.wide)]
+        while True:
+            used, touched, first, places = segments.insert(
+                groups, base, *fresh, store.times, ids.ends, ids.heap, since, self._spans, *self._arena,
+                self._used, self._limit, self._holes,
+            )  # fmt: skip
+            if used >= 0:
+                self._used = used
+                return touched, first, places
+            self._make_room(*_counted(foreseen), since)
+
+    def _fresh(self, facts: Facts, rows: slice) -> npt.NDArray[Any]:
+        """The facts of the store's rows."""
+        fresh = np.empty((rows.stop - rows.start, facts.all.shape[1]), facts.all.dtype)
+        for name, at in facts.items():
+            fresh[:, at] = self._source(name)[rows]
+        return fresh
+
+    def renumber(self, new_row: Int64Array) -> None:
+        """Drop rows as the store does: new_row is each old row's new number, -1 for those before the horizon."""
+        segments.renumber(self._spans, self.rows, new_row)
+        self.asked = {}
+
+    def retained(self, since: int) -> int:
+        """Rows at or after `since` (µs) that belong to a group."""
+        return int((self.store.codes(self.group_by)[self.store.since(since)] >= 0).sum())

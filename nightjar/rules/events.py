@@ -1,0 +1,145 @@
+"""Parse one event's JSON: the slow, obvious reference for the parse by columns (nightjar/ingestion/parsing.py)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from nightjar.rules.durations import format_duration
+from nightjar.rules.errors import printable, shortened
+from nightjar.rules.event_values import JsonNumber, mistake, too_long, typed
+from nightjar.rules.streams import Stream
+
+# Levels of objects and lists in a record, including undeclared fields: a fixed bound, since what a parser can read
+# depends on how deep its stack is already.
+MAX_NESTING = 100
+# A bracket, or a string with all the brackets in it.
+_BRACKET = re.compile(r'[{}\[\]]|"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
+_WHITE_SPACE = " \t\r\n"  # JSON's
+
+# In the place of a Reason in the lake: the event was erased with the person that it was about.
+ERASED = "forgotten"
+
+
+class Reason(StrEnum):
+    """Why an event goes to quarantine."""
+
+    NOT_JSON = "not_json"
+    NOT_AN_OBJECT = "not_an_object"
+    NO_ID = "no_id"
+    MISSING_FIELD = "missing_field"
+    MISTYPED_FIELD = "mistyped_field"
+    FUTURE_EVENT_TIME = "future_event_time"
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """An event that cannot be used: the reason's code, and the detail for a person."""
+
+    reason: Reason
+    detail: str
+
+
+def parse_event(
+    raw: bytes | str | Mapping[str, Any], stream: Stream, zone: ZoneInfo | None = None
+) -> dict[str, Any] | Rejection:
+    """The declared fields of one event in declaration order, or why it cannot be used.
+
+    Values: str, int, float, bool, Decimal (of the field's scale), int microseconds since 1970 UTC for a timestamp, and
+    None for an explicit null, and for an optional field that is absent. Any other absent field is missing; unknown keys
+    are ignored. A string takes numbers and booleans as text; an int64 takes integers only; a decimal takes numbers and
+    numeric strings that fit it exactly; a timestamp takes ISO 8601 text with a zone, or integer epoch milliseconds. A
+    mapping may also hold Decimal and aware datetime. Of a key that is repeated the last value counts.
+
+    zone: of times written without one, in a file; in the stream there is none, and such a time is refused.
+    """
+    if isinstance(raw, Mapping):
+        fields: Any = {key: _as_json(value) for key, value in raw.items()}
+    else:
+        try:
+            fields = _read(raw.decode("utf-8") if isinstance(raw, bytes) else raw)
+        except ValueError as failure:
+            return Rejection(Reason.NOT_JSON, _short(str(failure)))
+    if not isinstance(fields, dict):
+        return Rejection(Reason.NOT_AN_OBJECT, f"the JSON is {'no object' if stream.sensitive else _short(fields)}")
+    if fields.get(stream.event_id) in (None, ""):
+        return Rejection(Reason.NO_ID, f"{stream.event_id} is absent, null or empty")
+    event: dict[str, Any] = {}
+    for name, declared in stream.fields.items():
+        value = fields.get(name)
+        if name not in fields and name not in stream.optional:
+            return Rejection(Reason.MISSING_FIELD, f"{name} is absent")
+        if name == stream.event_time and value is None:
+            return Rejection(Reason.MISSING_FIELD, f"{name} is null")
+        event[name] = None if value is None else typed(value, declared, zone)
+        if (long := too_long(value, declared)) is not None:
+            return Rejection(Reason.MISTYPED_FIELD, f"{name} {long}")
+        if value is not None and event[name] is None:
+            shown = "a value that is not shown" if name in stream.sensitive else _short(value)
+            why = mistake(value, declared, zone)
+            return Rejection(Reason.MISTYPED_FIELD, f"{name} is {shown}, which is not a valid {declared}: {why}")
+    return event
+
+
+def _read(text: str) -> Any:
+    """The JSON of a text, its numbers as written; ValueError if it is not JSON, or nested too deep."""
+    if not text.strip(_WHITE_SPACE):
+        raise ValueError("the record is empty")
+    if text.startswith("\ufeff"):
+        raise ValueError("it begins with a byte order mark, which JSON has not")
+    # Only a text with this many brackets can be this deep, and hardly any has them.
+    if text.count("{") + text.count("[") > MAX_NESTING and _depth(text) > MAX_NESTING:
+        raise ValueError(f"it is nested deeper than {MAX_NESTING} levels")
+    return json.loads(text, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=_no_constant)
+
+
+def _depth(text: str) -> int:
+    """How many brackets are open at once, outside strings."""
+    deepest = depth = 0
+    for bracket in _BRACKET.finditer(text):
+        if bracket[0] in "{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif bracket[0] in "}]":
+            depth -= 1
+    return deepest
+
+
+def check_skew(event_time_us: int, arrival_us: int, stream: Stream) -> Rejection | None:
+    """The rejection of an event whose time is further after its arrival than the stream allows."""
+    skew = event_time_us - arrival_us
+    if skew <= stream.max_future_skew:
+        return None
+    allowed = format_duration(stream.max_future_skew)
+    return Rejection(
+        Reason.FUTURE_EVENT_TIME, f"{stream.event_time} is {format_duration(skew)} after arrival; {allowed} are allowed"
+    )
+
+
+def _as_json(value: Any) -> Any:
+    """A value of a mapping as it would be read from JSON."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return JsonNumber(repr(value))
+    if isinstance(value, Decimal):
+        return JsonNumber(format(value, "f"))
+    if isinstance(value, datetime):
+        return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _short(value: Any) -> str:
+    text = str(value) if isinstance(value, str) else json.dumps(value, default=str)
+    return printable(shortened(text, 80))

@@ -1,0 +1,242 @@
+"""Measures: what a rule computes over an event's window, written as `{sum: amount, over: 1h}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_serializer, model_validator
+
+from nightjar.rules.durations import MICROSECONDS, Duration, format_duration
+from nightjar.rules.errors import shortened
+from nightjar.rules.types import DOUBLE, INT64, STRING, FieldType, Kind
+
+# A group's state is kept for its widest window; a year and a month covers any yearly question.
+MAX_OVER = 400 * MICROSECONDS["d"]
+# An episode depends on the events of so many of its lengths (S12.3).
+EPISODE_REACH = 4
+# Violations before such multiples of a rule's widest window are ignored (S13.3), so that its measures depend on the
+# events of that many.
+RESET_CELL = 2
+RESET_REACH = 2 * RESET_CELL + 1
+# The finest step of windows, µs: with finer ones hardly two events of a group fold into one row.
+MIN_RESOLUTION = MICROSECONDS["s"]
+# Fields that form a group, or that narrow a window to one value of each.
+MAX_FIELDS = 8
+
+
+class Function(StrEnum):
+    """The aggregates, by their keys in a rule."""
+
+    COUNT = "count"
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+    STDDEV = "stddev"
+    COUNT_DISTINCT = "count_distinct"
+    FIRST = "first"
+    LAST = "last"
+    VALUES = "values"
+
+
+_NUMBERS = frozenset({Kind.INT64, Kind.DOUBLE, Kind.DECIMAL})
+_ORDERED = _NUMBERS | {Kind.TIMESTAMP}
+# Functions that are not listed take fields of any type.
+_ARGUMENTS = {
+    Function.SUM: _NUMBERS,
+    Function.AVG: _NUMBERS,
+    Function.STDDEV: _NUMBERS,
+    Function.MIN: _ORDERED,
+    Function.MAX: _ORDERED,
+    # a double has several spellings, and two that look alike may differ
+    Function.VALUES: frozenset(Kind) - {Kind.DOUBLE},
+}
+# What follows from a few numbers of each step, in whatever order its events came (S14.2).
+FOLDING = frozenset({Function.COUNT, Function.SUM, Function.AVG, Function.STDDEV, Function.MIN, Function.MAX})
+# Those whose sums of doubles would take hundreds of bytes a step (S3.3).
+SUMMING = frozenset({Function.SUM, Function.AVG, Function.STDDEV})
+# What `values` lists: so many, with so many characters each. The longest list is shorter than the longest string.
+MOST_LISTED = 10
+MAX_LISTED = 100
+
+
+def accepted_kinds(function: Function) -> frozenset[Kind]:
+    """The kinds of fields a function takes."""
+    return _ARGUMENTS.get(function, frozenset(Kind))
+
+
+def result_type(function: Function, field_type: FieldType | None) -> FieldType:
+    """The type of a measure over a field of a type it accepts; `field_type` is None for `count: "*"`."""
+    if field_type is None or function in (Function.COUNT, Function.COUNT_DISTINCT):
+        return INT64
+    if function in (Function.AVG, Function.STDDEV):
+        return DOUBLE
+    if function is Function.VALUES:
+        return STRING
+    if function is Function.SUM and field_type.kind is Kind.DECIMAL:
+        # 64 bits hold one digit more than the 18 that a field may declare
+        return FieldType(Kind.DECIMAL, 19, field_type.scale)
+    return field_type
+
+
+class Measure(BaseModel):
+    """One measure. `field` is None for `count: "*"`.
+
+    `over` is the window's length in µs, None where there is an `episode`, whose length is in µs, too.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    function: Function
+    field: str | None
+    over: Annotated[
+        Duration | None,
+        Field(
+            description="Length of the window: `500ms`, `10s`, `1h30m`, `90d`; at most "
+            f"{format_duration(MAX_OVER)}. Both ends are included. Not with `episode`."
+        ),
+    ]
+    episode: Annotated[
+        Duration | None,
+        Field(
+            description="Instead of `over`: the window opens at the first event that meets `where`, closes so long "
+            f"after it, and opens again at the next. At most {format_duration(MAX_OVER // EPISODE_REACH)}."
+        ),
+    ] = None
+    until: Annotated[
+        str | None, Field(description="Of an episode: the first event that meets it is the episode's last.")
+    ] = None
+    where: Annotated[str | None, Field(description="Only events that meet it count.")] = None
+    per: Annotated[
+        tuple[str, ...],
+        Field(
+            max_length=MAX_FIELDS,
+            description="`[field]`: only events count that have the same value of this field as the current one; at "
+            f"most {MAX_FIELDS} fields.",
+        ),
+    ] = ()
+    excluding_current: Annotated[
+        bool, Field(strict=True, description="`true`: the current event itself does not count.")
+    ] = False
+    since: Annotated[
+        str | None, Field(description="Only events after the latest earlier event that meets it count.")
+    ] = None
+    resolution: Annotated[
+        Duration | None,
+        Field(
+            description="Of a long window: its start is rounded down to a multiple of this, as in `1m`, and the stream "
+            f"keeps one row per group and step instead of the events; from {format_duration(MIN_RESOLUTION)} to the "
+            "length of the window. For count, sum, avg, stddev, min and max; not with `per`, `since` or `episode`."
+        ),
+    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_written_form(cls, written: Any) -> Any:
+        """`{sum: amount, …}` as `{function: sum, field: amount, …}`."""
+        if not isinstance(written, Mapping):
+            return written
+        for held in ("function", "field"):
+            if held in written:
+                raise ValueError(f"{held} is not an option of a measure. Write it as in {{sum: amount, over: 1h}}")
+        named = [key for key in written if key in set(Function)]
+        if len(named) != 1:
+            known = ", ".join(Function)
+            others = [str(key) for key in written if key not in cls.model_fields]
+            wrong = f"has several functions: {', '.join(named)}" if named else "has no function"
+            if others and not named:
+                wrong = f"has no function: there is none called {shortened(others[0], 60)!r}"
+            raise ValueError(f"{wrong}. A measure has exactly one of {known}, as in {{sum: amount, over: 1h}}")
+        field = written[named[0]]
+        if field == "*":
+            if named[0] != Function.COUNT:
+                raise ValueError(f"{named[0]} of * has no meaning. Name a field; only count takes *")
+            field = None
+        elif not isinstance(field, str):
+            raise ValueError(f"{named[0]} of {field!r} has no meaning. Name a field, as in {named[0]}: amount")
+        rest = {key: value for key, value in written.items() if key != named[0]}
+        length = "episode" if "episode" in rest else "over"
+        if length in rest and rest[length] is None:
+            raise ValueError(f"{length} is empty. Write how long, as in {length}: 1h")
+        if length == "episode":
+            rest.setdefault("over", None)
+        return {"function": named[0], "field": field, **rest}
+
+    @field_validator("over", "episode")
+    @classmethod
+    def _bounded(cls, length: int | None, info: ValidationInfo) -> int | None:
+        most = MAX_OVER if info.field_name == "over" else MAX_OVER // EPISODE_REACH
+        if length is not None and not 0 < length <= most:
+            what = "window" if info.field_name == "over" else "episode"
+            found = format_duration(length)
+            raise ValueError(f"{found} is not a valid {what}. Write more than 0 and at most {format_duration(most)}")
+        return length
+
+    @field_validator("episode")
+    @classmethod
+    def _alone(cls, episode: int | None, info: ValidationInfo) -> int | None:
+        if episode is not None and info.data.get("over") is not None:
+            raise ValueError("stands beside over. A measure has one of them")
+        return episode
+
+    @field_validator("until", "since")
+    @classmethod
+    def _fitting(cls, condition: str | None, info: ValidationInfo) -> str | None:
+        has_episode = info.data.get("episode") is not None
+        if condition is not None and info.field_name == "until" and "episode" in info.data and not has_episode:
+            raise ValueError("belongs to an episode. Write episode: 10m instead of over")
+        if condition is not None and info.field_name == "since" and has_episode:
+            raise ValueError("does not go with an episode. Write until: what ends the episode")
+        return condition
+
+    @field_validator("resolution")
+    @classmethod
+    def _foldable(cls, resolution: int | None, info: ValidationInfo) -> int | None:
+        if resolution is None:
+            return None
+        if info.data.get("episode") is not None:
+            raise ValueError("does not go with an episode, whose begin is not rounded. Leave one of them out")
+        for option in ("since", "per"):
+            if info.data.get(option):
+                raise ValueError(f"does not go with {option}, which looks at single events. Leave one of them out")
+        function = info.data.get("function")
+        if function is not None and function not in FOLDING:
+            folding = ", ".join(name for name in Function if name in FOLDING)
+            raise ValueError(f"does not go with {function}, which needs every event. It is for {folding}")
+        over = info.data.get("over")
+        if not MIN_RESOLUTION <= resolution <= (resolution if over is None else over):
+            found, least = format_duration(resolution), format_duration(MIN_RESOLUTION)
+            raise ValueError(f"{found} is not a valid resolution. Write at least {least}, at most the window's length")
+        return resolution
+
+    @property
+    def length(self) -> int:
+        """The length of its window or episode, µs."""
+        return self.over or self.episode or 0
+
+    @property
+    def reach(self) -> int:
+        """How long before an event those may lie that its value at the event depends on, µs."""
+        if self.episode is not None:
+            return self.length * EPISODE_REACH
+        return self.length + (self.resolution or 0)
+
+    @model_serializer
+    def _written_form(self) -> dict[str, Any]:
+        written: dict[str, Any] = {self.function.value: "*" if self.field is None else self.field}
+        written["over" if self.episode is None else "episode"] = format_duration(self.length)
+        if self.until is not None:
+            written["until"] = self.until
+        if self.where is not None:
+            written["where"] = self.where
+        if self.per:
+            written["per"] = list(self.per)
+        if self.excluding_current:
+            written["excluding_current"] = True
+        if self.since is not None:
+            written["since"] = self.since
+        if self.resolution is not None:
+            written["resolution"] = format_duration(self.resolution)
+        return written

@@ -1,0 +1,309 @@
+"""Rules: what to look for in a stream, read from YAML or JSON and checked against the stream's declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, ValidationInfo, field_validator
+
+from nightjar.rules.actions import Action
+from nightjar.rules.checking import MAX_MEASURES, check_rule
+from nightjar.rules.descriptions import PLACEHOLDER
+from nightjar.rules.documents import MAX_BYTES, read_documents, refusal, unwrapped
+from nightjar.rules.durations import MICROSECONDS, Duration, format_duration
+from nightjar.rules.errors import Problem, RuleError, printable, shortened
+from nightjar.rules.measures import MAX_FIELDS, Function, Measure, result_type
+from nightjar.rules.states import Revisions, Severity, State
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import from_microseconds, parse_timestamp
+
+__all__ = [
+    "MAX_MEASURES",
+    "PLACEHOLDER",
+    "Function",
+    "Measure",
+    "Revisions",
+    "Rule",
+    "Severity",
+    "State",
+    "load_rules",
+    "parse_rule",
+    "result_type",
+    "rule_to_mapping",
+]
+
+
+# A limit on a description, so that every alert fits in one Kafka record.
+_MAX_PLACEHOLDERS = 64
+
+_ID = r"^[a-z0-9][a-z0-9._-]{0,99}$"
+
+# Characters; both are shown in one line of a table.
+MAX_AUTHOR = 100
+MAX_REASON = 500
+# Keys of a rule that describe the origin of a version; publishing a rule again with only these changed has no effect.
+PROVENANCE = ("author", "reason")
+
+# Alerts are muted within a date.
+MAX_MUTE = MICROSECONDS["d"]
+
+_EXAMPLE = "2018-04-01T12:00:00Z"
+
+
+def _instant(value: Any) -> Any:
+    """A point in time from YAML or JSON; without a zone it is UTC."""
+    if isinstance(value, datetime):
+        try:
+            return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        except OverflowError:
+            raise ValueError(f"{value} lies outside of the years 1 to 9999 in UTC. Write it like {_EXAMPLE}") from None
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if isinstance(value, str) and (found := parse_timestamp(value, zone_required=False)) is not None:
+        return from_microseconds(found)
+    raise ValueError(f"{value!r} is not a point in time. Write it like {_EXAMPLE}")
+
+
+class Rule(BaseModel):
+    """A rule as people write it. `parse_rule` checks it against its stream; the class checks only its shape."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: Annotated[
+        StrictStr,
+        Field(
+            pattern=_ID,
+            description="The rule's name: lower-case letters, digits, `.`, `_`, `-`; at most 100 characters.",
+        ),
+    ]
+    stream: Annotated[
+        StrictStr, Field(description="The stream it watches, as declared. A rule keeps its stream for life.")
+    ]
+    state: Annotated[
+        State,
+        Field(
+            description="`active`; `shadow` (alerts are marked as trial); `paused` (no alerts, keeps its history); "
+            "`retired` (ended, keeps no state)."
+        ),
+    ] = State.ACTIVE
+    shadow_of: Annotated[
+        StrictStr | None,
+        Field(
+            pattern=_ID,
+            description="Of a shadow rule: the id of the live rule that it is to replace. Every night compares their "
+            "alerts.",
+        ),
+    ] = None
+    group_by: Annotated[
+        tuple[StrictStr, ...],
+        Field(
+            max_length=MAX_FIELDS,
+            description=f"Fields whose values make a group, at most {MAX_FIELDS}. `[]`: the whole stream is one group. "
+            "An event with NULL in one of them belongs to no group.",
+        ),
+    ]
+    where: Annotated[
+        StrictStr | None,
+        Field(description="The events that the rule sees at all: others are neither counted nor evaluated."),
+    ] = None
+    measures: Annotated[
+        dict[str, Measure],
+        Field(
+            max_length=MAX_MEASURES,
+            description=f"Name → measure, at most {MAX_MEASURES} measures. A name must not be that of a field.",
+        ),
+    ] = {}
+    when: Annotated[
+        StrictStr,
+        Field(description="The condition, over fields and measures. An event for which it holds is a violation."),
+    ]
+    reset_after_alert: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="`true`: after each violation in a group the measures start again. Only events after the "
+            "group's latest violation of this version count.",
+        ),
+    ] = False
+    severity: Annotated[Severity, Field(description="`low`, `medium`, `high` or `critical`; part of the alert.")] = (
+        Severity.MEDIUM
+    )
+    description: Annotated[
+        StrictStr,
+        Field(
+            max_length=4096,
+            description="The alert's text, at most 4096 characters. `{name}` of a field or measure is filled in, at "
+            f"most {_MAX_PLACEHOLDERS} of them with 200 characters each (lists of values are whole); doubles are shown "
+            "with two digits after the point (`measures` has all digits). Another name in braces is refused.",
+        ),
+    ] = ""
+    action: Annotated[
+        Action | None,
+        Field(
+            description="What alerts lead to, as in `{restrict: block_customer, for: 24h}`: a record on the "
+            "restrictions topic for their group, lifted where the alert is retracted. Not of shadow rules."
+        ),
+    ] = None
+    revisions: Annotated[
+        Revisions,
+        Field(
+            description="What revises an alert: `values`, each change of its measures, so that an alert always shows "
+            "what the events give; `verdict`, only whether it holds: it keeps the values that were announced first."
+        ),
+    ] = Revisions.VALUES
+    mute: Annotated[
+        Duration | None,
+        Field(
+            description=f"Alerts within this time after an unmuted one of the same group and UTC date are marked "
+            f"`muted`, as in `30m`; at most {format_duration(MAX_MUTE)}. They are published, counted and corrected "
+            "like others."
+        ),
+    ] = None
+    effective: Annotated[
+        Annotated[datetime, BeforeValidator(_instant)] | None,
+        Field(
+            description="Event time from which this version applies. Without it: arrival of the message plus the "
+            "setting `activation_delay`; in `nightjar evaluate`, from the beginning."
+        ),
+    ] = None
+    author: Annotated[
+        Annotated[StrictStr, Field(max_length=MAX_AUTHOR)] | None,
+        Field(
+            description=f"Who published this version: one line, at most {MAX_AUTHOR} characters. Shown by `nightjar "
+            "rules list` and kept in the lake. Another author alone makes no new version.",
+        ),
+    ] = None
+    reason: Annotated[
+        Annotated[StrictStr, Field(max_length=MAX_REASON)] | None,
+        Field(
+            description=f"Why this version was published: one line, at most {MAX_REASON} characters. Treated like "
+            "`author`.",
+        ),
+    ] = None
+
+    @field_validator("description")
+    @classmethod
+    def _short(cls, description: str) -> str:
+        if (named := len(PLACEHOLDER.findall(description))) > _MAX_PLACEHOLDERS:
+            raise ValueError(f"names {named} values, more than {_MAX_PLACEHOLDERS}. Name those that matter")
+        return description
+
+    @field_validator("mute")
+    @classmethod
+    def _within_a_date(cls, mute: int | None) -> int | None:
+        if mute is not None and not 0 < mute <= MAX_MUTE:
+            found, most = format_duration(mute), format_duration(MAX_MUTE)
+            raise ValueError(f"{found} cannot mute. It is longer than 0 and at most {most}")
+        return mute
+
+    @field_validator("shadow_of")
+    @classmethod
+    def _other(cls, rule_id: str | None, info: ValidationInfo) -> str | None:
+        if rule_id is not None and rule_id == info.data.get("id"):
+            raise ValueError("is the rule itself. A shadow rule has an id of its own; name the live rule")
+        return rule_id
+
+    @field_validator("author", "reason")
+    @classmethod
+    def _one_line(cls, text: str | None) -> str | None:
+        if text is not None and not text.isprintable():
+            raise ValueError(f"{printable(shortened(text, 60))!r} has control characters. Write one line of text")
+        return text
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same results. Author and reason make no difference."""
+        return isinstance(other, Rule) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.when))
+
+    def _content(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in PROVENANCE}
+
+
+def parse_rule(
+    written: Mapping[str, Any] | str | bytes, streams: Mapping[str, Stream], *, accepted: bool = False
+) -> Rule:
+    """The rule of a mapping, or of a YAML or JSON text that holds one.
+
+    accepted: a version of it was accepted before, maybe by an earlier release: only that it fits its stream is checked,
+    and not what new rules are refused for in addition.
+
+    Raises RuleError with all problems: each has its place (`measures.spent.sum`), the value found there, and the
+    remedy.
+    """
+    if isinstance(written, str | bytes):
+        documents = read_documents(written, where="the rule")
+        if len(documents) != 1:
+            raise refusal(f"holds {len(documents)} documents", "One rule is expected", "the rule")
+        written = documents[0]
+    if not isinstance(written, Mapping):
+        raise refusal(f"is not a mapping but {written!r:.60}", "A rule has keys: id, stream, when, …", "the rule")
+    rule, problems = check_rule(Rule, written, streams, accepted=accepted)
+    if problems or rule is None:
+        name = written.get("id")
+        raise RuleError(problems, where=f"rule {name}" if isinstance(name, str) else "the rule")
+    return rule
+
+
+def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
+    """The rules of a YAML or JSON file: one, a list, `rules: [...]`, or several YAML documents of these forms.
+
+    Raises RuleError with the problems of all rules; a place then starts with the rule's id, or its number from 1.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise refusal(f"has more than {MAX_BYTES} bytes", "Split it into several files", str(path))
+        text = path.read_bytes()
+    except OSError as failure:
+        what = f"cannot be read ({failure.strerror or failure})"
+        raise refusal(what, "Give the path of a YAML or JSON file", str(path)) from None
+    return parse_rules(text, streams, where=str(path))
+
+
+def parse_rules(text: str | bytes, streams: Mapping[str, Stream], *, where: str) -> list[Rule]:
+    """The rules of a YAML or JSON text; raises as `load_rules`. where: what the text is called in errors."""
+    rules: list[Rule] = []
+    problems: list[Problem] = []
+    documents = read_documents(text, where=where)
+    if any(isinstance(each, Mapping) and "steps" in each and "when" not in each for each in documents):
+        raise refusal(
+            "is a case, not a rule", "Run it with `nightjar simulate`, or `nightjar rules test --cases`", where
+        )
+    for number, written in enumerate(unwrapped(documents), 1):
+        name = written.get("id") if isinstance(written, Mapping) else None
+        place = f"rule {name}" if isinstance(name, str) else f"rule number {number}"
+        try:
+            rule = parse_rule(written, streams)
+        except RuleError as failure:
+            problems += [
+                Problem(f"{place}, {found.place}".rstrip(", "), found.found, found.message, found.remedy, found.excerpt)
+                for found in failure.problems
+            ]
+            continue
+        if any(rule.id == other.id for other in rules):
+            problems.append(Problem(f"{place}, id", rule.id, "is used by two rules", "Give each rule an id of its own"))
+        rules.append(rule)
+    if problems:
+        raise RuleError(problems, where=where)
+    if not rules:
+        raise refusal("holds no rule", "Write one, a list of them, or rules: [...]", where)
+    return rules
+
+
+def rule_to_mapping(rule: Rule) -> dict[str, Any]:
+    """The written form of a rule, in plain JSON types, without default values; `parse_rule` reads it back."""
+    written = rule.model_dump(mode="json", exclude_defaults=True, by_alias=True)
+    return {"id": written.pop("id"), "stream": written.pop("stream"), "state": rule.state.value, **written}
+
+
+def rule_from_mapping(written: Mapping[str, Any]) -> Rule:
+    """The rule that `rule_to_mapping` wrote: only its shape is checked, so that an accepted rule stays accepted.
+
+    Raises ValueError if it has another shape.
+    """
+    return Rule.model_validate(dict(written))

@@ -1,0 +1,256 @@
+"""Stream declarations: what kinds of events there are, with which typed fields, read from one TOML file."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+
+from nightjar.rules.durations import parse_duration
+from nightjar.rules.errors import DeclarationError, NightjarError
+from nightjar.rules.lateness import DEFAULT_ALLOWED_LATENESS, SHIPPED
+from nightjar.rules.names import did_you_mean, is_usable_name
+from nightjar.rules.types import FieldType, Kind
+
+DEFAULT_MAX_FUTURE_SKEW = "1m"
+
+# Columns beside an event's own fields, in every batch or in the lake.
+RESERVED_FIELDS = frozenset(
+    {"arrival_time", "partition", "offset", "arrival_date", "sent_at", "rejected", "detail", "original"}
+)
+
+_STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+_KEYS = ("topic", "event_id", "event_time", "entities", "allowed_lateness", "max_future_skew", "fields")
+_FIELD_KEYS = ("type", "optional", "sensitive")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A declared kind of event; `allowed_lateness` and `max_future_skew` are in microseconds, `fields` are ordered.
+
+    optional: the fields that an event's JSON may lack; their value is then NULL. sensitive: those whose values are not
+    shown to people (nightjar/rules/masking.py).
+    """
+
+    name: str
+    topic: str
+    event_id: str
+    event_time: str
+    entities: tuple[str, ...]
+    allowed_lateness: int
+    max_future_skew: int
+    fields: Mapping[str, FieldType]
+    optional: frozenset[str] = frozenset()
+    sensitive: frozenset[str] = frozenset()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of a batch of these events: the fields in declaration order, all nullable."""
+        return pa.schema([pa.field(name, kind.arrow) for name, kind in self.fields.items()])
+
+    def completed(self, events: pa.Table) -> pa.Table:
+        """The table with every declared field, in the declared order and before its other columns.
+
+        A missing field is NULL: the table was written before the field was declared.
+        """
+        others = [name for name in events.column_names if name not in self.fields]
+        for name in self.fields.keys() - set(events.column_names):
+            events = events.append_column(name, pa.nulls(events.num_rows, self.fields[name].arrow))
+        return events.select([*self.fields, *others])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A read-only mapping cannot be pickled, and streams are sent to worker processes.
+        return _rebuilt, ({**vars(self), "fields": dict(self.fields)},)
+
+
+def _rebuilt(parts: dict[str, Any]) -> Stream:
+    return Stream(**{**parts, "fields": MappingProxyType(parts["fields"])})
+
+
+def optional_field(name: str, kind: FieldType) -> str:
+    """An optional field's declaration as written in the file."""
+    return f'{name} = {{type = "{kind}", optional = true}}'
+
+
+def load_streams(path: str | Path | None = None) -> dict[str, Stream]:
+    """The streams declared in the TOML file at `path` (None: the shipped ones), by name.
+
+    Raises DeclarationError with the file, the key and the remedy.
+    """
+    path = SHIPPED if path is None else Path(path)
+    try:
+        mapping = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise DeclarationError(
+            f"cannot be read ({failure.strerror or failure})", where=str(path), remedy="Give the path of a TOML file"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+        raise DeclarationError(
+            f"is not TOML: {failure}", where=str(path), remedy=f"{SHIPPED.name}, shipped with nightjar, is an example"
+        ) from None
+    unknown = set(mapping) - {"streams"}
+    if unknown or not isinstance(mapping.get("streams"), dict):
+        key = min(unknown) if unknown else "streams"
+        what = "is not a key of this file" if unknown else "there is no table of streams"
+        raise DeclarationError(what, where=f"{path}: {key}", remedy="A stream is a table [streams.NAME]")
+    return streams_from_mapping(mapping["streams"], str(path))
+
+
+def streams_from_mapping(mapping: Mapping[str, Any], origin: str) -> dict[str, Stream]:
+    """The streams of a mapping name → declaration with the TOML file's keys; `origin` names its source in errors."""
+    if not isinstance(mapping, Mapping) or not mapping:
+        raise DeclarationError(
+            "no stream is declared", where=f"{origin}: streams", remedy="A stream is a table [streams.NAME]"
+        )
+    streams = {str(name): _Declaration(str(name), body, origin).stream() for name, body in mapping.items()}
+    topics: dict[str, str] = {}
+    for stream in streams.values():
+        if (other := topics.setdefault(stream.topic, stream.name)) != stream.name:
+            raise DeclarationError(
+                f"topic {stream.topic!r} already belongs to stream {other}",
+                where=f"{origin}: streams.{stream.name}.topic",
+                remedy="Give each stream a topic of its own",
+            )
+    return streams
+
+
+class _Declaration:
+    """One stream's table, checked key by key."""
+
+    def __init__(self, name: str, body: Any, origin: str) -> None:
+        self.name = name
+        self.origin = origin
+        if not _STREAM_NAME.fullmatch(name):
+            raise self.error("", f"{name!r} is not a stream name", "Use lower-case letters, digits and _, as in logins")
+        if not isinstance(body, Mapping):
+            raise self.error("", f"{body!r} is not a table", f"A stream is a table [streams.{name}]")
+        self.body = body
+        for key in body:
+            if key not in _KEYS:
+                raise self.error(str(key), "is not a key of a stream", did_you_mean(str(key), _KEYS, "Keys are"))
+
+    def stream(self) -> Stream:
+        fields, optional, sensitive = self.fields()
+        event_id, event_time = self.field_key("event_id", fields), self.field_key("event_time", fields)
+        if fields[event_id].kind is not Kind.STRING:
+            raise self.error(
+                "event_id",
+                f"field {event_id!r} is {fields[event_id]}",
+                f'An event id is a string (which takes numbers too): declare {event_id} = "string"',
+            )
+        if fields[event_time].kind is not Kind.TIMESTAMP:
+            raise self.error(
+                "event_time", f"field {event_time!r} is {fields[event_time]}", f'Declare {event_time} = "timestamp"'
+            )
+        for key, name in (("event_id", event_id), ("event_time", event_time)):
+            if name in optional:
+                raise self.error(
+                    f"fields.{name}", f"is the {key}, which every event has", f'Declare {name} = "{fields[name]}"'
+                )
+            if name in sensitive:
+                raise self.error(
+                    f"fields.{name}",
+                    f"is the {key}, by which people and logs name an event",
+                    f"Let only other fields be sensitive; an {key} should say nothing about a person",
+                )
+        topic = self.body.get("topic", self.name)
+        if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+            raise self.error("topic", f"{topic!r} is not a Kafka topic name", "Use letters, digits, '.', '_' and '-'")
+        return Stream(
+            self.name,
+            topic,
+            event_id,
+            event_time,
+            self.entities(fields),
+            self.duration("allowed_lateness", DEFAULT_ALLOWED_LATENESS),
+            self.duration("max_future_skew", DEFAULT_MAX_FUTURE_SKEW),
+            MappingProxyType(fields),
+            optional,
+            sensitive,
+        )
+
+    def fields(self) -> tuple[dict[str, FieldType], frozenset[str], frozenset[str]]:
+        """The declared fields, which of them are optional, and which sensitive."""
+        declared = self.body.get("fields")
+        if not isinstance(declared, Mapping) or not declared:
+            raise self.error(
+                "fields",
+                "no field is declared",
+                f'Declare them under [streams.{self.name}.fields], as in ip = "string"',
+            )
+        fields: dict[str, FieldType] = {}
+        folded: dict[str, str] = {}
+        optional: set[str] = set()
+        sensitive: set[str] = set()
+        for name, written in declared.items():
+            place = f"fields.{name}"
+            if not is_usable_name(name):
+                remedy = "Use letters, digits and _, as in customer_id, and no word of SQL such as AND or CASE"
+                raise self.error(place, f"{name!r} cannot be the name of a field", remedy)
+            if name.lower() in RESERVED_FIELDS:
+                raise self.error(place, "is reserved for nightjar's own columns", "Rename the field")
+            if other := folded.get(name.lower()):
+                raise self.error(place, f"differs from {other!r} in case only", "Give one of the two another name")
+            folded[name.lower()] = name
+            kind, marks = self.field(place, written)
+            optional |= {name} if "optional" in marks else set()
+            sensitive |= {name} if "sensitive" in marks else set()
+            try:
+                fields[name] = FieldType.parse(kind)
+            except DeclarationError as refusal:
+                raise self.error(place, refusal.what, refusal.remedy) from None
+        return fields, frozenset(optional), frozenset(sensitive)
+
+    def field(self, place: str, written: Any) -> tuple[Any, set[str]]:
+        """The written type, and which of `optional` and `sensitive` are true: "string", or
+        {type = "string", sensitive = true}."""
+        if not isinstance(written, Mapping):
+            return written, set()
+        for key in written:
+            if key not in _FIELD_KEYS:
+                remedy = did_you_mean(str(key), _FIELD_KEYS, "Keys are")
+                raise self.error(f"{place}.{key}", "is not a key of a field", remedy)
+        marks = {key: written[key] for key in _FIELD_KEYS[1:] if key in written}
+        for key, value in marks.items():
+            if not isinstance(value, bool):
+                raise self.error(f"{place}.{key}", f"{value!r} is not true or false", "Write true or false")
+        return written.get("type", ""), {key for key, value in marks.items() if value}
+
+    def field_key(self, key: str, fields: Mapping[str, FieldType]) -> str:
+        name = self.body.get(key)
+        if name is None:
+            raise self.error(key, "is missing", "Name the field that holds it")
+        return self.declared(key, name, fields)
+
+    def declared(self, key: str, name: Any, fields: Mapping[str, FieldType]) -> str:
+        if not isinstance(name, str) or name not in fields:
+            raise self.error(key, f"{name!r} is not a declared field", did_you_mean(str(name), fields, "Fields are"))
+        return name
+
+    def entities(self, fields: Mapping[str, FieldType]) -> tuple[str, ...]:
+        names = self.body.get("entities")
+        if not isinstance(names, list | tuple) or not names:
+            raise self.error(
+                "entities", f"{names!r} is not a list of fields", 'Name at least one field, as in ["customer_id"]'
+            )
+        entities = tuple(self.declared("entities", name, fields) for name in names)
+        if len(set(entities)) < len(entities):
+            raise self.error("entities", "names a field twice", "Name each field once")
+        return entities
+
+    def duration(self, key: str, default: str) -> int:
+        try:
+            return parse_duration(self.body.get(key, default))
+        except NightjarError as refusal:
+            raise self.error(key, refusal.what, refusal.remedy) from None
+
+    def error(self, key: str, what: str, remedy: str) -> DeclarationError:
+        place = f"streams.{self.name}.{key}" if key else f"streams.{self.name}"
+        return DeclarationError(what, where=f"{self.origin}: {place}", remedy=remedy)

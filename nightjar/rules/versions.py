@@ -1,0 +1,176 @@
+"""Which version of a rule applies to an event: a function of event time alone, so that stream and batch agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
+
+from nightjar.rules.errors import Problem, RuleError
+from nightjar.rules.states import State
+from nightjar.rules.timestamps import after, microseconds
+
+if TYPE_CHECKING:
+    from nightjar.rules.actions import Action
+    from nightjar.rules.model import Rule
+
+
+# Effective time of a version that waits: for its route, or for approval.
+NOT_YET = 1 << 62
+
+
+@dataclass(frozen=True)
+class Approval:
+    """Who approved a version, and why."""
+
+    author: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RuleVersion:
+    """A rule as published for the `version`th time (from 1), applying from `effective` (event time, µs UTC) on.
+
+    is_proposed: it waits for approval (see `nightjar.rules.approval`), and belongs to no RuleSet. approval: None where
+    none was asked for.
+    """
+
+    rule: Rule
+    version: int
+    effective: int
+    is_proposed: bool = False
+    approval: Approval | None = None
+
+
+@dataclass(frozen=True)
+class Superseded:
+    """Which version took the place of another, and from which event time on (µs; None: of a proposal)."""
+
+    by: int
+    since: int | None
+
+
+@dataclass(frozen=True)
+class Primed:
+    """The history that a version found in the job's state: all events from `since` (event time, µs) on.
+
+    name: of the export of the lake that the job takes in with the answer; empty: its state had that history already.
+    """
+
+    since: int
+    name: str = ""
+
+
+class Published(Protocol):
+    """What has been published so far: a RuleSet, or a RuleBook, which has the proposed versions too."""
+
+    def of_rule(self, rule_id: str) -> tuple[RuleVersion, ...]:
+        """One rule's versions in the order of publication."""
+
+    @property
+    def rule_ids(self) -> Iterable[str]:
+        """The ids of the rules."""
+
+
+def next_version(
+    earlier: tuple[RuleVersion, ...], rule: Rule, arrival_us: int, activation_delay_us: int = 0
+) -> RuleVersion:
+    """The version that publishing `rule` creates after its `earlier` ones, effective from the time in the rule, or
+    `activation_delay_us` after its arrival.
+
+    Raises RuleError if the id already belongs to a rule of another stream.
+    """
+    if earlier and earlier[0].rule.stream != rule.stream:
+        raise RuleError(
+            [
+                Problem(
+                    "stream",
+                    rule.stream,
+                    f"version 1 of this rule is on stream {earlier[0].rule.stream}",
+                    "A rule keeps its stream: retire it, and publish the new one under another id",
+                )
+            ],
+            where=f"rule {rule.id}",
+        )
+    effective = microseconds(rule.effective) if rule.effective else after(arrival_us, activation_delay_us)
+    return RuleVersion(rule, 1 + len(earlier), effective)
+
+
+def superseded(version: RuleVersion, versions: Iterable[RuleVersion], at_us: int) -> Superseded | None:
+    """Which of the rule's later `versions` had taken the place of `version` by that event time, the first one that did.
+
+    None if an event of that time may still see `version`. It is the other side of `RuleSet.applicable`: of the later
+    versions the one that takes effect first, and of several at one time the last published.
+    """
+    later = [other for other in versions if other.version > version.version and other.effective <= at_us]
+    if not later:
+        return None
+    first = min(later, key=lambda other: (other.effective, -other.version))
+    return Superseded(first.version, first.effective)
+
+
+def overtaken(versions: tuple[RuleVersion, ...]) -> list[tuple[RuleVersion, Superseded]]:
+    """Of a rule's versions, in the order of publication, the proposed ones that nobody can approve any more (S5.5), and
+    the version that was published next."""
+    return [(version, Superseded(later.version, None)) for version, later in pairwise(versions) if version.is_proposed]
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Every version of every rule, in order of publication. Pausing or retiring a rule is a version like any other."""
+
+    versions: tuple[RuleVersion, ...] = ()
+
+    def publish(self, rule: Rule, arrival_us: int, activation_delay_us: int = 0) -> RuleSet:
+        """This set and one more version. Raises as `next_version` does."""
+        return RuleSet((*self.versions, next_version(self.of_rule(rule.id), rule, arrival_us, activation_delay_us)))
+
+    def of_stream(self, name: str) -> RuleSet:
+        """The versions of the rules on one stream."""
+        return RuleSet(tuple(known for known in self.versions if known.rule.stream == name))
+
+    def applicable(self, rule_id: str, event_time_us: int) -> RuleVersion | None:
+        """The version that applies at that event time: the last published of those effective by then; None before any.
+
+        The last published has priority over one that takes effect later, so that a rule published with an earlier
+        effective time replaces the versions before it.
+        """
+        for known in reversed(self.of_rule(rule_id)):
+            if known.effective <= event_time_us:
+                return known
+        return None
+
+    def of_rule(self, rule_id: str) -> tuple[RuleVersion, ...]:
+        """One rule's versions in the order of publication."""
+        return self._by_rule.get(rule_id, ())
+
+    @property
+    def rule_ids(self) -> Iterable[str]:
+        """The ids of the rules, in the order of their first versions."""
+        return self._by_rule.keys()
+
+    @cached_property
+    def _by_rule(self) -> dict[str, tuple[RuleVersion, ...]]:
+        found: dict[str, list[RuleVersion]] = {}
+        for known in self.versions:
+            found.setdefault(known.rule.id, []).append(known)
+        return {rule_id: tuple(versions) for rule_id, versions in found.items()}
+
+    @classmethod
+    def of(cls, rules: Iterable[Rule], arrival_us: int) -> RuleSet:
+        """The set after publishing `rules` one after the other at `arrival_us`, without activation delay."""
+        published = cls()
+        for rule in rules:
+            published = published.publish(rule, arrival_us)
+        return published
+
+
+def actions_of(versions: Iterable[RuleVersion]) -> dict[tuple[str, int], Action]:
+    """The actions that alerts lead to, by rule id and version. Rules on trial (shadow) restrict nobody."""
+    return {
+        (version.rule.id, version.version): version.rule.action
+        for version in versions
+        if version.rule.action is not None and version.rule.state is State.ACTIVE
+    }

@@ -1,7 +1,0 @@
-"""The engine: events in, alerts out. One evaluator for the stream and for the nightly backfill."""
-
-from rules.engine.advance import NO_ROW, Advance, Delta, Failure, InputRows, Position
-from rules.engine.engine import Engine
-from rules.engine.evaluation import Evaluated
-
-__all__ = ["NO_ROW", "Advance", "Delta", "Engine", "Evaluated", "Failure", "InputRows", "Position"]
