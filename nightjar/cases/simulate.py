@@ -102,7 +102,7 @@ class _Host:
             return
         self.published[newest.rule.id, newest.version] = at, self.engines[newest.rule.stream].horizon
         if newest.rule.state.is_evaluated:
-            self.report(replace(status, answer=Answer.ACTIVE), at)  # all history is in memory, so the rule is primed
+            self.report(replace(status, answer=Answer.ACTIVE), at)  # nothing waits for history: a case has no lake
         for engine in self.engines.values():
             engine.set_rules(self.ruleset)
 
