@@ -55,7 +55,6 @@ _HEAP = "1g"
 _BEGIN = parse_timestamp("2026-01-20T12:00:00Z", zone_required=True) or 0
 # Arrivals end before any event of the run is before the horizon (µs), so that its duplicates are known as such.
 _SPAN = 300_000_000
-_WIDEST = 300_000_000  # window of the rules below
 _SECONDS = 240.0
 _LIMIT = Decimal(100)
 RULES = [{**rule, "effective": "2000-01-01T00:00:00Z"} for rule in (
@@ -261,8 +260,8 @@ def _expected(settings: Settings, stream: Stream) -> Expected:
             expected.usable += 1
             if identity in seen:
                 expected.duplicates += 1
-                before = record.arrival - event[stream.event_time] > stream.allowed_lateness + _WIDEST
-                expected.late_again += before
+                # its id is gone once no window needs it; on a slow machine events are read before any rule has a window
+                expected.late_again += record.arrival - event[stream.event_time] > stream.allowed_lateness
                 continue
             seen.add(identity)
             if record.arrival - event[stream.event_time] > stream.allowed_lateness:
