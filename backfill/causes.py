@@ -145,10 +145,9 @@ class Witness:
         if window.conflicting:
             return Cause.DUPLICATE_CONFLICT
         # of a measure with a resolution the setting decides which events count, also of those read before it (S14.4)
-        by_then = [replayed.get(row["alert_id"]) for replayed in self._replayed_by_then]
-        by_now = [row["replayed"]] if by_then else []
-        announced = any(self._same(row, replayed) for replayed in (*by_then, *by_now))
-        return Cause.SETTINGS_CHANGED if announced else Cause.UNEXPLAINED
+        then = [replayed.get(row["alert_id"]) for replayed in self._replayed_by_then]
+        changed = bool(then) and any(self._same(row, replayed) for replayed in (*then, row["replayed"]))
+        return Cause.SETTINGS_CHANGED if changed else Cause.UNEXPLAINED
 
     @cached_property
     def _replayed_by_then(self) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from nightjar.backfill.histories import Published, histories
 from nightjar.backfill.lateness import Lateness
 from nightjar.backfill.staging import Notes
 from nightjar.contracts.rule_status import fold
-from nightjar.rules.names import did_you_mean
+from nightjar.rules.names import rule_meant
 from nightjar.rules.publishing import Answer
 from nightjar.rules.rulebook import Record, Route, RuleBook
 from nightjar.rules.streams import Stream
@@ -88,8 +88,7 @@ def _is_unused(book: RuleBook, route: Route, now: int) -> bool:
 def _asked_for(request: Request, every: RuleSet) -> RuleSet:
     known = {version.rule.id for version in every.versions}
     if unknown := sorted(set(request.rules) - known):
-        remedy = did_you_mean(unknown[0], known, "Rules are") if known else "No rule has been published yet"
-        raise BackfillError("was never published", where=f"rule {unknown[0]}", remedy=remedy)
+        raise BackfillError("was never published", where=f"rule {unknown[0]}", remedy=rule_meant(unknown[0], known))
     return RuleSet(tuple(v for v in every.versions if not request.rules or v.rule.id in request.rules))
 
 

@@ -18,12 +18,12 @@ import numpy as np
 
 from checks.bench.figures import log_progress
 from nightjar.configuration.settings import Settings
+from nightjar.jvm.jars import PROJECT
 from nightjar.kafka import topics
 from nightjar.kafka.clients import consumer, producer
 from nightjar.kafka.readers import Reader
 from nightjar.rules.streams import load_streams
 
-ROOT = Path(__file__).resolve().parents[2]
 CUSTOMERS = 10_000
 ALERTING = "777.77"  # every 20th event has this amount, and one rule looks for it
 # Half of them group by customer, half by terminal.
@@ -121,7 +121,7 @@ def contestant(name: str, settings: Settings, folder: Path) -> Iterator[subproce
         **os.environ,
         "NIGHTJAR_BOOTSTRAP_SERVERS": settings.bootstrap,
         "NIGHTJAR_DATA_DIR": str(folder),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(PROJECT),
     }
     for field in ("partitions", "buckets", "shuffle_partitions"):
         environment[f"NIGHTJAR_{field.upper()}"] = str(getattr(settings, field))
@@ -133,7 +133,7 @@ def contestant(name: str, settings: Settings, folder: Path) -> Iterator[subproce
     command = ["-m", "nightjar", "stream"] if name == "job" else ["-m", "checks.bench.baseline", name]
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, *command], env=environment, stdout=log, stderr=log, cwd=ROOT, start_new_session=True
+            [sys.executable, *command], env=environment, stdout=log, stderr=log, cwd=PROJECT, start_new_session=True
         )
         try:
             yield process

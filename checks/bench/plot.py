@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-FIGURES = Path(__file__).resolve().parents[2] / "docs" / "figures"
+from nightjar.jvm.jars import PROJECT
+
+FIGURES = PROJECT / "docs" / "figures"
 # In the order of docs/explanation/performance.md.
 FILES = ("latency", "drain", "start", "night", "engine", "backfill", "gate")
 MET, MISSED = "#3f9168", "#d1583d"

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from nightjar.airflow.submission import DagRun, FormError, SubmissionError, asked_groups, asked_rules, run_day
 from nightjar.configuration.settings import Settings
 from nightjar.rules.errors import RuleError
-from nightjar.rules.names import did_you_mean
+from nightjar.rules.names import did_you_mean, rule_meant
 from nightjar.rules.streams import Stream
 
 T = TypeVar("T")
@@ -89,5 +89,4 @@ def _check_published(problems: Problems, rules: list[str], settings: Settings, s
     known = list(rule_book(settings, streams).ruleset.rule_ids)
     for rule in rules:
         if rule not in known:
-            remedy = did_you_mean(rule, known, "Rules are") if known else "No rule has been published yet"
-            problems.add("was never published", where=f"rules {rule}", remedy=remedy)
+            problems.add("was never published", where=f"rules {rule}", remedy=rule_meant(rule, known))

@@ -37,3 +37,8 @@ def did_you_mean(name: str, known: Collection[str], listing: str) -> str:
     more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
     listed = f"{listing} {', '.join(islice(known, _LISTED))}{more}"
     return f"Did you mean {folded[near[0]]}? {listed}" if near else listed
+
+
+def rule_meant(rule_id: str, published: Collection[str]) -> str:
+    """A remedy for the id of a rule that was never published. published: the ids of all that were."""
+    return did_you_mean(rule_id, published, "Rules are") if published else "No rule has been published yet"
