@@ -65,7 +65,7 @@ lock: setup
 
 jars: need-java setup
 	@$(BIN)/python -m nightjar.jvm.jars
-	@$(BIN)/python -m nightjar.jvm.prepare_classes
+	@$(BIN)/python -m nightjar.operations.prepare_classes
 
 test-jars: need-java setup
 	@$(BIN)/python -m nightjar.jvm.jars deploy/compose/connect/ivy.xml deploy/compose/object-store/ivy.xml

@@ -20,21 +20,21 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import structlog
 
-from nightjar.backfill import results
-from nightjar.backfill.cleaning import remove_old_staging
-from nightjar.backfill.comparison import compare
+from nightjar.backfill.backtest.shadow import compared_shadows
 from nightjar.backfill.config import BackfillConfig, BackfillError, Request
-from nightjar.backfill.evaluation import evaluate
-from nightjar.backfill.gating import gate_evaluation, gate_reconciliation
+from nightjar.backfill.evaluate.evaluation import evaluate
+from nightjar.backfill.gate.gating import gate_evaluation, gate_reconciliation
+from nightjar.backfill.inputs.published_rules import PublishedRules
+from nightjar.backfill.inputs.scope import settled
 from nightjar.backfill.lateness import Lateness
-from nightjar.backfill.publication import publish
-from nightjar.backfill.published_rules import PublishedRules
-from nightjar.backfill.reconciliation import with_overflow
-from nightjar.backfill.scope import settled
-from nightjar.backfill.shadow import compared_shadows
+from nightjar.backfill.publish import results
+from nightjar.backfill.publish.publication import publish
+from nightjar.backfill.publish.verdicts import held_back, refuse_outdated, refuse_unarchived
+from nightjar.backfill.reconcile.comparison import compare
+from nightjar.backfill.reconcile.reconciliation import with_overflow
 from nightjar.backfill.stages import STAGES
 from nightjar.backfill.staging import CORRECTED, Notes, Progress, read_notes, take_notes, write_notes
-from nightjar.backfill.verdicts import held_back, refuse_outdated, refuse_unarchived
+from nightjar.backfill.upkeep.cleaning import remove_old_staging
 from nightjar.contracts.run_manifest import RunManifest, RunState
 from nightjar.expectations.findings import VerdictError
 from nightjar.lake import stream_state
@@ -64,7 +64,8 @@ class Run:
         """One of STAGES; returns what it counted. A failure ends in a manifest of it, and is raised.
 
         Raises:
-            VerdictError: it would fail again; see verdicts.py. HeldBackError comes after everything else is published.
+            VerdictError: it would fail again; see publish/verdicts.py. HeldBackError comes after everything else is
+            published.
         """
         folder = self.request.staged(self.config.lake)
         began = time.monotonic()

@@ -24,13 +24,12 @@ class JobConfig:
     """The job's settings. Durations are microseconds.
 
     streams: by name. spark_kafka, python_kafka: settings of every Kafka client, under Spark's (`kafka.…`) and
-    kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's JVM. spark_conf:
-    Spark settings, which override the job's. checkpoint: a folder that every Spark process reaches.
-    max_offsets_per_trigger: None to let the job adapt it (batch_size.py). alerts_per_rule_and_hour: those after which
-    further ones are marked; None: none is. lake: its folder, None if there is none. priming_rate: events per
-    second that priming reads; 0: versions start with the history that the state has.
-    fence: of the lease on a checkpoint in an object store, which the job's writers check. code: see
-    ingestion.session.Driver.
+    kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's JVM. spark_conf: Spark
+    settings, which override the job's. checkpoint: a folder that every Spark process reaches. max_offsets_per_trigger:
+    None to let the job adapt it (driver/batch_size.py). alerts_per_rule_and_hour: those after which further ones are
+    marked; None: none is. lake: its folder, None if there is none. priming_rate: events per second that priming reads;
+    0: versions start with the history that the state has. fence: of the lease on a checkpoint in an object store, which
+    the job's writers check. code: see ingestion.session.Driver.
     """
 
     streams: Mapping[str, Stream]

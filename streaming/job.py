@@ -1,14 +1,14 @@
 """Purpose: the driver of the continuous job: starts the query, monitors it, and stops it cleanly.
 
-How it works: one loop. It answers rule messages beside the query (answering.py); if a rule needs a route that the query
-lacks, it finishes the batch, adds the route to the checkpoint, and restarts the query from the same checkpoint. So does
-another batch size (batch_size.py), with the same plan and the same engines. Once per second it reports progress, every
-few seconds it publishes the clock.
+How it works: one loop. It answers rule messages beside the query (driver/answering.py); if a rule needs a route that
+the query lacks, it finishes the batch, adds the route to the checkpoint, and restarts the query from the same
+checkpoint. So does another batch size (driver/batch_size.py), with the same plan and the same engines. Once per second
+it reports progress, every few seconds it publishes the clock.
 
 What it does not do: evaluate anything, or keep any state of its own. All of it is in the checkpoint and in Kafka.
 
-Known limitation: without priming (priming.py) a new route begins without history; events before it are not counted by
-the rules it serves.
+Known limitation: without priming (priming/priming.py) a new route begins without history; events before it are not
+counted by the rules it serves.
 """
 
 from __future__ import annotations
@@ -35,9 +35,26 @@ from nightjar.rules.rulebook import Route
 from nightjar.storage.objects import ObjectPath
 from nightjar.storage.paths import spark_name
 from nightjar.streaming import kafka_clients
-from nightjar.streaming.answering import Answering
-from nightjar.streaming.batch_size import BatchSize
-from nightjar.streaming.checkpoint import (
+from nightjar.streaming.buckets.plan import BucketPlan
+from nightjar.streaming.buckets.processor import BucketTasks
+from nightjar.streaming.config import JobConfig
+from nightjar.streaming.driver.answering import Answering
+from nightjar.streaming.driver.batch_size import BatchSize
+from nightjar.streaming.driver.clock import Arrivals, BrokerClock, ClockPublisher, Position, host_clock
+from nightjar.streaming.driver.failures import (
+    raise_failure,
+    refuse_missing_topics,
+    reporting_lost_jvm,
+    reporting_lost_kafka,
+)
+from nightjar.streaming.driver.overflow import CapWatch
+from nightjar.streaming.driver.places import Places
+from nightjar.streaming.driver.progress import RecentBatches, batches_report, lag_report
+from nightjar.streaming.driver.query import evaluated, finish, kafka_records, packer_of, started, starting_offsets
+from nightjar.streaming.driver.session import held_by_jvm
+from nightjar.streaming.driver.warmup import warm_up
+from nightjar.streaming.priming.priming import Priming
+from nightjar.streaming.state.checkpoint import (
     Offsets,
     committed_offsets,
     committed_state,
@@ -46,19 +63,7 @@ from nightjar.streaming.checkpoint import (
     refuse_unfit,
     settle,
 )
-from nightjar.streaming.clock import Arrivals, BrokerClock, ClockPublisher, Position, host_clock
-from nightjar.streaming.config import JobConfig
-from nightjar.streaming.epochs import take_over
-from nightjar.streaming.failures import raise_failure, refuse_missing_topics, reporting_lost_jvm, reporting_lost_kafka
-from nightjar.streaming.overflow import CapWatch
-from nightjar.streaming.places import Places
-from nightjar.streaming.plan import BucketPlan
-from nightjar.streaming.priming import Priming
-from nightjar.streaming.processor import BucketTasks
-from nightjar.streaming.progress import RecentBatches, batches_report, lag_report
-from nightjar.streaming.query import evaluated, finish, kafka_records, packer_of, started, starting_offsets
-from nightjar.streaming.session import held_by_jvm
-from nightjar.streaming.warmup import warm_up
+from nightjar.streaming.state.epochs import take_over
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, KafkaProducer

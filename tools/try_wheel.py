@@ -17,7 +17,7 @@ _DAGS = ["archive", "lake_maintenance", "nightly_backfill", "rule_backtest", "st
 _LEFT_OUT = ("AIRFLOW", "NIGHTJAR_", "PYSPARK_", "PYTHON", "VIRTUAL_ENV")
 _TEMPLATE = """
 from importlib.resources import files
-print(files('nightjar.backtest').joinpath('report.html').is_file())
+print(files('nightjar.backfill.backtest').joinpath('report.html').is_file())
 """
 _PARSE = """
 import json, sys

@@ -22,8 +22,8 @@ from nightjar.contracts.headers import SENT_AT
 from nightjar.ingestion.kafka_source import first_header
 from nightjar.kafka import topics
 from nightjar.rules.streams import load_streams
-from nightjar.streaming.query import event_records
-from nightjar.streaming.session import open_session
+from nightjar.streaming.driver.query import event_records
+from nightjar.streaming.driver.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

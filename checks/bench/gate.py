@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from checks.bench.figures import emit, log_progress, timed
 from checks.bench.lakes import DAY, STREAM, fill_day
-from nightjar.backfill.checking import EvaluationChecks, counts, parts_of
 from nightjar.backfill.division import heaps_of
+from nightjar.backfill.gate.checking import EvaluationChecks, counts, parts_of
 from nightjar.expectations.gate import check
 from nightjar.expectations.measured import measured, summed
 from nightjar.expectations.offsets import gaps

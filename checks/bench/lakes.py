@@ -20,7 +20,7 @@ from nightjar.lake.json_topics import JsonReader
 from nightjar.lake.tables import RULE_STATUS, events_table
 from nightjar.rules.rulebook import Record, RuleBook
 from nightjar.rules.streams import load_streams
-from nightjar.streaming.answering import answer_to
+from nightjar.streaming.driver.answering import answer_to
 
 DAY = date(2026, 1, 5)
 STREAM = load_streams()["transactions"]

@@ -26,9 +26,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from checks.bench.figures import emit, log_progress, timed
+from nightjar.airflow.local.airflow import LocalAirflow
+from nightjar.airflow.local.client import RunResult
 from nightjar.airflow.submission import PENDING
 from nightjar.backfill.stages import STAGES
-from nightjar.cli.stages import terminated_as_interrupt
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.run_manifest import RunState, read_manifest
 from nightjar.demo.history import plan_history
@@ -39,8 +40,6 @@ from nightjar.jvm.jars import PROJECT
 from nightjar.kafka import rule_topics, topics
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import RUNS
-from nightjar.local.airflow import LocalAirflow
-from nightjar.local.airflow_client import RunResult
 from nightjar.local.job_process import JobProcess
 from nightjar.local.kafka import LocalKafka
 from nightjar.operations.job_watch import await_consumed, await_running
@@ -48,6 +47,7 @@ from nightjar.replay import send_together
 from nightjar.rules.model import load_rules, rule_to_mapping
 from nightjar.rules.publishing import Answer
 from nightjar.rules.streams import load_streams
+from nightjar.terminal.stages import terminated_as_interrupt
 
 DAY = datetime(2026, 1, 5, tzinfo=UTC)
 # 20,000 payments and 10,000 logins.

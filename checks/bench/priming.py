@@ -26,11 +26,11 @@ from nightjar.rules.model import Rule, parse_rule
 from nightjar.rules.rulebook import Route, RuleBook
 from nightjar.rules.streams import load_streams
 from nightjar.rules.versions import RuleVersion
-from nightjar.streaming.bucket import Bucket
-from nightjar.streaming.primed_state import ExportWriter, Lack, Taken, take_in
-from nightjar.streaming.resident_buckets import Resident
-from nightjar.streaming.state_files import BucketFiles
-from nightjar.streaming.statelog import Head, StateLog
+from nightjar.streaming.buckets.bucket import Bucket
+from nightjar.streaming.buckets.primed_state import ExportWriter, Lack, Taken, take_in
+from nightjar.streaming.buckets.resident_buckets import Resident
+from nightjar.streaming.state.state_files import BucketFiles
+from nightjar.streaming.state.statelog import Head, StateLog
 
 BATCH = 20_000
 STREAMS = load_streams()

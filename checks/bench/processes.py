@@ -17,8 +17,8 @@ from checks.bench.figures import log_progress
 from checks.bench.pipeline import committed
 from nightjar.configuration.settings import Settings
 from nightjar.local.job_process import JobProcess
-from nightjar.local.process import others_of_session
 from nightjar.operations.job_watch import await_running
+from nightjar.processes.process import others_of_session
 
 _EVERY_SECONDS = 1.0
 _MEGABYTE = 1 << 20

@@ -29,13 +29,13 @@ from checks.bench.figures import emit, log_progress
 from checks.bench.pipeline import await_line, committed, contestant, prepare
 from checks.bench.scale_costs import local_costs, scheduling_costs
 from checks.bench.scale_model import Costs, as_json, most
-from nightjar.cli.stages import terminated_as_interrupt
 from nightjar.configuration.job import job_config
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.kafka.clients import consumer
 from nightjar.local.kafka import LocalKafka
 from nightjar.rules.streams import load_streams
-from nightjar.streaming.session import open_session
+from nightjar.streaming.driver.session import open_session
+from nightjar.terminal.stages import terminated_as_interrupt
 from tests.support.spark_cluster import SparkCluster
 
 _A_BATCH = 10_000

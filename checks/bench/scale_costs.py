@@ -18,10 +18,10 @@ from nightjar.contracts.rule_status import fold
 from nightjar.contracts.topics import Topics
 from nightjar.rules.rulebook import Record, RuleBook
 from nightjar.rules.streams import load_streams
-from nightjar.streaming.answering import answer_to
-from nightjar.streaming.bucketing import Packer
-from nightjar.streaming.plan import BucketPlan
-from nightjar.streaming.processor import BucketProcessor
+from nightjar.streaming.buckets.packer import Packer
+from nightjar.streaming.buckets.plan import BucketPlan
+from nightjar.streaming.buckets.processor import BucketProcessor
+from nightjar.streaming.driver.answering import answer_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,6 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from checks.fuzz.hostile_messages import ANSWERS, CLOCKS, MESSAGES
-from nightjar.cli.alert_lines import alert_of
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.clock import read_clock
 from nightjar.contracts.rule_status import is_failure, read_answer
@@ -24,6 +23,7 @@ from nightjar.lake.json_topics import JsonReader
 from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS
 from nightjar.operations.job_watch import JobState
 from nightjar.rules.timestamps import MAX_TIMESTAMP
+from nightjar.terminal.alert_lines import alert_of
 
 _VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 1.5, -0.0, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63), 10**400, 1e308, "", "x",

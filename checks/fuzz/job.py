@@ -39,15 +39,15 @@ from nightjar.lake.scanning import scan
 from nightjar.lake.tables import LATE_EVENTS, QUARANTINE, RULE_STATUS, events_table
 from nightjar.local.job_process import JobProcess
 from nightjar.local.kafka import LocalKafka
-from nightjar.local.process import family
 from nightjar.operations.job_watch import await_consumed, await_running
+from nightjar.processes.process import family
 from nightjar.rules import rulebook
 from nightjar.rules.events import Rejection, check_skew, parse_event
 from nightjar.rules.publishing import Answer, judge
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.timestamps import iso_text, parse_timestamp
 from nightjar.rules.versions import RuleSet
-from nightjar.streaming.answering import answer_to
+from nightjar.streaming.driver.answering import answer_to
 
 # Resident memory (MB): of the driver's JVM, whose heap is a gigabyte; of any one Python process of the job.
 LIMITS = {"jvm": 2200, "python": 900}

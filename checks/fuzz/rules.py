@@ -28,8 +28,8 @@ from nightjar.rules.truth import Truth
 from nightjar.rules.types import TIMESTAMP, FieldType, Kind
 from nightjar.rules.versions import RuleSet
 from nightjar.rules.violation_checks import recheck
-from nightjar.streaming.answering import answer_to
-from nightjar.streaming.output_records import alert_records
+from nightjar.streaming.buckets.output_records import alert_records
+from nightjar.streaming.driver.answering import answer_to
 
 # Processor time (s) that reading a text, or evaluating a rule, may take.
 LONGEST = 1.0

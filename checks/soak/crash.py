@@ -32,7 +32,6 @@ import pyarrow.compute as pc
 
 from checks.bench.figures import log_progress
 from checks.soak.kill_targets import NIGHTLY, Job, Kind, Nightly, drawn_kinds
-from nightjar.cli.stages import terminated_as_interrupt
 from nightjar.configuration.settings import PREFIX, Settings, load_settings
 from nightjar.demo.history import History, plan_history
 from nightjar.demo.run import RULES as SHIPPED
@@ -52,6 +51,7 @@ from nightjar.rules.canonical import canonical
 from nightjar.rules.model import load_rules, rule_to_mapping
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.timestamps import from_microseconds, microseconds, parse_timestamp
+from nightjar.terminal.stages import terminated_as_interrupt
 from tests.support.object_store import ObjectStore
 from tests.support.spark_cluster import SparkCluster
 

@@ -40,7 +40,6 @@ from checks.bench.payments import DECLARED, STREAM, change_of, of_file, rules_of
 from checks.bench.processes import KilledJob, Memory, quarters
 from checks.soak.kill_targets import killed_if_left
 from nightjar.backfill.staging import OUTCOMES
-from nightjar.cli.stages import terminated_as_interrupt
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.run_manifest import RunState, read_manifest
 from nightjar.demo.history import History, history_of, planned
@@ -59,6 +58,7 @@ from nightjar.replay.sending import partition_of
 from nightjar.rules.publishing import Answer
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.timestamps import from_microseconds, iso_text, microseconds
+from nightjar.terminal.stages import terminated_as_interrupt
 
 _DAY = 86_400_000_000
 # Rules arrive this long before the first event, and a change this long before it takes effect.

@@ -48,7 +48,6 @@ from checks.soak.kill_targets import Job, Nightly
 from checks.soak.load import Load, publish
 from checks.soak.parts import Parts
 from checks.soak.traffic import MINUTE, Traffic
-from nightjar.cli.stages import terminated_as_interrupt
 from nightjar.configuration.settings import Settings
 from nightjar.demo.report import Check, checks
 from nightjar.demo.sandbox import own_settings
@@ -59,6 +58,7 @@ from nightjar.operations.job_watch import await_consumed, await_running
 from nightjar.replay import send
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.timestamps import microseconds
+from nightjar.terminal.stages import terminated_as_interrupt
 
 _MIDNIGHT = microseconds(datetime(2026, 1, 6, tzinfo=UTC))
 _LATENESS = DECLARED.replace('"12h"', '"1m"')

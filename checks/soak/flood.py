@@ -26,13 +26,13 @@ import numpy as np
 
 from checks.bench.figures import log_progress
 from checks.bench.pipeline import await_line, contestant, events, message, prepare
-from nightjar.cli.stages import terminated_as_interrupt
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.contracts.headers import sent_now
 from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from nightjar.local.kafka import LocalKafka
 from nightjar.operations.throughput import pace
+from nightjar.terminal.stages import terminated_as_interrupt
 
 _STREAM = "transactions"
 _HOT = "c0"

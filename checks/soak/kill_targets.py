@@ -20,9 +20,9 @@ import psutil
 from nightjar.configuration.settings import Settings
 from nightjar.local.job_process import JobProcess
 from nightjar.local.kafka import LocalKafka
-from nightjar.local.process import family, others_of_session
+from nightjar.processes.process import family, others_of_session
 from nightjar.storage.paths import AnyPath, names_in
-from nightjar.streaming.epochs import own_folder
+from nightjar.streaming.state.epochs import own_folder
 from tests.support.spark_cluster import SparkCluster
 
 # Seconds within which a killed process must recover; a start of the job takes half a minute on a slow machine.

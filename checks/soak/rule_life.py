@@ -41,7 +41,6 @@ from checks.soak.end_to_end import (
     print_state,
     stage,
 )
-from nightjar.cli.stages import terminated_as_interrupt
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.rule_messages import Message, approval_message, rule_of
 from nightjar.demo.history import History, history_of, planned
@@ -59,6 +58,7 @@ from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.states import State
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.timestamps import iso_text, microseconds
+from nightjar.terminal.stages import terminated_as_interrupt
 
 _HOUR = 3_600_000_000
 _DAY = 24 * _HOUR

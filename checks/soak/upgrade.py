@@ -29,7 +29,7 @@ from nightjar.configuration.settings import load_settings
 from nightjar.demo.report import Check
 from nightjar.jvm.jars import PROJECT
 from nightjar.local.kafka import LocalKafka
-from nightjar.local.process import family
+from nightjar.processes.process import family
 from nightjar.rules.streams import load_streams
 from tests.support.places import MINUTE, RULES, Place, final, history, place_of, truth
 from tests.support.topics import TestTopics

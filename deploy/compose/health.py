@@ -36,7 +36,7 @@ def job(seconds: str) -> None:
 
     from nightjar.storage.access import Access
     from nightjar.storage.paths import place_of
-    from nightjar.streaming.epochs import METADATA, QUERY, own_folder
+    from nightjar.streaming.state.epochs import METADATA, QUERY, own_folder
 
     settings = tomllib.loads(Path(os.environ["NIGHTJAR_SETTINGS"]).read_text())
     checkpoint = place_of(settings["checkpoint_dir"], Access.of(settings.get("storage_options", {})))

@@ -16,12 +16,11 @@ from nightjar.airflow.backfill_requests import days_of, request_of
 from nightjar.airflow.submission import ARCHIVE_NOW, FAILED, PENDING, VERDICT
 from nightjar.airflow.task_log import RULES, SUMMARY
 from nightjar.backfill.config import BackfillConfig, Request
-from nightjar.backfill.pending import PendingDay, pending_days
+from nightjar.backfill.publish.summary import differences, summary
+from nightjar.backfill.publish.verdicts import HeldBackError
 from nightjar.backfill.run import Run, run_all
 from nightjar.backfill.stages import STAGES
-from nightjar.backfill.summary import differences, summary
-from nightjar.backfill.verdicts import HeldBackError
-from nightjar.cli.console import show_error
+from nightjar.backfill.upkeep.pending import PendingDay, pending_days
 from nightjar.configuration import logs
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import load_settings
@@ -33,6 +32,7 @@ from nightjar.lake.stream_state import rule_book
 from nightjar.operations.locks import sole_writer
 from nightjar.rules.errors import NightjarError, printable, shortened
 from nightjar.rules.streams import load_streams
+from nightjar.terminal.console import show_error
 
 _log = structlog.get_logger(__name__)
 

@@ -178,7 +178,7 @@ def past_effects(settings: Settings, streams: Mapping[str, Stream], rules: list[
 
 def _changes(book: RuleBook, rules: list[Rule]) -> list[str]:
     """How each draft differs from what is published, as a block of code."""
-    from nightjar.cli.rule_files import changed_lines
+    from nightjar.rules.display import changed_lines
 
     blocks = []
     for rule in rules:

@@ -7,10 +7,11 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from nightjar.backfill.causes import CONFLICTS, Witness
-from nightjar.backfill.histories import Published
-from nightjar.backfill.reconciliation import Outcome, by_verdict, corrections, reconcile
-from nightjar.backfill.scope import group_bys
+from nightjar.backfill.evaluate.survey import CONFLICTS
+from nightjar.backfill.inputs.histories import Published
+from nightjar.backfill.inputs.scope import group_bys
+from nightjar.backfill.reconcile.causes import Witness
+from nightjar.backfill.reconcile.reconciliation import Outcome, by_verdict, corrections, reconcile
 from nightjar.contracts.alerts import ALERT, RECORD_SCHEMA, correction_record
 from nightjar.rules.engine.store import LATE
 from nightjar.rules.streams import Stream

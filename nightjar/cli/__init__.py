@@ -1,1 +1,1 @@
-"""The command line: its commands and their output."""
+"""The command line: its commands."""

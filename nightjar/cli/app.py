@@ -33,8 +33,8 @@ from nightjar.cli.commands import (
     topics,
     up,
 )
-from nightjar.cli.console import result_console, show_error
 from nightjar.rules.errors import NightjarError
+from nightjar.terminal.console import result_console, show_error
 
 COMMANDS = (
     airflow,

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nightjar.cli.console import SafeConsole
     from nightjar.configuration.settings import Settings
     from nightjar.rules.streams import Stream
     from nightjar.rules.versions import Published, RuleVersion
+    from nightjar.terminal.console import SafeConsole
 
 
 def show_past_effects(
@@ -21,8 +21,8 @@ def show_past_effects(
     indent: int = 0,
 ) -> None:
     """Print a line for each of the messages, sent now, whose version states an effective time that is past."""
-    from nightjar.cli.console import line
     from nightjar.rules.publishing import judge
+    from nightjar.terminal.console import line
 
     now = time.time_ns() // 1000
     for message in messages:
@@ -43,9 +43,9 @@ def _text(
     settings: "Settings", streams: "Mapping[str, Stream]", known: "Published", made: "RuleVersion", now: int
 ) -> str:
     """Empty where nothing of the past changes."""
-    from nightjar.cli.stages import Stages, announce_compiling
     from nightjar.rules.errors import NightjarError
     from nightjar.rules.timestamps import iso_text, microseconds
+    from nightjar.terminal.stages import Stages, announce_compiling
 
     stated = None if made.rule.effective is None else microseconds(made.rule.effective)
     if stated is None or stated >= now:

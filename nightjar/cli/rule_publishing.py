@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from nightjar.cli.console import SafeConsole
     from nightjar.configuration.settings import Settings
     from nightjar.contracts.rule_status import ShownStatus
     from nightjar.rules.model import Rule
     from nightjar.rules.states import State
     from nightjar.rules.streams import Stream
+    from nightjar.terminal.console import SafeConsole
 
 
 def publish_rules(
@@ -29,12 +29,12 @@ def publish_rules(
     dry_run: bool = False,
 ) -> None:
     """Publish the rules that are new or changed, and report each. dry_run: show their changes, and send nothing."""
-    from nightjar.cli.console import counted, result_console
     from nightjar.cli.past_effects import show_past_effects
     from nightjar.cli.rule_files import show_changes
     from nightjar.contracts.rule_messages import rule_message
     from nightjar.kafka import rule_topics
     from nightjar.rules.model import parse_rule
+    from nightjar.terminal.console import counted, result_console
 
     book, _ = rule_topics.expected_book(settings, streams)
     console = result_console()
@@ -108,8 +108,8 @@ def send_messages(
 def _answer(status: "ShownStatus") -> "Text":
     from rich.text import Text
 
-    from nightjar.cli.console import line
     from nightjar.rules.publishing import Answer
+    from nightjar.terminal.console import line
 
     version = "" if status.version is None else f" version {status.version}"
     applies = status.effective is not None and status.answer is not Answer.SUPERSEDED

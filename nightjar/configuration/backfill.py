@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from nightjar.backfill.config import BackfillConfig
+from nightjar.configuration.kafka_options import python_options
 from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import Settings
-from nightjar.kafka.clients import python_options
 from nightjar.rules.streams import Stream
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
+from nightjar.configuration.kafka_options import python_options, spark_options
 from nightjar.configuration.settings import Settings
 from nightjar.configuration.spark_jars import spark_jars
 from nightjar.contracts.topics import Topics
 from nightjar.jvm.class_archive import java_options
-from nightjar.kafka.clients import python_options, spark_options
 from nightjar.rules.streams import Stream
 from nightjar.streaming.config import JobConfig
 

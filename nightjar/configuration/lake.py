@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from nightjar.configuration.job import topics
+from nightjar.configuration.kafka_options import python_options, spark_options
 from nightjar.configuration.settings import Settings
 from nightjar.configuration.spark_jars import spark_jars
 from nightjar.jvm.class_archive import java_options
-from nightjar.kafka.clients import python_options, spark_options
 from nightjar.lake.config import LakeConfig
 from nightjar.rules.streams import Stream
 

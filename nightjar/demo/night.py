@@ -13,19 +13,19 @@ from typing import Any
 
 import polars as pl
 
-from nightjar.backfill.gating import docs_folder
-from nightjar.cli.stages import Stages
+from nightjar.airflow.local.airflow import LocalAirflow
+from nightjar.airflow.local.client import RunResult
+from nightjar.backfill.gate.gating import docs_folder
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.run_manifest import RunState, read_manifest
 from nightjar.demo.history import History
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import CORRECTIONS, RECONCILIATION, RUNS, events_table
-from nightjar.local.airflow import LocalAirflow
-from nightjar.local.airflow_client import RunResult
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds
 from nightjar.storage.paths import mirrored
+from nightjar.terminal.stages import Stages
 
 DAG = "nightly_backfill"
 

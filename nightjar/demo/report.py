@@ -9,13 +9,13 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
-from nightjar.cli.tables import Records, number, prose
 from nightjar.demo.history import History
 from nightjar.demo.night import Night
 from nightjar.demo.verdict import LATE_IN_WINDOW, LATE_ITSELF, Comparison
 from nightjar.demo.watching import Tally
 from nightjar.operations.job_watch import JobState
 from nightjar.replay import Kind
+from nightjar.terminal.tables import Records, number, prose
 
 
 @dataclass(frozen=True)

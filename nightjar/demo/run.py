@@ -8,9 +8,6 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from nightjar.cli.alert_lines import Alert, alert_line
-from nightjar.cli.console import SafeConsole, counted, line, lines
-from nightjar.cli.stages import Stages, terminated_as_interrupt
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.rule_messages import rule_message
 from nightjar.demo import report
@@ -32,6 +29,9 @@ from nightjar.rules.model import load_rules
 from nightjar.rules.publishing import Answer
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.timestamps import from_microseconds, iso_text
+from nightjar.terminal.alert_lines import Alert, alert_line
+from nightjar.terminal.console import SafeConsole, counted, line, lines
+from nightjar.terminal.stages import Stages, terminated_as_interrupt
 
 # Two days pass in about 75 seconds.
 SPEED = 2_300.0

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nightjar.cli.alert_lines import Alert, alert_of
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.late_events import LATE_EVENT
 from nightjar.contracts.quarantine import QUARANTINED
 from nightjar.demo.verdict import exact_json
 from nightjar.kafka.readers import Reader, Record
+from nightjar.terminal.alert_lines import Alert, alert_of
 
 
 @dataclass

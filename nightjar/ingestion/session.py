@@ -65,7 +65,7 @@ _UNPACKED = "nightjar-code"
 _ENCRYPTED = {"spark.network.crypto.enabled": "true", "spark.network.crypto.authEngineVersion": "2"}
 
 # Referenced by name so that the driver does not import it; see that module.
-_PYTHON_DAEMON = "nightjar.streaming.python_daemon"
+_PYTHON_DAEMON = "nightjar.streaming.buckets.python_daemon"
 
 
 @dataclass(frozen=True)

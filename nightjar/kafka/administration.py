@@ -17,10 +17,10 @@ from kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from nightjar.configuration.kafka_security import password_in
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.acls import Grant
 from nightjar.kafka.clients import KafkaError, admin, explained
-from nightjar.kafka.security import password_in
 
 _OPERATIONS = {
     "Read": ACLOperation.READ,

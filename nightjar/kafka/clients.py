@@ -12,18 +12,17 @@ from typing import Any
 import kafka
 import kafka.errors
 
+from nightjar.configuration.kafka_options import python_options
+from nightjar.configuration.kafka_security import refuse_unreadable
 from nightjar.configuration.settings import Settings
 from nightjar.kafka import refusals
-from nightjar.kafka.security import java_security, python_security, refuse_unreadable
-from nightjar.local import running_broker
+from nightjar.processes import running_broker
 from nightjar.rules.errors import NightjarError, SettingsError
 
 # kafka-python logs every connection attempt; failures are raised as our own errors instead.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 CONNECT_TIMEOUT_MS = 10_000
-# By default a client that has not reached a broker for a while retries only every half minute.
-_RECONNECT_MS = 1_000
 
 AUTHORIZATION = (
     kafka.errors.TopicAuthorizationFailedError,
@@ -70,27 +69,6 @@ def consumer(settings: Settings, *topics: str, **options: Any) -> kafka.KafkaCon
         **options,
     }
     return _connected(kafka.KafkaConsumer, settings, given, *topics)
-
-
-def python_options(settings: Settings) -> dict[str, Any]:
-    """Options of every kafka-python client: the brokers and the security settings under kafka-python's names.
-
-    Raises:
-        SettingsError: kafka-python does not support a security setting.
-    """
-    return {
-        "bootstrap_servers": settings.bootstrap.split(","),
-        "reconnect_backoff_max_ms": _RECONNECT_MS,
-        **python_security(java_security(settings)),
-    }
-
-
-def spark_options(settings: Settings) -> dict[str, str]:
-    """Options of Spark's Kafka source and sink: the same, under `kafka.` names."""
-    return {
-        "kafka.bootstrap.servers": settings.bootstrap,
-        **{f"kafka.{name}": value for name, value in java_security(settings).items()},
-    }
 
 
 def refuse_others(settings: Settings) -> None:

@@ -78,7 +78,7 @@ def events_table(stream: Stream) -> Table:
     """Every record of the stream's topic including duplicates, so that offsets without gaps prove that nothing is lost.
 
     rejected: the reason code of an invalid record; its fields are NULL and its bytes are in `original`. ERASED: the
-    event of a forgotten person (nightjar/lake/erasure.py); of it only the coordinates are left.
+    event of a forgotten person (backfill/erasure/rows.py); of it only the coordinates are left.
     """
     fields = {name: spark_type(kind) for name, kind in stream.fields.items()}
     unusable = {"rejected": "string", "detail": "string", "original": "binary"}
@@ -117,7 +117,7 @@ PROGRESS = Table("job_progress", _columns_of(OFFSETS), ("arrival_date",))
 _CONTENT = {name: ALERTS.columns[name] for name in ALERT_SCHEMA.names if name not in ("revision", "kind")}
 # All known violations, by event date.
 VIOLATIONS = Table("violations", {**_CONTENT, "event_date": "date"}, ("event_date",))
-# One row for each alert that the stream or the backfill has within a run's scope; see backfill/reconciliation.py.
+# One row for each alert that the stream or the backfill has within a run's scope: backfill/reconcile/reconciliation.py.
 RECONCILIATION = Table(
     "reconciliation",
     {
@@ -145,7 +145,7 @@ CORRECTIONS = Table(
 # lake; rows: JSON, records by table; seconds: that it took, NULL where an earlier release ran.
 ARCHIVES = Table("archives", {"finished_at": "timestamp", "until": "timestamp", "rows": "string", "seconds": "double"})
 # One row for each event that was erased with its person: a window that held it cannot be evaluated any more. marks:
-# JSON, group-by to the mark of the event's group (nightjar/lake/person.py), which many groups share.
+# JSON, group-by to the mark of the event's group (backfill/erasure/person.py), which many groups share.
 FORGOTTEN = Table(
     "forgotten",
     {

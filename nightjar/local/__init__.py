@@ -1,1 +1,1 @@
-"""Runs Kafka, Airflow and the job as processes on this machine."""
+"""Runs Kafka and the job as processes on this machine."""

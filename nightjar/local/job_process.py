@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from nightjar.local.process import ManagedProcess
+from nightjar.processes.process import ManagedProcess
 from nightjar.rules.errors import NightjarError
 
 # The job gets this long to finish its batch, then it is killed; its next start resumes from the checkpoint.

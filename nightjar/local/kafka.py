@@ -19,8 +19,8 @@ from typing import Self
 from nightjar.configuration.settings import Settings
 from nightjar.jvm.jars import jars, java
 from nightjar.kafka.clients import KafkaError, admin
-from nightjar.local.process import HOST, ManagedProcess, Record, free_port, refuse_taken, stop_families
-from nightjar.local.running_broker import PORT, RECORD
+from nightjar.processes.process import HOST, ManagedProcess, Record, free_port, refuse_taken, stop_families
+from nightjar.processes.running_broker import PORT, RECORD
 from nightjar.rules.errors import NightjarError
 
 # A slow core needs about 10 s, a busy machine several times that.

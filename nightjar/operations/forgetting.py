@@ -10,14 +10,14 @@ from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from nightjar.backfill.config import BackfillConfig
-from nightjar.backfill.forgetting import Removal, forget
+from nightjar.backfill.erasure.forgetting import Removal, forget
+from nightjar.backfill.erasure.person import Person
 from nightjar.configuration.settings import Settings
 from nightjar.ingestion.offsets import end_offsets
 from nightjar.kafka.clients import KafkaError, admin, consumer, explained
 from nightjar.lake import delta
 from nightjar.lake.archive import archived_offsets, archived_until
 from nightjar.lake.config import LakeError
-from nightjar.lake.person import Person
 from nightjar.lake.stream_state import rule_book
 from nightjar.lake.tables import RULE_STATUS
 from nightjar.operations.locks import sole_writer

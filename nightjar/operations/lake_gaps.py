@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 
-from nightjar.backfill.backtest import live_versions
+from nightjar.backfill.backtest.backtest import live_versions
 from nightjar.backfill.config import microseconds_of_day
 from nightjar.lake import delta
 from nightjar.lake.archive import archived_until

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from datetime import date, timedelta
 
-from nightjar.backfill.cleaning import remove_old_staging
 from nightjar.backfill.config import BackfillConfig, staging_folder
-from nightjar.backfill.repair import Repair, Repairable, Repairing, repairable
+from nightjar.backfill.upkeep.cleaning import remove_old_staging
+from nightjar.backfill.upkeep.repair import Repair, Repairable, Repairing, repairable
 from nightjar.configuration.settings import Settings
 from nightjar.lake import delta
 from nightjar.lake.config import LakeError

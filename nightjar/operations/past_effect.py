@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 
 from nightjar.backfill.config import DAY
-from nightjar.backfill.event_selection import ARRIVED
+from nightjar.backfill.inputs.event_selection import ARRIVED
 from nightjar.lake import delta, stream_state
 from nightjar.lake.archive import archived_until
 from nightjar.lake.events import as_declared

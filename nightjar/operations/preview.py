@@ -14,8 +14,8 @@ from datetime import datetime
 
 import polars as pl
 
-from nightjar.backfill.backtest import live_versions
-from nightjar.backfill.backtest_comparison import Example, Overlap, examples, overlaps
+from nightjar.backfill.backtest.backtest import live_versions
+from nightjar.backfill.backtest.comparison import Example, Overlap, examples, overlaps
 from nightjar.lake import delta, stream_state
 from nightjar.lake.events import as_declared
 from nightjar.lake.scanning import scan_files

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 
 from kafka import TopicPartition
 
-from nightjar.cli.console import counted
-from nightjar.cli.stages import Stages
 from nightjar.configuration.job import job_config
 from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import Settings
@@ -35,12 +33,14 @@ from nightjar.operations.locks import sole_job, sole_writer
 from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.streams import Stream
 from nightjar.streaming import kafka_clients
-from nightjar.streaming.answering import Answering
-from nightjar.streaming.bootstrap_state import share_of, write_share
-from nightjar.streaming.checkpoint import Offsets, rebuilding
-from nightjar.streaming.clock import Arrivals, clocks_of_positions
 from nightjar.streaming.config import JobConfig
-from nightjar.streaming.epochs import take_over
+from nightjar.streaming.driver.answering import Answering
+from nightjar.streaming.driver.clock import Arrivals, clocks_of_positions
+from nightjar.streaming.priming.bootstrap_state import share_of, write_share
+from nightjar.streaming.state.checkpoint import Offsets, rebuilding
+from nightjar.streaming.state.epochs import take_over
+from nightjar.terminal.console import counted
+from nightjar.terminal.stages import Stages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

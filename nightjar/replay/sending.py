@@ -14,13 +14,13 @@ import pyarrow as pa
 from kafka.partitioner.default import murmur2
 from numpy.typing import NDArray
 
-from nightjar.cli.console import counted
-from nightjar.cli.tables import Records, number
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.headers import sent_now
 from nightjar.kafka.clients import explained, producer
 from nightjar.replay.plan import Kind
 from nightjar.rules.streams import Stream
+from nightjar.terminal.console import counted
+from nightjar.terminal.tables import Records, number
 
 # Most records handed to the producer before the preceding ones are delivered: its queue is unbounded.
 _IN_FLIGHT = 10_000

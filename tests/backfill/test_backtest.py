@@ -7,10 +7,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nightjar.backfill.backtest import backtest, drafts_of
-from nightjar.backfill.backtest_comparison import Comparison
+from nightjar.backfill.backtest.backtest import backtest, drafts_of
+from nightjar.backfill.backtest.comparison import Comparison
+from nightjar.backfill.backtest.labels import read_labels
+from nightjar.backfill.backtest.report import as_mapping, write_report
 from nightjar.backfill.config import BackfillError, staging_folder
-from nightjar.backtest import as_mapping, read_labels, write_report
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.model import parse_rule
 from tests.backfill.conftest import RULES

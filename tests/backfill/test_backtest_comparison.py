@@ -6,7 +6,7 @@ from decimal import Decimal
 import polars as pl
 import pytest
 
-from nightjar.backfill.backtest_comparison import (
+from nightjar.backfill.backtest.comparison import (
     Overlap,
     Point,
     alerts_by_day,

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar.backfill.causes import CONFLICTS, Cause, Witness
-from nightjar.backfill.histories import Published
-from nightjar.backfill.scope import GroupBy
+from nightjar.backfill.inputs.histories import Published
+from nightjar.backfill.inputs.scope import GroupBy
+from nightjar.backfill.reconcile.causes import CONFLICTS, Cause, Witness
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.engine.store import ARRIVAL, LATE
 from nightjar.rules.model import parse_rule

@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nightjar.backfill.checking import Checks, EvaluationChecks, parts_of
+from nightjar.backfill.gate.checking import Checks, EvaluationChecks, parts_of
 from nightjar.backfill.staging import staged_files
 from nightjar.expectations.measured import summed
 from nightjar.expectations.suites import OUTCOME, VIOLATIONS, events_suite, reconciliation_suite, violations_suite

@@ -4,8 +4,8 @@ import os
 from datetime import date, datetime
 from pathlib import Path
 
-from nightjar.backfill.cleaning import remove_old_staging
 from nightjar.backfill.config import BackfillConfig, staging_folder
+from nightjar.backfill.upkeep.cleaning import remove_old_staging
 from nightjar.rules.timestamps import microseconds
 from tests.support.lakes import add_run, at, config_of
 

@@ -10,12 +10,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from nightjar.backfill import comparison, evaluation, survey
-from nightjar.backfill.comparison import Compared, compare
 from nightjar.backfill.config import Request
-from nightjar.backfill.evaluation import evaluate
+from nightjar.backfill.evaluate import evaluation, survey
+from nightjar.backfill.evaluate.evaluation import evaluate
+from nightjar.backfill.evaluate.survey import judged_spans
+from nightjar.backfill.reconcile import comparison
+from nightjar.backfill.reconcile.comparison import Compared, compare
 from nightjar.backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES, take_notes
-from nightjar.backfill.survey import judged_spans
 from nightjar.lake.arrow_shuffle import Work
 from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RECONCILIATION, RUNS
 from tests.support.payments import DAY, HOUR, NOON, add, config_of, days, fill, payment, publish

@@ -18,10 +18,10 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from nightjar.backfill import publication
 from nightjar.backfill.config import BackfillError
+from nightjar.backfill.publish import publication
+from nightjar.backfill.publish.verdicts import OutdatedError
 from nightjar.backfill.staging import CORRECTED
-from nightjar.backfill.verdicts import OutdatedError
 from nightjar.configuration.settings import PREFIX
 from nightjar.kafka.clients import consumer, producer
 from nightjar.kafka.readers import Reader
@@ -68,7 +68,7 @@ runpy.run_module("nightjar.airflow.backfill_stage", run_name="__main__")
 # The same, but that it stays between Kafka and the tables.
 BEFORE_THE_TABLES = """
 import runpy, threading
-from nightjar.backfill import results
+from nightjar.backfill.publish import results
 
 results.publish_violations = lambda *_: threading.Event().wait()
 runpy.run_module("nightjar.airflow.backfill_stage", run_name="__main__")

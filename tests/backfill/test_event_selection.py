@@ -12,8 +12,8 @@ import pytest
 
 from nightjar.backfill.config import Request
 from nightjar.backfill.division import shares
-from nightjar.backfill.event_selection import Reading, buckets_of, judged_times, readings_of
-from nightjar.backfill.published_rules import PublishedRules
+from nightjar.backfill.inputs.event_selection import Reading, buckets_of, judged_times, readings_of
+from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.lake import delta
 from nightjar.lake.tables import events_table
 from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, STREAM, add, config_of, days, notes_of, payment

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nightjar.backfill.config import BackfillError
-from nightjar.backfill.explanation import explain
+from nightjar.backfill.explain.explanation import explain
 from nightjar.lake.tables import ALERTS, RECONCILIATION, VIOLATIONS
 from nightjar.rules.alert_schema import ALERT_SCHEMA
 from tests.support.payments import NOON, add, config_of, days, fill, payment, publish

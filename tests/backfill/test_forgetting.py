@@ -8,8 +8,8 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from nightjar.backfill.forgetting import Removal, forget
-from nightjar.lake.person import Person
+from nightjar.backfill.erasure.forgetting import Removal, forget
+from nightjar.backfill.erasure.person import Person
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import FORGOTTEN, RECONCILIATION, RUNS, VIOLATIONS, events_table
 from tests.support.nights import Night

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from nightjar.airflow.backfill_requests import request_of
+from nightjar.backfill.publish.verdicts import HeldBackError
 from nightjar.backfill.run import run_all
-from nightjar.backfill.verdicts import HeldBackError
 from nightjar.kafka.clients import producer
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import RECONCILIATION, RUNS, VIOLATIONS

@@ -1,7 +1,7 @@
 """Names that stand twice because neither side may import the other."""
 
-from nightjar.backfill.causes import Cause
-from nightjar.backfill.reconciliation import Outcome
+from nightjar.backfill.reconcile.causes import Cause
+from nightjar.backfill.reconcile.reconciliation import Outcome
 from nightjar.backfill.run import Run
 from nightjar.backfill.stages import STAGES
 from nightjar.expectations.suites import CAUSES, OUTCOMES

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nightjar.backfill.config import BackfillConfig
-from nightjar.backfill.pending import find_pending
+from nightjar.backfill.upkeep.pending import find_pending
 from nightjar.rules.model import parse_rule
 from nightjar.rules.rulebook import effective_text
 from nightjar.rules.timestamps import microseconds

@@ -14,13 +14,14 @@ import polars as pl
 import pytest
 from kafka import KafkaProducer
 
-from nightjar.backfill import publication
 from nightjar.backfill.config import BackfillConfig, BackfillError
-from nightjar.backfill.publication import publish
+from nightjar.backfill.publish import publication
+from nightjar.backfill.publish.publication import publish
 from nightjar.configuration.job import topics
+from nightjar.configuration.kafka_options import python_options
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.alerts import correction_record
-from nightjar.kafka.clients import producer, python_options
+from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from nightjar.lake.config import LakeConfig
 from nightjar.rules.actions import Action

@@ -9,7 +9,13 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar.backfill.reconciliation import corrections, latest_revisions, reconcile, with_overflow, with_withdrawn
+from nightjar.backfill.reconcile.reconciliation import (
+    corrections,
+    latest_revisions,
+    reconcile,
+    with_overflow,
+    with_withdrawn,
+)
 from nightjar.contracts.alerts import RECORD_SCHEMA
 from nightjar.rules.truth import VIOLATION_SCHEMA
 

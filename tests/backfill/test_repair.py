@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from nightjar.backfill.config import BackfillConfig
-from nightjar.backfill.repair import Repair, Repairing, repairable
+from nightjar.backfill.upkeep.repair import Repair, Repairing, repairable
 from nightjar.lake import delta
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import ALERTS, VIOLATIONS, Table, events_table

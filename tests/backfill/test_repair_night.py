@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from nightjar.backfill.repair import Repairing, repairable
+from nightjar.backfill.upkeep.repair import Repairing, repairable
 from nightjar.expectations.findings import GateError
 from nightjar.lake import delta
 from nightjar.lake.scanning import scan

@@ -6,8 +6,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nightjar.backfill import results
-from nightjar.backfill.gating import docs_folder
+from nightjar.backfill.gate.gating import docs_folder
+from nightjar.backfill.publish import results
 from nightjar.backfill.staging import EVALUATED
 from nightjar.expectations.findings import GateError
 from nightjar.kafka.clients import producer

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar.backfill.histories import Published, histories
-from nightjar.backfill.lateness import Lateness
-from nightjar.backfill.published_rules import PublishedRules
-from nightjar.backfill.scope import (
+from nightjar.backfill.inputs.histories import Published, histories
+from nightjar.backfill.inputs.published_rules import PublishedRules
+from nightjar.backfill.inputs.scope import (
     GROUP,
     HI,
     LO,
@@ -29,6 +28,7 @@ from nightjar.backfill.scope import (
     touched_groups,
     touched_spans,
 )
+from nightjar.backfill.lateness import Lateness
 from nightjar.backfill.staging import Notes
 from nightjar.contracts.rule_status import answer_record
 from nightjar.rules.model import Rule, State, parse_rule

@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from nightjar.backfill.backtest.shadow import compared_shadows
 from nightjar.backfill.config import BackfillConfig, Request
-from nightjar.backfill.results import finished_runs
-from nightjar.backfill.shadow import compared_shadows
+from nightjar.backfill.publish.results import finished_runs
 from nightjar.backfill.staging import EVALUATED
 from nightjar.contracts.run_manifest import read_manifest
 from nightjar.lake.config import LakeConfig

@@ -11,11 +11,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar.backfill.causes import CONFLICTS, Witness
-from nightjar.backfill.histories import histories
+from nightjar.backfill.evaluate.survey import CONFLICTS
+from nightjar.backfill.inputs.histories import histories
+from nightjar.backfill.inputs.scope import GroupBy
 from nightjar.backfill.lateness import Lateness
-from nightjar.backfill.reconciliation import reconcile
-from nightjar.backfill.scope import GroupBy
+from nightjar.backfill.reconcile.causes import Witness
+from nightjar.backfill.reconcile.reconciliation import reconcile
 from nightjar.contracts.alerts import RECORD_SCHEMA
 from nightjar.rules.engine import Engine
 from nightjar.rules.engine.store import ARRIVAL, LATE

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from nightjar.backfill.config import BackfillConfig, Request
-from nightjar.backfill.results import pending_alerts
-from nightjar.backfill.staging import Notes
-from nightjar.backfill.verdicts import (
+from nightjar.backfill.publish.results import pending_alerts
+from nightjar.backfill.publish.verdicts import (
     HeldBackError,
     NotArchivedError,
     OutdatedError,
     refuse_outdated,
     refuse_unarchived,
 )
+from nightjar.backfill.staging import Notes
 from nightjar.lake import delta
 from nightjar.lake.tables import ARCHIVES, RECONCILIATION, RUNS
 from nightjar.rules.timestamps import microseconds

@@ -18,7 +18,7 @@ from nightjar.configuration.settings import load_settings
 from nightjar.operations.job_watch import await_consumed
 from nightjar.rules.streams import load_streams
 from nightjar.streaming.config import JobError
-from nightjar.streaming.session import open_session
+from nightjar.streaming.driver.session import open_session
 from tests.support.object_store import ObjectStore
 from tests.support.places import MINUTE, RULES, SECONDS, Place, final, history, place_of, truth, until
 from tests.support.spark_cluster import SparkCluster
@@ -112,7 +112,7 @@ def test_executors_need_no_copy_of_the_code_and_no_shared_folder(
         await_consumed(place.topics.settings, ["transactions"], job, SECONDS)
         assert job.stop() == 0
     assert final(place) == truth(place, events)
-    unpacked = list((cluster.folder / "work-1").glob("*/*/nightjar-code/streaming/python_daemon.py"))
+    unpacked = list((cluster.folder / "work-1").glob("*/*/nightjar-code/streaming/buckets/python_daemon.py"))
     assert unpacked
     assert list(unpacked[0].parents[1].rglob("__pycache__/*.nbi")), "the executor runs another copy of the code"
 
@@ -146,7 +146,7 @@ def test_a_cluster_that_gives_no_executor_is_no_wait_for_ever(cluster: SparkClus
     given = json.loads(json.dumps(cluster.settings))
     given["spark_conf"]["spark.executor.memory"] = "64g"
     script = (
-        "import sys; from nightjar.streaming import session; session._EXECUTOR_SECONDS = 2.0\n"
+        "import sys; from nightjar.streaming.driver import session; session._EXECUTOR_SECONDS = 2.0\n"
         "from nightjar.lake.session import open_session; from nightjar.configuration.lake import lake_config\n"
         "from nightjar.configuration.settings import load_settings; from nightjar.rules.streams import load_streams\n"
         "open_session(lake_config(load_settings(), load_streams()))"

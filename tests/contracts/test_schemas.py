@@ -27,10 +27,10 @@ from nightjar.rules.rulebook import Record, RuleBook
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import microseconds
 from nightjar.rules.versions import Primed, RuleSet, Superseded
-from nightjar.streaming.answering import answer_to
-from nightjar.streaming.clock import Position
-from nightjar.streaming.output_records import alert_records, late_records, sent_at_of
-from nightjar.streaming.progress import batches_report, lag_report
+from nightjar.streaming.buckets.output_records import alert_records, late_records, sent_at_of
+from nightjar.streaming.driver.answering import answer_to
+from nightjar.streaming.driver.clock import Position
+from nightjar.streaming.driver.progress import batches_report, lag_report
 from tools.schemas import FOLDER, schemas, text
 
 STREAMS = load_streams()

@@ -7,11 +7,11 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
+from nightjar.airflow.local.airflow import LocalAirflow
 from nightjar.airflow.submission import run_folder
 from nightjar.configuration.settings import load_settings
 from nightjar.expectations import docs
 from nightjar.expectations.suites import reconciliation_suite, violations_suite
-from nightjar.local.airflow import LocalAirflow
 from tests.expectations.test_docs import result_of
 from tests.support.browser import browsing, needs_chromium, session_of
 from tests.support.frames import DAY, NOON

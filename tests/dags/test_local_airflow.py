@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from nightjar.airflow.local.airflow import HOST, USER, LocalAirflow, LocalAirflowError
+from nightjar.airflow.local.client import AirflowApiError, AirflowClient
 from nightjar.airflow.submission import LAKE_POOL
 from nightjar.configuration.settings import load_settings
-from nightjar.local.airflow import HOST, USER, LocalAirflow, LocalAirflowError
-from nightjar.local.airflow_client import AirflowApiError, AirflowClient
 
 # A start takes 25 s alone, and several times that while others compile.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

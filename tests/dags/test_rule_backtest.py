@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
+from nightjar.airflow.local.airflow import HOST, LocalAirflow
+from nightjar.airflow.local.client import AirflowClient
 from nightjar.airflow.rule_runs import past_effects
 from nightjar.airflow.submission import APPROVAL_REASON, LAKE_POOL
 from nightjar.configuration.backfill import backfill_config
@@ -20,8 +22,6 @@ from nightjar.contracts.rule_status import fold
 from nightjar.kafka import rule_topics
 from nightjar.lake.archive import make_tables
 from nightjar.lake.tables import events_table
-from nightjar.local.airflow import HOST, LocalAirflow
-from nightjar.local.airflow_client import AirflowClient
 from nightjar.rules.model import parse_rule
 from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.streams import SHIPPED, Stream, load_streams

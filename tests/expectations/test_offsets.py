@@ -10,12 +10,12 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
+from nightjar.configuration.kafka_options import python_options
 from nightjar.expectations import topic
 from nightjar.expectations.measured import kinds
 from nightjar.expectations.offsets import frame, gaps, missing
 from nightjar.expectations.suites import GAPS
 from nightjar.expectations.topic import Gap
-from nightjar.kafka.clients import python_options
 from nightjar.local.kafka import LocalKafka
 from tests.support.frames import DAY, STREAM
 

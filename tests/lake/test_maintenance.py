@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from nightjar.backfill.erasure.rows import purge
 from nightjar.configuration.settings import load_settings
 from nightjar.contracts.run_manifest import RunState
 from nightjar.lake import delta
 from nightjar.lake.config import LakeError
-from nightjar.lake.erasure import purge
 from nightjar.lake.maintenance import maintain, removed_before
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import QUARANTINE, RULE_STATUS

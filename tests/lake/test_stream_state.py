@@ -18,7 +18,7 @@ from nightjar.rules.engine import Engine
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA
 from nightjar.rules.rulebook import Route, RuleBook
 from nightjar.rules.streams import streams_from_mapping
-from nightjar.streaming.output_records import alert_records, sent_at_of
+from nightjar.streaming.buckets.output_records import alert_records, sent_at_of
 from tests.support.answers import answered
 from tests.support.payments import fill
 

@@ -13,12 +13,11 @@ import pytest
 from rich.console import Console
 
 from nightjar.airflow.backfill_requests import request_of
-from nightjar.backfill.explanation import explain
-from nightjar.backfill.reconciliation import latest_revisions
+from nightjar.backfill.explain.explanation import explain
+from nightjar.backfill.reconcile.reconciliation import latest_revisions
 from nightjar.backfill.run import STAGES, Run
 from nightjar.cases import Step
 from nightjar.cases.model import Message
-from nightjar.cli.stages import Stages
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import Settings
 from nightjar.lake.archive import archive
@@ -28,6 +27,7 @@ from nightjar.operations.rebuild import rebuild
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text, parse_timestamp
 from nightjar.rules.types import STRING, decimal
+from nightjar.terminal.stages import Stages
 from tests.support.job_host import CaseRun
 from tests.support.topics import TestTopics
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from nightjar.cli.alert_lines import alert_line, alert_of
-from nightjar.cli.console import SafeConsole
 from nightjar.kafka.readers import Record
+from nightjar.terminal.alert_lines import alert_line, alert_of
+from nightjar.terminal.console import SafeConsole
 from tests.support.reports import ALERT
 
 

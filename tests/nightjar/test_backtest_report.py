@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nightjar.backfill.backtest_comparison import Change, Comparison, Curve, Example, Overlap, Point, Quality
-from nightjar.backtest import as_mapping, write_report
-from nightjar.backtest.report import in_words
+from nightjar.backfill.backtest.comparison import Change, Comparison, Curve, Example, Overlap, Point, Quality
+from nightjar.backfill.backtest.report import as_mapping, in_words, write_report
 from nightjar.rules.model import Rule
 from nightjar.rules.versions import Approval, RuleVersion
 

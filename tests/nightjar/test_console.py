@@ -8,9 +8,10 @@ import pytest
 import structlog
 from rich.table import Table
 
-from nightjar.cli.console import SafeConsole, counted, line, lines, readable, show_error, show_json
 from nightjar.configuration import logs
+from nightjar.rules.display import readable
 from nightjar.rules.errors import NightjarError
+from nightjar.terminal.console import SafeConsole, counted, line, lines, show_error, show_json
 
 HOSTILE = "a[/x][bold]b[/bold]:bomb:\x1b[2J\x9b2J\u202e\n\r"
 SHOWN = "a[/x][bold]b[/bold]:bomb:\\x1b[2J\\x9b2J\\u202e\\n\\r"

@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 
-from nightjar.cli.console import SafeConsole
 from nightjar.demo import report
 from nightjar.demo.history import History, draw_history
 from nightjar.demo.verdict import Comparison, Difference
@@ -13,6 +12,7 @@ from nightjar.kafka.readers import Record
 from nightjar.operations.job_watch import JobState
 from nightjar.replay import Kind
 from nightjar.rules.streams import load_streams
+from nightjar.terminal.console import SafeConsole
 
 
 @pytest.fixture(scope="module")

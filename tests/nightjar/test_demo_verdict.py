@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nightjar.cli.alert_lines import Alert
 from nightjar.demo.history import History, draw_history
 from nightjar.demo.verdict import LATE_IN_WINDOW, LATE_ITSELF, compare, exact_json
 from nightjar.demo.watching import Tally
@@ -16,6 +15,7 @@ from nightjar.rules.engine import Engine
 from nightjar.rules.model import load_rules
 from nightjar.rules.streams import load_streams
 from nightjar.rules.versions import RuleSet
+from nightjar.terminal.alert_lines import Alert
 
 STREAMS = load_streams()
 

@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 from nightjar.cases import Step
-from nightjar.cli.stages import Stages
 from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import Settings
 from nightjar.kafka import rule_topics, topics
@@ -23,6 +22,7 @@ from nightjar.operations.rebuild import rebuild
 from nightjar.operations.rule_restore import Restored, restore_rules
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.streams import Stream
+from nightjar.terminal.stages import Stages
 from tests.support.job_host import CaseRun
 from tests.support.places import MINUTE, NOON, Place, Row, final, history, place_of, truth
 from tests.support.places import RULES as PUBLISHED

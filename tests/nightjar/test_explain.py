@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from nightjar.backfill.inputs.forgotten import mark_of
 from nightjar.cli.app import app
 from nightjar.contracts.run_manifest import RunManifest, RunState
 from nightjar.lake.json_topics import JsonReader
-from nightjar.lake.person import mark_of
 from nightjar.lake.tables import ALERTS, CORRECTIONS, FORGOTTEN, RECONCILIATION, RULE_STATUS, RUNS, VIOLATIONS
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.rulebook import Record

@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from nightjar.lake.erasure import purge
+from nightjar.backfill.erasure.rows import purge
 from nightjar.lake.maintenance import maintain
 from nightjar.lake.tables import ARCHIVES, RUNS
 from nightjar.metrics.lake import LakeMetrics

@@ -9,8 +9,8 @@ import pytest
 from nightjar.configuration.lake import lake_config
 from nightjar.lake.archive import archive
 from nightjar.rules.timestamps import iso_text
-from nightjar.streaming.checkpoint import committed_heads, last_run, state_folder
 from nightjar.streaming.config import JobConfig
+from nightjar.streaming.state.checkpoint import committed_heads, last_run, state_folder
 from tests.support.job_host import CaseRun
 from tests.support.places import MINUTE, NOON, Place, Row, final, place_of, rule, truth
 from tests.support.topics import TestTopics

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from nightjar.local.process import ManagedProcess, others_of_session, stop_families
+from nightjar.processes.process import ManagedProcess, others_of_session, stop_families
 from nightjar.rules.errors import NightjarError
 
 

@@ -10,7 +10,6 @@ from kafka import TopicPartition
 from rich.console import Console
 
 from nightjar.cases import Step
-from nightjar.cli.stages import Stages
 from nightjar.configuration.job import job_config
 from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import Settings
@@ -18,7 +17,8 @@ from nightjar.kafka.clients import admin, producer
 from nightjar.lake.archive import archive
 from nightjar.operations.rebuild import rebuild
 from nightjar.rules.errors import NightjarError
-from nightjar.streaming.checkpoint import committed_offsets, refuse_unfit
+from nightjar.streaming.state.checkpoint import committed_offsets, refuse_unfit
+from nightjar.terminal.stages import Stages
 from tests.support.command import run
 from tests.support.job_host import CaseRun, ends_of_batches
 from tests.support.places import MINUTE, NOON, RULES, Place, final, history, truth

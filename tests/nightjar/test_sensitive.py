@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from nightjar.airflow.backfill_requests import request_of
-from nightjar.backfill.reconciliation import corrections, reconcile
+from nightjar.backfill.publish.verdicts import held_back
+from nightjar.backfill.reconcile.reconciliation import corrections, reconcile
 from nightjar.backfill.staging import HELD_BACK, stage
-from nightjar.backfill.verdicts import held_back
 from nightjar.cli import alert_masks
 from nightjar.cli.alert_masks import AlertMasks
 from nightjar.cli.app import app

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from nightjar.configuration.kafka_options import python_options, spark_options
 from nightjar.configuration.settings import load_settings, settings_table
-from nightjar.kafka.clients import admin, python_options, spark_options
+from nightjar.kafka.clients import admin
 from nightjar.rules.errors import SettingsError
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"

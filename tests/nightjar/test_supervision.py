@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from nightjar.local import supervision
 from nightjar.local.job_process import JobProcessError
-from nightjar.local.process import ManagedProcess
-from nightjar.local.supervision import keep_running
+from nightjar.processes import supervision
+from nightjar.processes.process import ManagedProcess
+from nightjar.processes.supervision import keep_running
 from tests.support.units import UNITS, command
 
 

@@ -8,23 +8,23 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nightjar.backfill.backtest_comparison import Change, Comparison, Curve, Overlap, Point, Quality
+from nightjar.backfill.backtest.comparison import Change, Comparison, Curve, Overlap, Point, Quality
 from nightjar.backfill.config import Request
-from nightjar.backfill.forgetting import Removal
+from nightjar.backfill.erasure.forgetting import Removal
+from nightjar.backfill.erasure.rows import Erased
 from nightjar.backfill.run import Ended
 from nightjar.cli.commands import backfill, backtest, explain, generate, lake, rules_list, status, topics
-from nightjar.cli.console import SafeConsole, lines, result_console
-from nightjar.cli.tables import Records, number, prose
 from nightjar.configuration.settings import load_settings
 from nightjar.generate import Scenario
 from nightjar.kafka.acls import topic_access
-from nightjar.lake.erasure import Erased
 from nightjar.lake.maintenance import Maintained
 from nightjar.operations.forgetting import InTopic, Remains
 from nightjar.operations.status import Status
 from nightjar.replay.sending import Report
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import load_streams
+from nightjar.terminal.console import SafeConsole, lines, result_console
+from nightjar.terminal.tables import Records, number, prose
 
 WIDTHS = (60, 80, 120)
 DAY = date(2026, 11, 20)

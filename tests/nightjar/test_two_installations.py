@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from nightjar.backfill.config import BackfillConfig
-from nightjar.backfill.publication import publish
+from nightjar.backfill.publish.publication import publish
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import Settings
 from nightjar.kafka import topics

@@ -5,8 +5,8 @@ from datetime import date, timedelta
 import pyarrow as pa
 import pytest
 
+from nightjar.backfill.erasure.rows import purge
 from nightjar.lake import delta
-from nightjar.lake.erasure import purge
 from nightjar.lake.maintenance import maintain
 from nightjar.lake.tables import QUARANTINE
 from nightjar.storage.paths import AnyPath

@@ -18,7 +18,7 @@ from nightjar.rules.publishing import CONTROLS
 from nightjar.rules.rulebook import Record, RuleBook
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import iso_text, parse_timestamp
-from nightjar.streaming.answering import answer_to
+from nightjar.streaming.driver.answering import answer_to
 
 STREAMS = load_streams()
 SECOND = 1_000_000

@@ -22,7 +22,7 @@ from nightjar.rules.engine.store import LATE, LONG_AGO, SEQ
 from nightjar.rules.model import parse_rule
 from nightjar.rules.timestamps import iso_text, microseconds
 from nightjar.rules.versions import RuleSet
-from nightjar.streaming import statelog
+from nightjar.streaming.state import statelog
 from tests.support.evicting import evicting_early
 from tests.support.histories import declared, table
 from tests.support.oracle import Oracle

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar.backfill.backtest import Draft
-from nightjar.backfill.backtest_comparison import curve
+from nightjar.backfill.backtest.backtest import Draft
+from nightjar.backfill.backtest.comparison import curve
 from nightjar.rules.errors import RuleError
 from nightjar.rules.model import Rule, parse_rule
 from nightjar.rules.streams import load_streams

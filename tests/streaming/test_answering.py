@@ -16,9 +16,9 @@ from nightjar.kafka.readers import Reader
 from nightjar.rules.rulebook import Record, RuleBook
 from nightjar.rules.versions import Approval, Superseded
 from nightjar.streaming import kafka_clients
-from nightjar.streaming.answering import Answering, answer_to
-from nightjar.streaming.clock import Arrivals
 from nightjar.streaming.config import JobConfig, JobError
+from nightjar.streaming.driver.answering import Answering, answer_to
+from nightjar.streaming.driver.clock import Arrivals
 from tests.support.topics import TestTopics
 
 pytestmark = pytest.mark.kafka

@@ -10,8 +10,8 @@ import pytest
 
 from nightjar.cases.model import Message, Step
 from nightjar.rules.timestamps import iso_text, parse_timestamp
-from nightjar.streaming import batch_size
-from nightjar.streaming.batch_size import BatchSize
+from nightjar.streaming.driver import batch_size
+from nightjar.streaming.driver.batch_size import BatchSize
 from tests.support.job_host import PATIENCE, ends_of_batches, logins_job
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from nightjar.rules.engine.ledger import LEDGER_SCHEMA
 from nightjar.rules.model import Revisions
 from nightjar.rules.rulebook import WHOLE_STREAM, Route, RuleBook
 from nightjar.rules.versions import RuleSet
-from nightjar.streaming.bootstrap_state import share_of, write_share
-from nightjar.streaming.bucket import Bucket
+from nightjar.streaming.buckets.bucket import Bucket
 from nightjar.streaming.config import JobConfig
 from nightjar.streaming.partitioning import divided
-from nightjar.streaming.state_files import BucketFiles
-from nightjar.streaming.statelog import NOTHING, StateLog
+from nightjar.streaming.priming.bootstrap_state import share_of, write_share
+from nightjar.streaming.state.state_files import BucketFiles
+from nightjar.streaming.state.statelog import NOTHING, StateLog
 from tests.support import histories
 from tests.support.histories import STREAM
 
@@ -159,7 +159,7 @@ def test_a_stream_resumes_from_any_offset_before_what_it_had_announced(
 
 def test_large_shares_are_cut_into_entries(tmp_path: Path, monkeypatch: Any) -> None:
     """An entry is read whole into a worker's memory."""
-    monkeypatch.setattr("nightjar.streaming.bootstrap_state.ROWS_AN_ENTRY", 30)
+    monkeypatch.setattr("nightjar.streaming.priming.bootstrap_state.ROWS_AN_ENTRY", 30)
     made = [
         {**dict.fromkeys(STREAM.fields), "id": f"e{i}", "who": f"w{i % 7}", "at": i, "arrival": i} for i in range(200)
     ]

@@ -14,9 +14,9 @@ from nightjar.contracts.headers import SENT_AT
 from nightjar.ingestion.event_schema import PRIMARY
 from nightjar.rules.rulebook import WHOLE_STREAM, Route
 from nightjar.rules.streams import load_streams
-from nightjar.streaming.bucketing import Packed, Packer
+from nightjar.streaming.buckets.packer import Packed, Packer
+from nightjar.streaming.buckets.payloads import Kind, from_ipc
 from nightjar.streaming.partitioning import bucket_of
-from nightjar.streaming.payloads import Kind, from_ipc
 from tests.support.answers import answered
 
 STREAMS = {name: stream for name, stream in load_streams().items() if name in {"transactions", "logins"}}

@@ -11,7 +11,8 @@ from nightjar.rules.durations import parse_duration
 from nightjar.rules.rulebook import WHOLE_STREAM, Route, RuleBook
 from nightjar.rules.streams import load_streams
 from nightjar.rules.types import STRING, decimal
-from nightjar.streaming.checkpoint import (
+from nightjar.streaming.config import JobConfig, JobError
+from nightjar.streaming.state.checkpoint import (
     Identity,
     committed_offsets,
     committed_state,
@@ -22,9 +23,8 @@ from nightjar.streaming.checkpoint import (
     settle,
     state_folder,
 )
-from nightjar.streaming.config import JobConfig, JobError
-from nightjar.streaming.state_files import FIRST, files_of
-from nightjar.streaming.statelog import Head
+from nightjar.streaming.state.state_files import FIRST, files_of
+from nightjar.streaming.state.statelog import Head
 
 STREAMS = load_streams()
 TRANSACTIONS = STREAMS["transactions"]

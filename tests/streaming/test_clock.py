@@ -10,8 +10,8 @@ import pytest
 
 from nightjar.contracts.clock import Clock
 from nightjar.rules.streams import load_streams
-from nightjar.streaming.clock import BrokerClock, Position, clock_of, clocks_of_positions
 from nightjar.streaming.config import JobConfig
+from nightjar.streaming.driver.clock import BrokerClock, Position, clock_of, clocks_of_positions
 
 CAUGHT_UP = Position(consumed=5, end=5, last=70)
 BEHIND = Position(consumed=3, end=5, waiting=40, last=70)

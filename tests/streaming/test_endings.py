@@ -11,7 +11,7 @@ from nightjar.contracts.rule_status import answer_record, fold
 from nightjar.rules.publishing import Answer, Status
 from nightjar.rules.rulebook import Record, RuleBook
 from nightjar.rules.streams import load_streams
-from nightjar.streaming.endings import Endings
+from nightjar.streaming.driver.endings import Endings
 from tests.support.answers import answered
 from tests.support.job_host import CaseRun
 from tests.support.topics import TestTopics

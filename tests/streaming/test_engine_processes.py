@@ -10,7 +10,7 @@ import pytest
 # A daemon that is its own worker, too. The program counts requests, and reports where it runs.
 DAEMON = """
 import os, pickle, signal, sys, time
-from nightjar.streaming.engine_processes import Remote, fork_starter
+from nightjar.streaming.buckets.engine_processes import Remote, fork_starter
 
 class Program:
     asked = 0

@@ -16,12 +16,12 @@ from nightjar.configuration.job import job_config
 from nightjar.kafka.clients import admin, producer
 from nightjar.rules.rulebook import Route
 from nightjar.rules.timestamps import iso_text
-from nightjar.streaming import export_history
-from nightjar.streaming.export_history import Request, Throttle, export, kafka_events
+from nightjar.streaming.buckets.primed_state import LIST, Exported, Lack
 from nightjar.streaming.partitioning import bucket_numbers
-from nightjar.streaming.primed_state import LIST, Exported, Lack
-from nightjar.streaming.state_files import files_of, of_export
-from nightjar.streaming.statelog import read
+from nightjar.streaming.priming import export_history
+from nightjar.streaming.priming.export_history import Request, Throttle, export, kafka_events
+from nightjar.streaming.state.state_files import files_of, of_export
+from nightjar.streaming.state.statelog import read
 from tests.support.places import MINUTE, NOON
 from tests.support.topics import TestTopics
 

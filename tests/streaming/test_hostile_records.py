@@ -20,11 +20,11 @@ from nightjar.rules.events import Rejection, check_skew, parse_event
 from nightjar.rules.rulebook import Route, RuleBook
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import parse_timestamp
-from nightjar.streaming import resident_buckets
-from nightjar.streaming.bucketing import Packer
-from nightjar.streaming.payloads import Kind, from_ipc
-from nightjar.streaming.plan import BucketPlan
-from nightjar.streaming.processor import BucketProcessor
+from nightjar.streaming.buckets import resident_buckets
+from nightjar.streaming.buckets.packer import Packer
+from nightjar.streaming.buckets.payloads import Kind, from_ipc
+from nightjar.streaming.buckets.plan import BucketPlan
+from nightjar.streaming.buckets.processor import BucketProcessor
 from tests.support.answers import answered
 
 STREAMS = {"transactions": load_streams()["transactions"]}

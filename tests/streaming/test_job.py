@@ -16,7 +16,7 @@ from nightjar.local.job_process import JobProcess
 from nightjar.operations.job_watch import await_consumed, await_running
 from nightjar.rules.rulebook import Route
 from nightjar.rules.timestamps import iso_text
-from nightjar.streaming.checkpoint import last_run, query_folder
+from nightjar.streaming.state.checkpoint import last_run, query_folder
 from tests.support.command import run
 from tests.support.places import MINUTE, NOON, RULES, SECONDS, Place, Row, final, history, place_of, rule, truth, until
 from tests.support.topics import TestTopics

@@ -3,8 +3,8 @@
 import pytest
 
 from nightjar.streaming.config import JobError
-from nightjar.streaming.failures import described_failure, is_of_state, reporting_lost_jvm
-from nightjar.streaming.state_files import STATE_LOST
+from nightjar.streaming.driver.failures import described_failure, is_of_state, reporting_lost_jvm
+from nightjar.streaming.state.state_files import STATE_LOST
 
 PYTHON = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "worker.py", line 1, in main

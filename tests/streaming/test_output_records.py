@@ -17,7 +17,7 @@ from nightjar.rules.events import Reason, Rejection
 from nightjar.rules.model import Rule, parse_rule
 from nightjar.rules.streams import load_streams
 from nightjar.rules.versions import RuleSet
-from nightjar.streaming.output_records import alert_records, batches_of, json_records, late_records, sent_at_of
+from nightjar.streaming.buckets.output_records import alert_records, batches_of, json_records, late_records, sent_at_of
 
 STREAMS = load_streams()
 STREAM = STREAMS["transactions"]

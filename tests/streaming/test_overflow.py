@@ -9,7 +9,7 @@ import pytest
 from nightjar.cases.model import Message, Step
 from nightjar.contracts.clock import Clock, read_clock
 from nightjar.rules.timestamps import iso_text
-from nightjar.streaming.overflow import CapWatch
+from nightjar.streaming.driver.overflow import CapWatch
 from tests.support.job_host import CaseRun
 from tests.support.topics import TestTopics
 

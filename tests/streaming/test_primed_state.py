@@ -20,13 +20,13 @@ from nightjar.rules.rulebook import Record, Route
 from nightjar.rules.streams import load_streams
 from nightjar.rules.timestamps import microseconds
 from nightjar.rules.versions import Primed
-from nightjar.streaming import resident_buckets
-from nightjar.streaming.payloads import Kind, to_ipc
-from nightjar.streaming.plan import BucketPlan
-from nightjar.streaming.primed_state import ExportWriter, Lack
-from nightjar.streaming.processor import BucketProcessor
-from nightjar.streaming.state_files import begin, files_of
-from nightjar.streaming.statelog import Head
+from nightjar.streaming.buckets import resident_buckets
+from nightjar.streaming.buckets.payloads import Kind, to_ipc
+from nightjar.streaming.buckets.plan import BucketPlan
+from nightjar.streaming.buckets.primed_state import ExportWriter, Lack
+from nightjar.streaming.buckets.processor import BucketProcessor
+from nightjar.streaming.state.state_files import begin, files_of
+from nightjar.streaming.state.statelog import Head
 from tests.support.answers import answered
 
 STREAMS = load_streams()

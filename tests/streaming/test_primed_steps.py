@@ -17,10 +17,10 @@ from nightjar.rules.engine.store import LONG_AGO
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import streams_from_mapping
 from nightjar.rules.versions import NOT_YET, RuleSet, RuleVersion
-from nightjar.streaming import statelog
-from nightjar.streaming.coverage import Coverage, Since, needs_of
-from nightjar.streaming.primed_state import numbered
-from nightjar.streaming.statelog import Head
+from nightjar.streaming.buckets.primed_state import numbered
+from nightjar.streaming.priming.coverage import Coverage, Since, needs_of
+from nightjar.streaming.state import statelog
+from nightjar.streaming.state.statelog import Head
 from tests.support.evicting import evicting_early
 
 SECOND = 1_000_000

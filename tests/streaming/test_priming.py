@@ -11,9 +11,9 @@ from nightjar.rules.model import parse_rule
 from nightjar.rules.rulebook import WHOLE_STREAM, Route, RuleBook
 from nightjar.rules.streams import load_streams
 from nightjar.rules.versions import RuleVersion
-from nightjar.streaming.checkpoint import query_folder, settle
 from nightjar.streaming.config import JobConfig
-from nightjar.streaming.priming import Priming
+from nightjar.streaming.priming.priming import Priming
+from nightjar.streaming.state.checkpoint import query_folder, settle
 
 STREAMS = load_streams()
 TOPIC = STREAMS["transactions"].topic

@@ -19,14 +19,14 @@ from nightjar.ingestion.event_schema import PRIMARY, ROUTED_BY, events_schema
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA
 from nightjar.rules.rulebook import Record, Route
 from nightjar.rules.streams import Stream, load_streams, streams_from_mapping
-from nightjar.streaming import processor, resident_buckets
-from nightjar.streaming.bootstrap_state import share_of, write_share
-from nightjar.streaming.bucket import Bucket
+from nightjar.streaming.buckets import processor, resident_buckets
+from nightjar.streaming.buckets.bucket import Bucket
+from nightjar.streaming.buckets.payloads import Kind, from_ipc, to_ipc
+from nightjar.streaming.buckets.plan import BucketPlan
+from nightjar.streaming.buckets.processor import BucketProcessor
 from nightjar.streaming.config import JobConfig
-from nightjar.streaming.payloads import Kind, from_ipc, to_ipc
-from nightjar.streaming.plan import BucketPlan
-from nightjar.streaming.processor import BucketProcessor
-from nightjar.streaming.state_files import begin, files_of
+from nightjar.streaming.priming.bootstrap_state import share_of, write_share
+from nightjar.streaming.state.state_files import begin, files_of
 from tests.support.answers import answered
 
 STREAMS = load_streams()
@@ -318,7 +318,9 @@ def test_an_answer_that_changes_nothing_is_not_kept(store: Store) -> None:
 def test_buckets_share_nothing_but_the_rules_that_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each answer is read once for all buckets of a process; what one bucket receives later is its own."""
     read: list[bytes] = []
-    monkeypatch.setattr("nightjar.streaming.plan.read_answer", lambda value: read.append(value) or read_answer(value))
+    monkeypatch.setattr(
+        "nightjar.streaming.buckets.plan.read_answer", lambda value: read.append(value) or read_answer(value)
+    )
     of = plan(rules=EARLY)
     one, other = of.rule_book(), of.rule_book()
     for later in answered(STREAMS, {**BURST, "id": "later"}, first=1, after=EARLY):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nightjar.streaming import session
 from nightjar.streaming.config import JobError
-from nightjar.streaming.session import held_by_jvm
+from nightjar.streaming.driver import session
+from nightjar.streaming.driver.session import held_by_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nightjar.streaming.state_files import STATE_LOST, begin, files_of
-from nightjar.streaming.statelog import NOTHING, Entry, Head
+from nightjar.streaming.state.state_files import STATE_LOST, begin, files_of
+from nightjar.streaming.state.statelog import NOTHING, Entry, Head
 
 
 def head(version: int, *names: str, stale: tuple[str, ...] = ()) -> Head:

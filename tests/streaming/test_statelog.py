@@ -18,8 +18,8 @@ from nightjar.rules.engine import Delta, Engine, Position
 from nightjar.rules.engine.ledger import LEDGER_SCHEMA
 from nightjar.rules.types import STRING
 from nightjar.rules.versions import RuleSet
-from nightjar.streaming import statelog
-from nightjar.streaming.statelog import FAN_OUT, Head, StateLog
+from nightjar.streaming.state import statelog
+from nightjar.streaming.state.statelog import FAN_OUT, Head, StateLog
 from tests.support import histories
 
 _NEVER = -(1 << 60)

@@ -19,13 +19,13 @@ from nightjar.rules.rulebook import RuleBook
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.rules.types import FieldType, Kind
 from nightjar.streaming import kafka_clients
-from nightjar.streaming.bucketing import Packer
-from nightjar.streaming.payloads import Kind as Packed
-from nightjar.streaming.places import Places
-from nightjar.streaming.plan import BucketPlan
-from nightjar.streaming.processor import BucketTasks
-from nightjar.streaming.query import evaluated, finish, kafka_records, packer_of, started
-from nightjar.streaming.warmup import buckets_for, made_up, made_up_rules, warm_up
+from nightjar.streaming.buckets.packer import Packer
+from nightjar.streaming.buckets.payloads import Kind as Packed
+from nightjar.streaming.buckets.plan import BucketPlan
+from nightjar.streaming.buckets.processor import BucketTasks
+from nightjar.streaming.driver.places import Places
+from nightjar.streaming.driver.query import evaluated, finish, kafka_records, packer_of, started
+from nightjar.streaming.driver.warmup import buckets_for, made_up, made_up_rules, warm_up
 from tests.support.topics import TestTopics
 
 if TYPE_CHECKING:

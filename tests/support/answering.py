@@ -8,7 +8,7 @@ from types import MappingProxyType
 from nightjar.configuration.job import job_config
 from nightjar.configuration.settings import Settings
 from nightjar.streaming import kafka_clients
-from nightjar.streaming.answering import Answering
+from nightjar.streaming.driver.answering import Answering
 from tests.support.topics import TestTopics
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from nightjar.contracts.rule_status import fold
 from nightjar.rules.rulebook import Record, Route, RuleBook
 from nightjar.rules.streams import Stream
-from nightjar.streaming.answering import answer_to
+from nightjar.streaming.driver.answering import answer_to
 
 Message = Mapping[str, Any] | bytes
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, sync_playwright
 
-from nightjar.local.airflow import USER, LocalAirflow
+from nightjar.airflow.local.airflow import USER, LocalAirflow
 
 CHROMIUM = shutil.which("chromium")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")

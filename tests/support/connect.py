@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from nightjar.jvm.jars import PROJECT, jars, java
-from nightjar.local.process import ManagedProcess, free_port
+from nightjar.processes.process import ManagedProcess, free_port
 from nightjar.rules.errors import NightjarError
 from tests.support.command import environment
 from tests.support.postgres import Postgres

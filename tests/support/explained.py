@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from nightjar.backfill.config import BackfillConfig
-from nightjar.backfill.explanation import Unarchived, explain
+from nightjar.backfill.explain.explanation import Unarchived, explain
 from nightjar.contracts.alerts import ALERT
 from nightjar.contracts.json_text import json_object
 from nightjar.contracts.rule_status import RULE_STATUS as ANSWER

@@ -26,9 +26,9 @@ from nightjar.operations.locks import sole_job
 from nightjar.rules.streams import Stream, load_streams
 from nightjar.storage.objects import ObjectPath
 from nightjar.streaming import job
-from nightjar.streaming.checkpoint import committed_offsets, query_folder
-from nightjar.streaming.clock import host_clock
 from nightjar.streaming.config import JobConfig
+from nightjar.streaming.driver.clock import host_clock
+from nightjar.streaming.state.checkpoint import committed_offsets, query_folder
 from tests.support.together import Part, Together
 
 if TYPE_CHECKING:

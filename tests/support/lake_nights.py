@@ -1,8 +1,8 @@
 """Purpose: nights over a lake in a folder, without Spark and Kafka, so that many of them pass in a minute.
 
 How it works: tables, stages and what they write are the real ones. Topics are in memory; `archive` brings them to the
-tables with the archive's readers. Corrections go through backfill/publication.py, whose Kafka clients are given a topic
-in memory that knows transactions. There are so few rows that Spark is never asked.
+tables with the archive's readers. Corrections go through backfill/publish/publication.py, whose Kafka clients are given
+a topic in memory that knows transactions. There are so few rows that Spark is never asked.
 
 What it does not do: the gate, which looks up offsets in Kafka, and takes longer than all other stages.
 """
@@ -23,10 +23,11 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from kafka import TopicPartition
 
-from nightjar.backfill import publication, run
+from nightjar.backfill import run
 from nightjar.backfill.config import BackfillConfig, Request
-from nightjar.backfill.pending import pending_days
+from nightjar.backfill.publish import publication
 from nightjar.backfill.run import Run
+from nightjar.backfill.upkeep.pending import pending_days
 from nightjar.contracts.json_text import ascii_json
 from nightjar.lake.archive import make_tables
 from nightjar.lake.config import LakeConfig

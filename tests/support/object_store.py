@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from nightjar.jvm.jars import PROJECT, jars, java
-from nightjar.local.process import ManagedProcess, free_port
+from nightjar.processes.process import ManagedProcess, free_port
 from nightjar.rules.errors import NightjarError
 from nightjar.storage.access import Access
 from nightjar.storage.objects import ObjectPath, StorageError

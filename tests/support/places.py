@@ -21,7 +21,7 @@ from nightjar.local.job_process import JobProcess
 from nightjar.rules.engine import Engine
 from nightjar.rules.streams import SHIPPED
 from nightjar.rules.timestamps import iso_text, parse_timestamp
-from nightjar.streaming.checkpoint import committed_offsets
+from nightjar.streaming.state.checkpoint import committed_offsets
 from tests.support.topics import TestTopics
 
 SECONDS = 180.0

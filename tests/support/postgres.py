@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from nightjar.local.process import HOST, free_port
+from nightjar.processes.process import HOST, free_port
 
 _PATIENCE = "60"  # seconds; pg_ctl takes text
 _CONFIGURATION = """

@@ -27,13 +27,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from nightjar.backfill import publication
 from nightjar.backfill.config import microseconds_of_day
-from nightjar.backfill.forgetting import forget
-from nightjar.backfill.verdicts import HeldBackError, NotArchivedError, OutdatedError
+from nightjar.backfill.erasure.forgetting import forget
+from nightjar.backfill.erasure.person import Person
+from nightjar.backfill.publish import publication
+from nightjar.backfill.publish.verdicts import HeldBackError, NotArchivedError, OutdatedError
 from nightjar.lake import delta
 from nightjar.lake.maintenance import maintain
-from nightjar.lake.person import Person
 from nightjar.lake.scanning import scan
 from nightjar.lake.stream_state import rule_book
 from nightjar.lake.tables import ALERTS, CORRECTIONS, LATE_EVENTS, RECONCILIATION, RUNS, VIOLATIONS, events_table

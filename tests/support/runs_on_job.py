@@ -260,8 +260,8 @@ def drawn(number: int, count: int, *, keys: bool = False) -> list[Run]:
     """So many runs of SHARED, the same for the same number, but for those without events. keys: see runs.
 
     On the job producers set the arrivals, and so a version that waited for its shuffle key takes effect as of its
-    publication (see streaming/answering.py). Events that were read meanwhile may have arrived later than that, and the
-    night could not explain what the version missed there.
+    publication (see streaming/driver/answering.py). Events that were read meanwhile may have arrived later than that,
+    and the night could not explain what the version missed there.
     """
     found: list[Run] = []
 

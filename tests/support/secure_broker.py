@@ -8,7 +8,7 @@ from pathlib import Path
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.deployment.certificates import Authority, write_secret
 from nightjar.local.kafka import LocalKafka
-from nightjar.local.process import HOST, free_port
+from nightjar.processes.process import HOST, free_port
 
 
 class SecureKafka(LocalKafka):

@@ -7,7 +7,7 @@ from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import Settings
 from nightjar.lake import session as lake
 from nightjar.rules.streams import load_streams
-from nightjar.streaming import session as streaming
+from nightjar.streaming.driver import session as streaming
 
 
 def session_of(settings: Settings, name: str) -> SparkSession:

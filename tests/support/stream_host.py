@@ -36,17 +36,17 @@ from nightjar.rules.rulebook import WHOLE_STREAM, Record, Route, RuleBook
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MIN_TIMESTAMP, microseconds
 from nightjar.rules.versions import Primed, RuleVersion
-from nightjar.streaming import resident_buckets
-from nightjar.streaming.answering import answer_to
-from nightjar.streaming.bucketing import Packer
-from nightjar.streaming.coverage import Coverage, Since, needs_of
-from nightjar.streaming.history import AS_IT_IS, Ready
+from nightjar.streaming.buckets import resident_buckets
+from nightjar.streaming.buckets.packer import Packer
+from nightjar.streaming.buckets.plan import BucketPlan
+from nightjar.streaming.buckets.primed_state import ExportWriter
+from nightjar.streaming.buckets.processor import BucketProcessor
+from nightjar.streaming.driver.answering import answer_to
 from nightjar.streaming.partitioning import bucket_numbers, buckets_of
-from nightjar.streaming.plan import BucketPlan
-from nightjar.streaming.primed_state import ExportWriter
-from nightjar.streaming.processor import BucketProcessor
-from nightjar.streaming.state_files import begin, files_of, remove
-from nightjar.streaming.statelog import NOTHING
+from nightjar.streaming.priming.coverage import Coverage, Since, needs_of
+from nightjar.streaming.priming.history import AS_IT_IS, Ready
+from nightjar.streaming.state.state_files import begin, files_of, remove
+from nightjar.streaming.state.statelog import NOTHING
 from tests.support.random_cases import event_json
 from tests.support.random_runs import Batch, Published, Restart, Run, place
 from tests.support.reference import Event
@@ -207,7 +207,7 @@ class StreamHost:
         fold(self.book, self._answers[-1])
 
     def lacking(self, version: RuleVersion, route: Route) -> str | None:
-        """See streaming.history: of the versions that wait here for what priming.py gives them."""
+        """See streaming.priming.history: of the versions that wait here for what priming.py gives them."""
         if not self._run.evaluates(version.rule.stream):
             return None
         needs, coverage = needs_of(version, self._streams[route.stream]), self._coverage(route)
@@ -218,7 +218,7 @@ class StreamHost:
         return "it waits for its history" if needs and not has else None
 
     def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:
-        """See streaming.history: what there is."""
+        """See streaming.priming.history: what there is."""
         needs, coverage = needs_of(version, self._streams[route.stream]), self._coverage(route)
         if not needs:
             return Ready()

@@ -22,11 +22,11 @@ def airflow(context: typer.Context) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from nightjar.cli.console import line
-    from nightjar.cli.stages import Stages, terminated_as_interrupt
+    from nightjar.airflow.local.airflow import USER, LocalAirflow
     from nightjar.configuration import data_dir
     from nightjar.configuration.settings import load_settings
-    from nightjar.local.airflow import USER, LocalAirflow
+    from nightjar.terminal.console import line
+    from nightjar.terminal.stages import Stages, terminated_as_interrupt
 
     settings = load_settings()
     data_dir.prepare(settings.data_dir)
@@ -67,7 +67,7 @@ def dags(
 ) -> None:
     """Print the folder of nightjar's DAGs, for an Airflow of your own."""
     from nightjar.airflow.preparation import bundle_setting
-    from nightjar.cli.console import result_console
+    from nightjar.terminal.console import result_console
 
     if bundle:
         result_console().print(bundle_setting(), soft_wrap=True)
@@ -87,9 +87,9 @@ def plugins(
 
 
 def _show_or_link(name: str, folder: Path | None, setting: str) -> None:
-    from nightjar.cli.console import result_console
     from nightjar.installation import shipped
     from nightjar.rules.errors import SettingsError
+    from nightjar.terminal.console import result_console
 
     console, ours = result_console(), shipped(name)
     if folder is None:
@@ -119,8 +119,8 @@ def prepare(
     import sys
 
     from nightjar.airflow.preparation import prepare as prepared
-    from nightjar.cli.console import result_console
     from nightjar.rules.errors import SettingsError
+    from nightjar.terminal.console import result_console
 
     if connection and not re.fullmatch(r"[\w.-]{1,200}", connection, re.ASCII):
         remedy = "Use letters, digits, '_', '-' and '.'"

@@ -58,13 +58,13 @@ def tail(
     with Ctrl-C.
     """
     from nightjar.cli.alert_cap import AlertCap, Flood
-    from nightjar.cli.alert_lines import alert_line, alert_of
     from nightjar.cli.alert_masks import AlertMasks
-    from nightjar.cli.console import counted, progress_console, result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka.readers import Reader, Skipped
     from nightjar.rules.errors import printable
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.alert_lines import alert_line, alert_of
+    from nightjar.terminal.console import counted, progress_console, result_console, show_json
 
     settings = load_settings()
     masks = None if reveal else AlertMasks(settings, load_streams(settings.streams))

@@ -19,8 +19,6 @@ def archive(
     """Copy the new records of every topic to the Delta tables of the lake, each exactly once."""
     from dataclasses import replace
 
-    from nightjar.cli.console import result_console, show_json
-    from nightjar.cli.stages import Stages
     from nightjar.configuration import data_dir, logs
     from nightjar.configuration.lake import lake_config
     from nightjar.configuration.settings import load_settings
@@ -29,6 +27,8 @@ def archive(
     from nightjar.lake.session import open_session
     from nightjar.operations.locks import sole_writer
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import result_console, show_json
+    from nightjar.terminal.stages import Stages
 
     settings = load_settings()
     config = lake_config(settings, load_streams(settings.streams))

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from nightjar.backfill.pending import PendingDay
     from nightjar.backfill.run import Ended
-    from nightjar.cli.tables import Records
+    from nightjar.backfill.upkeep.pending import PendingDay
+    from nightjar.terminal.tables import Records
 
 
 _LISTED = 5  # days
@@ -46,14 +46,14 @@ def backfill(
     """
     from nightjar.airflow.backfill_requests import days_of, request_of
     from nightjar.backfill.config import BackfillError
-    from nightjar.cli.console import lines, result_console, show_json
-    from nightjar.cli.stages import Stages
     from nightjar.configuration import data_dir, logs
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka.clients import refuse_others
     from nightjar.operations.locks import sole_writer
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import lines, result_console, show_json
+    from nightjar.terminal.stages import Stages
 
     settings = load_settings()
     streams = load_streams(settings.streams)
@@ -65,7 +65,7 @@ def backfill(
     logs.configure("warning")
     data_dir.prepare(settings.data_dir)
     if pending and dry_run:
-        from nightjar.backfill.pending import pending_days
+        from nightjar.backfill.upkeep.pending import pending_days
 
         _list(pending_days(config), as_json=as_json)
         return
@@ -79,10 +79,10 @@ def backfill(
 
             # Spark's JVM starts while Python imports the rest, most of which the stages need.
             starting = preload.start_session(config.lake)
-            from nightjar.backfill.gating import docs_folder
-            from nightjar.backfill.pending import pending_days
+            from nightjar.backfill.gate.gating import docs_folder
             from nightjar.backfill.run import run_all
             from nightjar.backfill.stages import DOES
+            from nightjar.backfill.upkeep.pending import pending_days
             from nightjar.lake.archive import archive
 
             session = starting.result()
@@ -121,7 +121,7 @@ def backfill(
 
 
 def _list(days: "list[PendingDay]", *, as_json: bool) -> None:
-    from nightjar.cli.console import result_console, show_json
+    from nightjar.terminal.console import result_console, show_json
 
     for found in days:
         if as_json:
@@ -138,7 +138,7 @@ def _as_json(ended: "Ended") -> dict[str, Any]:
 
 
 def _shadow_table(found: "list[Ended]") -> "Records":
-    from nightjar.cli.tables import Records, number
+    from nightjar.terminal.tables import Records, number
 
     counts = map(number, ("alerts", "live alerts", "gained", "lost", "changed"))
     table = Records("day", "shadow rule", "live rule", *counts, title="shadow rules beside the live rules")
@@ -151,7 +151,7 @@ def _shadow_table(found: "list[Ended]") -> "Records":
 
 
 def _table(found: "list[Ended]", *, dry_run: bool) -> "Records":
-    from nightjar.cli.tables import Records, number, prose
+    from nightjar.terminal.tables import Records, number, prose
 
     outcomes = ("matched", "missed", "revised", "retracted")
     table = Records(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from nightjar.backfill.backtest_comparison import Comparison
-    from nightjar.cli.tables import Records
+    from nightjar.backfill.backtest.comparison import Comparison
+    from nightjar.terminal.tables import Records
 
 _LISTED = 3  # live rules with common alerts
 
@@ -61,8 +61,6 @@ def backtest(
     """
     from nightjar.airflow.backfill_requests import days_of
     from nightjar.backfill.config import BackfillError
-    from nightjar.cli.console import lines, result_console, show_json
-    from nightjar.cli.stages import Stages
     from nightjar.configuration import data_dir, logs
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
@@ -70,6 +68,8 @@ def backtest(
     from nightjar.rules.model import load_rules
     from nightjar.rules.names import did_you_mean
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import lines, result_console, show_json
+    from nightjar.terminal.stages import Stages
 
     settings = load_settings()
     streams = load_streams(settings.streams)
@@ -97,9 +97,10 @@ def backtest(
         from nightjar.airflow import preload
 
         starting = preload.start_session(config.lake)
-        from nightjar.backfill.backtest import backtest as run
-        from nightjar.backfill.backtest import drafts_of
-        from nightjar.backtest import as_mapping, read_labels, write_report
+        from nightjar.backfill.backtest.backtest import backtest as run
+        from nightjar.backfill.backtest.backtest import drafts_of
+        from nightjar.backfill.backtest.labels import read_labels
+        from nightjar.backfill.backtest.report import as_mapping, write_report
         from nightjar.operations.lake_gaps import gaps
 
         drafts = drafts_of(loaded, streams, threshold)
@@ -125,7 +126,7 @@ def backtest(
 
 
 def _table(found: "list[Comparison]") -> "Records":
-    from nightjar.cli.tables import Records, number
+    from nightjar.terminal.tables import Records, number
 
     titles = ("alerts", "a day", "groups", "live", "gained", "lost", "changed", "precision", "recall")
     table = Records("rule", *map(number, titles), title="alerts of the drafts")
@@ -141,8 +142,8 @@ def _table(found: "list[Comparison]") -> "Records":
 
 
 def _details(found: "Comparison") -> "list[Records]":
-    from nightjar.cli.console import line
-    from nightjar.cli.tables import Records, number
+    from nightjar.terminal.console import line
+    from nightjar.terminal.tables import Records, number
 
     tables = []
     common = [other for other in found.overlaps if other.both][:_LISTED]
@@ -153,7 +154,7 @@ def _details(found: "Comparison") -> "list[Records]":
             table.add_row(other.rule_id, f"{other.alerts:,}", f"{other.both:,}")
         tables.append(table)
     if found.top_groups:
-        from nightjar.backtest.report import in_words
+        from nightjar.backfill.backtest.report import in_words
 
         table = Records("group", number("alerts"), title=f"{found.rule_id}: groups with the most alerts")
         for group, alerts in found.top_groups[:_LISTED]:

@@ -14,8 +14,8 @@ def demo() -> None:
     The exit code is 0 only if every event is accounted for and late events explain every difference from the truth.
     Everything runs in a temporary folder on a free port and is removed at the end.
     """
-    from nightjar.cli.console import result_console
     from nightjar.demo.run import run
+    from nightjar.terminal.console import result_console
 
     if not run(result_console()):
         raise typer.Exit(1)

@@ -9,8 +9,8 @@ from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown, zone_na
 from nightjar.rules.errors import SettingsError
 
 if TYPE_CHECKING:
-    from nightjar.cli.tables import Records
     from nightjar.rules.truth import Truth
+    from nightjar.terminal.tables import Records
 
 
 def register(app: typer.Typer) -> None:
@@ -41,14 +41,14 @@ def evaluate(
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from nightjar.cli.console import counted, progress_console, result_console, show_json
-    from nightjar.cli.stages import announce_compiling
     from nightjar.configuration.settings import load_settings
     from nightjar.files.evaluate import evaluate as evaluated
     from nightjar.files.evaluate import write_truth
     from nightjar.rules.model import load_rules
     from nightjar.rules.names import did_you_mean
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import counted, progress_console, result_console, show_json
+    from nightjar.terminal.stages import announce_compiling
 
     declared = load_streams(load_settings(**({} if streams is None else {"streams": streams})).streams)
     if stream not in declared:
@@ -107,8 +107,8 @@ def _summary(truth: "Truth") -> dict[str, object]:
 
 
 def _shown(truth: "Truth", title: str) -> "Records":
-    from nightjar.cli.console import counted
-    from nightjar.cli.tables import Records, number
+    from nightjar.terminal.console import counted
+    from nightjar.terminal.tables import Records, number
 
     duplicates = f", including {counted(truth.duplicates, 'duplicate')}" if truth.duplicates else ""
     caption = f"{counted(truth.events, 'event')}{duplicates}"

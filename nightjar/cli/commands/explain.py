@@ -10,10 +10,10 @@ from nightjar.rules.timestamps import iso_text
 if TYPE_CHECKING:
     import polars as pl
 
-    from nightjar.backfill.explanation import Explanation
-    from nightjar.cli.console import SafeConsole
+    from nightjar.backfill.explain.explanation import Explanation
     from nightjar.rules.streams import Stream
     from nightjar.rules.versions import RuleVersion
+    from nightjar.terminal.console import SafeConsole
 
 _SHOWN = 40
 
@@ -36,12 +36,12 @@ def explain(
     An alert that was retracted, revised or muted says by whom and why. Reads the lake, and from Kafka what the archive
     has yet to bring there; says so where it cannot.
     """
-    from nightjar.backfill.explanation import explain as explained
-    from nightjar.cli.console import result_console, show_json
+    from nightjar.backfill.explain.explanation import explain as explained
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.unarchived import OnKafka
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import result_console, show_json
 
     settings = load_settings()
     config = backfill_config(settings, load_streams(settings.streams), spark=False)
@@ -96,7 +96,8 @@ def _as_json(found: "Explanation") -> dict[str, Any]:
 
 
 def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int | None) -> None:
-    from nightjar.cli.console import counted, line, readable
+    from nightjar.rules.display import readable
+    from nightjar.terminal.console import counted, line
 
     stands, evaluated = found.standing, found.found
     style = "bold green" if stands.confirmed and stands.published in ("announced", "revised") else "bold red"
@@ -131,8 +132,8 @@ def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int
 def _show_rule(console: "SafeConsole", version: "RuleVersion", about: str) -> None:
     import yaml
 
-    from nightjar.cli.console import line, lines
     from nightjar.rules.model import rule_to_mapping
+    from nightjar.terminal.console import line, lines
 
     console.print()
     console.print(line((f"rule {version.rule.id} version {version.version}{about}", "bold")), soft_wrap=True)
@@ -142,7 +143,7 @@ def _show_rule(console: "SafeConsole", version: "RuleVersion", about: str) -> No
 
 def _order(before: int, after: int) -> str:
     """That a hash has decided the order of events."""
-    from nightjar.cli.console import counted
+    from nightjar.terminal.console import counted
 
     others = f"{counted(before + after, 'other event')} of the group happened at the same time as this one"
     return f"{others}: by a hash of their ids (S1.1) {before} before it, so in its window, and {after} after it"
@@ -156,8 +157,8 @@ def _late(stream: "Stream") -> "pl.Expr":
 
 
 def _table(rows: "pl.DataFrame", title: str) -> Any:
-    from nightjar.cli.console import readable
-    from nightjar.cli.tables import Column, Records
+    from nightjar.rules.display import readable
+    from nightjar.terminal.tables import Column, Records
 
     measures = {"measures", "stream_measures"}
     table = Records(*(Column(name, is_prose=name in measures | {"text"}) for name in rows.columns), title=title)

@@ -9,7 +9,7 @@ import typer
 from nightjar.rules.errors import SettingsError
 
 if TYPE_CHECKING:
-    from nightjar.cli.tables import Records
+    from nightjar.terminal.tables import Records
 
 
 def register(app: typer.Typer) -> None:
@@ -46,9 +46,9 @@ def generate(
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from nightjar.cli.console import counted, line, progress_console, result_console, show_json
     from nightjar.generate import Options, Scenario
     from nightjar.generate import generate as simulate
+    from nightjar.terminal.console import counted, line, progress_console, result_console, show_json
 
     options = Options(
         events=2 * customers * days if events is None else events,
@@ -86,8 +86,8 @@ def generate(
 
 def _table(written: dict[str, dict[str, int | str]], title: str) -> "Records":
     """The files, and how many events of each scenario they have."""
-    from nightjar.cli.tables import Records, number
     from nightjar.generate import Scenario
+    from nightjar.terminal.tables import Records, number
 
     shown = Records("file", number("events"), *map(number, Scenario), title=title)
     for row in written.values():

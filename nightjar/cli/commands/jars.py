@@ -20,9 +20,9 @@ def resolve_jars(
     Run it once after each installation, as a user who may write to that folder; NIGHTJAR_JAR_DIR names another one.
     Needs Java 17. A repository of your own is configured in Ivy's settings.
     """
-    from nightjar.cli.console import progress_console, result_console
-    from nightjar.jvm import prepare_classes
     from nightjar.jvm.jars import JarsError, resolve
+    from nightjar.operations import prepare_classes
+    from nightjar.terminal.console import progress_console, result_console
 
     folder = resolve()
     if archive:

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from nightjar.backfill.forgetting import Removal
-    from nightjar.cli.tables import Records
+    from nightjar.backfill.erasure.forgetting import Removal
     from nightjar.lake.maintenance import Maintained
     from nightjar.operations.forgetting import Remains
+    from nightjar.terminal.tables import Records
 
 app = typer.Typer(name="lake", no_args_is_help=True, help="Look after the lake.")
 
@@ -34,13 +34,13 @@ def maintain(as_json: Annotated[bool, typer.Option("--json", help="Print one JSO
     """
     import time
 
-    from nightjar.cli.console import result_console, show_json
-    from nightjar.cli.stages import Stages
     from nightjar.configuration import logs
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.lake_upkeep import upkeep
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import result_console, show_json
+    from nightjar.terminal.stages import Stages
 
     settings = load_settings()
     config = backfill_config(settings, load_streams(settings.streams), spark=False)
@@ -58,7 +58,7 @@ def maintain(as_json: Annotated[bool, typer.Option("--json", help="Print one JSO
 
 def _maintained(done: "Iterable[Maintained]") -> "Records":
     """What was done to each table."""
-    from nightjar.cli.tables import Records, number
+    from nightjar.terminal.tables import Records, number
 
     shown = Records("table", *map(number, ("files before", "files", "MB", "rows removed", "files deleted")))
     for each in done:
@@ -90,13 +90,13 @@ def forget(
     """
     import sys
 
-    from nightjar.cli.console import show_json
-    from nightjar.cli.stages import Stages
     from nightjar.configuration import logs
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.forgetting import forget_person, person_of, searched_streams
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import show_json
+    from nightjar.terminal.stages import Stages
 
     settings = load_settings()
     config = backfill_config(settings, load_streams(settings.streams), spark=False)
@@ -140,8 +140,8 @@ def _iso(instant: "datetime | None") -> str | None:
 
 
 def _show(removal: "Removal", remains: "Remains", *, erased: bool) -> None:
-    from nightjar.cli.console import counted, result_console
-    from nightjar.cli.tables import Records, number
+    from nightjar.terminal.console import counted, result_console
+    from nightjar.terminal.tables import Records, number
 
     console, verb = result_console(), "erased" if erased else "to erase"
     others = "rows of others masked" if erased else "rows of others to mask"
@@ -168,8 +168,8 @@ def _show(removal: "Removal", remains: "Remains", *, erased: bool) -> None:
 
 
 def _show_remains(remains: "Remains") -> None:
-    from nightjar.cli.console import result_console
-    from nightjar.cli.tables import Records, number
+    from nightjar.terminal.console import result_console
+    from nightjar.terminal.tables import Records, number
 
     console = result_console()
     if remains.topics is None:

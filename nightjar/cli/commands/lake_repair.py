@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from nightjar.backfill.repair import Repair
-    from nightjar.cli.console import SafeConsole
+    from nightjar.backfill.upkeep.repair import Repair
+    from nightjar.terminal.console import SafeConsole
 
 
 def repair(
@@ -42,13 +42,13 @@ def repair(
     import time
 
     from nightjar.airflow.backfill_requests import days_of
-    from nightjar.cli.console import result_console, show_json
-    from nightjar.cli.stages import Stages
     from nightjar.configuration import logs
     from nightjar.configuration.backfill import backfill_config
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.lake_upkeep import repair as repaired
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import result_console, show_json
+    from nightjar.terminal.stages import Stages
 
     settings = load_settings()
     config = backfill_config(settings, load_streams(settings.streams), spark=False)
@@ -67,7 +67,7 @@ def repair(
 
 
 def _show(console: "SafeConsole", found: "list[Repair]", *, done: bool) -> None:
-    from nightjar.cli.console import counted, line
+    from nightjar.terminal.console import counted, line
 
     for each in found:
         if not each.rows and not each.problems:
@@ -95,14 +95,14 @@ def _show(console: "SafeConsole", found: "list[Repair]", *, done: bool) -> None:
 
 
 def _state(each: "Repair") -> str:
-    from nightjar.cli.console import counted
+    from nightjar.terminal.console import counted
 
     of_day = "" if each.day is None else f" of {each.day}"
     return f"{counted(each.rows, 'row')}{of_day}" + ("" if each.problems else ", whole")
 
 
 def _action(each: "Repair", *, done: bool) -> str:
-    from nightjar.cli.console import counted
+    from nightjar.terminal.console import counted
 
     now = f"{each.rows:,} rows become {each.rows_after:,}"
     if each.restored is None:

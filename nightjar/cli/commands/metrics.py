@@ -17,12 +17,12 @@ def metrics() -> None:
     import signal
     import threading
 
-    from nightjar.cli.console import line
-    from nightjar.cli.stages import Stages
     from nightjar.configuration import logs
     from nightjar.configuration.settings import load_settings
     from nightjar.metrics.exporter import Exporter
     from nightjar.metrics.server import Endpoint, Server
+    from nightjar.terminal.console import line
+    from nightjar.terminal.stages import Stages
 
     settings = load_settings()
     logs.configure(settings.log_level)

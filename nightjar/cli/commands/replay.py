@@ -63,12 +63,12 @@ def replay(
         TimeRemainingColumn,
     )
 
-    from nightjar.cli.console import progress_console, result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import topics
     from nightjar.replay import ReplayOptions, replay_batches, send
     from nightjar.rules.names import did_you_mean
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import progress_console, result_console, show_json
 
     settings = load_settings(**({} if streams is None else {"streams": streams}))
     declared = load_streams(settings.streams)

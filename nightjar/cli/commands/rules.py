@@ -79,9 +79,9 @@ def diff(file: Annotated[Path, typer.Argument(help="A file of rules.", show_defa
     `+` marks lines of the file, `-` lines of the published rule. Lists published rules that are not in the file, unless
     they are retired.
     """
-    from nightjar.cli.console import counted, line, result_console
     from nightjar.kafka import rule_topics
     from nightjar.rules.model import State
+    from nightjar.terminal.console import counted, line, result_console
 
     settings, streams = configured()
     found = read_rules([file], streams)
@@ -136,11 +136,11 @@ def _control(
     timeout: float,
     dry_run: bool,
 ) -> None:
-    from nightjar.cli.console import result_console
     from nightjar.cli.past_effects import show_past_effects
     from nightjar.contracts.rule_messages import control_message
     from nightjar.kafka import rule_topics
     from nightjar.rules.publishing import Answer, judge
+    from nightjar.terminal.console import result_console
 
     settings, streams = configured()
     message = control_message(control, rule_id, effective) | provenance

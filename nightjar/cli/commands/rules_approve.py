@@ -9,9 +9,9 @@ from nightjar.rules.errors import NightjarError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nightjar.cli.tables import Records
     from nightjar.rules.rulebook import RuleBook
     from nightjar.rules.versions import RuleVersion
+    from nightjar.terminal.tables import Records
 
 
 def approve_rule(
@@ -35,9 +35,9 @@ def approve_rule(
     in which lines the version differs from the one in force. Without --reason that is all: look first, then approve.
     With `approvals = 1` every published version, also a pause, is only proposed until it is approved.
     """
-    from nightjar.cli.console import result_console, show_json
     from nightjar.cli.rule_files import configured
     from nightjar.kafka import rule_topics
+    from nightjar.terminal.console import result_console, show_json
 
     settings, streams = configured()
     book, _ = rule_topics.expected_book(settings, streams)
@@ -78,7 +78,7 @@ def _row(book: "RuleBook", version: "RuleVersion") -> dict[str, Any]:
 
 
 def _table(book: "RuleBook", found: "Sequence[RuleVersion]") -> "Records":
-    from nightjar.cli.tables import Records, prose
+    from nightjar.terminal.tables import Records, prose
 
     table = Records("rule", "version", "author", "since", prose("reason"), prose("effect"))
     for version in found:
@@ -95,8 +95,8 @@ def _in_force(book: "RuleBook", rule_id: str) -> "RuleVersion | None":
 
 def _effect(book: "RuleBook", version: "RuleVersion") -> str:
     """What approving a version does, beside the one in force."""
-    from nightjar.cli.console import counted
-    from nightjar.cli.rule_files import changed_lines
+    from nightjar.rules.display import changed_lines
+    from nightjar.terminal.console import counted
 
     rule, before = version.rule, _in_force(book, version.rule.id)
     if before is None:
@@ -116,12 +116,12 @@ def _approve(
     wait: bool,
     timeout: float,
 ) -> None:
-    from nightjar.cli.console import result_console
     from nightjar.cli.past_effects import show_past_effects
     from nightjar.cli.rule_files import configured, show_changes
     from nightjar.cli.rule_publishing import provenance, send_messages
     from nightjar.contracts.rule_messages import approval_message
     from nightjar.rules.publishing import judge
+    from nightjar.terminal.console import result_console
 
     settings, streams = configured()
     versions = book.of_rule(rule_id)

@@ -22,9 +22,9 @@ def run_cases(
     from nightjar.cases.simulate import simulate
     from nightjar.cases.substitution import with_rules
     from nightjar.cli.commands.simulate import show_case
-    from nightjar.cli.console import counted, result_console
     from nightjar.cli.rule_files import configured, read_rules
-    from nightjar.cli.stages import announce_compiling
+    from nightjar.terminal.console import counted, result_console
+    from nightjar.terminal.stages import announce_compiling
 
     announce_compiling()
     _, streams = configured()

@@ -9,9 +9,9 @@ import typer
 from nightjar.rules.errors import NightjarError
 
 if TYPE_CHECKING:
-    from nightjar.cli.console import SafeConsole
     from nightjar.operations.preview import Preview
     from nightjar.operations.retention import Estimate
+    from nightjar.terminal.console import SafeConsole
 
 _OVERLAPS = 3  # live rules to name
 
@@ -52,7 +52,6 @@ def check_rules(
     time is past, how many alerts the nights will announce and retract.
     """
     from nightjar.cli.annotations import github_annotations
-    from nightjar.cli.console import counted, line, lines, result_console, show_error
     from nightjar.configuration.settings import load_settings
     from nightjar.contracts.rule_messages import rule_message
     from nightjar.operations.retention import estimates, given_rates
@@ -60,6 +59,7 @@ def check_rules(
     from nightjar.rules.errors import Problem, RuleError
     from nightjar.rules.model import load_rules
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import counted, line, lines, result_console, show_error
 
     settings = load_settings(**({} if streams is None else {"streams": streams}))
     declared = load_streams(settings.streams)
@@ -87,9 +87,9 @@ def check_rules(
             console.print(lines(f"    warning: {warning}", "yellow"), soft_wrap=True)
         if preview and settings.lake.is_dir():
             from nightjar.cli.past_effects import show_past_effects
-            from nightjar.cli.stages import announce_compiling
             from nightjar.operations.lake_gaps import gaps
             from nightjar.operations.preview import known_rules, previews
+            from nightjar.terminal.stages import announce_compiling
 
             announce_compiling()
             for rule_id, seen in previews(settings.lake, declared, found).items():
@@ -109,7 +109,7 @@ def check_rules(
 
 
 def _show_costs(console: "SafeConsole", cost: "dict[str, Estimate]") -> None:
-    from nightjar.cli.console import counted
+    from nightjar.terminal.console import counted
 
     for rule_id, estimate in cost.items():
         retained = f"retains about {counted(estimate.retained, 'event')}"
@@ -117,7 +117,7 @@ def _show_costs(console: "SafeConsole", cost: "dict[str, Estimate]") -> None:
 
 
 def _show_preview(console: "SafeConsole", rule_id: str, seen: "Preview") -> None:
-    from nightjar.cli.console import counted, line
+    from nightjar.terminal.console import counted, line
 
     span = f"{seen.first:%Y-%m-%d %H:%M} to {seen.last:%Y-%m-%d %H:%M}"
     alerts = counted(seen.alerts, "alert")

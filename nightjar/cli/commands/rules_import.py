@@ -26,7 +26,7 @@ class Imported:
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """(id, YAML text) of each rule, with where it comes from in a comment."""
-        from nightjar.cli.rule_files import yaml_text
+        from nightjar.rules.display import yaml_text
 
         for rule_id, rule in self.rules.items():
             comments = [f"from {self.places[rule_id]}", *self.notes[rule_id]]
@@ -79,11 +79,11 @@ def import_rules(
     last decides. Without --to and --publish the rules are printed. What cannot be converted is reported with its line,
     and the exit code is 2; then nothing is written or published.
     """
-    from nightjar.cli.console import lines, result_console, show_error
     from nightjar.cli.rule_publishing import publish_rules
     from nightjar.configuration.settings import load_settings
     from nightjar.rules.states import State
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import lines, result_console, show_error
 
     settings = load_settings(**({} if streams is None else {"streams": streams}))
     declared = load_streams(settings.streams)

@@ -7,10 +7,10 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nightjar.cli.tables import Records
     from nightjar.rules.publishing import Answer
     from nightjar.rules.rulebook import RuleBook
     from nightjar.rules.versions import RuleVersion
+    from nightjar.terminal.tables import Records
 
 
 def list_rules(
@@ -22,10 +22,10 @@ def list_rules(
 
     Of each rule the last version that is in force, and the one that waits for approval if there is one.
     """
-    from nightjar.cli.console import result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import rule_topics
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import result_console, show_json
 
     settings = load_settings()
     book, unanswered = rule_topics.expected_book(settings, load_streams(settings.streams))
@@ -42,8 +42,8 @@ def list_rules(
 
 def _table(rows: "Iterable[dict[str, Any]]") -> "Records":
     """The versions, a row each."""
-    from nightjar.cli.console import lines
-    from nightjar.cli.tables import Records, prose
+    from nightjar.terminal.console import lines
+    from nightjar.terminal.tables import Records, prose
 
     said = (prose("published"), prose("approved"))
     shown = Records("rule", "version", "state", "stream", "group by", "severity", "applies from", *said)

@@ -13,9 +13,9 @@ def restore(
 
     Every version keeps its number and its effective time, so alerts keep their ids. Both topics must be empty.
     """
-    from nightjar.cli.console import counted, result_console
     from nightjar.cli.rule_files import configured
     from nightjar.operations.rule_restore import restore_rules
+    from nightjar.terminal.console import counted, result_console
 
     settings, streams = configured()
     done = restore_rules(settings, streams, lake)

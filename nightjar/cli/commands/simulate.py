@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from nightjar.cases import Case, Difference, Outcome
-    from nightjar.cli.console import SafeConsole
+    from nightjar.terminal.console import SafeConsole
 
 
 def register(app: typer.Typer) -> None:
@@ -29,8 +29,8 @@ def simulate(
     """
     from nightjar.cases import check, find_cases, load_case
     from nightjar.cases.simulate import simulate as run
-    from nightjar.cli.console import counted, result_console, show_json
-    from nightjar.cli.stages import announce_compiling
+    from nightjar.terminal.console import counted, result_console, show_json
+    from nightjar.terminal.stages import announce_compiling
 
     loaded = [load_case(path) for path in find_cases(cases)]
     announce_compiling()
@@ -55,7 +55,7 @@ def show_case(
     console: "SafeConsole", case: "Case", outcome: "Outcome", differences: "list[Difference]", *, in_full: bool
 ) -> None:
     """Print what came of a case: the verdict and what differs; in_full: everything."""
-    from nightjar.cli.console import line
+    from nightjar.terminal.console import line
 
     checked = bool(case.expect.rows) or case.expect.state is not None
     verdict = ("FAIL", "bold red") if differences else ("ok", "bold green") if checked else ("ran", "bold")
@@ -86,7 +86,7 @@ def _show_difference(console: "SafeConsole", difference: "Difference") -> None:
 
 
 def _show_outcome(console: "SafeConsole", case: "Case", outcome: "Outcome") -> None:
-    from nightjar.cli.console import counted
+    from nightjar.terminal.console import counted
 
     for alert in outcome.alerts:
         _show_alert(console, alert, alert["emitted_at"].replace(".000000", ""))
@@ -143,7 +143,7 @@ def _show_alert(console: "SafeConsole", alert: dict[str, Any], when: str) -> Non
 
 
 def _print(console: "SafeConsole", text: str = "", *, title: str = "", style: str = "bold") -> None:
-    from nightjar.cli.console import line
+    from nightjar.terminal.console import line
 
     console.print(line((title, style), text), soft_wrap=True)
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from nightjar.cli.console import SafeConsole
     from nightjar.operations.status import Status
+    from nightjar.terminal.console import SafeConsole
 
 
 # Clock skew between the job's host and the brokers (seconds) from which a warning is shown.
@@ -24,9 +24,9 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
     The exit code is 1 if it is not running.
     """
-    from nightjar.cli.console import result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.status import read_status
+    from nightjar.terminal.console import result_console, show_json
 
     found = read_status(load_settings())
     if as_json:
@@ -38,8 +38,8 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
 
 def _show(console: "SafeConsole", found: "Status") -> None:
-    from nightjar.cli.console import counted, line
-    from nightjar.cli.tables import Records, number
+    from nightjar.terminal.console import counted, line
+    from nightjar.terminal.tables import Records, number
 
     last = found.last
     if not last:
@@ -107,7 +107,7 @@ def _show(console: "SafeConsole", found: "Status") -> None:
 
 
 def _show_skipped(console: "SafeConsole", found: "Status") -> None:
-    from nightjar.cli.console import counted, line
+    from nightjar.terminal.console import counted, line
 
     for kind, count in sorted(found.skipped.items()):
         console.print(line((f"skipped {counted(count, 'record')}: {kind}", "yellow")), soft_wrap=True)

@@ -29,7 +29,7 @@ def stream(context: typer.Context) -> None:
     from nightjar.kafka.clients import refuse_others
     from nightjar.operations.locks import sole_job
     from nightjar.rules.streams import load_streams
-    from nightjar.streaming.session import starting
+    from nightjar.streaming.driver.session import starting
 
     settings = load_settings()
     streams = load_streams(settings.streams)
@@ -57,12 +57,12 @@ def rebuild(
 
     The job must be stopped. The old checkpoint stays untouched until the new one is complete.
     """
-    from nightjar.cli.console import counted, result_console, show_json
-    from nightjar.cli.stages import Stages
     from nightjar.configuration import data_dir, logs
     from nightjar.configuration.settings import load_settings
     from nightjar.operations.rebuild import rebuild as rebuilt
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import counted, result_console, show_json
+    from nightjar.terminal.stages import Stages
 
     configured = load_settings()
     settings = configured if buckets is None else load_settings(buckets=buckets)

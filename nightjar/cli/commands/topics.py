@@ -11,8 +11,8 @@ from nightjar.rules.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nightjar.cli.tables import Records
     from nightjar.kafka.acls import Role, TopicAccess
+    from nightjar.terminal.tables import Records
 
 app = typer.Typer(name="topics", invoke_without_command=True)
 
@@ -49,10 +49,10 @@ def topics(
     """
     if context.invoked_subcommand is not None:
         return
-    from nightjar.cli.console import line, result_console, show_json
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka.acls import acl_commands, grants, topic_access
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import line, result_console, show_json
 
     settings = load_settings()
     streams = list(load_streams(settings.streams).values())
@@ -84,7 +84,7 @@ def topics(
 
 def _table(found: "Iterable[TopicAccess]") -> "Records":
     """The topics, and who uses them."""
-    from nightjar.cli.tables import Records, prose
+    from nightjar.terminal.tables import Records, prose
 
     shown = Records("topic", prose("holds"), prose("writers"), prose("readers"))
     for each in found:
@@ -95,10 +95,10 @@ def _table(found: "Iterable[TopicAccess]") -> "Records":
 @app.command()
 def create() -> None:
     """Create the topics that are missing, and check the others; needs a login that may do so."""
-    from nightjar.cli.console import line, result_console
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import topics as kafka_topics
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import line, result_console
 
     settings = load_settings()
     made = kafka_topics.ensure(settings, load_streams(settings.streams).values())
@@ -111,11 +111,11 @@ def grant(principal: Principals = None) -> None:
 
     Needs a login that may alter the cluster. Access that principals have beyond it stays.
     """
-    from nightjar.cli.console import counted, line, result_console
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import administration
     from nightjar.kafka.acls import grants
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import counted, line, result_console
 
     settings = load_settings()
     principals = _principals(principal or [])
@@ -136,9 +136,9 @@ def add_logins(
 
     A user that exists gets the password in the file.
     """
-    from nightjar.cli.console import line, result_console
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import administration
+    from nightjar.terminal.console import line, result_console
 
     files: dict[str, Path] = {}
     for given in logins:

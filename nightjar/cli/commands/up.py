@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from nightjar.cli.stages import Stages
+    from nightjar.terminal.stages import Stages
 
 
 def register(app: typer.Typer) -> None:
@@ -21,17 +21,17 @@ def up() -> None:
     A job that dies is started again, later each time; after six deaths within minutes it ends with the last error.
     All local data is kept in `data_dir`, and the next start resumes from it.
     """
-    from nightjar.cli.console import line
-    from nightjar.cli.stages import Stages, terminated_as_interrupt
     from nightjar.configuration import data_dir
     from nightjar.configuration.settings import load_settings
     from nightjar.kafka import topics
     from nightjar.local.job_process import JobProcess
     from nightjar.local.kafka import LocalKafka
-    from nightjar.local.supervision import keep_running
     from nightjar.operations.job_watch import await_running
     from nightjar.operations.locks import refuse_running
+    from nightjar.processes.supervision import keep_running
     from nightjar.rules.streams import load_streams
+    from nightjar.terminal.console import line
+    from nightjar.terminal.stages import Stages, terminated_as_interrupt
 
     settings = load_settings()
     data_dir.prepare(settings.data_dir)

@@ -1,0 +1,1 @@
+"""Draft and shadow rules over past days, compared with live rules and labels, and the report."""

@@ -1,0 +1,199 @@
+"""Evaluate draft rules over past days of the lake, beside the live rules.
+
+How it works: one pass of the nightly evaluation, over the drafts and the newest versions of the live rules on their
+streams, as if all of them had always existed. Nothing is reconciled or published, and the staged folder is removed at
+the end.
+
+Known limitation: an event that arrived after its day was settled counts on the day of its arrival, as in a nightly run.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from nightjar.backfill.backtest import comparison
+from nightjar.backfill.backtest.comparison import Comparison
+from nightjar.backfill.config import BackfillConfig, BackfillError, Request
+from nightjar.backfill.evaluate.evaluation import evaluate_rules
+from nightjar.backfill.inputs.event_selection import events_of_days
+from nightjar.backfill.inputs.published_rules import PublishedRules
+from nightjar.backfill.staging import EVALUATED, Notes, take_notes
+from nightjar.lake.scanning import parquet
+from nightjar.rules.masking import masked_text
+from nightjar.rules.measures import Measure
+from nightjar.rules.model import Rule, State
+from nightjar.rules.streams import Stream
+from nightjar.rules.thresholds import Threshold, threshold_of
+from nightjar.rules.timestamps import MIN_TIMESTAMP
+from nightjar.rules.versions import RuleSet, RuleVersion
+from nightjar.storage.paths import AnyPath, remove_tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Under these ids drafts are evaluated beside the live rules of the same ids. No rule's own id has a space.
+_DRAFT, _ANY_THRESHOLD = "{} (draft)", "{} (any threshold)"
+# Holds the compared value where the threshold is on a field.
+_VALUE = "threshold_value"
+# Labels of an event that is not fraud; NULL is another.
+_GENUINE = ("", "0", "0.0", "false", "no", "none", "null", "genuine", "legitimate")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A rule to try. threshold: the comparison whose constant varies; None: none."""
+
+    rule: Rule
+    threshold: Threshold | None = None
+
+    @property
+    def trials(self) -> list[RuleVersion]:
+        """The versions to evaluate for it."""
+        rule = self.rule.model_copy(update={"id": _DRAFT.format(self.rule.id), "state": State.ACTIVE})
+        found = [rule]
+        if self.threshold is not None:
+            measures = dict(rule.measures)
+            if self.measure not in measures:
+                measures[self.measure] = Measure.model_validate({"last": self.threshold.name, "over": "1ms"})
+            of_any = {"id": _ANY_THRESHOLD.format(self.rule.id), "when": self.threshold.without, "description": ""}
+            found.append(rule.model_copy(update={**of_any, "measures": measures}))
+        return [RuleVersion(each, 1, MIN_TIMESTAMP) for each in found]
+
+    @property
+    def measure(self) -> str:
+        """The measure with the value that the threshold is compared with."""
+        compared = "" if self.threshold is None else self.threshold.name
+        return compared if compared in self.rule.measures else _VALUE
+
+
+def drafts_of(rules: Iterable[Rule], streams: Mapping[str, Stream], threshold: str | None) -> list[Draft]:
+    """threshold: the measure or field whose constant is to vary.
+
+    Raises:
+        RuleError: a rule does not compare it with a constant.
+    """
+    return [
+        Draft(rule, None if threshold is None else threshold_of(rule, streams[rule.stream], threshold))
+        for rule in rules
+    ]
+
+
+def backtest(
+    session: SparkSession,
+    config: BackfillConfig,
+    drafts: Sequence[Draft],
+    first: date,
+    last: date,
+    labels: pl.LazyFrame | str | None = None,
+) -> list[Comparison]:
+    """What the drafts would have announced on these days, one result per draft.
+
+    labels: `event_id` and `label` (any type; NULL, false, 0 and "genuine" mean that the event is no fraud); or a field
+    of the drafts' streams that is the label.
+
+    Raises:
+        BackfillError: the lake has no events of the drafts' streams on these days.
+    """
+    days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    request = Request(f"backtest-{uuid.uuid4()}", first, dry_run=True, days=len(days))
+    lateness = max((stream.allowed_lateness for stream in config.streams.values()), default=0)
+    notes = take_notes(config, request.end + lateness, time.time_ns() // 1000)
+    published = PublishedRules.of(config, request, notes).every
+    live = live_versions(published, {draft.rule.stream for draft in drafts})
+    trials = [version for draft in drafts for version in draft.trials]
+    applied = [replace(version, effective=MIN_TIMESTAMP) for version in live.values()]
+    with _folder(request.staged(config.lake)) as folder:
+        ruleset = RuleSet((*applied, *trials))
+        counts = evaluate_rules(session, config, request, notes, PublishedRules(ruleset, ruleset, {}))
+        if not counts["groups"]:
+            raise BackfillError(
+                "the lake has no events of these rules' streams",
+                where=f"{first}..{last}",
+                remedy="Bring Kafka to the lake with `nightjar archive`, or name days that have events",
+            )
+        violations = parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
+        return [_compared(config, request, notes, draft, live, violations, days, labels) for draft in drafts]
+
+
+def live_versions(published: RuleSet, streams: Iterable[str]) -> dict[str, RuleVersion]:
+    """The newest version of every rule on these streams that is evaluated, by rule."""
+    wanted = set(streams)
+    newest = {version.rule.id: version for version in published.versions}
+    return {
+        rule_id: version
+        for rule_id, version in newest.items()
+        if version.rule.stream in wanted and version.rule.state.is_evaluated
+    }
+
+
+def _compared(
+    config: BackfillConfig,
+    request: Request,
+    notes: Notes,
+    draft: Draft,
+    live: Mapping[str, RuleVersion],
+    violations: pl.LazyFrame,
+    days: Sequence[date],
+    labels: pl.LazyFrame | str | None,
+) -> Comparison:
+    rule, stream = draft.rule, config.streams[draft.rule.stream]
+    of_stream = {rule_id for rule_id, version in live.items() if version.rule.stream == rule.stream}
+    mine = _of(violations, _DRAFT.format(rule.id))
+    by_day = comparison.alerts_by_day(mine, days)
+    groups, top = comparison.top_groups(mine)
+    hidden = stream.sensitive
+    fraud = None if labels is None else _fraud(events_of_days(config, request, stream, notes), stream, labels)
+    curve = None
+    if draft.threshold is not None:
+        candidates = _of(violations, _ANY_THRESHOLD.format(rule.id))
+        curve = comparison.curve(candidates, draft.threshold, draft.measure, len(days), fraud)
+    change, replaced = None, rule.shadow_of or rule.id
+    if replaced in of_stream:
+        change = comparison.changed(mine, _of(violations, replaced), live[replaced].version, days, hidden)
+    others = of_stream - {rule.id, replaced}
+    return Comparison(
+        rule=rule,
+        live=live[replaced] if replaced in of_stream else None,
+        days=list(days),
+        alerts=sum(by_day),
+        by_day=by_day,
+        groups=groups,
+        top_groups=[(str(masked_text(group, hidden)), alerts) for group, alerts in top],
+        overlaps=comparison.overlaps(mine, {other: _of(violations, other) for other in sorted(others)}),
+        change=change,
+        quality=None if fraud is None else comparison.quality(mine, fraud),
+        curve=curve,
+        examples=comparison.examples(mine, hidden),
+    )
+
+
+def _of(violations: pl.LazyFrame, rule_id: str) -> pl.LazyFrame:
+    return violations.filter(pl.col("rule_id") == rule_id)
+
+
+def _fraud(events: pl.LazyFrame, stream: Stream, labels: pl.LazyFrame | str) -> pl.LazyFrame:
+    """The events that are labelled as fraud: `event_id`, unique, and `label` (text)."""
+    of_days = events.select(pl.col(stream.event_id).alias("event_id"), *([labels] if isinstance(labels, str) else []))
+    if isinstance(labels, str):
+        labelled = of_days.rename({labels: "label"})
+    else:
+        labelled = labels.select(pl.col("event_id").cast(pl.String), "label").join(of_days, on="event_id", how="semi")
+    text = pl.col("label").cast(pl.String)
+    fraudulent = labelled.with_columns(text).filter(~text.str.to_lowercase().is_in(_GENUINE).fill_null(value=True))
+    return fraudulent.unique("event_id")
+
+
+@contextmanager
+def _folder(place: AnyPath) -> Iterator[AnyPath]:
+    try:
+        yield place
+    finally:
+        remove_tree(place)

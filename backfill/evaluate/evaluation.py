@@ -1,0 +1,194 @@
+"""The stage that evaluates a day: the same engine as in the stream, bucket by bucket of the touched groups.
+
+How it works: everything is read at versions that are recorded first, so that a run can be repeated. Results go to the
+run's staged folder and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.evaluate.survey import REPEATS, survey
+from nightjar.backfill.inputs.event_selection import (
+    ARRIVED,
+    PLACE,
+    Portion,
+    Reading,
+    buckets_of,
+    groupings,
+    judged_times,
+    portions,
+    readings_of,
+)
+from nightjar.backfill.inputs.kept import Kept
+from nightjar.backfill.inputs.left_over import stage_pending
+from nightjar.backfill.inputs.published_rules import PublishedRules
+from nightjar.backfill.inputs.scope import BUCKET, GROUP, TARGET, GroupBy, events_of
+from nightjar.backfill.staging import (
+    EVALUATED,
+    EXCHANGED,
+    Notes,
+    groups_folder,
+    repeated_folder,
+    stage,
+    write_judged_times,
+)
+from nightjar.lake.arrow_shuffle import OverParts, exchange
+from nightjar.lake.events import as_declared
+from nightjar.lake.scanning import parquet
+from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
+from nightjar.rules.streams import Stream
+from nightjar.rules.truth import VIOLATION_SCHEMA, Truth
+from nightjar.rules.versions import RuleSet
+from nightjar.storage.paths import AnyPath, remove_tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = structlog.get_logger(__name__)
+
+_GROUP_BYS_A_RECEIVER = 4
+_COUNTED = pa.schema([("violations", pa.int64()), ("failures", pa.int64()), ("muted", pa.int64())])
+# What holds at target events, and (`failed`) which measures have no value there.
+EVALUATED_SCHEMA = VIOLATION_SCHEMA.append(pa.field("failed", pa.string()))
+
+
+@dataclass(frozen=True)
+class Evaluator(OverParts):
+    """What the evaluation's tasks do. folder: what the survey has staged; cut: how many buckets a group-by has."""
+
+    readings: Sequence[Reading]
+    parts: Sequence[Portion]
+    folder: AnyPath
+    cut: int
+
+    @cached_property
+    def groupings(self) -> list[tuple[Reading, int]]:
+        """Every group-by, as its number in its reading."""
+        return groupings(self.readings)
+
+    @property
+    def receivers(self) -> int:
+        """One for a bucket of each of a few group-bys, one after another."""
+        return self.cut * math.ceil(len(self.groupings) / _GROUP_BYS_A_RECEIVER)
+
+    def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
+        """The events of the touched groups in a portion of the files."""
+        portion = self.parts[task]
+        reading = self.readings[portion.reading]
+        repeated = parquet(repeated_folder(self.folder, reading.stream) / "*.parquet").filter(REPEATS)
+        first = reading.near(portion.files).join(repeated, on=PLACE, how="anti")
+        near = first.drop(ARRIVED).sort(reading.stream.event_time).collect().lazy()
+        for of, number in self.groupings:
+            if of is not reading:
+                continue
+            groups = parquet(groups_folder(self.folder, reading.stream, number) / "*.parquet").drop(GROUP)
+            wanted = events_of(near, groups, reading.stream, reading.group_bys[number]).collect()
+            for (bucket,), part in wanted.partition_by(BUCKET, as_dict=True, include_key=False).items():
+                yield bucket, part.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+    def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
+        """Stage the results for a bucket's groups; returns a row of _COUNTED."""
+        reading, number = self.groupings[bucket // self.cut]
+        found = evaluated(reading.stream, reading.ruleset, reading.group_bys[number], rows)
+        stage(found, self.folder / EVALUATED / f"{bucket}.parquet")
+        failures = found.num_rows - found.column("failed").null_count
+        muted = pc.sum(found.column("muted")).as_py() or 0
+        return pa.table({"violations": [found.num_rows - failures], "failures": [failures], "muted": [muted]})
+
+
+def evaluate(
+    session: SparkSession,
+    config: BackfillConfig,
+    request: Request,
+    notes: Notes,
+    pending: pl.DataFrame | None = None,
+) -> dict[str, Any]:
+    """Stage the day's violations and failures (EVALUATED) and touched groups (TOUCHED_GROUPS); their counts.
+
+    pending: rows of the table `reconciliation`, of days before the run's: alerts that were left to the stream and are
+    now judged again.
+    """
+    kept = {name: Kept.of(config.lake.root, stream, notes.versions) for name, stream in config.streams.items()}
+    counts = evaluate_rules(session, config, request, notes, PublishedRules.of(config, request, notes), pending, kept)
+    if counts["beyond_retention"]:
+        _log.warning(
+            "events are dated before what lake_retention has kept: alerts of that time stand as they are",
+            day=str(request.day), groups=counts["beyond_retention"],
+        )  # fmt: skip
+    return counts
+
+
+def evaluate_rules(
+    session: SparkSession,
+    config: BackfillConfig,
+    request: Request,
+    notes: Notes,
+    rules: PublishedRules,
+    pending: pl.DataFrame | None = None,
+    kept: Mapping[str, Kept] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """As `evaluate`, with these rules, published or not, and where the lake has so much of each stream."""
+    folder = request.staged(config.lake)
+    again = stage_pending(folder, pending, rules.asked_for, request)
+    judged = judged_times(config, request, notes, rules.asked_for, again)
+    write_judged_times(folder, judged)
+    readings = readings_of(config, request, notes, rules, judged)
+    parallelism = session.sparkContext.defaultParallelism
+    parts, cut = portions(readings, parallelism), buckets_of(readings, parallelism)
+    surveyed = survey(session, readings, parts, folder, cut, again, config.lake.max_driver_rows, kept)
+    evaluator = Evaluator(readings, parts, folder, cut)
+    remove_tree(folder / EVALUATED)  # of an earlier attempt
+    stage(EVALUATED_SCHEMA.empty_table(), folder / EVALUATED / "none.parquet")  # where there is nothing else to read
+    counted = exchange(session, evaluator, _COUNTED, folder / EXCHANGED, config.lake.max_driver_rows)
+    return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names} | surveyed
+
+
+def staged_violations(folder: AnyPath) -> int:
+    """The number of violations that a run has found."""
+    found = parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
+    return int(found.select(pl.len()).collect(engine="streaming").item())
+
+
+def evaluated(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table) -> pa.Table:
+    """The violations at the target events of some whole groups, with all that their windows reach: EVALUATED_SCHEMA.
+
+    events: the stream's fields and TARGET; and ARRIVED, where ids repeat. A row with `failed` is none: it names the
+    measure whose exact value left its type at that event.
+    """
+    truth = truth_of(stream, ruleset, group_by, events)
+    is_target = events.column(TARGET).to_numpy()
+    found = truth.violations(np.flatnonzero(is_target))
+    found = found.append_column("failed", pa.nulls(found.num_rows, pa.string()))
+    failures = [
+        {
+            "rule_id": f.rule_id,
+            "rule_version": f.rule_version,
+            "stream": stream.name,
+            "event_id": f.event_id,
+            "failed": f.measure,
+        }
+        for f in truth.failures
+        if is_target[f.row]
+    ]
+    return pa.concat_tables([found, pa.Table.from_pylist(failures, EVALUATED_SCHEMA)])
+
+
+def truth_of(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table) -> Truth:
+    """What holds at some whole groups' events. events: as `evaluated` has them."""
+    declared = as_declared(events, stream)
+    if ARRIVAL not in declared.column_names:  # no id is repeated, so the order of arrival decides nothing
+        declared = declared.append_column(ARRIVAL, pa.repeat(pa.scalar(0, MICROSECONDS), events.num_rows))
+    return Truth(stream, ruleset, declared, frozenset({group_by.fields}))

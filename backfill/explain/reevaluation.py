@@ -1,0 +1,218 @@
+"""What a rule concludes at one event by the lake as it is now.
+
+How it works: the event's group is selected and evaluated as a run does it, by the same functions, for a run whose only
+day is the event's date and whose only group is the event's: `event_selection` (which files and rows count), `survey`
+(which record of an id is the first), `scope` (how far windows reach) and `evaluation` (the engine).
+
+What it does not do: leave out arrivals after a run's cut-off. So it is what the next run would find.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.evaluate.evaluation import truth_of
+from nightjar.backfill.evaluate.survey import REPEATS, content_of, repeated
+from nightjar.backfill.inputs.event_selection import ARRIVED, PLACE, Reading, readings_of
+from nightjar.backfill.inputs.published_rules import PublishedRules
+from nightjar.backfill.inputs.scope import (
+    HI,
+    LO,
+    TARGET,
+    GroupBy,
+    events_of,
+    group_bys,
+    group_texts,
+    microseconds_of,
+    touched_groups,
+    within,
+)
+from nightjar.backfill.staging import Notes
+from nightjar.lake import delta
+from nightjar.lake.tables import events_table
+from nightjar.rules.canonical import rewritten
+from nightjar.rules.event_order import order_key
+from nightjar.rules.retention import widest
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import microseconds
+from nightjar.rules.truth import Truth
+from nightjar.rules.versions import RuleVersion
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What an alert is about: the version that announced it, its stream, its event, and its group as JSON."""
+
+    version: RuleVersion
+    stream: Stream
+    event_id: str
+    event_time: datetime
+    group: str
+
+    @property
+    def at(self) -> int:
+        """The event time, µs."""
+        return microseconds(self.event_time)
+
+
+@dataclass(frozen=True)
+class Reevaluation:
+    """What holds at the event.
+
+    applies: the version that the event sees (S5.1), None: none. shown: the version whose window and measures these are:
+    the one that applies, or the alert's own where that one evaluates nothing. arrival: of the event (µs), None: it is
+    not in the lake; displaced: another event with its id arrived first. window: the group's events from the widest
+    window up to the event (the stream's fields, and ARRIVED), in order. simultaneous: how many other events of the
+    group have the event's time, before and after it in order. violation: what the truth has of the version that
+    applies (VIOLATION_SCHEMA); measures: at the event, None where it is not evaluated; failed: the measure without a
+    value; muted_by: the alert that mutes it.
+    """
+
+    applies: RuleVersion | None
+    shown: RuleVersion
+    window: pl.DataFrame
+    arrival: int | None = None
+    displaced: bool = False
+    simultaneous: tuple[int, int] = (0, 0)
+    violation: dict[str, Any] | None = None
+    measures: dict[str, Any] | None = None
+    failed: str | None = None
+    muted_by: str | None = None
+
+
+def reevaluate(
+    config: BackfillConfig,
+    notes: Notes,
+    rules: PublishedRules,
+    subject: Subject,
+    recent: Callable[[int], pl.DataFrame | None] = lambda _since: None,
+) -> Reevaluation:
+    """Evaluate the rule at the event.
+
+    notes: the version of the stream's table. rules: `asked_for` is the alert's. recent: given an event time (µs), the
+    stream's events from then on that the lake does not have yet (its fields and ARRIVED).
+    """
+    stream, own = subject.stream, subject.version
+    applies = rules.asked_for.applicable(own.rule.id, subject.at)
+    shown = applies if applies is not None and applies.rule.state.is_evaluated else own
+    reading = _reading(config, notes, rules, subject)
+    near = _near(reading, recent(reading.since))
+    copies = near.filter(pl.col(stream.event_id) == subject.event_id).sort(*ARRIVED).collect()
+    mine = copies.filter(microseconds_of(stream) == subject.at, _is_of(copies, subject))
+    nothing = Reevaluation(applies, shown, copies.clear())
+    group_by = next((known for known in reading.group_bys if known.fields == shown.rule.group_by), None)
+    if not mine.height or group_by is None:
+        return nothing
+    first = mine.head(1)
+    found = replace(
+        nothing,
+        arrival=microseconds(first.get_column("arrival_time")[0]),
+        displaced=not first.equals(copies.head(1)),
+    )
+    if first.select(
+        pl.any_horizontal(pl.col(group_by.fields).is_null()) if group_by.fields else pl.lit(value=False)
+    ).item():
+        return found  # in no group of this version (S2.3)
+    events = _events(reading, near, first, group_by, subject)
+    found = replace(found, **_placed(events, subject, shown))
+    if applies is not shown or found.displaced:
+        return found
+    truth = truth_of(
+        stream, reading.ruleset, group_by, events.drop(ARRIVED).to_arrow(compat_level=pl.CompatLevel.oldest())
+    )
+    return replace(found, **_concluded(truth, events, subject, shown))
+
+
+def _reading(config: BackfillConfig, notes: Notes, rules: PublishedRules, subject: Subject) -> Reading:
+    """The events that a run of the event's date reads for the rule."""
+    stream = subject.stream
+    request = Request("explain", subject.event_time.date(), rules=(subject.version.rule.id,))
+    judged = (request.begin, request.end - 1)
+    if delta.exists(config.lake.root, events_table(stream)):
+        (reading,) = readings_of(config, request, notes, rules, {stream.name: [judged]})
+        return reading
+    ruleset = rules.asked_for.of_stream(stream.name)
+    groups = group_bys(ruleset.versions, rules.published, *judged, {}, stream.max_future_skew)
+    return Reading(stream, ruleset, request, tuple(groups), notes.cut, (judged,), notes.allowed_of(stream))
+
+
+def _near(reading: Reading, recent: pl.DataFrame | None) -> pl.LazyFrame:
+    near = reading.near(reading.files)
+    if recent is None:
+        return near
+    counting = recent.lazy().filter(within(microseconds_of(reading.stream), reading.spans))
+    schema = near.collect_schema()
+    return pl.concat([near, counting.select(schema.names()).cast(schema)]).unique(PLACE, maintain_order=True)
+
+
+def _is_of(copies: pl.DataFrame, subject: Subject) -> pl.Series:
+    """Which of these events are in the alert's group."""
+    group_by = GroupBy(subject.version.rule.group_by, 0)
+    rows = copies.select(group_by.fields) if group_by.fields else copies.select("partition")
+    texts = group_texts(rows.to_arrow(compat_level=pl.CompatLevel.oldest()), subject.stream, group_by)
+    return pl.Series([rewritten(text) == rewritten(subject.group) for text in texts], dtype=pl.Boolean)
+
+
+def _events(
+    reading: Reading, near: pl.LazyFrame, first: pl.DataFrame, group_by: GroupBy, subject: Subject
+) -> pl.DataFrame:
+    """The events of the event's group that decide about it, the first record of each id, with TARGET."""
+    stream, by = reading.stream, list(group_by.fields)
+    at = pl.lit(subject.at, pl.Int64)
+    touched = touched_groups(first.select(*by, at.alias(LO), at.alias(HI)), stream, group_by, reading.request)
+    span = touched.lazy().select(*by, LO, at.alias(HI))
+    of_group = near.join(first.lazy().select(by), on=by, how="semi") if by else near
+    wanted = events_of(of_group.sort(stream.event_time), span, stream, group_by).collect()
+    ids = wanted.get_column(stream.event_id).implode()
+    copies = near.filter(pl.col(stream.event_id).is_in(ids))
+    repeats = repeated(copies.select(stream.event_id, *ARRIVED, content_of(stream)).collect(), stream.event_id)
+    return wanted.join(repeats.filter(REPEATS), on=PLACE, how="anti", maintain_order="left")
+
+
+def _placed(events: pl.DataFrame, subject: Subject, shown: RuleVersion) -> dict[str, Any]:
+    """The window, and how many events happened at the same time."""
+    stream, own = subject.stream, order_key(subject.at, subject.event_id)
+    since = subject.at - widest(shown.rule)
+    near = events.drop(TARGET).filter(microseconds_of(stream) >= since)
+    keys = [
+        order_key(time, event_id)
+        for time, event_id in near.select(microseconds_of(stream), stream.event_id).iter_rows()
+    ]
+    rows = sorted((number for number, key in enumerate(keys) if key <= own), key=keys.__getitem__)
+    before = sum(key[0] == subject.at and key < own for key in keys)
+    after = sum(key > own for key in keys)
+    return {"window": near[rows], "simultaneous": (before, after)}
+
+
+def _concluded(truth: Truth, events: pl.DataFrame, subject: Subject, shown: RuleVersion) -> dict[str, Any]:
+    """What the version that applies concludes at the event."""
+    stream, named = subject.stream, (pl.col("rule_version") == shown.version)
+    rows = (events.get_column(stream.event_id) == subject.event_id).arg_true().to_numpy()
+    evaluated = pl.DataFrame(truth.table(every=True, at=rows)).filter(named)
+    targets = events.get_column(TARGET).arg_true().to_numpy()
+    violations = pl.DataFrame(truth.violations(targets)).filter(named)
+    own = violations.filter(event_id=subject.event_id).to_dicts()
+    failures = (f.measure for f in truth.failures if f.event_id == subject.event_id and f.rule_version == shown.version)
+    return {
+        "violation": own[0] if own else None,
+        "measures": json.loads(evaluated["measures"][0]) if evaluated.height else None,
+        "failed": next(failures, None),
+        "muted_by": _muting(violations, subject) if own and own[0]["muted"] else None,
+    }
+
+
+def _muting(violations: pl.DataFrame, subject: Subject) -> str | None:
+    """The last alert of the chain before the event that is not muted (S10.4)."""
+    unmuted = [
+        (order_key(microseconds(row["event_time"]), row["event_id"]), row["alert_id"])
+        for row in violations.filter(~pl.col("muted")).iter_rows(named=True)
+    ]
+    own = order_key(subject.at, subject.event_id)
+    return max((known for known in unmuted if known[0] < own), default=(None, None))[1]

@@ -1,0 +1,1 @@
+"""The stage that validates a run's inputs and results before anything is published."""

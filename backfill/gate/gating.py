@@ -1,0 +1,163 @@
+"""Run the gate, and keep its results in the staged folder and the data docs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.division import heaps_of
+from nightjar.backfill.evaluate.evaluation import staged_violations
+from nightjar.backfill.evaluate.survey import judged_spans
+from nightjar.backfill.gate.checking import Checks, EvaluationChecks, counts, parts_of
+from nightjar.backfill.inputs.published_rules import PublishedRules
+from nightjar.backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, Notes, staged_files
+from nightjar.expectations import docs
+from nightjar.expectations.findings import Checked, by_severity
+from nightjar.expectations.gate import check, refuse
+from nightjar.expectations.measured import detailed, kinds, measured, summed
+from nightjar.expectations.offsets import gaps
+from nightjar.expectations.suites import (
+    VIOLATIONS,
+    Suite,
+    events_suite,
+    offsets_suite,
+    reconciliation_suite,
+    violations_suite,
+)
+from nightjar.lake import delta
+from nightjar.lake.scanning import scan
+from nightjar.lake.tables import events_table
+from nightjar.rules.masking import names_by_stream
+from nightjar.rules.versions import RuleSet
+from nightjar.storage.paths import AnyPath, local_copy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CHECKED = "checked.json"
+_DOCS = "data_docs"
+
+
+def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> dict[str, Any]:
+    """Check the day's events and the staged violations.
+
+    Raises:
+        GateError: a critical expectation does not hold.
+    """
+    folder, root = request.staged(config.lake), config.lake.root
+    ruleset = PublishedRules.of(config, request, notes).every
+    checks = _evaluation_checks(session, config, request, notes, ruleset)
+    found = counts(session, checks, folder / EXCHANGED, config.lake.max_driver_rows)
+    suites = []
+    for suite, stream in zip(checks.suites, checks.streams, strict=False):
+        table, version = events_table(stream), notes.versions[events_table(stream).name]
+        held = kinds(delta.schema(root, table, version))
+        counted = summed(suite, {**table.columns, **held}, found)
+        suites.append((suite, detailed(suite, counted, partial(_rows, checks, suite))))
+        records = partial(delta.read, session, root, table, version)
+        missing = gaps(scan(root, table, version), records, stream, request.day, config.python_kafka)
+        suites.append((offsets_suite(stream.name), measured(offsets_suite(stream.name), missing)))
+    violations = checks.suites[-1]
+    counted = summed(violations, VIOLATIONS, found)
+    suites.append((violations, detailed(violations, counted, partial(_rows, checks, violations))))
+    checked = check(suites)
+    _keep(folder, checked)
+    if any(not each.success for each in checked):
+        publish_docs(config, request, checked)
+    refuse(checked, remedy=f"Nothing was published; the staged rows are in {folder}. {_repair(checked[:-1], request)}")
+    return {"expectations": _counted(checked), "severities": by_severity(checked)}
+
+
+def _repair(of_records: Iterable[Checked], request: Request) -> str:
+    """What to do. of_records: what was found of the day's records, without the violations."""
+    if all(each.success for each in of_records):
+        return "The day's records are whole: keep that folder, and report a defect"
+    return f"`nightjar lake repair --day {request.day}` shows whether the lake can be repaired, and how"
+
+
+def _evaluation_checks(
+    session: SparkSession, config: BackfillConfig, request: Request, notes: Notes, ruleset: RuleSet
+) -> EvaluationChecks:
+    folder, root, parallelism = request.staged(config.lake), config.lake.root, session.sparkContext.defaultParallelism
+    streams = [stream for stream in config.streams.values() if ruleset.of_stream(stream.name).versions]
+    spans, staged = judged_spans(folder), staged_files(folder / EVALUATED)
+    parts = []
+    for number, stream in enumerate(streams):
+        table, version = events_table(stream), notes.versions[events_table(stream).name]
+        arrived = delta.files_of(root, table, version, "arrival_date", [(request.day, request.day)])
+        near = delta.files_within(root, table, version, instant=stream.event_time, spans=spans)
+        parts += parts_of(number, arrived, parallelism, request.day)
+        if others := [file for file in near if file not in arrived]:
+            parts += parts_of(number, others, parallelism)
+    parts += parts_of(len(streams), staged, parallelism)
+    sensitive = names_by_stream((version.rule for version in ruleset.versions), config.streams)
+    suites = [*(events_suite(stream, events_table(stream).columns) for stream in streams), violations_suite(sensitive)]
+    heaps = heaps_of(parts, parallelism)
+    return EvaluationChecks(suites, parts, heaps, streams, ruleset, notes.cut, spans, staged)
+
+
+def gate_reconciliation(
+    session: SparkSession, config: BackfillConfig, request: Request, stream_alerts: int
+) -> dict[str, Any]:
+    """Check the staged outcomes, and make the pages about the whole run. stream_alerts: the stream's alerts in scope.
+
+    Raises:
+        GateError: a critical expectation does not hold.
+    """
+    folder, parallelism = request.staged(config.lake), session.sparkContext.defaultParallelism
+    suite = reconciliation_suite(staged_violations(folder), stream_alerts, names_by_stream((), config.streams))
+    parts = parts_of(0, staged_files(folder / OUTCOMES), parallelism)
+    checks = Checks([suite], parts, heaps_of(parts, parallelism))
+    found = counts(session, checks, folder / EXCHANGED, config.lake.max_driver_rows)
+    columns = kinds(_schema(folder / OUTCOMES / "none.parquet"))
+    counted = detailed(suite, summed(suite, columns, found), partial(_rows, checks, suite))
+    checked = [*_kept(folder), *check([(suite, counted)])]
+    publish_docs(config, request, checked)
+    refuse(checked, remedy=f"Nothing was published; the staged rows are in {folder}")
+    return {"expectations": _counted(checked), "severities": by_severity(checked)}
+
+
+def _rows(checks: Checks, suite: Suite) -> Iterator[pl.DataFrame]:
+    """The rows that a suite is about, read here, one task's share after the other."""
+    number = next(place for place, each in enumerate(checks.suites) if each is suite)
+    for part in checks.parts:
+        counted = not isinstance(checks, EvaluationChecks) or part.day is not None or number >= len(checks.streams)
+        if part.suite == number and part.files and counted:
+            yield checks.read(part)
+
+
+def publish_docs(config: BackfillConfig, request: Request, checked: Iterable[Checked]) -> None:
+    """Add the run's results to the data docs."""
+    docs.build(checked, docs_folder(config.lake.root), run_id=request.run_id, day=request.day)
+
+
+def docs_folder(root: AnyPath) -> AnyPath:
+    """Where the lake's data docs are."""
+    return root / _DOCS
+
+
+def _keep(folder: AnyPath, checked: Iterable[Checked]) -> None:
+    (folder / _CHECKED).write_text(json.dumps([each.as_json() for each in checked]))
+
+
+def _kept(folder: AnyPath) -> list[Checked]:
+    file = folder / _CHECKED
+    return [Checked.from_json(each) for each in json.loads(file.read_text())] if file.exists() else []
+
+
+def _schema(file: AnyPath) -> pa.Schema:
+    with local_copy(file) as local:
+        return pq.read_schema(local)
+
+
+def _counted(checked: Iterable[Checked]) -> dict[str, int]:
+    findings = [finding for each in checked for finding in each.findings]
+    broken = sum(not finding.success for finding in findings)
+    return {"held": len(findings) - broken, "warnings": broken - sum(finding.critical for finding in findings)}

@@ -1,0 +1,170 @@
+"""The events of a stream that a run reads: which files, and which of their rows count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from nightjar.backfill.config import DAY, BackfillConfig, Request
+from nightjar.backfill.division import shares
+from nightjar.backfill.inputs.published_rules import PublishedRules
+from nightjar.backfill.inputs.scope import GroupBy, asked_for, belongs, group_bys, merged, microseconds_of, within
+from nightjar.backfill.lateness import Allowed
+from nightjar.backfill.staging import Notes
+from nightjar.lake import delta
+from nightjar.lake.events import date_of
+from nightjar.lake.scanning import scan, scan_files
+from nightjar.lake.tables import events_table
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MAX_TIMESTAMP
+from nightjar.rules.versions import RuleSet
+
+# A bucket is one engine, or one table of ids, in one Python worker: some hundred megabytes at most.
+_ROWS_A_BUCKET = 500_000
+# A record's coordinates, unique within the stream.
+PLACE = ("partition", "offset")
+ARRIVED = ("arrival_time", *PLACE)
+
+# Event times from and to, µs, both included.
+Spans = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The events that windows over the run's days can hold.
+
+    ruleset: the stream's versions; group_bys: what they group by, and what those did that they took the place of. cut:
+    arrivals before it count (µs). judged: event times (µs, both included) of the events that belong to the days and of
+    pending alerts, as disjoint spans; allowed: how late events could be about then; files: all that windows can reach.
+    """
+
+    stream: Stream
+    ruleset: RuleSet
+    request: Request
+    group_bys: tuple[GroupBy, ...]
+    cut: int
+    judged: tuple[tuple[int, int], ...]
+    allowed: Allowed
+    files: tuple[delta.File, ...] = ()
+
+    @property
+    def reach(self) -> int:
+        """The widest window, µs."""
+        return max((group_by.reach for group_by in self.group_bys), default=0)
+
+    @property
+    def rows(self) -> int:
+        """How many records the files have."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The event times (µs, both included) that count: what windows over the judged ones can hold, and what the
+        windows of others can hold of these; and around them ids that the stream could still know."""
+        known = self.stream.allowed_lateness + self.stream.max_future_skew
+        end = self.request.end - 1
+        judged = (group_by.judged(*span) for group_by in self.group_bys or (GroupBy((), 0),) for span in self.judged)
+        return merged((lo - self.reach - known, min(hi, end) + known) for lo, hi in judged)
+
+    @property
+    def since(self) -> int:
+        """The least event time that counts, µs."""
+        return min((lo for lo, _ in self.spans), default=MAX_TIMESTAMP)
+
+    def near(self, files: Collection[delta.File]) -> pl.LazyFrame:
+        """The usable events of some of the files: the stream's fields and ARRIVED."""
+        read = usable(scan_files(events_table(self.stream), files), self.cut)
+        near = read.filter(within(microseconds_of(self.stream), self.spans))
+        return near.select(*self.stream.fields, *ARRIVED)
+
+
+def judged_times(
+    config: BackfillConfig, request: Request, notes: Notes, ruleset: RuleSet, pending: pl.DataFrame
+) -> dict[str, Spans]:
+    """The event times (µs, both included) of the events that belong to the run's days, and of pending alerts, by the
+    name of each stream that has rules and such events.
+
+    pending: rows of `reconciliation` that are to be judged again.
+    """
+    found: dict[str, Spans] = {}
+    for stream in config.streams.values():
+        if ruleset.of_stream(stream.name).versions:
+            again = pending.filter(pl.col("stream") == stream.name).get_column("event_time").dt.epoch("us")
+            judged = merged([*_of_days(config, request, stream, notes), *((at, at) for at in again)])
+            if judged:
+                found[stream.name] = judged
+    return found
+
+
+def readings_of(
+    config: BackfillConfig, request: Request, notes: Notes, rules: PublishedRules, judged: Mapping[str, Spans]
+) -> list[Reading]:
+    """What to read of each stream. judged: see judged_times."""
+    return [_reading(config, request, notes, rules, config.streams[name], spans) for name, spans in judged.items()]
+
+
+def events_of_days(config: BackfillConfig, request: Request, stream: Stream, notes: Notes) -> pl.LazyFrame:
+    """The usable events that belong to the run's days and groups, duplicates included: the table's columns."""
+    table = events_table(stream)
+    begins = date_of(request.begin - stream.max_future_skew)
+    arrived = pl.col("arrival_date").is_between(begins, date_of(notes.cut))
+    records = scan(config.lake.root, table, notes.versions[table.name]).filter(arrived)
+    return asked_for(usable(records, notes.cut).filter(belongs(stream, request, notes.allowed_of(stream))), request)
+
+
+def _of_days(config: BackfillConfig, request: Request, stream: Stream, notes: Notes) -> Spans:
+    """The event times (µs, both included) of the events that belong to the run's days."""
+    day = events_of_days(config, request, stream, notes)
+    event = microseconds_of(stream)
+    dates = day.group_by(event.floordiv(DAY).alias("date")).agg(event.min().alias("lo"), event.max().alias("hi"))
+    return merged(dates.select("lo", "hi").collect(engine="streaming").rows())
+
+
+def _reading(
+    config: BackfillConfig, request: Request, notes: Notes, rules: PublishedRules, stream: Stream, judged: Spans
+) -> Reading:
+    root, table, skew = config.lake.root, events_table(stream), stream.max_future_skew
+    ruleset, since, until = rules.asked_for.of_stream(stream.name), judged[0][0], judged[-1][1]
+    groups = tuple(group_bys(ruleset.versions, rules.published, since, until, request.groups, skew))
+    found = Reading(stream, ruleset, request, groups, notes.cut, tuple(judged), notes.allowed_of(stream))
+    arrived = date_of(found.since - skew)
+    files = delta.files_within(
+        root, table, notes.versions[table.name], instant=stream.event_time, spans=found.spans, arrived=arrived
+    )
+    return replace(found, files=tuple(files))
+
+
+def usable(records: pl.LazyFrame, cut: int) -> pl.LazyFrame:
+    """The records that are events and had arrived by the cut (µs)."""
+    return records.filter(pl.col("rejected").is_null() & (pl.col("arrival_time").dt.epoch("us") < cut))
+
+
+def groupings(readings: Sequence[Reading]) -> list[tuple[Reading, int]]:
+    """Every group-by of every reading, as its number there. Their order gives buckets their numbers."""
+    return [(reading, number) for reading in readings for number in range(len(reading.group_bys))]
+
+
+def buckets_of(readings: Sequence[Reading], parallelism: int) -> int:
+    """Into how many buckets the groups of each group-by, and the ids of each stream, are divided."""
+    rows = max((reading.rows for reading in readings), default=0)
+    return max(parallelism, math.ceil(rows / _ROWS_A_BUCKET))
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What one task reads: some files of the reading with this number."""
+
+    reading: int
+    files: tuple[delta.File, ...]
+
+
+def portions(readings: Sequence[Reading], parallelism: int) -> list[Portion]:
+    """Every reading's files, in shares for tasks."""
+    return [
+        Portion(number, tuple(share))
+        for number, reading in enumerate(readings)
+        for share in shares(reading.files, parallelism)
+    ]

@@ -1,0 +1,122 @@
+"""The rules of a run: the versions that the stream's job had when the run pinned its inputs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from nightjar.backfill.config import BackfillConfig, BackfillError, Request
+from nightjar.backfill.inputs.histories import Published, histories
+from nightjar.backfill.lateness import Lateness
+from nightjar.backfill.staging import Notes
+from nightjar.contracts.rule_status import fold
+from nightjar.rules.names import rule_meant
+from nightjar.rules.publishing import Answer
+from nightjar.rules.rulebook import Record, Route, RuleBook
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MIN_TIMESTAMP
+from nightjar.rules.versions import NOT_YET, RuleSet, RuleVersion
+
+
+@dataclass(frozen=True)
+class PublishedRules:
+    """every: all versions; asked_for: those of the rules that the run is about; published: by rule id and version, when
+    the stream came to know each, and which history it had for it; reported: by stream, of answers their arrival and the
+    `allowed_lateness` of then, µs."""
+
+    every: RuleSet
+    asked_for: RuleSet
+    published: Mapping[tuple[str, int], Published]
+    reported: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: BackfillConfig, request: Request, notes: Notes) -> Self:
+        """The rules after the answers that the run has noted.
+
+        Raises:
+            BackfillError: a rule that was asked for was never published.
+        """
+        answers = [Record(offset, arrival, value.encode()) for offset, arrival, value in notes.answers]
+        book, made = _folded(config.streams, answers)
+        published = _published(config.streams, book, made)
+        return cls(book.ruleset, _asked_for(request, book.ruleset), published, book.reported)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A route that the job has made. at: when its first version took effect; since: the event time from which on its
+    state had all events then, that version's history included (both µs)."""
+
+    at: int
+    since: int
+
+
+def _folded(streams: Mapping[str, Stream], answers: Iterable[Record]) -> tuple[RuleBook, dict[Route, list[_Made]]]:
+    """The answers as a book, and how often the job has made each route: a route may be dropped, and is then made again
+    without the state that it had (S5.8)."""
+    book, made, missing = RuleBook(streams), defaultdict[Route, list[_Made]](list), set[Route]()
+    for record in answers:
+        change = fold(book, record)
+        if change is None or change.answer not in (Answer.ACCEPTED, Answer.ACTIVE):
+            continue
+        version = book.of_rule(str(change.rule_id))[int(change.rule_version or 0) - 1]
+        stream, route = version.rule.stream, book.serving[version.rule.stream, version.rule.group_by]
+        if stream not in streams or route.field in streams[stream].entities:
+            continue
+        if change.answer is Answer.ACTIVE:
+            if route in missing:
+                since = record.arrival if change.primed is None else change.primed.since
+                made[route].append(_Made(record.arrival, since))
+                missing.remove(route)
+        elif version.effective == NOT_YET and (route not in made or _is_unused(book, route, record.arrival)):
+            missing.add(route)
+    return book, made
+
+
+def _is_unused(book: RuleBook, route: Route, now: int) -> bool:
+    """Whether the job may have dropped a route, but for versions that wait for it. now: µs."""
+    clock = now + book.streams[route.stream].allowed_lateness  # which may have been shorter then
+    return all(
+        version.effective == NOT_YET or book.has_ended(version, clock)
+        for version in book.ruleset.of_stream(route.stream).versions
+        if book.serving[route.stream, version.rule.group_by] == route
+    )
+
+
+def _asked_for(request: Request, every: RuleSet) -> RuleSet:
+    known = {version.rule.id for version in every.versions}
+    if unknown := sorted(set(request.rules) - known):
+        raise BackfillError("was never published", where=f"rule {unknown[0]}", remedy=rule_meant(unknown[0], known))
+    return RuleSet(tuple(v for v in every.versions if not request.rules or v.rule.id in request.rules))
+
+
+def _published(
+    streams: Mapping[str, Stream], book: RuleBook, made: Mapping[Route, Sequence[_Made]]
+) -> dict[tuple[str, int], Published]:
+    served: dict[Route, list[RuleVersion]] = defaultdict(list)
+    for version in book.ruleset.versions:
+        if version.rule.stream in streams:
+            served[book.serving[version.rule.stream, version.rule.group_by]].append(version)
+    found: dict[tuple[str, int], Published] = {}
+    for route, versions in served.items():
+        lateness, arrivals = Lateness.of(streams[route.stream], book.reported), book.answered
+        names = [(version.rule.id, version.version) for version in versions]
+        primed = {name: book.primed[name].since for name in names if name in book.primed}
+        primed_at = [arrivals[name] for name in primed]
+        for name, known in histories(versions, arrivals, lateness, primed).items():
+            since = _begin(made.get(route, ()), primed_at, known.arrival)
+            found[name] = Published(known.arrival, max(known.history_since, since))
+    return found
+
+
+def _begin(made: Sequence[_Made], primed_at: Iterable[int], arrival: int) -> int:
+    """The event time (µs) before which the state of a route, as it was at that arrival, cannot have had events.
+
+    Once a version has been primed, the state has the history from before the route as well.
+    """
+    last = next((each for each in reversed(made) if each.at <= arrival), made[0] if made else None)
+    if last is None or any(last.at <= at <= arrival for at in primed_at):
+        return MIN_TIMESTAMP
+    return last.since

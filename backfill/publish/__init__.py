@@ -1,0 +1,1 @@
+"""The stages that write results to the lake's tables and publish corrections."""

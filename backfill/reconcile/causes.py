@@ -1,0 +1,310 @@
+"""Why the stream's latest revision and the truth differ.
+
+How it works: the groups with differences are replayed through the engine as the stream ran it: late are the events that
+the stream reported as late. If the replay gives what the stream announced, these events are proven to be the cause.
+A late event of another partition may have been read only when the alert was settled, although it had arrived before;
+so where the replay differs, the window alone is replayed with the first of these, the first two, and so on.
+Else the other exceptions to S9 are tried: the stream had not read the events, the rule came after them, its history was
+missing, an id names two events. The rest is `unexplained`: a defect.
+
+An alert that differs only in `muted` takes the cause of the alert of its chain (rule version, group and date) before it
+that the stream or the truth lacks: otherwise both would mute alike.
+
+Everything is computed from arrays in order of group and time, so that a difference costs no more than finding its
+window.
+
+Known limitation: a window with several late events of several other partitions is replayed a limited number of times,
+so that a night with many of them ends; beyond that its difference is unexplained.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from itertools import islice, product
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from nightjar.backfill.evaluate.survey import CONFLICTS
+from nightjar.backfill.inputs.histories import Published
+from nightjar.backfill.inputs.scope import GroupBy, group_texts, microseconds_of
+from nightjar.backfill.reconcile.reconciliation import Outcome, by_verdict, canonical, latest_revisions
+from nightjar.lake.events import as_declared
+from nightjar.rules.engine import Engine
+from nightjar.rules.engine.store import ARRIVAL, LATE, MICROSECONDS
+from nightjar.rules.streams import Stream
+from nightjar.rules.versions import RuleSet, RuleVersion
+
+# How often one window, and all windows of one Witness, are replayed at most: some seconds, and some minutes.
+_REPLAYS_A_WINDOW, _MOST_REPLAYS = 256, 10_000
+
+
+class Cause(StrEnum):
+    """Why an alert differs."""
+
+    LATE_EVENT = "late_event"
+    STREAM_DOWN = "stream_down"
+    RULE_PROPAGATION = "rule_propagation"
+    COLD_START = "cold_start"
+    SETTINGS_CHANGED = "settings_changed"
+    DUPLICATE_CONFLICT = "duplicate_conflict"
+    FORGOTTEN = "forgotten"
+    UNEXPLAINED = "unexplained"
+
+
+class Witness:
+    """The known facts about some groups of one group-by.
+
+    events: the stream's fields, arrival_time, partition and offset of all records of these groups, duplicates too, from
+    the widest window before the differences on; `late`: whether the stream reported the event as late; CONFLICTS.
+    published: by rule id and version. consumed, began: partition to the offset after the last record that the stream
+    had read, and to that of the first one that its state can hold. lateness: what `allowed_lateness` (µs) has been.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        ruleset: RuleSet,
+        group_by: GroupBy,
+        events: pa.Table,
+        *,
+        published: Mapping[tuple[str, int], Published],
+        consumed: Mapping[int, int],
+        began: Mapping[int, int],
+        lateness: Collection[int] = (),
+    ) -> None:
+        self._stream, self._group_by, self._published = stream, group_by, published
+        self._ruleset, self._events = ruleset, events
+        self._lateness = sorted(set(lateness) - {stream.allowed_lateness})
+        self._versions: dict[str, list[RuleVersion]] = defaultdict(list)
+        for version in ruleset.of_stream(stream.name).versions:
+            self._versions[version.rule.id].append(version)
+        self._verdict_only = by_verdict(ruleset.versions)
+        self._replayed = self._replay(ruleset, events)
+        self._windows = _Windows(stream, group_by, events, consumed, began)
+        self._replays_left = _MOST_REPLAYS
+
+    def causes(self, differing: pl.DataFrame) -> pl.DataFrame:
+        """alert_id and `cause` of each row of `reconciliation.reconcile` that differs."""
+        about = differing.with_columns(pl.col("event_time").dt.epoch("us").alias("at"))
+        missed = pl.col("outcome") == Outcome.MISSED.value
+        announced = pl.when(missed).then(pl.lit(None, pl.String)).otherwise("stream_measures").alias("announced")
+        replayed = canonical(self._replayed.join(about, on="alert_id", how="semi"))
+        again = replayed.select("alert_id", pl.col("measures").alias("replayed"))
+        about = about.join(again, on="alert_id", how="left", maintain_order="left")
+        columns = ("alert_id", "rule_id", "rule_version", "event_id", "at", announced, "replayed")
+        rows = about.select(columns).iter_rows(named=True)
+        found = [self._cause(row, window).value for row, window in zip(rows, self._windows.of(about), strict=True)]
+        causes = about.select("alert_id", pl.Series("cause", found, pl.String))
+        flipped = differing.filter(self._is_muting_alone())
+        return self._inherited(differing, flipped, causes) if flipped.height else causes
+
+    def _is_muting_alone(self) -> pl.Expr:
+        """Whether nothing but `muted` differs."""
+        by_verdict = [f"{rule_id} {version}" for rule_id, version in self._verdict_only]
+        same = pl.format("{} {}", "rule_id", "rule_version").is_in(by_verdict)
+        same |= pl.col("measures") == pl.col("stream_measures")
+        return (pl.col("outcome") == Outcome.REVISED.value) & same & pl.col("muted").ne_missing(pl.col("stream_muted"))
+
+    def _inherited(self, differing: pl.DataFrame, flipped: pl.DataFrame, causes: pl.DataFrame) -> pl.DataFrame:
+        """The causes, those of the flipped alerts taken from the last alert before each that one side lacks."""
+        by = ["rule_id", "rule_version", "group", "date"]
+        chain = (*(pl.col(name) for name in by[:-1]), pl.col("event_time").dt.date().alias("date"))
+        one_sided = pl.col("outcome").is_in([Outcome.MISSED.value, Outcome.RETRACTED.value])
+        before = differing.filter(one_sided).join(causes, on="alert_id").select(*chain, "event_time", "cause")
+        flips = flipped.select("alert_id", "event_time", *chain).sort("event_time")
+        taken = flips.join_asof(before.sort("event_time"), on="event_time", by=by, check_sortedness=False)
+        inherited = taken.select("alert_id", pl.col("cause").fill_null(Cause.UNEXPLAINED.value))
+        return causes.update(inherited, on="alert_id")
+
+    def _cause(self, row: Mapping[str, Any], window: _Window) -> Cause:
+        rule_id, number = row["rule_id"], row["rule_version"]
+        if window.unread:
+            return Cause.STREAM_DOWN
+        if window.late and (self._same(row, row["replayed"]) or self._is_of_uneven_reading(row, window)):
+            return Cause.LATE_EVENT if window.late_as_declared else Cause.SETTINGS_CHANGED
+        # where a version has displaced another in the past, the alerts of both are announced
+        in_force = next((v for v in reversed(self._versions[rule_id]) if v.effective <= row["at"]), None)
+        came = None if in_force is None else self._published.get((rule_id, in_force.version))
+        came_at = None if came is None else came.arrival
+        behind = came_at is not None and window.arrival is not None and window.arrival <= came_at
+        if behind and window.arrival != came_at:
+            return Cause.RULE_PROPAGATION
+        published = self._published.get((rule_id, number))
+        if window.before_state or (published is not None and window.starts < published.history_since):
+            return Cause.COLD_START
+        if behind:  # they arrived together, and their order is unknown
+            return Cause.RULE_PROPAGATION
+        if window.conflicting:
+            return Cause.DUPLICATE_CONFLICT
+        # of a measure with a resolution the setting decides which events count, also of those read before it (S14.4)
+        then = [replayed.get(row["alert_id"]) for replayed in self._replayed_by_then]
+        changed = bool(then) and any(self._same(row, replayed) for replayed in (*then, row["replayed"]))
+        return Cause.SETTINGS_CHANGED if changed else Cause.UNEXPLAINED
+
+    @cached_property
+    def _replayed_by_then(self) -> list[dict[str, str]]:
+        """By what `allowed_lateness` was at other times: alert id to measures."""
+        found = []
+        for lateness in self._lateness:
+            engine = Engine(
+                replace(self._stream, allowed_lateness=lateness), self._ruleset,
+                group_bys=frozenset({self._group_by.fields}),
+            )  # fmt: skip
+            alerts = latest_revisions(pl.DataFrame(engine.advance(self._events).alerts)).filter(kind="alert")
+            found.append(dict(canonical(alerts).select("alert_id", "measures").iter_rows()))
+        return found
+
+    def _is_of_uneven_reading(self, row: Mapping[str, Any], window: _Window) -> bool:
+        """Whether the difference follows from when the stream read late events of other partitions, or duplicates.
+
+        Of an event it knew the copy that it had read first: a late one if it reported that, else any.
+        """
+        events = self._windows.rows(window)
+        is_own = (pl.col(self._stream.event_id) == row["event_id"]) & (pl.col("at") == row["at"])
+        reported = pl.col(LATE).any().over(self._stream.event_id, "at")
+        first = events.filter(pl.col(LATE) | ~reported)
+        for read in (events, first) if first.height < events.height else (events,):
+            for arrival, partition in (
+                read.filter(is_own).select("arrival", "partition").unique(maintain_order=True).iter_rows()
+            ):
+                this = (pl.col("arrival") == arrival) & (pl.col("partition") == partition)
+                as_read = read.filter(~is_own | this)
+                if self._is_announced(row, as_read, arrival, partition, replay=as_read.height < events.height):
+                    return True
+        return False
+
+    def _is_announced(
+        self, row: Mapping[str, Any], events: pl.DataFrame, own: int, partition: int, *, replay: bool
+    ) -> bool:
+        """Whether the stream announces this after these events; own, partition: of the alert's own event.
+
+        Of each other partition it had read some late events, in order, when the alert was settled: all combinations are
+        tried. replay: even if there are none.
+        """
+        arrival = events.get_column("arrival")
+        elsewhere = events.get_column(LATE) & (arrival <= own) & (events.get_column("partition") != partition)
+        unsure = events.with_row_index("row").filter(elsewhere).sort("partition", "offset")
+        rows = [of.get_column("row").to_numpy() for of in unsure.partition_by("partition")]
+        ruleset = RuleSet(tuple(self._versions[row["rule_id"]]))
+        columns = events.to_arrow(compat_level=pl.CompatLevel.oldest())
+        table = as_declared(columns, self._stream).append_column(LATE, columns.column(LATE))
+        place = table.schema.get_field_index(ARRIVAL)
+        combinations = product(*(range(len(of) + 1) for of in rows))
+        for counted in islice(combinations, min(self._replays_left, _REPLAYS_A_WINDOW) if rows or replay else 0):
+            self._replays_left -= 1
+            arrivals = arrival.to_numpy().copy()
+            for of, some in zip(rows, counted, strict=True):
+                arrivals[of[:some]], arrivals[of[some:]] = own - 1, own + 1
+            replayed = self._replay(ruleset, table.set_column(place, ARRIVAL, pa.array(arrivals).cast(MICROSECONDS)))
+            announced = canonical(replayed.filter(alert_id=row["alert_id"])).get_column("measures").to_list()
+            if self._same(row, announced[0] if announced else None):
+                return True
+        return False
+
+    def _same(self, row: Mapping[str, Any], replayed: str | None) -> bool:
+        """Whether a replay gives what the stream announced: measures, or None for no alert."""
+        if (row["rule_id"], row["rule_version"]) in self._verdict_only:
+            return (row["announced"] is None) == (replayed is None)
+        return bool(row["announced"] == replayed)
+
+    def _replay(self, ruleset: RuleSet, events: pa.Table) -> pl.DataFrame:
+        """The stream's alerts after it has processed these events."""
+        engine = Engine(self._stream, ruleset, group_bys=frozenset({self._group_by.fields}))
+        return latest_revisions(pl.DataFrame(engine.advance(events).alerts)).filter(pl.col("kind") == "alert")
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What a difference's window holds.
+
+    first, end: the places of its events; starts: the first event's time, µs; arrival and partition: those of the
+    difference's own event (None: it is not there). How many events: unread: the stream had not read; before_state: it
+    had read before its state began; late: it reported as late; late_as_declared: these, as far as they are late by
+    today's declaration; conflicting: have an id of another.
+    """
+
+    first: int
+    end: int
+    starts: int
+    arrival: int | None
+    partition: int | None
+    unread: int
+    before_state: int
+    late: int
+    late_as_declared: int
+    conflicting: int
+
+
+class _Windows:
+    """The windows of some groups: their events in the order of group and time, and of each flag how many before."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        group_by: GroupBy,
+        events: pa.Table,
+        consumed: Mapping[int, int],
+        began: Mapping[int, int],
+    ) -> None:
+        self._reach = group_by.reach
+        rows = pl.DataFrame(events).with_columns(
+            microseconds_of(stream).alias("at"), pl.col(ARRIVAL).dt.epoch("us").alias("arrival")
+        )
+        keys = list(group_by.fields)
+        groups = rows.select(keys).unique() if keys else pl.DataFrame({"": [None]})
+        texts = group_texts(groups.to_arrow(compat_level=pl.CompatLevel.oldest()), stream, group_by)
+        numbered = groups.with_columns(pl.Series("group", range(len(texts)), pl.Int64))
+        rows = rows.join(numbered, on=keys) if keys else rows.with_columns(pl.lit(0, pl.Int64).alias("group"))
+        rows = rows.sort("group", "at")
+        self._of_group = {text: number for number, text in enumerate(texts)}
+        self._times = rows.get_column("at").to_numpy()
+        self._ends = np.searchsorted(rows.get_column("group").to_numpy(), np.arange(len(texts) + 1))
+        partitions, offsets = (rows.get_column(name).to_numpy() for name in ("partition", "offset"))
+        lateness = pl.col("arrival") - pl.col("at")
+        late = rows.get_column(LATE).to_numpy()
+        flags = {
+            "unread": offsets >= _of_partition(consumed, partitions),
+            "before_state": offsets < _of_partition(began, partitions),
+            "late": late,
+            "late_as_declared": late & rows.select(lateness > stream.allowed_lateness).to_series().to_numpy(),
+            "conflicting": rows.get_column(CONFLICTS).to_numpy(),
+        }
+        self._before = {name: np.append(0, np.cumsum(flag)) for name, flag in flags.items()}
+        self._rows = rows
+        first = rows.sort("arrival", "partition", "offset").unique([stream.event_id, "at"], keep="first")
+        self._own = first.select(pl.col(stream.event_id).alias("event_id"), "at", "arrival", "partition")
+
+    def rows(self, window: _Window) -> pl.DataFrame:
+        """The events of a window, with `arrival` in µs."""
+        return self._rows.slice(window.first, window.end - window.first)
+
+    def of(self, about: pl.DataFrame) -> Iterator[_Window]:
+        """The window of each row: `group`, `event_id` and `at` (µs)."""
+        own = about.join(self._own, on=["event_id", "at"], how="left", maintain_order="left")
+        for group, at, arrival, partition in own.select("group", "at", "arrival", "partition").iter_rows():
+            first, end = self._places(group, at)
+            counts = {name: int(before[end] - before[first]) for name, before in self._before.items()}
+            starts = int(self._times[first]) if first < end else at
+            yield _Window(first, end, starts, arrival, partition, **counts)
+
+    def _places(self, group: str, at: int) -> tuple[int, int]:
+        number = self._of_group.get(group)
+        if number is None:
+            return 0, 0
+        begin, end = self._ends[number], self._ends[number + 1]
+        first, after = np.searchsorted(self._times[begin:end], [at - self._reach, at + 1])
+        return int(begin + first), int(begin + after)
+
+
+def _of_partition(offsets: Mapping[int, int], partitions: np.ndarray) -> np.ndarray:
+    """The offset that each row's partition has, 0 where it has none."""
+    found, place = np.unique(partitions, return_inverse=True)
+    values: np.ndarray = np.array([offsets.get(int(number), 0) for number in found], np.int64)[place]
+    return values

@@ -1,0 +1,1 @@
+"""Child processes of nightjar: started, supervised, found again and stopped."""

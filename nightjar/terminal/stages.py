@@ -1,0 +1,62 @@
+"""Prints the steps of a long command: announces each one and shows how long it took."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import Any
+
+from nightjar.terminal.console import SafeConsole, line, progress_console
+
+
+class Stages:
+    """Announces stages on a console, by default standard error."""
+
+    def __init__(self, console: SafeConsole | None = None) -> None:
+        self.console = console or progress_console()
+
+    @contextmanager
+    def waiting(self, text: str) -> Iterator[None]:
+        """Show a spinner during the block if the console is a terminal."""
+        with self.console.status(f"    {text}") if self.console.is_terminal else nullcontext():
+            yield
+
+    @contextmanager
+    def stage(self, title: str, does: str = "") -> Iterator[None]:
+        """Announce what is about to happen, and print how long it took at the end."""
+        self.announce(title, does)
+        began = time.monotonic()
+        yield
+        self.console.print(line((f"    {time.monotonic() - began:.1f} s", "dim")))
+
+    def announce(self, title: str, does: str = "") -> None:
+        """Print the heading of a stage, or of something too short to time."""
+        self.console.print(line((f"==> {title}", "bold"), (f"  {does}" if does else "", "dim")), soft_wrap=True)
+
+    def note(self, text: str, style: str = "") -> None:
+        """Print an indented line within a stage."""
+        self.console.print(line((f"    {text}", style)), soft_wrap=True)
+
+
+@cache
+def announce_compiling() -> None:
+    """From now on print a line to standard error, once, if the engine's kernels have to be compiled first."""
+    from nightjar.rules.engine.compiled import on_compiling
+
+    about = "compiling the engine for this machine, as after each installation and update: this takes up to a minute"
+    on_compiling(lambda: progress_console().print(about))
+
+
+@contextmanager
+def terminated_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C inside the block, so that everything started is stopped in order."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,181 @@
+"""Pack Kafka records into few rows: one Arrow stream per bucket, for any stream of events.
+
+How it works: `pack` runs under `mapInArrow`, once per task. For each route of its stream an event goes to the bucket of
+the route's field, all of a bucket's events as one Arrow stream; an accepted rule goes to the buckets of its stream, a
+clock to every bucket. Unusable records become records for the quarantine topic. Invalid records on nightjar's own
+topics are skipped and counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from nightjar.contracts.clock import read_clock
+from nightjar.contracts.headers import SENT_AT
+from nightjar.contracts.quarantine import quarantine_record
+from nightjar.contracts.rule_status import is_failure, read_answer
+from nightjar.ingestion.event_schema import events_schema
+from nightjar.ingestion.parsing import parse_events
+from nightjar.rules.publishing import Answer
+from nightjar.rules.rulebook import WHOLE_STREAM, Route
+from nightjar.rules.streams import Stream
+from nightjar.rules.timestamps import MAX_TIMESTAMP
+from nightjar.streaming.buckets.output_records import batches_of, json_records
+from nightjar.streaming.buckets.payloads import Kind, to_ipc
+from nightjar.streaming.partitioning import buckets_of, divided, shuffle_key
+
+_log = structlog.get_logger(__name__)
+
+# The bucket that forwards quarantined records, and counts skipped ones.
+_ANSWERING = 0
+# Bytes of records that are packed at once; more than an ordinary batch has.
+_SLICE_BYTES = 128 * 1024 * 1024
+_MICROSECONDS = pa.timestamp("us", "UTC")
+# Columns of the record that its event keeps.
+_COORDINATES = ("timestamp", "partition", "offset", SENT_AT)
+
+Packed = tuple[int, Kind, bytes]
+
+
+@dataclass(frozen=True)
+class Packer:
+    """What `mapInArrow` runs. Route r has the buckets from r * buckets on; the whole-stream route has only that one.
+
+    answers_topic: `rule-status`. bounded: whether brokers stamp arrivals, so that no clock is later than its record.
+    dropped: the numbers of routes that nothing is sent to.
+    """
+
+    streams: Mapping[str, Stream]
+    routes: tuple[Route, ...]
+    buckets: int
+    partitions: int
+    answers_topic: str
+    clock_topic: str
+    quarantine_topic: str
+    bounded: bool
+    dropped: frozenset[int] = frozenset()
+
+    def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Kafka records (see query.kafka_records) to rows of payloads.PACKED_SCHEMA."""
+        for read in _slices(batches):
+            rows = list(self.packed(pa.Table.from_batches(read)))
+            columns = [
+                pa.array([shuffle_key(bucket, self.partitions) for bucket, _, _ in rows], pa.int32()),
+                pa.array([kind.value for _, kind, _ in rows], pa.string()),
+                pa.array([payload for _, _, payload in rows], pa.binary()),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, ["bucket", "kind", "payload"])
+
+    def packed(self, records: pa.Table) -> Iterator[Packed]:
+        """The rows: bucket, kind, payload."""
+        topics = set(pc.unique(records.column("topic")).to_pylist())
+        if self.answers_topic in topics:
+            yield from self._answers(_of_topic(records, self.answers_topic))
+        if self.clock_topic in topics:
+            yield from self._clocks(_of_topic(records, self.clock_topic))
+        for stream in self.streams.values():
+            if stream.topic in topics:
+                yield from self._events(records, stream)
+
+    def _answers(self, records: pa.Table) -> Iterator[Packed]:
+        """The answers that create a version or set its effective time, for the buckets of its stream."""
+        skipped = 0
+        for offset, arrival, raw in _records(records):
+            answer = read_answer(raw)
+            if answer is None:
+                skipped += not is_failure(raw)
+            elif answer.answer is Answer.ACTIVE or answer.rule is not None:
+                written = {"offset": offset, "arrival": arrival, "value": raw.decode()}
+                stream = None if answer.rule is None else answer.rule.stream
+                yield from self._to_buckets(Kind.RULE, json.dumps(written).encode(), stream)
+        yield from _skipped(self.answers_topic, skipped)
+
+    def _clocks(self, records: pa.Table) -> Iterator[Packed]:
+        skipped = 0
+        for _, arrival, raw in _records(records):
+            clock = read_clock(raw, arrival if self.bounded else MAX_TIMESTAMP)
+            skipped += clock is None
+            if clock is not None:
+                yield from self._to_buckets(Kind.CLOCK, clock.encoded())
+        yield from _skipped(self.clock_topic, skipped)
+
+    def _to_buckets(self, kind: Kind, payload: bytes, stream: str | None = None) -> Iterator[Packed]:
+        """The payload, for every bucket of the stream (None: of all streams)."""
+        for number, route in self._routes_of(stream):
+            yield from ((bucket, kind, payload) for bucket in buckets_of(number, route, self.buckets))
+
+    def _routes_of(self, stream: str | None) -> list[tuple[int, Route]]:
+        """The routes of a stream (None: of all) that are in use, with their numbers."""
+        return [
+            (number, route)
+            for number, route in enumerate(self.routes)
+            if stream in (None, route.stream) and number not in self.dropped
+        ]
+
+    def _events(self, records: pa.Table, stream: Stream) -> Iterator[Packed]:
+        """A stream's events, for the buckets of its routes; unusable records, for the quarantine topic."""
+        records = _of_topic(records, stream.topic).combine_chunks()
+        came = {name: records.column(name).combine_chunks() for name in _COORDINATES}
+        came["timestamp"] = came["timestamp"].cast(_MICROSECONDS)
+        raw = records.column("value").combine_chunks()
+        parsed = parse_events(raw, came["timestamp"].cast(pa.int64()), stream)
+        refused = (
+            quarantine_record(
+                rejection, stream, partition=came["partition"][at].as_py(), offset=came["offset"][at].as_py(),
+                arrival=came["timestamp"][at].value, raw=raw[at].as_py() or b"",
+            )
+            for at, rejection in parsed.rejected
+        )  # fmt: skip
+        for some in batches_of(refused):
+            yield _ANSWERING, Kind.QUARANTINE, to_ipc(json_records(self.quarantine_topic, some))
+        if parsed.events.num_rows:
+            columns = [column.combine_chunks() for column in parsed.events.columns]
+            columns += [column.take(parsed.rows) for column in came.values()]
+            names = [*stream.fields, "arrival_time", *_COORDINATES[1:]]
+            yield from self._routed(pa.RecordBatch.from_arrays(columns, names), stream)
+
+    def _routed(self, events: pa.RecordBatch, stream: Stream) -> Iterator[Packed]:
+        """Events for the buckets of each route of their stream, the first of which reports the late ones."""
+        of_stream = self._routes_of(stream.name)
+        for number, route in of_stream:
+            values = None if route.field == WHOLE_STREAM else events.column(route.field)
+            for at, part in divided(events, values, self.buckets):
+                is_primary = pa.repeat(pa.scalar(number == of_stream[0][0]), part.num_rows)
+                whole = pa.Table.from_arrays([*part.columns, is_primary], schema=events_schema(stream))
+                yield number * self.buckets + at, Kind.EVENTS, to_ipc(whole)
+
+
+def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """The batches of a task, combined up to a maximum size: anybody may send megabytes of garbage."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.nbytes for each in held) > _SLICE_BYTES:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+def _of_topic(records: pa.Table, topic: str) -> pa.Table:
+    return records.filter(pc.equal(records.column("topic"), topic))
+
+
+def _records(records: pa.Table) -> Iterator[tuple[int, int, bytes]]:
+    """Offset, arrival (µs) and value of each record."""
+    offsets, values = (records.column(name).to_pylist() for name in ("offset", "value"))
+    arrivals = records.column("timestamp").cast(_MICROSECONDS).cast(pa.int64()).to_pylist()
+    return zip(offsets, arrivals, (value or b"" for value in values), strict=True)
+
+
+def _skipped(topic: str, records: int) -> Iterator[Packed]:
+    """A count of invalid records, which anybody may have written to one of nightjar's own topics."""
+    if records:
+        _log.warning("records that do not belong on the topic were skipped", topic=topic, records=records)
+        yield _ANSWERING, Kind.SKIPPED, str(records).encode()

@@ -1,0 +1,1 @@
+"""The driver's side of the job: session, query, answers to rule messages, clock, progress, failures."""

@@ -1,0 +1,153 @@
+"""The query from end to end: Kafka, packer, buckets, Kafka."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafka import TopicPartition
+
+from nightjar.ingestion.kafka_source import SOURCE_OPTIONS, record_columns
+from nightjar.ingestion.offsets import beginning_offsets, end_offsets
+from nightjar.rules.rulebook import Route
+from nightjar.streaming.buckets.output_records import OUTPUT_SCHEMA
+from nightjar.streaming.buckets.packer import Packer
+from nightjar.streaming.buckets.payloads import PACKED_SCHEMA
+from nightjar.streaming.config import JobConfig
+from nightjar.streaming.driver.places import Places
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from kafka import KafkaConsumer
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+# Packed rows (PACKED_SCHEMA) to records (OUTPUT_SCHEMA).
+Evaluate = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
+
+# How long a clean stop waits for the running batch (seconds); then Spark interrupts it, and repeats it later.
+_FINISH_SECONDS = 120.0
+
+# Spark's numbers for a partition's beginning and its end.
+_EARLIEST, _LATEST = -2, -1
+
+
+def event_topics(config: JobConfig) -> list[str]:
+    """The topics of events."""
+    return [stream.topic for stream in config.streams.values()]
+
+
+def control_topics(config: JobConfig) -> list[str]:
+    """The topics of answers to rule messages, and of clocks."""
+    return [config.topics.rule_status, config.topics.clock]
+
+
+def starting_offsets(config: JobConfig, consumer: KafkaConsumer, begins: Mapping[str, Mapping[int, int]]) -> str:
+    """Where a checkpoint without a batch begins, in Spark's format; others are read from their beginning.
+
+    Spark uses it in the first batch only.
+    """
+    topics = _partitions(config, consumer)
+    return json.dumps({t: {p: begins.get(t, {}).get(p, _EARLIEST) for p in of} for t, of in topics.items()})
+
+
+def newest_offsets(config: JobConfig, consumer: KafkaConsumer) -> str:
+    """The newest record of each partition of events, and the end of the control topics, in Spark's format."""
+    topics = _partitions(config, consumer)
+    newest = {topic: dict.fromkeys(partitions, _LATEST) for topic, partitions in topics.items()}
+    places = [TopicPartition(topic, partition) for topic in event_topics(config) for partition in topics[topic]]
+    begins = beginning_offsets(consumer, places)
+    for place, end in end_offsets(consumer, places).items():
+        newest[place.topic][place.partition] = max(begins[place], end - 1)
+    return json.dumps(newest)
+
+
+def _partitions(config: JobConfig, consumer: KafkaConsumer) -> dict[str, list[int]]:
+    """The partitions of each topic that the query reads."""
+    topics = [*event_topics(config), *control_topics(config)]
+    return {topic: sorted(consumer.partitions_for_topic(topic) or ()) for topic in topics}
+
+
+def packer_of(config: JobConfig, routes: tuple[Route, ...], dropped: frozenset[int] = frozenset()) -> Packer:
+    """The packer of a job with these routes, of which those with the `dropped` numbers are out of use."""
+    return Packer(
+        config.streams, routes, config.buckets, config.shuffle_partitions,
+        config.topics.rule_status, config.topics.clock, config.topics.quarantine, config.arrival == "broker",
+        dropped,
+    )  # fmt: skip
+
+
+def kafka_records(
+    session: SparkSession, config: JobConfig, most: int, begins: str = "earliest", also: Sequence[str] = ()
+) -> DataFrame:
+    """What the packer reads: events and the job's control records, each from the checkpoint's position.
+
+    Columns: topic, partition, offset, timestamp, value and sent_at (bigint, µs, of the header, or NULL).
+
+    most: records of a batch. begins: where a checkpoint without a batch begins, in the format of `startingOffsets`.
+    also: further topics to read with the events.
+
+    Events and control records are two sources, and events the first: Spark reads their end offsets in this order, so
+    that an answer older than an event is in the same batch at the latest. The limit on a batch never delays control
+    records, however far behind the job is.
+    """
+    topics = [*event_topics(config), *also], control_topics(config)
+    begins_of = [begins] * 2 if begins == "earliest" else _begins(json.loads(begins), topics)
+    events = event_records(session, config, most, begins_of[0], also)
+    return record_columns(events).unionByName(record_columns(control_records(session, config, begins_of[1])))
+
+
+def event_records(
+    session: SparkSession, config: JobConfig, most: int, begins: str = "earliest", also: Sequence[str] = ()
+) -> DataFrame:
+    """The records of the event topics as Kafka has them, limited per batch; also: as in kafka_records."""
+    source = _source(session, config, [*event_topics(config), *also], begins)
+    return source.option("maxOffsetsPerTrigger", str(most)).load()
+
+
+def control_records(session: SparkSession, config: JobConfig, begins: str) -> DataFrame:
+    """The records of the job's control topics as Kafka has them.
+
+    Old clocks are useless, and may have been deleted; the driver makes sure that no answer has been.
+    """
+    return _source(session, config, control_topics(config), begins).option("failOnDataLoss", "false").load()
+
+
+def _source(session: SparkSession, config: JobConfig, topics: list[str], begins: str) -> DataStreamReader:
+    reader = session.readStream.format("kafka").options(**{**config.spark_kafka, **SOURCE_OPTIONS})
+    return reader.option("subscribe", ",".join(topics)).option("startingOffsets", begins)
+
+
+def _begins(of_topic: dict[str, Any], sources: Iterable[Sequence[str]]) -> list[str]:
+    return [json.dumps({topic: of_topic[topic] for topic in topics}) for topics in sources]
+
+
+def evaluated(records: DataFrame, config: JobConfig, packer: Packer, evaluate: Evaluate, places: Places) -> DataFrame:
+    """Kafka records to sink rows (OUTPUT_SCHEMA). evaluate: what a task of the buckets runs."""
+    packed = records.coalesce(config.shuffle_partitions).mapInArrow(packer.pack, PACKED_SCHEMA)
+    return places.of(packed).mapInArrow(evaluate, OUTPUT_SCHEMA)
+
+
+def started(rows: DataFrame, config: JobConfig, folder: str, name: str) -> StreamingQuery:
+    """The running query with its checkpoint in `folder`; each batch starts right after the one before."""
+    writer = rows.writeStream.format("kafka").options(**config.spark_kafka).outputMode("append").queryName(name)
+    return writer.option("checkpointLocation", folder).start()
+
+
+def finish(query: StreamingQuery) -> None:
+    """Stop the query between two batches."""
+    running = _batch(query)
+    deadline = time.monotonic() + _FINISH_SECONDS
+    while (
+        query.isActive and query.status["isTriggerActive"] and _batch(query) == running and time.monotonic() < deadline
+    ):
+        time.sleep(0.005)
+    query.stop()
+
+
+def _batch(query: StreamingQuery) -> int:
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])

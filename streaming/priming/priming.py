@@ -1,0 +1,289 @@
+"""Purpose: prime versions of rules whose windows reach back before the state that would serve them (S5.7).
+
+How it works: such a version is accepted without an effective time. Once the buckets know it, and so evict nothing that
+it needs, a process of its own (export_history.py) writes the events that they lack beside their logs. Then the version
+is answered ACTIVE with its effective time and the name of the export, and the buckets take it in with that answer
+(buckets/primed_state.py). One export runs at a time. If it fails it is tried again; a job that starts again exports
+again what no answer names yet.
+
+For measures with a resolution the export has steps instead of events: so what is written, and taken in, is as little as
+what the state keeps of them (S14.3).
+
+What it does not do: read events, or change the state.
+
+Known limitation: the first batch of a bucket with the history takes as long as its engine needs to take it in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO
+
+import structlog
+
+from nightjar.contracts.job_progress import Priming as Report
+from nightjar.rules.durations import format_duration
+from nightjar.rules.retention import widest
+from nightjar.rules.rulebook import Route
+from nightjar.rules.timestamps import MIN_TIMESTAMP, iso_text
+from nightjar.rules.versions import Primed, RuleVersion
+from nightjar.streaming.config import JobConfig
+from nightjar.streaming.partitioning import buckets_of
+from nightjar.streaming.priming.coverage import Coverage, Needs, Since, needs_of
+from nightjar.streaming.priming.export_history import Request
+from nightjar.streaming.priming.history import Ready
+from nightjar.streaming.state.checkpoint import Identity, committed_heads, committed_offsets, state_folder
+from nightjar.streaming.state.state_files import export_of
+from nightjar.streaming.state.statelog import FIRST_INSTANT, NOTHING
+
+_log = structlog.get_logger(__name__)
+
+# Seconds. Heads are files that every batch replaces.
+_LOOK_SECONDS = 1.0
+_RETRY_SECONDS = 60.0
+# An export that no version wants any more by then (seconds) is removed.
+_UNCLAIMED_SECONDS = 60.0
+
+
+class Priming:
+    """Decides which versions are primed, and runs the exports. It is the job's `History`."""
+
+    def __init__(self, config: JobConfig) -> None:
+        self._config = config
+        self._identity: Identity | None = None
+        self._run_id = ""
+        self._coverages: dict[Route, tuple[float, Coverage | None]] = {}
+        self._clocks: dict[str, int] = {}  # the latest that were published (µs), by stream
+        self._wanted: dict[Route, list[Needs]] = {}  # of versions that wait
+        self._needs: dict[tuple[str, int], Needs] = {}
+        self._running: _Export | None = None
+        self._done: _Done | None = None
+        self._retry_at = 0.0
+
+    def resume(self, identity: Identity, run_id: str) -> None:
+        """The checkpoint that counts from now on, and the run of the query that has written to it last."""
+        self._identity, self._run_id = identity, run_id
+        self._coverages.clear()
+
+    def note_clocks(self, clocks: Mapping[str, int]) -> None:
+        """Clocks (µs, by stream) that were published."""
+        self._clocks |= clocks
+
+    @property
+    def exports(self) -> list[str]:
+        """The exports that run, or that no answer names yet."""
+        of = [self._running.request] if self._running else []
+        return [request.name for request in (*of, *([self._done.request] if self._done else []))]
+
+    def lacking(self, version: RuleVersion, route: Route) -> str | None:
+        """See History."""
+        needs = self._of(version)
+        if not needs or self._has(needs, version, route):
+            return None
+        return (
+            f"its windows reach back {format_duration(widest(version.rule))}, before the events that the job has: it "
+            "takes effect once it is primed with those before"
+        )
+
+    def _has(self, needs: Needs, version: RuleVersion, route: Route) -> bool:
+        """Whether the state of a route has all that a new version needs, or nobody looks."""
+        coverage = self._coverage(route)
+        if coverage is None:  # until its first batch a route that was added has nothing, and then not what was before
+            return not self._looks_at(route) or not self._lacks_before(route)
+        # the buckets may be given the clocks that are under way before they know the version
+        settled = max(coverage.settled, self._clocks.get(route.stream, FIRST_INSTANT) - self._lateness(route))
+        return coverage.has(needs.since(max(version.effective, settled)), settled)
+
+    def find(self, version: RuleVersion, route: Route, *, is_known: bool) -> Ready | None:
+        """See History."""
+        needs = self._of(version)
+        if not self._config.priming_rate or not needs:
+            return Ready()
+        coverage = self._coverage(route)
+        if coverage is None or not is_known:
+            return None
+        since = needs.since(coverage.settled)
+        if coverage.has(since, coverage.settled):
+            return Ready(Primed(max(since.earliest if needs.steps else coverage.horizon, MIN_TIMESTAMP)))
+        if self._done is not None:
+            done, has = self._done.request, self._done.has
+            if done.route == route and has.covers(since):
+                self._done = None
+                return Ready(Primed(max(has.earliest, MIN_TIMESTAMP), done.name))
+        self._wanted.setdefault(route, []).append(needs)
+        return None
+
+    def _of(self, version: RuleVersion) -> Needs:
+        name = version.rule.id, version.version
+        if name not in self._needs:
+            self._needs[name] = needs_of(version, self._config.streams[version.rule.stream])
+        return self._needs[name]
+
+    def step(self) -> None:
+        """Start the next export if one is wanted, and see to the one that runs."""
+        if self._running is not None:
+            self._see_to(self._running)
+        elif self._done is not None:
+            if time.monotonic() > self._done.at + _UNCLAIMED_SECONDS:
+                self._remove(self._done.request)
+                self._done = None
+        elif self._wanted and time.monotonic() >= self._retry_at:
+            self._start(*self._wanted.popitem())
+        if self._running is not None or self._done is not None:
+            self._wanted.clear()
+
+    def report(self) -> Report | None:
+        """What is being primed; None if nothing is."""
+        if self._running is None:
+            return None
+        request = self._running.request
+        since = iso_text(max(request.since, MIN_TIMESTAMP))
+        return {
+            "stream": request.stream.name, "route": request.route.field, "since": since, "read": self._running.read,
+        }  # fmt: skip
+
+    def close(self) -> None:
+        """End the export that runs."""
+        if self._running is not None:
+            self._running.end()
+
+    def _lateness(self, route: Route) -> int:
+        return self._config.streams[route.stream].allowed_lateness
+
+    def _looks_at(self, route: Route) -> bool:
+        return bool(self._config.priming_rate) and self._identity is not None and route in self._identity.routes
+
+    def _lacks_before(self, route: Route) -> Mapping[int, int]:
+        """See Identity; of a route of the identity."""
+        assert self._identity is not None  # noqa: S101  it has the route
+        topic = self._config.streams[route.stream].topic
+        return self._identity.lacks_before(self._identity.routes.index(route), topic)
+
+    def _coverage(self, route: Route) -> Coverage | None:
+        """That of the route by the last committed batch; None where it is not known, or does not matter."""
+        if self._identity is None or not self._looks_at(route):
+            return None
+        at, known = self._coverages.get(route, (0.0, None))
+        if known is None or time.monotonic() > at + _LOOK_SECONDS:
+            known = self._look(self._identity, route)
+            self._coverages[route] = time.monotonic(), known
+        return known
+
+    def _look(self, identity: Identity, route: Route) -> Coverage | None:
+        config = self._config
+        of_stream = {n: other for n, other in enumerate(identity.routes) if other.stream == route.stream}
+        try:
+            of = {
+                other: committed_heads(config, self._run_id, buckets_of(n, other, config.buckets))
+                for n, other in of_stream.items()
+            }
+        except RuntimeError:  # a batch was committed meanwhile
+            return None
+        heads = of[route]
+        if any(head.version == NOTHING for head in heads):
+            return None
+        lacks = {} if all(head.primed for head in heads) else self._lacks_before(route)
+        # a new route is given its first clock later than the others
+        settled = max(min(head.settled for head in each) for each in of.values())
+        return Coverage(tuple(heads), lacks, settled)
+
+    def _start(self, route: Route, needs: list[Needs]) -> None:
+        config, identity = self._config, self._identity
+        assert identity is not None  # noqa: S101  versions are looked up in its routes
+        topic = config.streams[route.stream].topic
+        until = committed_offsets(config).get(topic, {})  # before the heads: what these hold as late may be later
+        coverage = self._look(identity, route)
+        if coverage is None:
+            return
+        has = Since.of_all(each.since(coverage.settled) for each in needs)
+        request = Request(
+            config, uuid.uuid4().hex[:12], identity.routes.index(route), route, state_folder(config), until,
+            coverage.lacking(has), tuple(head.first for head in coverage.heads),
+        )  # fmt: skip
+        self._running = _Export(request, has)
+        since = iso_text(max(request.since, MIN_TIMESTAMP))
+        _log.info("priming", stream=route.stream, route=route.field, since=since, lake=str(config.lake))
+
+    def _see_to(self, export: _Export) -> None:
+        events = export.result()
+        if events is None:
+            return
+        self._running = None
+        request = export.request
+        if events >= 0:
+            _log.info("primed", stream=request.stream.name, route=request.route.field, events=events)
+            self._done = _Done(request, export.has, time.monotonic())
+            return
+        self._remove(request)
+        self._retry_at = time.monotonic() + _RETRY_SECONDS
+        _log.warning(
+            "priming failed and is tried again: the rules that wait for it are not in effect",
+            stream=request.stream.name, route=request.route.field, retry_seconds=_RETRY_SECONDS,
+            remedy="Its error is above. With priming_rate = 0 rules start without this history",
+        )  # fmt: skip
+
+    def _remove(self, request: Request) -> None:
+        for bucket in buckets_of(request.number, request.route, self._config.buckets):
+            folder = request.state / str(bucket)
+            for file in folder.iterdir() if folder.is_dir() else ():
+                if export_of(file.name) == request.name:
+                    file.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Done:
+    """An export that no answer names yet. has: what it has; at: when it ended, by time.monotonic."""
+
+    request: Request
+    has: Since
+    at: float
+
+
+class _Export:
+    """The process of one export. has: what it writes; read: events so far."""
+
+    def __init__(self, request: Request, has: Since) -> None:
+        self.request, self.has = request, has
+        self.read = 0
+        self._events: int | None = None
+        # at the lowest priority from the first: its imports would delay a micro-batch
+        command = ["nice", "-n", "19", sys.executable, "-m", "nightjar.streaming.priming.export_history"]
+        own = {**os.environ, "POLARS_MAX_THREADS": "1"}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=own)
+        self._reader = threading.Thread(target=self._follow, args=[self._process.stdout], daemon=True)
+        self._reader.start()
+        with contextlib.suppress(BrokenPipeError):  # it has failed
+            assert self._process.stdin is not None  # noqa: S101  a pipe
+            pickle.dump(request, self._process.stdin)
+            self._process.stdin.flush()  # it stays open: the process ends when it is closed
+
+    def _follow(self, lines: IO[bytes]) -> None:
+        for line in lines:
+            report = json.loads(line)
+            self.read, self._events = report.get("read", self.read), report.get("events")
+
+    def result(self) -> int | None:
+        """The number of events that were written, -1 if it failed; None while it runs."""
+        if self._process.poll() is None:
+            return None
+        self._reader.join()  # what it has reported
+        self.end()
+        return -1 if self._process.returncode or self._events is None else self._events
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None  # noqa: S101  a pipe
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()

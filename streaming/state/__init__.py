@@ -1,0 +1,1 @@
+"""What the job keeps: the checkpoint's metadata, and each bucket's durable state."""
