@@ -23,19 +23,17 @@ class BackfillError(NightjarError):
 
 @dataclass(frozen=True)
 class BackfillConfig:
-    """lake: where events, alerts and results are. python_kafka: settings of kafka-python's clients.
-
-    arrival: who stamps arrivals; only if the broker does, the end of a day is known. staging_retention: how long the
-    staged folder of a finished run is kept, µs. pending_days: how many days back to search for pending ones.
-    alerts_per_rule_and_hour: new alerts after which further ones are marked; None: none is.
-    """
+    """The lake, and how a run judges and publishes."""
 
     lake: LakeConfig
-    python_kafka: Mapping[str, object] = field(repr=False)  # may hold passwords
     arrival: Literal["broker", "producer"]
+    """Who stamps arrivals; only if the broker does, the end of a day is known."""
     staging_retention: int = 7 * DAY
+    """How long the staged folder of a finished run is kept, µs."""
     pending_days: int = 31
+    """How many days back to search for pending ones."""
     alerts_per_rule_and_hour: int | None = None
+    """New alerts of a rule after which further ones are marked as overflow; None: none is."""
 
     def fenced(self, fence: Fence | None) -> BackfillConfig:
         """The same, for the holder of the lease on a lake in an object store; None: it is on a file system."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 from nightjar.contracts.topics import Topics
+from nightjar.ingestion.kafka_config import KafkaConfig
+from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.foreign import DEFAULT_FORMS, Forms
 from nightjar.rules.streams import Stream
@@ -21,41 +22,44 @@ class JobError(NightjarError):
 
 @dataclass(frozen=True)
 class JobConfig:
-    """The job's settings. Durations are microseconds.
-
-    streams: by name. spark_kafka, python_kafka: settings of every Kafka client, under Spark's (`kafka.…`) and
-    kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's JVM. spark_conf: Spark
-    settings, which override the job's. checkpoint: a folder that every Spark process reaches. max_offsets_per_trigger:
-    None to let the job adapt it (driver/batch_size.py). alerts_per_rule_and_hour: those after which further ones are
-    marked; None: none is. lake: its folder, None if there is none. priming_rate: events per second that priming reads;
-    0: versions start with the history that the state has. fence: of the lease on a checkpoint in an object store, which
-    the job's writers check. code: see ingestion.session.Driver.
-    """
+    """The job's settings. Durations are microseconds."""
 
     streams: Mapping[str, Stream]
-    spark_kafka: Mapping[str, str] = field(repr=False)  # may hold passwords
-    python_kafka: Mapping[str, object] = field(repr=False)
+    """By name."""
     checkpoint: AnyPath
-    jars: tuple[Path, ...]
+    """A folder that every Spark process reaches."""
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
+    spark: SparkConfig = field(default_factory=SparkConfig)
     topics: Topics = field(default_factory=Topics)
     arrival: Literal["broker", "producer"] = "broker"
+    """Who stamps the arrival of events."""
     activation_delay: int = 5_000_000
+    """From a rule's publication until it takes effect."""
     approvals: int = 0
+    """That a published version needs before it takes effect."""
     forms: Forms = DEFAULT_FORMS
-    master: str = "local[*,4]"
-    spark_conf: Mapping[str, str] = field(default_factory=dict)
-    driver_memory: str = "2g"
-    java_options: tuple[str, ...] = ()
+    """The forms in which rule messages may come."""
     shuffle_partitions: int = 2
+    """Tasks of the evaluation stage."""
     buckets: int = 4
+    """Of keyed state, for each shuffle key."""
     max_offsets_per_trigger: int | None = None
+    """None: the job adapts it (driver/batch_size.py)."""
     max_retained_events: int = 50_000_000
+    """Most events that one rule may retain, as estimated when it is published."""
     alerts_per_rule_and_hour: int | None = None
+    """Further alerts are marked as overflow; None: none is."""
     slow_batch_warning: int = 5_000_000
+    """A micro-batch that takes longer is logged as a warning."""
     clock_interval: int = 5_000_000
+    """Between two clocks of a stream (driver/clock.py)."""
     clock_margin: int = 2_000_000
+    """By which the clock stays behind the brokers' present."""
     warm_up_batches: int = 8
+    """Before traffic, so that the first real one does not wait for compilers."""
     lake: AnyPath | None = None
+    """The lake's folder; None: there is none."""
     priming_rate: int = 0
+    """Events per second that priming reads; 0: versions start with the history that the state has."""
     fence: Fence | None = None
-    code: Path | None = None
+    """Of the lease on a checkpoint in an object store, which the job's writers check."""

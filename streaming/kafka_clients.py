@@ -21,7 +21,7 @@ def consumer(config: JobConfig, fetch_bytes: int = _FETCH_BYTES) -> Iterator[Kaf
         request_timeout_ms=WAIT_MS,
         auto_offset_reset="earliest",
         isolation_level="read_committed",
-        **config.python_kafka,
+        **config.kafka.python,
     )
     try:
         yield client
@@ -41,7 +41,7 @@ def producer(config: JobConfig) -> Iterator[KafkaProducer]:
         max_in_flight_requests_per_connection=1,
         linger_ms=0,
         max_block_ms=WAIT_MS,
-        **config.python_kafka,
+        **config.kafka.python,
     )
     try:
         yield client

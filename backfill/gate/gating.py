@@ -62,7 +62,7 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
         counted = summed(suite, {**table.columns, **held}, found)
         suites.append((suite, detailed(suite, counted, partial(_rows, checks, suite))))
         records = partial(delta.read, session, root, table, version)
-        missing = gaps(scan(root, table, version), records, stream, request.day, config.python_kafka)
+        missing = gaps(scan(root, table, version), records, stream, request.day, config.lake.kafka.python)
         suites.append((offsets_suite(stream.name), measured(offsets_suite(stream.name), missing)))
     violations = checks.suites[-1]
     counted = summed(violations, VIOLATIONS, found)

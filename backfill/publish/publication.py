@@ -71,7 +71,7 @@ def publish(
             transactional_id=f"nightjar-backfill-{query_id(config.lake)}",
             transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
             acks="all",
-            **config.python_kafka,
+            **config.lake.kafka.python,
         )
         try:
             producer.init_transactions()
@@ -137,7 +137,10 @@ def _published_since(config: BackfillConfig, archived: Mapping[int, int]) -> dic
     """The corrections that are on the topic behind these offsets, by alert id and revision."""
     topic, known, skipped = config.lake.topics.alerts, dict[tuple[str, int], Mapping[str, Any]](), 0
     consumer = KafkaConsumer(
-        isolation_level="read_committed", enable_auto_commit=False, auto_offset_reset="earliest", **config.python_kafka
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        **config.lake.kafka.python,
     )
     try:
         places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]

@@ -35,6 +35,7 @@ from checks.bench.payments import generated, hashes
 from nightjar.backfill.config import BackfillConfig, Request
 from nightjar.backfill.run import Run
 from nightjar.backfill.staging import EVALUATED
+from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.jvm.jars import jars
 from nightjar.lake import delta
 from nightjar.lake.archive import make_tables
@@ -228,11 +229,8 @@ def _same(ours: str | None, theirs: str | None) -> bool:
 
 def config_of(root: Path, stream: Stream, memory: str) -> BackfillConfig:
     """The configuration of this benchmark's own lake; nothing is published."""
-    lake = LakeConfig(
-        root, {"transactions": stream}, {}, tuple(jars("spark")), master="local[2]", driver_memory=memory,
-        java_options=("-XX:TieredStopAtLevel=4",),
-    )  # fmt: skip
-    return BackfillConfig(lake, {}, arrival="producer")
+    spark = SparkConfig("local[2]", memory, tuple(jars("spark")), ("-XX:TieredStopAtLevel=4",))
+    return BackfillConfig(LakeConfig(root, {"transactions": stream}, spark=spark), arrival="producer")
 
 
 @dataclass(frozen=True)

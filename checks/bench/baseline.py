@@ -94,7 +94,7 @@ def main() -> None:
     )
     query = (
         output.writeStream.format("kafka")
-        .options(**config.spark_kafka)
+        .options(**config.kafka.spark)
         .outputMode("update")
         .option("checkpointLocation", str(config.checkpoint))
         .start()

@@ -25,6 +25,7 @@ from nightjar.expectations.gate import check
 from nightjar.expectations.measured import measured, summed
 from nightjar.expectations.offsets import gaps
 from nightjar.expectations.suites import events_suite, offsets_suite, violations_suite
+from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.jvm.jars import jars
 from nightjar.lake import delta
 from nightjar.lake.config import LakeConfig
@@ -62,11 +63,9 @@ def scanned(session: SparkSession, config: LakeConfig) -> None:
 
 def measure(folder: Path, events: int, repeats: int) -> bool:
     """Run the gate and the scan in turns."""
-    config = LakeConfig(
-        folder / "lake", {STREAM.name: STREAM}, {}, tuple(jars("spark")), master="local[2]",
-        # As in a session without nightjar: the lake's own sessions disable the second compiler.
-        java_options=("-XX:TieredStopAtLevel=4",),
-    )  # fmt: skip
+    # As in a session without nightjar: the lake's own sessions disable the second compiler.
+    spark = SparkConfig("local[2]", jars=tuple(jars("spark")), java_options=("-XX:TieredStopAtLevel=4",))
+    config = LakeConfig(folder / "lake", {STREAM.name: STREAM}, spark=spark)
     log_progress(f"filling a lake with {events:,} events")
     fill_day(config, events)
     session = open_session(config)

@@ -22,6 +22,7 @@ from checks.bench.figures import emit, log_progress
 from checks.bench.lakes import DAY, STREAM, fill_day, publish_rules
 from nightjar.backfill.config import BackfillConfig, Request
 from nightjar.backfill.run import STAGES, Run
+from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.jvm.jars import jars
 from nightjar.lake.config import LakeConfig
 from nightjar.lake.session import open_session
@@ -41,12 +42,12 @@ RULES = [
 
 def config_of(root: Path) -> LakeConfig:
     """The configuration of the benchmark's own lake."""
-    return LakeConfig(root, {STREAM.name: STREAM}, {}, tuple(jars("spark")), master="local[2]", driver_memory="1g")
+    return LakeConfig(root, {STREAM.name: STREAM}, spark=SparkConfig("local[2]", "1g", tuple(jars("spark"))))
 
 
 def night(root: Path) -> None:
     """Run the stages; print their durations and the driver's peak memory (MiB)."""
-    config = BackfillConfig(config_of(root), {}, arrival="producer")
+    config = BackfillConfig(config_of(root), arrival="producer")
     session = open_session(config.lake)
     run, began = Run(session, config, Request("night", DAY, publish=False)), time.perf_counter()
     for stage in STAGES:

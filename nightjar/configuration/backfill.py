@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from nightjar.backfill.config import BackfillConfig
-from nightjar.configuration.kafka_options import python_options
 from nightjar.configuration.lake import lake_config
 from nightjar.configuration.settings import Settings
 from nightjar.rules.streams import Stream
@@ -18,7 +17,6 @@ def backfill_config(settings: Settings, streams: Mapping[str, Stream], *, spark:
     """
     return BackfillConfig(
         lake=lake_config(settings, streams, spark=spark),
-        python_kafka=python_options(settings),
         arrival=settings.arrival,
         staging_retention=settings.staging_retention,
         pending_days=settings.pending_days,

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from nightjar.configuration.kafka_options import python_options, spark_options
+from nightjar.configuration.kafka import kafka_config
 from nightjar.configuration.settings import Settings
-from nightjar.configuration.spark_jars import spark_jars
+from nightjar.configuration.spark import spark_config
 from nightjar.contracts.topics import Topics
-from nightjar.jvm.class_archive import java_options
 from nightjar.rules.streams import Stream
 from nightjar.streaming.config import JobConfig
 
@@ -21,19 +20,13 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
     return JobConfig(
         streams=streams,
         checkpoint=settings.checkpoint.resolve(),
-        spark_kafka=spark_options(settings),
-        python_kafka=python_options(settings),
-        jars=spark_jars(settings.checkpoint),
+        kafka=kafka_config(settings),
+        spark=spark_config(settings, settings.checkpoint),
         topics=topics(settings),
         arrival=settings.arrival,
         activation_delay=settings.activation_delay,
         approvals=settings.approvals,
         forms=settings.forms,
-        master=settings.spark_master,
-        code=settings.code_archive and settings.code_archive.resolve(),
-        spark_conf=settings.spark_conf,
-        driver_memory=settings.driver_memory,
-        java_options=java_options(),
         shuffle_partitions=settings.shuffle_partitions,
         buckets=settings.buckets,
         max_offsets_per_trigger=settings.max_offsets_per_trigger,

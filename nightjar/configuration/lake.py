@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from nightjar.configuration.job import topics
-from nightjar.configuration.kafka_options import python_options, spark_options
+from nightjar.configuration.kafka import kafka_config
 from nightjar.configuration.settings import Settings
-from nightjar.configuration.spark_jars import spark_jars
-from nightjar.jvm.class_archive import java_options
+from nightjar.configuration.spark import spark_config
+from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.lake.config import LakeConfig
 from nightjar.rules.streams import Stream
 
@@ -21,13 +21,7 @@ def lake_config(settings: Settings, streams: Mapping[str, Stream], *, spark: boo
     return LakeConfig(
         root=settings.lake.resolve(),
         streams=streams,
-        spark_kafka=spark_options(settings),
-        jars=spark_jars(settings.lake) if spark else (),
+        kafka=kafka_config(settings),
+        spark=spark_config(settings, settings.lake) if spark else SparkConfig(),
         topics=topics(settings),
-        master=settings.spark_master,
-        code=settings.code_archive and settings.code_archive.resolve(),
-        spark_conf=settings.spark_conf,
-        driver_memory=settings.driver_memory,
-        java_options=java_options() if spark else (),
-        python_kafka=python_options(settings),
     )

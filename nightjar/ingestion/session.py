@@ -6,14 +6,14 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
+from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.rules.errors import NightjarError
 from nightjar.storage.paths import AnyPath, access_of
 
@@ -68,29 +68,20 @@ _ENCRYPTED = {"spark.network.crypto.enabled": "true", "spark.network.crypto.auth
 _PYTHON_DAEMON = "nightjar.streaming.buckets.python_daemon"
 
 
-@dataclass(frozen=True)
-class Driver:
-    """What a program's driver is given. java_options: for its JVM. code: the archive of `make dist`, for executors of a
-    cluster whose machines have no copy of this code and the jars; None: they have, at the same paths as here."""
+def common_settings(config: SparkConfig, files: AnyPath, java_options: Iterable[str] = ()) -> dict[str, str]:
+    """The settings of all our Spark programs; the caller adds its own and then `config.conf`.
 
-    master: str
-    memory: str
-    jars: tuple[Path, ...]
-    java_options: tuple[str, ...] = ()
-    code: Path | None = None
-
-
-def common_settings(driver: Driver, files: AnyPath) -> dict[str, str]:
-    """The settings of all our Spark programs. files: where Spark keeps checkpoints and tables."""
-    master, paths = driver.master, [str(jar) for jar in driver.jars]
+    files: where Spark keeps checkpoints and tables. java_options: the program's own for the driver's JVM.
+    """
+    master, paths = config.master, [str(jar) for jar in config.jars]
     access = access_of(files)
     store_options = () if access is None else access.java_options()
-    java_options = [_VFORK, *_logging(), *driver.java_options, *store_options]
+    java_options = [_VFORK, *_logging(), *java_options, *config.java_options, *store_options]
     settings = {
         "spark.master": master,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": driver.memory,
+        "spark.driver.memory": config.driver_memory,
         "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in java_options),
         "spark.sql.session.timeZone": "UTC",
         "spark.python.unix.domain.socket.enabled": "true",
@@ -109,7 +100,7 @@ def common_settings(driver: Driver, files: AnyPath) -> dict[str, str]:
     if master.startswith("local"):
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
     else:
-        settings |= _ENCRYPTED | _executors_code(driver, paths)
+        settings |= _ENCRYPTED | _executors_code(config.code, paths)
         settings["spark.executor.extraJavaOptions"] = " ".join(f'"{option}"' for option in [_VFORK, *store_options])
     return settings
 
@@ -120,9 +111,9 @@ def _logging() -> list[str]:
     return [] if own and (Path(own) / _LOGGING.name).exists() else [f"-Dlog4j2.configurationFile={_LOGGING}"]
 
 
-def _executors_code(driver: Driver, jars: list[str]) -> dict[str, str]:
+def _executors_code(archive: Path | None, jars: list[str]) -> dict[str, str]:
     """Where executors find the jars and this code."""
-    if driver.code is None:
+    if archive is None:
         found = [str(_CODE), *filter(None, [os.environ.get("PYTHONPATH")])]
         return {
             "spark.executor.extraClassPath": os.pathsep.join(jars),
@@ -131,7 +122,7 @@ def _executors_code(driver: Driver, jars: list[str]) -> dict[str, str]:
     # the archive is unpacked in the working directory of an executor, from which its Python processes are started
     return {
         "spark.jars": ",".join(jars),
-        "spark.archives": f"{driver.code}#{_UNPACKED}",
+        "spark.archives": f"{archive}#{_UNPACKED}",
         "spark.executorEnv.PYTHONPATH": _UNPACKED,
     }
 

@@ -12,7 +12,7 @@ from typing import Any
 import kafka
 import kafka.errors
 
-from nightjar.configuration.kafka_options import python_options
+from nightjar.configuration.kafka import kafka_config
 from nightjar.configuration.kafka_security import refuse_unreadable
 from nightjar.configuration.settings import Settings
 from nightjar.kafka import refusals
@@ -107,7 +107,7 @@ def explained(settings: Settings, doing: str) -> Iterator[None]:
 
 
 def _connected(client: Any, settings: Settings, options: Mapping[str, Any], *topics: str) -> Any:
-    given = python_options(settings)
+    given = kafka_config(settings).python
     refuse_unreadable(settings)
     with refusals.noted() as refused:
         try:

@@ -116,7 +116,7 @@ def archive(session: SparkSession, config: LakeConfig, *, leave_out_deleted: boo
     rows: Counter[str] = Counter()
     topics = [*(stream.topic for stream in config.streams.values()), *_of_topics(config)]
     try:
-        reader = session.readStream.format("kafka").options(**{**config.spark_kafka, **SOURCE_OPTIONS})
+        reader = session.readStream.format("kafka").options(**{**config.kafka.spark, **SOURCE_OPTIONS})
         records = (
             reader.option("subscribe", ",".join(topics))
             .option("startingOffsets", "earliest")
@@ -192,7 +192,7 @@ def _send_marker(config: LakeConfig) -> int:
     topic = config.topics.job_progress
     try:
         producer = KafkaProducer(
-            acks="all", allow_auto_create_topics=False, max_block_ms=_SEND_SECONDS * 1000, **config.python_kafka
+            acks="all", allow_auto_create_topics=False, max_block_ms=_SEND_SECONDS * 1000, **config.kafka.python
         )
         try:
             mark = producer.send(topic, ARCHIVE_MARK, key=ARCHIVE_KEY, timestamp_ms=_NO_TIME_MS)

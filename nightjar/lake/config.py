@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from nightjar.contracts.topics import Topics
+from nightjar.ingestion.kafka_config import KafkaConfig
+from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.streams import Stream
 from nightjar.storage.lease import Fence
@@ -19,31 +20,22 @@ class LakeError(NightjarError):
 
 @dataclass(frozen=True)
 class LakeConfig:
-    """Where the lake is, and how its jobs run.
-
-    root: the folder of all tables. streams: by name. spark_kafka, python_kafka: options of every Kafka client, under
-    Spark's (`kafka.…`) and kafka-python's names. jars: those that pyspark does not ship. java_options: for the driver's
-    JVM. spark_conf: Spark settings, which override the lake's. max_offsets_per_batch: most records in one batch of the
-    archive. max_driver_bytes: larger batches are written by Spark's tasks. max_driver_rows: work on more rows is done
-    by Spark's tasks. fence: of the lease on a lake in an object store, which writers check. code: see
-    ingestion.session.Driver.
-    """
+    """Where the lake is, and how its jobs run."""
 
     root: AnyPath
+    """The folder of all tables."""
     streams: Mapping[str, Stream]
-    spark_kafka: Mapping[str, str] = field(repr=False)  # may hold passwords
-    jars: tuple[Path, ...]
+    """By name."""
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
+    spark: SparkConfig = field(default_factory=SparkConfig)
     topics: Topics = field(default_factory=Topics)
-    master: str = "local[*,4]"
-    spark_conf: Mapping[str, str] = field(default_factory=dict)
-    driver_memory: str = "2g"
-    java_options: tuple[str, ...] = ()
     max_offsets_per_batch: int = 2_000_000
+    """Most records in one batch of the archive."""
     max_driver_bytes: int = 64 << 20
+    """Larger batches are written by Spark's tasks, and work on more rows is done by them."""
     max_driver_rows: int = 200_000
-    python_kafka: Mapping[str, object] = field(default_factory=dict, repr=False)
     fence: Fence | None = None
-    code: Path | None = None
+    """Of the lease on a lake in an object store, which writers check."""
 
     def refuse_overtaken(self) -> None:
         """Raise LostLeaseError if another process has taken over the lake."""

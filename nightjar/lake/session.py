@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from nightjar.ingestion.session import QUICK_COMPILER, Driver, common_settings, started
+from nightjar.ingestion.session import QUICK_COMPILER, common_settings, started
 from nightjar.lake.config import LakeConfig, LakeError
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ def open_session(config: LakeConfig, name: str = "nightjar-lake") -> SparkSessio
 def spark_settings(config: LakeConfig) -> dict[str, str]:
     """Every Spark setting the lake's jobs depend on."""
     # most of a backfill's JVM code runs once, because Python workers process the rows
-    java_options = (*QUICK_COMPILER, *config.java_options)
-    driver = Driver(config.master, config.driver_memory, config.jars, java_options, config.code)
-    settings = common_settings(driver, config.root) | {
+    settings = common_settings(config.spark, config.root, QUICK_COMPILER) | {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # A table's log is small; Delta's default of fifty tasks takes longer than reading it.
@@ -36,6 +34,6 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.pyspark.python": sys.executable,
     }
-    if config.master.startswith("local"):
+    if config.spark.master.startswith("local"):
         settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
-    return settings | dict(config.spark_conf)
+    return settings | dict(config.spark.conf)

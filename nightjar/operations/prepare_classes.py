@@ -69,7 +69,8 @@ def _load_and_write(file: Path) -> None:
     with LocalKafka(load_settings(data_dir=Path.cwd(), kafka_port=0), short_lived=True) as broker:
         topics.ensure(broker.settings, streams.values())
         lake = lake_config(broker.settings, streams)
-        session = open_session(replace(lake, java_options=(f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds=off")))
+        options = (f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds=off")
+        session = open_session(replace(lake, spark=replace(lake.spark, java_options=options)))
         gateway: Any = session.sparkContext._gateway  # noqa: SLF001  PySpark has no other way to the JVM's process
         config = replace(job_config(broker.settings, streams), warm_up_batches=2)
         with kafka_clients.consumer(config) as consumer:

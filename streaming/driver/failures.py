@@ -99,4 +99,4 @@ def refuse_missing_topics(config: JobConfig, consumer: KafkaConsumer) -> None:
 
 
 def _brokers(config: JobConfig) -> str:
-    return f"Kafka at {config.spark_kafka['kafka.bootstrap.servers']}"
+    return f"Kafka at {config.kafka.bootstrap}"

@@ -117,7 +117,7 @@ def control_records(session: SparkSession, config: JobConfig, begins: str) -> Da
 
 
 def _source(session: SparkSession, config: JobConfig, topics: list[str], begins: str) -> DataStreamReader:
-    reader = session.readStream.format("kafka").options(**{**config.spark_kafka, **SOURCE_OPTIONS})
+    reader = session.readStream.format("kafka").options(**{**config.kafka.spark, **SOURCE_OPTIONS})
     return reader.option("subscribe", ",".join(topics)).option("startingOffsets", begins)
 
 
@@ -133,7 +133,7 @@ def evaluated(records: DataFrame, config: JobConfig, packer: Packer, evaluate: E
 
 def started(rows: DataFrame, config: JobConfig, folder: str, name: str) -> StreamingQuery:
     """The running query with its checkpoint in `folder`; each batch starts right after the one before."""
-    writer = rows.writeStream.format("kafka").options(**config.spark_kafka).outputMode("append").queryName(name)
+    writer = rows.writeStream.format("kafka").options(**config.kafka.spark).outputMode("append").queryName(name)
     return writer.option("checkpointLocation", folder).start()
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nightjar.ingestion.session import QUICK_COMPILER, Driver, common_settings, started
+from nightjar.ingestion.session import QUICK_COMPILER, common_settings, started
 from nightjar.storage.objects import ObjectPath
 from nightjar.streaming.config import JobConfig, JobError
 
@@ -99,11 +99,8 @@ def held_by_jvm(session: SparkSession, file: Path) -> Iterator[None]:
 
 def spark_settings(config: JobConfig) -> dict[str, str]:
     """Every Spark setting the job depends on."""
-    java_options = (*QUICK_COMPILER, *_COMPILED_SOON, *config.java_options)
     return (
-        common_settings(
-            Driver(config.master, config.driver_memory, config.jars, java_options, config.code), config.checkpoint
-        )
+        common_settings(config.spark, config.checkpoint, (*QUICK_COMPILER, *_COMPILED_SOON))
         | {
             "spark.sql.shuffle.partitions": str(config.shuffle_partitions),
             "spark.sql.adaptive.enabled": "false",
@@ -117,5 +114,5 @@ def spark_settings(config: JobConfig) -> dict[str, str]:
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         }
         | ({} if isinstance(config.checkpoint, ObjectPath) else {_MANAGER: _CHECKPOINTING})
-        | dict(config.spark_conf)
+        | dict(config.spark.conf)
     )

@@ -18,7 +18,7 @@ from nightjar.backfill.config import BackfillConfig, BackfillError
 from nightjar.backfill.publish import publication
 from nightjar.backfill.publish.publication import publish
 from nightjar.configuration.job import topics
-from nightjar.configuration.kafka_options import python_options
+from nightjar.configuration.kafka import kafka_config
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.alerts import correction_record
 from nightjar.kafka.clients import producer
@@ -52,8 +52,8 @@ def lake_of(settings: Settings, folder: Path) -> BackfillConfig:
     """A lake of its own on the test's topics, as its first archive leaves it."""
     (folder / "_archive").mkdir(parents=True)
     (folder / "_archive" / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
-    lake = LakeConfig(folder, {}, {}, (), topics=topics(settings))
-    return BackfillConfig(lake, python_options(settings), arrival="broker")
+    lake = LakeConfig(folder, {}, kafka_config(settings), topics=topics(settings))
+    return BackfillConfig(lake, arrival="broker")
 
 
 def published(settings: Settings) -> Counter[tuple[str, int]]:

@@ -47,8 +47,8 @@ def violation(rule: RuleVersion, event: str, hour: int, measures: str = "{}", fa
 @pytest.fixture
 def config(tmp_path: Path) -> BackfillConfig:
     """Of a lake that has nothing yet."""
-    lake = LakeConfig(streams=load_streams(), root=tmp_path, spark_kafka={}, python_kafka={}, jars=())
-    return BackfillConfig(lake, {}, "producer")
+    lake = LakeConfig(tmp_path, load_streams())
+    return BackfillConfig(lake, "producer")
 
 
 def compared(config: BackfillConfig, rules: list[RuleVersion], rows: list[Any]) -> list[dict[str, Any]]:

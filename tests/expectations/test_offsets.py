@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from nightjar.configuration.kafka_options import python_options
+from nightjar.configuration.kafka import kafka_config
 from nightjar.expectations import topic
 from nightjar.expectations.measured import kinds
 from nightjar.expectations.offsets import frame, gaps, missing
@@ -77,7 +77,7 @@ def test_gaps_are_a_frame() -> None:
 @pytest.fixture
 def options(broker: LocalKafka) -> dict[str, Any]:
     """What kafka-python's clients are given."""
-    return python_options(broker.settings)
+    return kafka_config(broker.settings).python
 
 
 @pytest.fixture

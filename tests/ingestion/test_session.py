@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from nightjar.ingestion.session import Driver, common_settings
+from nightjar.ingestion.session import common_settings
+from nightjar.ingestion.spark_config import SparkConfig
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from nightjar.ingestion.session import Driver, common_settings, started
+from nightjar.ingestion.session import common_settings, started
+from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.rules.errors import NightjarError
 
-session = started(common_settings(Driver("local[1]", "512m", ()), Path(sys.argv[1])), "quiet", NightjarError)
+session = started(common_settings(SparkConfig("local[1]", "512m"), Path(sys.argv[1])), "quiet", NightjarError)
 print(session.range(3).count())
 session.stop()
 """
@@ -33,7 +35,7 @@ def test_it_writes_nothing_where_nothing_is_wrong(tmp_path: Path) -> None:
 def test_the_users_own_logging_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log4j2.properties in the folder of Spark's configuration; without one, ours."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    driver = Driver("local[1]", "512m", ())
-    assert "ingestion/log4j2.properties" in common_settings(driver, tmp_path)["spark.driver.extraJavaOptions"]
+    config = SparkConfig("local[1]", "512m")
+    assert "ingestion/log4j2.properties" in common_settings(config, tmp_path)["spark.driver.extraJavaOptions"]
     (tmp_path / "log4j2.properties").touch()
-    assert "log4j2" not in common_settings(driver, tmp_path)["spark.driver.extraJavaOptions"]
+    assert "log4j2" not in common_settings(config, tmp_path)["spark.driver.extraJavaOptions"]

@@ -19,7 +19,8 @@ from nightjar.configuration.settings import load_settings
 from nightjar.rules.streams import load_streams
 
 config = lake_config(load_settings(), load_streams())
-session = open_session(replace(config, java_options=(*config.java_options, f"-Xlog:class+load:file={sys.argv[1]}")))
+options = (*config.spark.java_options, f"-Xlog:class+load:file={sys.argv[1]}")
+session = open_session(replace(config, spark=replace(config.spark, java_options=options)))
 assert session.range(3).count() == 3
 session.stop()
 """

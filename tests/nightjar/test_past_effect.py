@@ -111,7 +111,7 @@ def test_a_lake_without_events_says_so(tmp_path: Path, *, made: bool) -> None:
     """Or none at all."""
     config = config_of(tmp_path / "lake")
     if not made:
-        config = BackfillConfig(type(config.lake)(tmp_path / "none", STREAMS, {}, ()), {}, "broker")
+        config = BackfillConfig(type(config.lake)(tmp_path / "none", STREAMS), "broker")
     found = effect(config, RULE | {"effective": "2026-01-05T12:00:00Z"})
     assert (found.events, found.announced, found.retracted) == (0, 0, 0)
     assert "the lake has no events since then, so it is not known how many alerts that changes" in str(found)

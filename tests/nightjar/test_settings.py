@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from nightjar.configuration.kafka_options import python_options, spark_options
+from nightjar.configuration.kafka import kafka_config
 from nightjar.configuration.settings import load_settings, settings_table
 from nightjar.kafka.clients import admin
 from nightjar.rules.errors import SettingsError
@@ -139,7 +139,7 @@ SASL = {
 def test_security_settings_reach_both_clients() -> None:
     """Kafka's own names are given to Spark as they are, and to kafka-python under its names."""
     settings = load_settings(bootstrap_servers="a:1,b:2", kafka=SASL)
-    assert python_options(settings) == {
+    assert kafka_config(settings).python == {
         "bootstrap_servers": ["a:1", "b:2"],
         "reconnect_backoff_max_ms": 1000,
         "security_protocol": "SASL_SSL",
@@ -151,7 +151,7 @@ def test_security_settings_reach_both_clients() -> None:
         "ssl_keyfile": "/etc/me.pem",
         "ssl_check_hostname": False,
     }
-    assert spark_options(settings) == {
+    assert kafka_config(settings).spark == {
         "kafka.bootstrap.servers": "a:1,b:2",
         **{f"kafka.{name}": value for name, value in SASL.items()},
     }
@@ -164,10 +164,10 @@ def test_a_login_has_its_password_in_a_file() -> None:
     """Both clients get it from there, whatever it contains, and the settings only know the file."""
     Path("word").write_text('hun"t\\er2\n')
     settings = load_settings(bootstrap_servers="a:1", kafka=LOGIN, kafka_username="me", kafka_password_file="word")
-    options = python_options(settings)
+    options = kafka_config(settings).python
     assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("me", 'hun"t\\er2')
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-    assert spark_options(settings)["kafka.sasl.jaas.config"] == (
+    assert kafka_config(settings).spark["kafka.sasl.jaas.config"] == (
         f'{module} required username="me" password="hun\\"t\\\\er2";'
     )
     assert "er2" not in f"{settings!r}"
@@ -191,7 +191,7 @@ def test_half_a_login_is_refused(given: dict[str, Any], message: str) -> None:
     Path("word").write_text("hunter2")
     Path("empty").write_text("\n")
     with pytest.raises(SettingsError, match=message):
-        python_options(load_settings(**{"bootstrap_servers": "a:1", "kafka": LOGIN, **given}))
+        kafka_config(load_settings(**{"bootstrap_servers": "a:1", "kafka": LOGIN, **given}))
 
 
 def test_kafka_table_in_toml_needs_no_quotes() -> None:
@@ -224,4 +224,4 @@ def test_passwords_are_never_shown() -> None:
 def test_what_only_one_client_could_do_is_refused(security: dict[str, str], message: str) -> None:
     """A login that kafka-python cannot make is refused, rather than left to fail in one of the two clients."""
     with pytest.raises(SettingsError, match=message):
-        python_options(load_settings(bootstrap_servers="a:1", kafka=security))
+        kafka_config(load_settings(bootstrap_servers="a:1", kafka=security))

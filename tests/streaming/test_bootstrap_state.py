@@ -29,7 +29,7 @@ from tests.support import histories
 from tests.support.histories import STREAM
 
 STREAMS = {STREAM.name: STREAM}
-CONFIG = JobConfig(STREAMS, {}, {}, Path("unused"), (), buckets=3, shuffle_partitions=2)
+CONFIG = JobConfig(STREAMS, Path("unused"), buckets=3, shuffle_partitions=2)
 
 
 def book_of(ruleset: RuleSet) -> RuleBook:

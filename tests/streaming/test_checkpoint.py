@@ -39,7 +39,7 @@ def declared(**changes: Any) -> dict[str, Any]:
 @pytest.fixture
 def config(tmp_path: Path) -> JobConfig:
     """A job on a folder that does not exist yet."""
-    return JobConfig(STREAMS, {}, {}, tmp_path / "checkpoint", ())
+    return JobConfig(STREAMS, tmp_path / "checkpoint")
 
 
 def test_a_checkpoint_keeps_its_name_and_takes_new_routes_at_the_end(config: JobConfig) -> None:

@@ -16,7 +16,7 @@ from nightjar.streaming.driver.clock import BrokerClock, Position, clock_of, clo
 CAUGHT_UP = Position(consumed=5, end=5, last=70)
 BEHIND = Position(consumed=3, end=5, waiting=40, last=70)
 NEVER_USED = Position(consumed=0, end=0)
-CONFIG = JobConfig(load_streams(), {}, {}, Path(), (), clock_margin=10)
+CONFIG = JobConfig(load_streams(), Path(), clock_margin=10)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def version(**changes: Any) -> RuleVersion:
 @pytest.fixture
 def config(tmp_path: Path) -> JobConfig:
     """A job that has read nine transactions, and then added a route, for which there has been no batch yet."""
-    made = JobConfig(STREAMS, {}, {}, tmp_path / "checkpoint", (), priming_rate=1000)
+    made = JobConfig(STREAMS, tmp_path / "checkpoint", priming_rate=1000)
     settle(made, RuleBook(STREAMS).routes)
     for folder, content in (("commits", ""), ("offsets", f"v1\n{{}}\n{json.dumps({TOPIC: {'0': 9}})}")):
         (query_folder(made) / folder).mkdir(parents=True)

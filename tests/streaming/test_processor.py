@@ -399,7 +399,7 @@ def test_the_mark_of_the_driver_counts_from_what_was_announced(store: Store) -> 
 def test_a_bucket_begins_with_the_state_it_is_given(made: list[Bucket], tmp_path: Path) -> None:
     """Of a rebuilt checkpoint: events it had read, an alert's latest revision, the clock, unread events."""
     book = plan(rules=EARLY).rule_book()
-    config = JobConfig(STREAMS, {}, {}, tmp_path, (), buckets=1, shuffle_partitions=1)
+    config = JobConfig(STREAMS, tmp_path, buckets=1, shuffle_partitions=1)
     arrival = int((NOON + timedelta(minutes=2)).timestamp() * 1_000_000)
     share = share_of(config, book, book.routes.index(Route("transactions", "customer_id")), arrival)
     one, two = (from_ipc(payment(f"t{minute}", minute).payload).drop_columns([PRIMARY]) for minute in (1, 2))

@@ -109,7 +109,7 @@ def lake_of(
         for answer in answers
     ]
     _add(root, RULE_STATUS, rows)
-    return BackfillConfig(LakeConfig(root, dict(streams), {}, ()), {}, "producer")
+    return BackfillConfig(LakeConfig(root, dict(streams)), "producer")
 
 
 def _alert_table(alerts: Iterable[Mapping[str, Any]]) -> pa.Table:

@@ -89,8 +89,8 @@ class LakeNights:
     @property
     def config(self) -> BackfillConfig:
         """The configuration, by the stream's declaration of now."""
-        lake = LakeConfig(self.root, {self.stream.name: self.stream}, {}, ())
-        return BackfillConfig(lake, {}, "broker", pending_days=self.pending_days)
+        lake = LakeConfig(self.root, {self.stream.name: self.stream})
+        return BackfillConfig(lake, "broker", pending_days=self.pending_days)
 
     @property
     def alerts(self) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ _ARROW = {
 
 def config_of(root: Path, **changed: Any) -> BackfillConfig:
     """The configuration of a lake of one stream, with its tables, in which there is nothing."""
-    config = BackfillConfig(LakeConfig(root, {STREAM.name: STREAM}, {}, ()), {}, "broker", **changed)
+    config = BackfillConfig(LakeConfig(root, {STREAM.name: STREAM}), "broker", **changed)
     for table in (events_table(STREAM), RUNS, ARCHIVES, RECONCILIATION):
         add(config, table, [])
     return config

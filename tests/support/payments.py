@@ -65,7 +65,7 @@ def fill(root: Path, table: Table, *rows: dict[str, Any]) -> None:
 
 def config_of(root: Path, arrival: Literal["broker", "producer"] = "broker") -> BackfillConfig:
     """A lake of transactions."""
-    return BackfillConfig(LakeConfig(root, {"transactions": STREAM}, {}, ()), {}, arrival)
+    return BackfillConfig(LakeConfig(root, {"transactions": STREAM}), arrival)
 
 
 def notes_of(root: Path, cut: int, *rules: str, published: int = AT_NOON - 90 * DAY) -> Notes:

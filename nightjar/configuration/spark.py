@@ -1,0 +1,24 @@
+"""Builds what Spark programs are given from the settings."""
+
+from nightjar.configuration.settings import Settings
+from nightjar.ingestion.spark_config import SparkConfig
+from nightjar.jvm.class_archive import java_options
+from nightjar.jvm.jars import jars
+from nightjar.storage.objects import ObjectPath
+from nightjar.storage.paths import AnyPath
+
+
+def spark_config(settings: Settings, place: AnyPath) -> SparkConfig:
+    """The configuration of a program that reads and writes this place.
+
+    Raises:
+        JarsError: Spark's jars have not been resolved.
+    """
+    return SparkConfig(
+        master=settings.spark_master,
+        driver_memory=settings.driver_memory,
+        jars=(*jars("spark"), *(jars("s3") if isinstance(place, ObjectPath) else ())),
+        java_options=java_options(),
+        conf=settings.spark_conf,
+        code=settings.code_archive and settings.code_archive.resolve(),
+    )
