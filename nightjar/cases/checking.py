@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -45,6 +45,24 @@ class Difference:
                 for found in self.mismatches
             ],
         }
+
+
+def described(differences: Iterable[Difference]) -> list[str]:
+    """Differences as lines for people: what differs, then indented the rows and each value that is another."""
+    return [line for difference in differences for line in _described(difference)]
+
+
+def _described(difference: Difference) -> Iterator[str]:
+    found, expected = difference.got, difference.expected
+    verdict = "not as expected" if found is not None else "was expected and is missing"
+    yield f"  {difference.section}: {'was not expected' if expected is None else verdict}"
+    if expected is not None:
+        yield f"    expected  {json_text(expected)}"
+    if found is not None:
+        yield f"    got       {json_text(found)}"
+    for each in difference.mismatches:
+        got = "nothing" if each.got is None else json_text(each.got)
+        yield f"    {each.path}: expected {json_text(each.expected)}, got {got}"
 
 
 def _as_json(expected: Any) -> Any:

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-from nightjar.rules.errors import SettingsError
+from zoneinfo import ZoneInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,16 +12,6 @@ if TYPE_CHECKING:
 
 EVENTS_HELP = "Events as Parquet, CSV or JSON lines, or a folder of such files."
 ZONE_HELP = "Zone of the file's times without one, as in UTC or Europe/Berlin. They are refused otherwise."
-
-
-def zone_named(name: str | None) -> ZoneInfo | None:
-    """The zone of an option `--zone`. Raises SettingsError for an unknown one."""
-    try:
-        return None if name is None else ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise SettingsError(
-            f"{name!r} is not a zone", where="--zone", remedy="Give a name as in UTC, Europe/Berlin or Asia/Tokyo"
-        ) from None
 
 
 def read_shown(

@@ -1,4 +1,4 @@
-"""Reads events from Parquet, CSV or JSON lines files as a stream declares them.
+"""Reads events from Parquet, CSV or JSON lines files, or from a table, as a stream declares them.
 
 `event_columns` converts the columns of Parquet and CSV; JSON lines are parsed as in the stream
 (`nightjar/rules/events.py`). Columns that are not fields are ignored. An optional field without a column is NULL.
@@ -30,6 +30,8 @@ ARRIVAL = "arrival_time"
 _JSON_LINES_AT_ONCE = 100_000
 _ALL_OR_NONE = "Give it to every event, or to none"
 _ZONE_REMEDY = "Write times with their zone; or, if all of them are of one, name it, as in --zone UTC"
+# What a table is called in errors.
+_TABLE = "events"
 # As Spark, Hive and Polars write NULL in the name of a folder.
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -70,6 +72,19 @@ def read_events(path: Path, stream: Stream, *, zone: ZoneInfo | None = None, arr
     if not path.is_file():
         raise EventsError("does not exist", where=str(path), remedy="Name a file of events, or a folder of such files")
     return _file(path, reading, {})
+
+
+def events_of_table(table: pa.Table, stream: Stream, *, zone: ZoneInfo | None = None) -> pa.Table:
+    """The events of a table in the order of its rows: the stream's schema, and `arrival_time` if the table has it.
+
+    zone: as in `read_events`.
+
+    Raises:
+        EventsError: the table lacks a field, or has an invalid value.
+    """
+    reading = _Reading(stream, zone, arrivals=True)
+    chosen = table.select(_wanted(_TABLE, reading, table.column_names, {}))
+    return _complete(_declared(chosen, reading, _TABLE, {}), reading, _TABLE)
 
 
 def doubtful_times(events: pa.Table, stream: Stream) -> str | None:
@@ -120,13 +135,18 @@ def _file(path: Path, reading: _Reading, given: Mapping[str, str | None]) -> pa.
         table = _READERS[path.suffix.lower()](path, reading, given)
     except (OSError, pa.ArrowInvalid) as error:
         raise EventsError(f"cannot be read: {_first_line(error)}", where=str(path), remedy="Check its format") from None
+    return _complete(table, reading, str(path))
+
+
+def _complete(table: pa.Table, reading: _Reading, where: str) -> pa.Table:
+    """The table; raises if an event lacks what every event has."""
     for name in (reading.stream.event_id, reading.stream.event_time, ARRIVAL):
         if name in table.column_names and table[name].null_count:
             row = pc.index(pc.is_null(table[name]), value=True).as_py()
-            raise EventsError("is NULL", where=f"{path}: row {row + 1}: {name}", remedy="Every event needs one")
+            raise EventsError("is NULL", where=f"{where}: row {row + 1}: {name}", remedy="Every event needs one")
     if (row := pc.index(table[reading.stream.event_id], value="").as_py()) >= 0:
-        where = f"{path}: row {row + 1}: {reading.stream.event_id}"
-        raise EventsError("is empty", where=where, remedy="Every event needs one")
+        place = f"{where}: row {row + 1}: {reading.stream.event_id}"
+        raise EventsError("is empty", where=place, remedy="Every event needs one")
     return table
 
 
@@ -135,8 +155,8 @@ def _parquet(path: Path, reading: _Reading, given: Mapping[str, str | None]) -> 
 
     with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
-        wanted = _wanted(path, reading, names, given)
-        return _declared(file.read(columns=wanted), reading, path, given)
+        wanted = _wanted(str(path), reading, names, given)
+        return _declared(file.read(columns=wanted), reading, str(path), given)
 
 
 def _csv(path: Path, reading: _Reading, given: Mapping[str, str | None]) -> pa.Table:
@@ -149,13 +169,14 @@ def _csv(path: Path, reading: _Reading, given: Mapping[str, str | None]) -> pa.T
     with csv.open_csv(path, parse_options=parsing) as reader:
         names = reader.schema.names
     options = csv.ConvertOptions(
-        include_columns=_wanted(path, reading, names, given),
+        include_columns=_wanted(str(path), reading, names, given),
         column_types=dict.fromkeys(names, pa.string()),
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
         null_values=[""],
     )
-    return _declared(csv.read_csv(path, parse_options=parsing, convert_options=options), reading, path, given)
+    table = csv.read_csv(path, parse_options=parsing, convert_options=options)
+    return _declared(table, reading, str(path), given)
 
 
 def _json_lines(path: Path, reading: _Reading, _: Mapping[str, str | None]) -> pa.Table:
@@ -203,24 +224,24 @@ _Reader = Callable[[Path, _Reading, Mapping[str, str | None]], pa.Table]
 _READERS: dict[str, _Reader] = {".parquet": _parquet, ".csv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines}
 
 
-def _wanted(path: Path, reading: _Reading, names: list[str], given: Iterable[str]) -> list[str]:
-    """Those of a file's columns that are read."""
+def _wanted(where: str, reading: _Reading, names: list[str], given: Iterable[str]) -> list[str]:
+    """Those of the columns that are read."""
     stream = reading.stream
     for name in stream.fields:
         if name not in names and name not in given and name not in stream.optional:
             raise EventsError(
                 f"has no column {name}, which stream {stream.name} declares",
-                where=str(path),
+                where=where,
                 remedy=did_you_mean(name, names, "Its columns are") if names else "It is empty",
             )
     wanted = [name for name in reading.kinds if name in names]
     if twice := [name for name in wanted if names.count(name) > 1]:
         what = f"has the column {twice[0]} {names.count(twice[0])} times"
-        raise EventsError(what, where=str(path), remedy="Keep one of them, or rename the others")
+        raise EventsError(what, where=where, remedy="Keep one of them, or rename the others")
     return wanted
 
 
-def _declared(table: pa.Table, reading: _Reading, path: Path, given: Mapping[str, str | None]) -> pa.Table:
+def _declared(table: pa.Table, reading: _Reading, where: str, given: Mapping[str, str | None]) -> pa.Table:
     """The table's columns in their declared types."""
     kinds, columns = reading.kinds, {}
     for name in (name for name in kinds if name in given and name not in table.column_names):
@@ -235,7 +256,7 @@ def _declared(table: pa.Table, reading: _Reading, path: Path, given: Mapping[str
             remedy = "Change the file, or the field's type in the stream's declaration"
             raise EventsError(
                 f"{value}cannot be read as {kinds[name]}: {misfit}",
-                where=f"{path}: {row}{name} ({table[name].type})",
+                where=f"{where}: {row}{name} ({table[name].type})",
                 remedy=_ZONE_REMEDY if misfit.zone_missing else remedy,
             ) from None
     return reading.stream.completed(pa.table(columns))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nightjar.rules.errors import Problem
-from nightjar.rules.measures import Function, result_type
-from nightjar.rules.model import Rule
+from nightjar.rules.measures import Function
+from nightjar.rules.model import Rule, measure_types
 from nightjar.rules.predicates import impossible_parts
 from nightjar.rules.streams import Stream
 
@@ -23,9 +23,8 @@ def doubts(rule: Rule, stream: Stream) -> list[Problem]:
         if text is not None
         for reason in impossible_parts([text], stream.fields, {})
     ]
-    kinds, least = dict(stream.fields), dict[str, int]()
+    kinds, least = {**stream.fields, **measure_types(rule, stream)}, dict[str, int]()
     for name, measure in rule.measures.items():
-        kinds[name] = result_type(measure.function, None if measure.field is None else stream.fields[measure.field])
         if measure.function in (Function.COUNT, Function.COUNT_DISTINCT):
             every = measure.field is None and measure.where is None and not measure.excluding_current
             least[name] = int(every)  # the current event counts itself

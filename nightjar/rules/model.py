@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ from nightjar.rules.measures import MAX_FIELDS, Function, Measure, result_type
 from nightjar.rules.states import Revisions, Severity, State
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import from_microseconds, parse_timestamp
+from nightjar.rules.types import FieldType
 
 __all__ = [
     "MAX_MEASURES",
@@ -30,8 +31,8 @@ __all__ = [
     "Severity",
     "State",
     "load_rules",
+    "measure_types",
     "parse_rule",
-    "result_type",
     "rule_to_mapping",
 ]
 
@@ -267,14 +268,19 @@ def load_rules(path: str | Path, streams: Mapping[str, Stream]) -> list[Rule]:
 
 def parse_rules(text: str | bytes, streams: Mapping[str, Stream], *, where: str) -> list[Rule]:
     """The rules of a YAML or JSON text; raises as `load_rules`. where: what the text is called in errors."""
-    rules: list[Rule] = []
-    problems: list[Problem] = []
     documents = read_documents(text, where=where)
     if any(isinstance(each, Mapping) and "steps" in each and "when" not in each for each in documents):
         raise refusal(
             "is a case, not a rule", "Run it with `nightjar simulate`, or `nightjar rules test --cases`", where
         )
-    for number, written in enumerate(unwrapped(documents), 1):
+    return rules_of(unwrapped(documents), streams, where=where)
+
+
+def rules_of(written_rules: Iterable[Any], streams: Mapping[str, Stream], *, where: str) -> list[Rule]:
+    """The rules of written ones, as mappings; raises as `load_rules`. where: what they are called in errors."""
+    rules: list[Rule] = []
+    problems: list[Problem] = []
+    for number, written in enumerate(written_rules, 1):
         name = written.get("id") if isinstance(written, Mapping) else None
         place = f"rule {name}" if isinstance(name, str) else f"rule number {number}"
         try:
@@ -293,6 +299,15 @@ def parse_rules(text: str | bytes, streams: Mapping[str, Stream], *, where: str)
     if not rules:
         raise refusal("holds no rule", "Write one, a list of them, or rules: [...]", where)
     return rules
+
+
+def measure_types(rule: Rule, stream: Stream) -> dict[str, FieldType]:
+    """The types of a rule's measures, by name."""
+    fields = {name: measure.field for name, measure in rule.measures.items()}
+    return {
+        name: result_type(rule.measures[name].function, None if field is None else stream.fields[field])
+        for name, field in fields.items()
+    }
 
 
 def rule_to_mapping(rule: Rule) -> dict[str, Any]:

@@ -15,12 +15,12 @@ import pyarrow as pa
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.alert_schema import ALERT_SCHEMA
 from nightjar.rules.engine import Engine, Evaluated, Failure
-from nightjar.rules.engine.alert_columns import Described
+from nightjar.rules.engine.alert_columns import Described, measure_column
 from nightjar.rules.engine.muting import muted_among
 from nightjar.rules.engine.store import ARRIVAL
 from nightjar.rules.engine.strings import Int64Array
 from nightjar.rules.errors import EvaluationError
-from nightjar.rules.model import State
+from nightjar.rules.model import State, measure_types
 from nightjar.rules.streams import Stream
 from nightjar.rules.versions import RuleSet, RuleVersion
 
@@ -86,7 +86,7 @@ class Truth:
         self._engine = Engine(stream, ruleset.of_stream(stream.name), batch=True, group_bys=group_bys)
         advance = self._engine.advance(events)
         self.failures: list[Failure] = advance.failures
-        self.events = events.num_rows
+        self.events: int = events.num_rows
         self._input_rows = advance.rows.admitted
         self.duplicates = advance.duplicates
         results: dict[tuple[str, int], list[Evaluated]] = {}
@@ -139,6 +139,28 @@ class Truth:
         """All of `tables` in one."""
         return pa.concat_tables([RESULT_SCHEMA.empty_table(), *self.tables(every=every, at=at)])
 
+    def values(self, rule_id: str) -> pa.Table:
+        """The evaluations of a rule in the order of arrival, with each measure in its type.
+
+        Columns: the stream's event id, its event time, the fields of `group_by`, `violated`, and the measures.
+        """
+        store, parts = self._engine.store, []
+        for found in (each for each in self._found if each.version.rule.id == rule_id):
+            rule = found.version.rule
+            fields = dict.fromkeys([store.stream.event_id, store.stream.event_time, *rule.group_by])
+            kinds = {name: kind.arrow for name, kind in measure_types(rule, store.stream).items()}
+            listed = [*(store.stream.schema.field(name) for name in fields), ("violated", pa.bool_()), *kinds.items()]
+            schema = pa.schema(listed)
+            parts.append(schema.empty_table())
+            for result in found.results:
+                at = found.places(result, every=True)
+                columns = {name: store.array(name, result.rows[at]) for name in fields}
+                columns["violated"] = pa.array(_violated(result)[at])
+                for name, values in result.values.items():
+                    columns[name] = measure_column(store, result.compiled, name, values, at)
+                parts.append(pa.table(columns).cast(schema))
+        return pa.concat_tables(parts)
+
     def violations(self, at: Int64Array | None = None) -> pa.Table:
         """The violations as VIOLATION_SCHEMA, with the values of their alerts.
 
@@ -189,19 +211,24 @@ class Truth:
     def _table(self, result: Evaluated, at: np.ndarray) -> pa.Table:
         store, version = self._engine.store, result.compiled.version
         rows = result.rows[at]
-        violated = np.zeros(len(result.rows), np.bool_)
-        violated[result.violated] = True
         described = Described(store, result.compiled, result.values, rows, at)
         columns = {
             "rule_id": pa.repeat(version.rule.id, len(at)),
             "rule_version": pa.repeat(version.version, len(at)),
             "event_id": _text(described.event_id),
             "event_time": store.array(store.stream.event_time, rows),
-            "violated": pa.array(violated[at]),
+            "violated": pa.array(_violated(result)[at]),
             "group": _text(described.group),
             "measures": _text(described.measures),
         }
         return pa.table(columns).cast(RESULT_SCHEMA)
+
+
+def _violated(result: Evaluated) -> np.ndarray:
+    """Whether the rule holds, of each of a result's places."""
+    violated = np.zeros(len(result.rows), np.bool_)
+    violated[result.violated] = True
+    return violated
 
 
 def _text(series: pl.Series) -> pa.Array:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.engine.alert_columns import json_objects, jsonable
-from nightjar.rules.model import Rule, result_type
+from nightjar.rules.model import Rule, measure_types
 from nightjar.rules.predicates import Predicate, compile_predicate, truths
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import parse_timestamp
@@ -98,10 +98,7 @@ def _groups(violations: pa.Table, events: pa.Table, stream: Stream, rule: Rule) 
 def _conditions(violations: pa.Table, events: pa.Table, stream: Stream, version: RuleVersion) -> list[bool]:
     """Whether the version's conditions hold at each event, with the measures that its violation records."""
     rule, rows = version.rule, violations.num_rows
-    types = {
-        name: result_type(measure.function, stream.fields[measure.field] if measure.field else None)
-        for name, measure in rule.measures.items()
-    }
+    types = measure_types(rule, stream)
     recorded = [_parsed(text) for text in violations.column("measures").to_pylist()]
     columns = {name: _physical(events.column(name), kind) for name, kind in stream.fields.items()}
     readable = [isinstance(each, dict) and each.keys() == types.keys() for each in recorded]

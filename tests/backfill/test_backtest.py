@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import nightjar
 from nightjar.backfill.backtest.backtest import backtest, drafts_of
 from nightjar.backfill.backtest.comparison import Comparison
 from nightjar.backfill.backtest.labels import read_labels
@@ -96,3 +97,17 @@ def test_labels_from_files(tmp_path: Path, first_night: FirstNight) -> None:
         read_labels(tmp_path / "labels.csv", stream, "other")
     with pytest.raises(SettingsError, match="not a known kind of file"):
         read_labels(tmp_path / "labels.txt", stream)
+
+
+@pytest.mark.slow
+def test_the_python_api_tries_drafts_alike(first_night: FirstNight) -> None:
+    """`nightjar.backtest` on the same lake, with labels as a frame."""
+    config = first_night.night.config
+    labels = pl.DataFrame(
+        {"event_id": [*sorted(events_of(first_night, "busy"))[:4], "unknown"], "label": [1, 1, 1, 0, 1]}
+    )
+    (found,) = nightjar.backtest(
+        BUSY, DAY.date(), DAY.date().isoformat(), lake=str(config.lake.root), streams=config.streams, threshold="n",
+        labels=labels, spark=first_night.night.session,
+    )  # fmt: skip
+    assert found == tried(first_night, BUSY, "n", labels.lazy())

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown, zone_named
+from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown
+from nightjar.files.zones import zone_named
 from nightjar.rules.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def evaluate(
         raise SettingsError("is the file of events itself", where=str(out), remedy="Name another file")
     if events.resolve() in out.resolve().parents:
         raise SettingsError("lies in the folder of events", where=str(out), remedy="Name a file outside it")
-    times_of = zone_named(zone)
+    times_of = zone_named(zone, "--zone")
     loaded = load_rules(rules, declared)
     if all(rule.stream != stream for rule in loaded):
         others = ", ".join(sorted({rule.stream for rule in loaded}))

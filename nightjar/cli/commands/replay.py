@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown, zone_named
+from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown
+from nightjar.files.zones import zone_named
 from nightjar.rules.errors import NightjarError, SettingsError
 
 
@@ -82,7 +83,7 @@ def replay(
             where="--keep-times",
             remedy="Set arrival = producer (NIGHTJAR_ARRIVAL=producer) for the topics of a replay",
         )
-    faster, times_of = _speed(speed), zone_named(zone)
+    faster, times_of = _speed(speed), zone_named(zone, "--zone")
     console = progress_console()
     with console.status(f"reading {file}"):
         table = read_shown(console, file, declared[stream], zone=times_of, arrivals=keep_times)

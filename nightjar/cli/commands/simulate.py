@@ -55,34 +55,18 @@ def show_case(
     console: "SafeConsole", case: "Case", outcome: "Outcome", differences: "list[Difference]", *, in_full: bool
 ) -> None:
     """Print what came of a case: the verdict and what differs; in_full: everything."""
+    from nightjar.cases.checking import described
     from nightjar.terminal.console import line
 
     checked = bool(case.expect.rows) or case.expect.state is not None
     verdict = ("FAIL", "bold red") if differences else ("ok", "bold green") if checked else ("ran", "bold")
     console.print(line(verdict, f" {case.title} ", (case.origin, "dim")), soft_wrap=True)
-    for difference in differences:
-        _show_difference(console, difference)
+    for text in described(differences):
+        console.print(line((text, "bold" if not text.startswith("    ") else "")), soft_wrap=True)
     if in_full:
         _show_outcome(console, case, outcome)
     else:
         _show_unused(console, case, outcome)
-
-
-def _show_difference(console: "SafeConsole", difference: "Difference") -> None:
-    came = difference.got is not None
-    if difference.expected is None:
-        verdict = "was not expected"
-    else:
-        verdict = "not as expected" if came else "was expected and is missing"
-    _print(console, f": {verdict}", title=f"  {difference.section}")
-    if difference.expected is not None:
-        _print(console, f"    expected  {_json(difference.expected)}")
-    if came:
-        _print(console, f"    got       {_json(difference.got)}")
-    for mismatch in difference.mismatches:
-        got = "nothing" if mismatch.got is None else _json(mismatch.got)
-        compared = f": expected {_json(mismatch.expected)}, got {got}"
-        _print(console, compared, title=f"    {mismatch.path}", style="yellow")
 
 
 def _show_outcome(console: "SafeConsole", case: "Case", outcome: "Outcome") -> None:

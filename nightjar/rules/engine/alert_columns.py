@@ -62,7 +62,7 @@ class Described:
         self._compiled = compiled
         self._rows = rows
         self._measures = {
-            name: jsonable(_declared(store, compiled, name, found, at), compiled.types[name])
+            name: jsonable(measure_column(store, compiled, name, found, at), compiled.types[name])
             for name, found in values.items()
         }
         self.measures = json_objects(self._measures, len(rows))
@@ -118,7 +118,8 @@ def _for_people(double: pl.Expr) -> pl.Expr:
     )
 
 
-def _declared(store: EventStore, compiled: CompiledRule, name: str, found: Values, at: Int64Array) -> pa.Array:
+def measure_column(store: EventStore, compiled: CompiledRule, name: str, found: Values, at: Int64Array) -> pa.Array:
+    """A measure's values at some of the evaluated rows in its type; a list as text (S2.4)."""
     aggregate, kind = compiled.measures[name], compiled.types[name]
     if found.listing is not None:
         assert aggregate.field is not None

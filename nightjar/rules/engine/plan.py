@@ -12,7 +12,7 @@ from typing import NamedTuple
 from nightjar.rules.engine.kernels import steps
 from nightjar.rules.errors import Problem, RuleError
 from nightjar.rules.measures import accepted_kinds
-from nightjar.rules.model import Function, Measure, Rule, State, result_type
+from nightjar.rules.model import Function, Measure, Rule, State, measure_types
 from nightjar.rules.predicates import Predicate, Screen, compile_predicate
 from nightjar.rules.retention import unfolded, widest
 from nightjar.rules.streams import Stream
@@ -371,10 +371,7 @@ def _compile(version: RuleVersion, stream: Stream) -> CompiledRule:
         return Aggregate(measure.function, measure.field, counted, window)
 
     measures = {name: aggregate(measure) for name, measure in rule.measures.items()}
-    types = {
-        name: result_type(measure.function, stream.fields[measure.field] if measure.field else None)
-        for name, measure in rule.measures.items()
-    }
+    types = measure_types(rule, stream)
     called = {name: aggregate.name for name, aggregate in measures.items()}
     when = compile_predicate(rule.when, {**stream.fields, **types}, where=f"rule {rule.id}: when", names=called)
     return CompiledRule(version, key(rule.where), measures, types, called, when, predicates)

@@ -1,0 +1,108 @@
+"""What the functions of the API take: rules, streams, events and days in the forms that people have them in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from nightjar.configuration.settings import load_settings
+from nightjar.files.event_files import EventsError, events_of_table, read_events
+from nightjar.files.zones import zone_named
+from nightjar.rules.errors import SettingsError
+from nightjar.rules.model import Rule, load_rules, parse_rules, rule_to_mapping, rules_of
+from nightjar.rules.names import did_you_mean
+from nightjar.rules.streams import Stream, load_streams, streams_from_mapping
+
+Rules = Path | str | Mapping[str, Any] | Rule | Iterable[Mapping[str, Any] | Rule]
+"""A file (a `Path`, or text that ends in .yaml, .yml or .json), a YAML or JSON text, or one or several mappings."""
+Streams = Path | str | Mapping[str, Stream] | Mapping[str, Mapping[str, Any]] | None
+"""A TOML file, or declarations by name; None: those of the settings."""
+
+_RULES, _STREAMS = "rules", "streams"  # what they are called in errors
+_YAML = (".yaml", ".yml", ".json")
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a text is the name of a file, rather than what such a file holds."""
+    return "\n" not in text and text.endswith(_YAML)
+
+
+def streams_from(streams: Streams) -> Mapping[str, Stream]:
+    """The declared streams. Raises DeclarationError or SettingsError."""
+    if streams is None:
+        return load_streams(load_settings().streams)
+    if isinstance(streams, Path | str):
+        return load_streams(streams)
+    declared = {name: each for name, each in streams.items() if isinstance(each, Stream)}
+    written = {name: each for name, each in streams.items() if not isinstance(each, Stream)}
+    return declared | (streams_from_mapping(written, _STREAMS) if written or not declared else {})
+
+
+def stream_named(name: str, streams: Mapping[str, Stream]) -> Stream:
+    """One of the declared streams. Raises SettingsError where there is none of this name."""
+    if name not in streams:
+        raise SettingsError(
+            "is not a declared stream", where=str(name), remedy=did_you_mean(name, streams, "Streams are")
+        )
+    return streams[name]
+
+
+def rules_from(rules: Rules, streams: Mapping[str, Stream]) -> list[Rule]:
+    """The rules, checked. Raises RuleError with the problems of all of them."""
+    if isinstance(rules, Path) or (isinstance(rules, str) and is_file_name(rules)):
+        return load_rules(rules, streams)
+    if isinstance(rules, str):
+        return parse_rules(rules, streams, where=_RULES)
+    several = [rules] if isinstance(rules, Mapping | Rule) else rules
+    written = [rule_to_mapping(each) if isinstance(each, Rule) else each for each in several]
+    return rules_of(written, streams, where=_RULES)
+
+
+def events_from(events: Any, stream: Stream, zone: str | None) -> pa.Table:
+    """The stream's fields in their declared types, and `arrival_time` where the events have it.
+
+    Raises:
+        EventsError: it is no table, a column is missing, or has a value that cannot be read as its field.
+        SettingsError: there is no such zone.
+    """
+    times_of = zone_named(zone, "zone")
+    if isinstance(events, str | Path):
+        return read_events(Path(events), stream, zone=times_of, arrivals=True)
+    return events_of_table(_arrow(events), stream, zone=times_of)
+
+
+def _arrow(events: Any) -> pa.Table:
+    if isinstance(events, pa.Table):
+        return events
+    if hasattr(events, "toArrow"):  # Spark's, whose rows are collected
+        table: pa.Table = events.toArrow()
+        return table
+    if isinstance(events, pl.LazyFrame):
+        events = events.collect()
+    if isinstance(events, pl.DataFrame):
+        return events.to_arrow(compat_level=pl.CompatLevel.oldest())
+    if hasattr(events, "to_records"):  # pandas', whose NaN and NaT are NULL
+        return pa.Table.from_pandas(events, preserve_index=False)
+    if hasattr(events, "__arrow_c_stream__"):  # DuckDB's and others'
+        return pa.table(events)
+    raise EventsError(
+        f"are a {type(events).__name__}", where="events",
+        remedy="Give a table of Arrow, Polars, pandas or Spark, or the path of a file",
+    )  # fmt: skip
+
+
+def day_from(day: date | str, name: str) -> date:
+    """A day, also as YYYY-MM-DD. name: of the parameter. Raises SettingsError."""
+    if isinstance(day, date) and not isinstance(day, datetime):
+        return day
+    try:
+        return date.fromisoformat(str(day))
+    except ValueError:
+        raise SettingsError(
+            "is not a valid date", where=f"{name} {str(day)!r:.50}", remedy="Write it like 2026-01-05"
+        ) from None
