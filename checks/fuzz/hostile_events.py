@@ -93,7 +93,7 @@ class HostileEvents:
         self._wholes: tuple[tuple[str, Callable[[dict[str, str], str], bytes | None]], ...] = (
             ("cut off", lambda _, text: text.encode()[: rng.randrange(len(text))]),
             ("bytes changed", lambda _, text: self._damaged(text.encode())),
-            ("bytes that are no UTF-8", lambda _, text: self._inserted(text.encode(), rng.choice(_NO_UTF8))),
+            ("bytes that are not UTF-8", lambda _, text: self._inserted(text.encode(), rng.choice(_NO_UTF8))),
             ("a key twice", self._twice),
             ("a field absent", self._without),
             ("a key in other case", lambda _, text: self._rekeyed(text, str.upper)),

@@ -1,4 +1,4 @@
-"""Upgrades the job under load by deploy/systemd/upgrade.sh, and checks that nothing is lost, wrong or announced anew.
+"""Upgrades the job under load by deploy/systemd/upgrade.sh, and checks that nothing is lost, wrong or announced again.
 
     python -m checks.soak.upgrade --from COMMIT [--events 3000]
 

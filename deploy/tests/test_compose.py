@@ -1,6 +1,6 @@
 """The installation of docker-compose.yaml for real: built, started, used, killed part by part, and removed.
 
-`make compose-test` runs it: it takes many minutes and several GB of memory, so it is no part of `make test`.
+`make compose-test` runs it: it takes many minutes and several GB of memory, so it is not part of `make test`.
 """
 
 import csv
@@ -341,7 +341,7 @@ def test_alerts_are_published_after_all_of_that(site: Site) -> None:
 
 
 def test_the_demonstration_alerts_again_and_again(site: Site) -> None:
-    """It publishes the example rules; events of its second pass are no duplicates, and the night takes them all."""
+    """It publishes the example rules; events of its second pass are not duplicates, and the night takes them all."""
     site.compose("up", "--detach", "--wait", "simulator", seconds=START_SECONDS)
     assert "card-cloned" in site.run("analyst", "rules", "list")
 

@@ -67,7 +67,7 @@ def events_from(events: Any, stream: Stream, zone: str | None) -> pa.Table:
     """The stream's fields in their declared types, and `arrival_time` where the events have it.
 
     Raises:
-        EventsError: it is no table, a column is missing, or has a value that cannot be read as its field.
+        EventsError: it is not a table, a column is missing, or has a value that cannot be read as its field.
         SettingsError: there is no such zone.
     """
     times_of = zone_named(zone, "zone")

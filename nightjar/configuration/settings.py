@@ -58,14 +58,14 @@ def _kafka_names(value: Any) -> Any:
 
 
 def _schedules(value: dict[str, str]) -> dict[str, str]:
-    """Refuse what is no schedule of one of nightjar's DAGs, as a DAG that cannot be parsed vanishes from Airflow."""
+    """Refuse what is not a schedule of one of nightjar's DAGs, as a DAG that cannot be parsed vanishes from Airflow."""
     from croniter import croniter
 
     for name, cron in value.items():
         if name not in SCHEDULED:
-            raise ValueError(f"{name!r} is no DAG with a schedule: these are {', '.join(SCHEDULED)}")
+            raise ValueError(f"{name!r} is not a DAG with a schedule: these are {', '.join(SCHEDULED)}")
         if cron != "off" and not croniter.is_valid(cron):
-            raise ValueError(f"{cron!r} is no cron expression. Write one, such as 0 3 * * *, or off")
+            raise ValueError(f"{cron!r} is not a cron expression. Write one, such as 0 3 * * *, or off")
     return value
 
 
@@ -328,7 +328,7 @@ class Settings(BaseSettings):
     notify_connection: str = Field(
         "",
         description="Id of the Airflow connection that failed tasks are reported over: of type `http`, a webhook that "
-        'takes `{"text": ...}`; of type `smtp`, mail. Empty: nobody is told.',
+        'takes `{"text": ...}`; of type `smtp`, mail. Empty: nobody is notified.',
     )
     schedules: Annotated[dict[str, str], AfterValidator(_schedules)] = Field(
         {},

@@ -108,7 +108,7 @@ def refuse_altered(folder: Path, checksums: Path) -> None:
             f"these are not the jars that were tested: {listed}",
             where=str(checksums),
             remedy="Look for the cause before you trust them: a repository or mirror that serves other files. After a "
-            "change of ivy.xml, `python -m tools.jar_checksums` writes the checksums anew",
+            "change of ivy.xml, `python -m tools.jar_checksums` writes the checksums again",
         )
 
 

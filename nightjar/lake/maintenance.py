@@ -93,7 +93,7 @@ def _removed_before(held: DeltaTable) -> date | None:
 
 
 def _remove_before(held: DeltaTable, table: Table, first: date) -> int:
-    """Whole folders of dates, so that no file is written anew. First of all the table says so, for the nights: they do
+    """Whole folders of dates, so that no file is rewritten. First of all the table says so, for the nights: they do
     not judge what depends on rows that have gone."""
     (column,) = table.partitioned_by
     dates = held.get_add_actions(flatten=True).column(f"partition.{column}").to_pylist()

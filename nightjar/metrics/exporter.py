@@ -36,7 +36,7 @@ _LATEST_REPORTS = 5000
 
 
 class Exporter:
-    """Collects metrics into `registry` until it is told to stop."""
+    """Collects metrics into `registry` until it is asked to stop."""
 
     def __init__(self, settings: Settings) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # else a series for each counter says when it began

@@ -77,7 +77,7 @@ class ManagedProcess:
         return self.log.with_name(f"{self.log.name}.1")
 
     def rotate_log(self, most: int) -> None:
-        """If the log has more than that many bytes, begin it anew; what it had gets the suffix `.1`.
+        """If the log has more than that many bytes, start a new one; what it had gets the suffix `.1`.
 
         The program keeps the file open, so its content is moved; what is written meanwhile may be lost.
         """
