@@ -50,7 +50,7 @@ class Lake:
         """The alerts about events of a day (UTC; None: of all days), of each the latest revision.
 
         A retracted alert has the kind `retraction`. revisions: all records of each. The columns are those of
-        docs/reference/records.md#alerts, with group and measures as JSON objects, and the place of the record in Kafka.
+        docs/reference/records.md, with group and measures as JSON objects, and the place of the record in Kafka.
         """
         found = well_formed(scan(self._root, ALERTS))
         if day is not None:
