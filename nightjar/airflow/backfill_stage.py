@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import structlog
 import typer
 
-from nightjar.airflow.backfill_requests import days_of, request_of
 from nightjar.airflow.submission import ARCHIVE_NOW, FAILED, PENDING, VERDICT
 from nightjar.airflow.task_log import RULES, SUMMARY
 from nightjar.backfill.config import BackfillConfig, Request
@@ -29,6 +28,7 @@ from nightjar.kafka.clients import refuse_others
 from nightjar.lake.archive import archive
 from nightjar.lake.session import open_session
 from nightjar.lake.stream_state import rule_book
+from nightjar.operations.backfill_requests import days_of, request_of
 from nightjar.operations.locks import sole_writer
 from nightjar.rules.errors import NightjarError, printable, shortened
 from nightjar.rules.streams import load_streams

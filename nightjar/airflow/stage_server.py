@@ -166,9 +166,9 @@ class Server:
 
     def _prepare(self) -> None:
         """Import the stages' code while the JVM starts, and the gate's libraries while the first stage runs."""
-        from nightjar.airflow import preload
         from nightjar.configuration.lake import lake_config
         from nightjar.configuration.settings import load_settings
+        from nightjar.operations import preload
         from nightjar.rules.streams import load_streams
 
         starting = []

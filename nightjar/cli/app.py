@@ -6,56 +6,37 @@ service; 130 interrupted. Results go to standard output, an error is one message
 
 import os
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nightjar.cli.commands import (
-    airflow,
-    alerts,
-    archive,
-    backfill,
-    backtest,
-    demo,
-    evaluate,
-    explain,
-    generate,
-    jars,
-    lake,
-    metrics,
-    replay,
-    rules,
-    simulate,
-    status,
-    stream,
-    topics,
-    up,
-)
 from nightjar.rules.errors import NightjarError
 from nightjar.terminal.console import result_console, show_error
 
+# Modules of nightjar.cli.commands, each of which registers the command of its name.
 COMMANDS = (
-    airflow,
-    alerts,
-    archive,
-    backfill,
-    backtest,
-    demo,
-    evaluate,
-    explain,
-    generate,
-    jars,
-    lake,
-    metrics,
-    replay,
-    rules,
-    simulate,
-    status,
-    stream,
-    topics,
-    up,
+    "airflow",
+    "alerts",
+    "archive",
+    "backfill",
+    "backtest",
+    "demo",
+    "evaluate",
+    "explain",
+    "generate",
+    "jars",
+    "lake",
+    "metrics",
+    "replay",
+    "rules",
+    "simulate",
+    "status",
+    "stream",
+    "topics",
+    "up",
 )
 
 app = typer.Typer(
@@ -66,8 +47,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in COMMANDS:
-    command.register(app)
+for name in COMMANDS:
+    import_module(f"nightjar.cli.commands.{name}").register(app)
 
 
 def _show_version(wanted: bool) -> None:

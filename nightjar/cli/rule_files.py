@@ -8,20 +8,10 @@ from nightjar.rules.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nightjar.configuration.settings import Settings
     from nightjar.rules.model import Rule
     from nightjar.rules.streams import Stream
     from nightjar.rules.versions import RuleVersion
     from nightjar.terminal.console import SafeConsole
-
-
-def configured() -> "tuple[Settings, Mapping[str, Stream]]":
-    """The settings, and the declared streams."""
-    from nightjar.configuration.settings import load_settings
-    from nightjar.rules.streams import load_streams
-
-    settings = load_settings()
-    return settings, load_streams(settings.streams)
 
 
 def read_rules(files: list[Path], streams: "Mapping[str, Stream]") -> "list[Rule]":

@@ -1,25 +1,25 @@
-"""Sends rule messages for the commands, and shows the job's answers."""
+"""Sends rule messages for the commands, and shows what they change and the job's answers."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
+from nightjar.cli.context import Context
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Sequence
 
     from rich.text import Text
 
-    from nightjar.configuration.settings import Settings
     from nightjar.contracts.rule_status import ShownStatus
+    from nightjar.operations.rule_publishing import Message
     from nightjar.rules.model import Rule
     from nightjar.rules.states import State
-    from nightjar.rules.streams import Stream
-    from nightjar.terminal.console import SafeConsole
+    from nightjar.rules.versions import Published
 
 
 def publish_rules(
-    settings: "Settings",
-    streams: "Mapping[str, Stream]",
+    context: Context,
     found: "list[Rule]",
     *,
     author: str | None,
@@ -29,55 +29,40 @@ def publish_rules(
     dry_run: bool = False,
 ) -> None:
     """Publish the rules that are new or changed, and report each. dry_run: show their changes, and send nothing."""
-    from nightjar.cli.past_effects import show_past_effects
     from nightjar.cli.rule_files import show_changes
-    from nightjar.contracts.rule_messages import rule_message
-    from nightjar.kafka import rule_topics
-    from nightjar.rules.model import parse_rule
-    from nightjar.terminal.console import counted, result_console
+    from nightjar.operations.rule_publishing import in_force, publishing
+    from nightjar.terminal.console import counted
 
-    book, _ = rule_topics.expected_book(settings, streams)
-    console = result_console()
-    changed = []
+    book, _ = context.published
+    messages = []
     for rule in found:
-        if rule_topics.unchanged(book, rule):
+        message = publishing(book, rule, author, reason)
+        if message is None:
             newest = book.of_rule(rule.id)[-1]
             waits = ", which waits for approval" if newest.is_proposed else ""
-            console.print(f"{rule.id}  unchanged: it is version {newest.version}{waits}", soft_wrap=True)
-        else:
-            message = rule_message(rule)
-            message |= provenance(author or rule.author, reason or rule.reason)
-            changed.append(rule_message(parse_rule(message, streams)))
-            if dry_run:
-                in_force = [version for version in book.of_rule(rule.id) if not version.is_proposed]
-                show_changes(console, in_force[-1] if in_force else None, rule, f"{rule.id} as given")
-    show_past_effects(settings, streams, book, changed, console)
+            context.console.print(f"{rule.id}  unchanged: it is version {newest.version}{waits}", soft_wrap=True)
+            continue
+        messages.append(message)
+        if dry_run:
+            show_changes(context.console, in_force(book, rule.id), rule, f"{rule.id} as given")
+    show_past_notices(context, book, messages)
     if dry_run:
-        console.print(f"{counted(len(changed), 'rule')} would be published; nothing was sent")
+        context.console.print(f"{counted(len(messages), 'rule')} would be published; nothing was sent")
         return
-    send_messages(settings, changed, console, wait=wait, timeout=timeout)
+    send_messages(context, messages, wait=wait, timeout=timeout)
 
 
-def provenance(author: str | None, reason: str | None) -> dict[str, str]:
-    """Author and reason as keys of a message; the author defaults to the login name."""
-    import getpass
+def show_past_notices(context: Context, known: "Published", messages: "Iterable[Message]", *, indent: int = 0) -> None:
+    """Print what versions that apply to the past change there; see `past_notices`."""
+    from nightjar.operations.past_notices import past_notices
+    from nightjar.terminal.console import line
 
-    if author is None:
-        try:
-            author = getpass.getuser()
-        except (KeyError, OSError):  # the user has no name, as in some containers
-            author = None
-    return {key: text for key, text in (("author", author), ("reason", reason)) if text}
+    for text in past_notices(context.settings, context.streams, known, messages, context.stages):
+        context.console.print(line(" " * indent, (text, "yellow")), soft_wrap=True)
 
 
 def send_messages(
-    settings: "Settings",
-    messages: list[dict[str, Any]],
-    console: "SafeConsole",
-    *,
-    wait: bool,
-    timeout: float,
-    approved: "State | None" = None,
+    context: Context, messages: "Sequence[Message]", *, wait: bool, timeout: float, approved: "State | None" = None
 ) -> None:
     """Send rule messages; with `wait` show the job's answers until each is settled. Exits with 1 if one is rejected.
 
@@ -85,22 +70,21 @@ def send_messages(
     """
     from nightjar.contracts.rule_messages import rule_of
     from nightjar.kafka import rule_topics
+    from nightjar.operations.rule_publishing import send_and_follow
     from nightjar.rules.publishing import Answer
 
     if not messages:
         return
     if not wait:
-        rule_topics.send(settings, messages)
+        rule_topics.send(context.settings, messages)
         for message in messages:
-            text = f"{rule_of(message)}  published on {settings.rules_topic}"
-            console.print(text, soft_wrap=True)
+            text = f"{rule_of(message)}  published on {context.settings.rules_topic}"
+            context.console.print(text, soft_wrap=True)
         return
     rejected = False
-    with rule_topics.Answers(settings) as answers:
-        rule_topics.send(settings, messages)
-        for status in answers.until_settled(messages, timeout, approved):
-            console.print(_answer(status), soft_wrap=True)
-            rejected |= status.answer is Answer.REJECTED
+    for status in send_and_follow(context.settings, messages, timeout, approved):
+        context.console.print(_answer(status), soft_wrap=True)
+        rejected |= status.answer is Answer.REJECTED
     if rejected:
         raise typer.Exit(1)
 

@@ -5,12 +5,12 @@ import json
 import polars as pl
 import pytest
 
-from nightjar.airflow.backfill_requests import request_of
 from nightjar.backfill.publish.verdicts import HeldBackError
 from nightjar.backfill.run import run_all
 from nightjar.kafka.clients import producer
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import RECONCILIATION, RUNS, VIOLATIONS
+from nightjar.operations.backfill_requests import request_of
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.canonical import canonical
 from nightjar.rules.timestamps import iso_text, microseconds

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from nightjar.airflow.backfill_requests import request_of
 from nightjar.backfill.explain.explanation import explain
 from nightjar.backfill.reconcile.reconciliation import latest_revisions
 from nightjar.backfill.run import STAGES, Run
@@ -23,6 +22,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.lake.archive import archive
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import ALERTS, RECONCILIATION, events_table
+from nightjar.operations.backfill_requests import request_of
 from nightjar.operations.rebuild import rebuild
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import iso_text, parse_timestamp

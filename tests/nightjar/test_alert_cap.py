@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar.cli import alert_cap
-from nightjar.cli.alert_cap import AlertCap
+from nightjar.operations import alert_cap
+from nightjar.operations.alert_cap import AlertCap
 
 RECORDS = st.lists(st.tuples(st.sampled_from("rs"), st.integers(9, 11), st.integers(0, 5)), max_size=60)
 

@@ -4,8 +4,8 @@ from datetime import date
 
 import pytest
 
-from nightjar.airflow.backfill_requests import days_of, request_of
 from nightjar.backfill.config import BackfillError
+from nightjar.operations.backfill_requests import days_of, request_of
 from nightjar.rules.streams import load_streams
 
 STREAMS = load_streams()

@@ -14,7 +14,7 @@ def test_help_names_every_command() -> None:
     """`nightjar --help` lists the commands and ends well."""
     shown = run("--help").stdout
     for command in COMMANDS:
-        assert command.__name__.rsplit(".", 1)[1] in shown
+        assert command in shown
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from nightjar.airflow.backfill_requests import request_of
 from nightjar.backfill.run import run_all
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.lake import lake_config
@@ -27,6 +26,7 @@ from nightjar.kafka.clients import producer
 from nightjar.kafka.readers import Reader
 from nightjar.lake.archive import archive
 from nightjar.lake.config import LakeError
+from nightjar.operations.backfill_requests import request_of
 from nightjar.rules.streams import SHIPPED, Stream, load_streams
 from nightjar.rules.timestamps import iso_text, parse_timestamp
 from tests.support.command import run

@@ -11,12 +11,9 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from nightjar.airflow.backfill_requests import request_of
 from nightjar.backfill.publish.verdicts import held_back
 from nightjar.backfill.reconcile.reconciliation import corrections, reconcile
 from nightjar.backfill.staging import HELD_BACK, stage
-from nightjar.cli import alert_masks
-from nightjar.cli.alert_masks import AlertMasks
 from nightjar.cli.app import app
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import load_settings
@@ -28,6 +25,9 @@ from nightjar.lake.archive import make_tables
 from nightjar.lake.events import EventReader
 from nightjar.lake.json_topics import JsonReader
 from nightjar.lake.tables import ALERTS, COORDINATES, RULE_STATUS, Table, events_table
+from nightjar.operations import alert_masks
+from nightjar.operations.alert_masks import AlertMasks
+from nightjar.operations.backfill_requests import request_of
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.canonical import canonical
 from nightjar.rules.errors import DeclarationError

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from nightjar.airflow.backfill_requests import request_of
 from nightjar.backfill.config import BackfillConfig
 from nightjar.backfill.run import STAGES, Run
 from nightjar.configuration.settings import Settings
@@ -15,6 +14,7 @@ from nightjar.demo.history import History
 from nightjar.kafka.readers import Reader
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import CORRECTIONS, RECONCILIATION, VIOLATIONS
+from nightjar.operations.backfill_requests import request_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from nightjar.cli.context import Context
+
 app = typer.Typer(name="airflow", invoke_without_command=True)
 
 
@@ -14,24 +16,23 @@ def register(main: typer.Typer) -> None:
 
 
 @app.callback()
-def airflow(context: typer.Context) -> None:
+def airflow(invoked: typer.Context) -> None:
     """Run Airflow with nightjar's DAGs until Ctrl-C, reachable from this machine only.
 
     Its database, logs and password are kept in `airflow` under `data_dir` and reused by the next start.
     DAGs are paused until you switch them on.
     """
-    if context.invoked_subcommand is not None:
+    if invoked.invoked_subcommand is not None:
         return
     from nightjar.airflow.local.airflow import USER, LocalAirflow
     from nightjar.configuration import data_dir
-    from nightjar.configuration.settings import load_settings
     from nightjar.terminal.console import line
-    from nightjar.terminal.stages import Stages, terminated_as_interrupt
+    from nightjar.terminal.stages import terminated_as_interrupt
 
-    settings = load_settings()
-    data_dir.prepare(settings.data_dir)
-    stages = Stages()
-    running = LocalAirflow(settings)
+    context = Context()
+    stages = context.stages
+    data_dir.prepare(context.settings.data_dir)
+    running = LocalAirflow(context.settings)
     with terminated_as_interrupt():
         try:
             with (

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from nightjar.cli.context import Context
+
 app = typer.Typer(name="alerts", help="Show the job's alerts.", no_args_is_help=True)
 
 
@@ -57,59 +59,35 @@ def tail(
     Revisions, retractions and muted alerts are marked; of alerts beyond the cap of an hour the number is shown. Stop
     with Ctrl-C.
     """
-    from nightjar.cli.alert_cap import AlertCap, Flood
-    from nightjar.cli.alert_masks import AlertMasks
-    from nightjar.configuration.settings import load_settings
-    from nightjar.kafka.readers import Reader, Skipped
-    from nightjar.rules.errors import printable
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.alert_lines import alert_line, alert_of
-    from nightjar.terminal.console import counted, progress_console, result_console, show_json
+    from nightjar.kafka.readers import Reader
+    from nightjar.operations.alert_masks import AlertMasks
+    from nightjar.operations.alert_tail import AlertTail
+    from nightjar.terminal.alert_lines import alert_line
+    from nightjar.terminal.console import show_json
 
-    settings = load_settings()
-    masks = None if reveal else AlertMasks(settings, load_streams(settings.streams))
-    console = result_console()
-    shown = muted = 0
-    skipped, cap = Skipped(), None if per_hour is None else AlertCap(per_hour)
-    flood = Flood()
+    context = Context()
+    masks = None if reveal else AlertMasks(context.settings, context.streams)
+    tail = AlertTail(rule=rule, unmuted=unmuted, overflow=overflow or as_json, per_hour=per_hour, masks=masks)
 
     def summarise() -> None:
-        if unmuted:
-            progress_console().print(f"{counted(muted, 'muted alert')} left out")
-        for name, left_out in sorted(cap.left_out.items()) if cap else ():
-            words = f"{printable(name)}: {counted(left_out, 'record')} left out, beyond {per_hour} alerts an hour"
-            progress_console().print(words, soft_wrap=True)
-        for words in flood.summary():
-            progress_console().print(words, soft_wrap=True)
+        for each in tail.summary():
+            context.progress.print(each, soft_wrap=True)
 
+    shown = 0
     with ExitStack() as at_end:
         at_end.callback(summarise)
-        reader = at_end.enter_context(Reader(settings, settings.alerts_topic))
+        reader = at_end.enter_context(Reader(context.settings, context.settings.alerts_topic))
         if not from_beginning:
             reader.to_end()
-        for record in reader.follow():
-            alert = alert_of(record)
-            if alert is None:
-                skipped.add(record, "not an alert")
+        for alert in tail.chosen(reader.follow()):
+            if isinstance(alert, str):
+                context.progress.print(alert, soft_wrap=True)
                 continue
-            if rule not in (None, alert.record["rule_id"]):
-                continue
-            if unmuted and alert.record["muted"]:
-                muted += 1
-                continue
-            if alert.record.get("overflow") is True and not (overflow or as_json):
-                if (words := flood.take(alert.record)) is not None:
-                    progress_console().print(words, soft_wrap=True)
-                continue
-            if cap is not None and not cap.admits(alert.record):
-                continue
-            if masks is not None:
-                alert = alert._replace(record=masks.masked(alert.record))
             if as_json:
                 latency = None if alert.latency is None else alert.latency / 1000
                 show_json({**alert.record, "latency_ms": latency})
             else:
-                console.print(alert_line(alert, console), soft_wrap=True)
+                context.console.print(alert_line(alert, context.console), soft_wrap=True)
             shown += 1
             if shown == count:
                 return

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from nightjar.cli.context import Context
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -17,34 +19,14 @@ def archive(
     ] = False,
 ) -> None:
     """Copy the new records of every topic to the Delta tables of the lake, each exactly once."""
-    from dataclasses import replace
+    from nightjar.operations.nights import archive_topics
+    from nightjar.terminal.console import show_json
 
-    from nightjar.configuration import data_dir, logs
-    from nightjar.configuration.lake import lake_config
-    from nightjar.configuration.settings import load_settings
-    from nightjar.kafka.clients import refuse_others
-    from nightjar.lake.archive import archive as archived
-    from nightjar.lake.session import open_session
-    from nightjar.operations.locks import sole_writer
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.console import result_console, show_json
-    from nightjar.terminal.stages import Stages
-
-    settings = load_settings()
-    config = lake_config(settings, load_streams(settings.streams))
-    refuse_others(settings)
-    logs.configure("warning")
-    data_dir.prepare(settings.data_dir)
-    stages = Stages()
-    with sole_writer(config.root) as fence:
-        config = replace(config, fence=fence)
-        with stages.stage("Spark", "starting"):
-            session = open_session(config)
-        with stages.stage("Archive", f"{settings.bootstrap} to {config.root}"):
-            done = archived(session, config, leave_out_deleted=leave_out_deleted)
+    context = Context()
+    config = context.backfill(spark=True).lake
+    done = archive_topics(context.settings, config, context.stages, leave_out_deleted=leave_out_deleted)
     if as_json:
         show_json({"seconds": done.seconds, "rows": done.rows})
         return
-    console = result_console()
     for name, count in sorted(done.rows.items()):
-        console.print(f"{name:<20} {count:>12,} records")
+        context.console.print(f"{name:<20} {count:>12,} records")

@@ -4,9 +4,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nightjar.cli.context import Context
+
 if TYPE_CHECKING:
+    from nightjar.backfill.config import BackfillConfig
     from nightjar.backfill.run import Ended
     from nightjar.backfill.upkeep.pending import PendingDay
+    from nightjar.terminal.console import SafeConsole
     from nightjar.terminal.tables import Records
 
 
@@ -44,92 +48,57 @@ def backfill(
     The exit code is 1 if a day needs attention: either the quality gate rejected it and nothing of it was published,
     or corrections without a known cause were held back and everything else was published. Other days still run.
     """
-    from nightjar.airflow.backfill_requests import days_of, request_of
     from nightjar.backfill.config import BackfillError
-    from nightjar.configuration import data_dir, logs
-    from nightjar.configuration.backfill import backfill_config
-    from nightjar.configuration.settings import load_settings
-    from nightjar.kafka.clients import refuse_others
-    from nightjar.operations.locks import sole_writer
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.console import lines, result_console, show_json
-    from nightjar.terminal.stages import Stages
+    from nightjar.backfill.upkeep.pending import pending_days
+    from nightjar.operations.backfill_requests import days_of, request_of
+    from nightjar.operations.nights import run_nights
+    from nightjar.terminal.console import lines, show_json
 
-    settings = load_settings()
-    streams = load_streams(settings.streams)
-    config = backfill_config(settings, streams)
+    context = Context()
+    config = context.backfill(spark=True)
     if pending and (day or days or rules or groups):
         raise BackfillError("takes no days, rules or groups", where="--pending", remedy="Leave them out")
-    options: dict[str, Any] = {"rules": rules, "groups": groups, "dry_run": dry_run, "publish": publish}
-    requests = [] if pending else [request_of(wanted, streams, **options) for wanted in days_of(day, days)]
-    logs.configure("warning")
-    data_dir.prepare(settings.data_dir)
     if pending and dry_run:
-        from nightjar.backfill.upkeep.pending import pending_days
-
-        _list(pending_days(config), as_json=as_json)
+        _list(context.console, pending_days(config), as_json=as_json)
         return
-    refuse_others(settings)
-    stages = Stages()
+    options: dict[str, Any] = {"rules": rules, "groups": groups, "dry_run": dry_run, "publish": publish}
+    requests = None if pending else [request_of(wanted, context.streams, **options) for wanted in days_of(day, days)]
     found: list[Ended] = []
-    with sole_writer(config.lake.root) as fence:
-        config = config.fenced(fence)
-        with stages.stage("Spark", "starting"):
-            from nightjar.airflow import preload
-
-            # Spark's JVM starts while Python imports the rest, most of which the stages need.
-            starting = preload.start_session(config.lake)
-            from nightjar.backfill.gate.gating import docs_folder
-            from nightjar.backfill.run import run_all
-            from nightjar.backfill.stages import DOES
-            from nightjar.backfill.upkeep.pending import pending_days
-            from nightjar.lake.archive import archive
-
-            session = starting.result()
-            preload.import_gate()
-        if pending:
-            with stages.stage("Archive", DOES["archive"]):
-                archive(session, config.lake)
-            requests = [request_of(each.day, streams, publish=publish) for each in pending_days(config)]
-        runs = run_all(
-            session,
-            config,
-            requests,
-            archived=pending,
-            announced=lambda request, stage: stages.stage(f"{request.day} {stage}", DOES[stage]),
-        )
-        for ended in runs:
-            found.append(ended)
-            if ended.verdict is not None:
-                stages.console.print(lines(str(ended.verdict), "red"), soft_wrap=True)
-            if as_json:
-                show_json(_as_json(ended))
+    for ended in run_nights(context.settings, config, requests, context.stages, publish=publish):
+        found.append(ended)
+        if ended.verdict is not None:
+            context.progress.print(lines(str(ended.verdict), "red"), soft_wrap=True)
+        if as_json:
+            show_json(_as_json(ended))
     if not as_json:
-        console = result_console()
-        console.print(_table(found, dry_run=dry_run) if found else "no day is pending")
-        if any("shadows" in ended.counts for ended in found):
-            console.print(_shadow_table(found))
-        console.print(f"data docs: {docs_folder(config.lake.root) / 'site' / 'index.html'}", soft_wrap=True)
+        _show(context.console, config, found, dry_run=dry_run)
     if not dry_run and (still := pending_days(config)):
         listed = "; ".join([*map(str, still[:_LISTED]), *(["..."] if len(still) > _LISTED else [])])
-        stages.console.print(
-            f"pending days: {len(still)} ({listed}). `nightjar backfill --pending` runs them",
-            soft_wrap=True,
-        )
+        text = f"pending days: {len(still)} ({listed}). `nightjar backfill --pending` runs them"
+        context.progress.print(text, soft_wrap=True)
     if any(ended.verdict for ended in found):
         raise typer.Exit(1)
 
 
-def _list(days: "list[PendingDay]", *, as_json: bool) -> None:
-    from nightjar.terminal.console import result_console, show_json
+def _list(console: "SafeConsole", days: "list[PendingDay]", *, as_json: bool) -> None:
+    from nightjar.terminal.console import show_json
 
     for found in days:
         if as_json:
             show_json({"day": found.day.isoformat(), "why": found.why})
         else:
-            result_console().print(str(found), soft_wrap=True)
+            console.print(str(found), soft_wrap=True)
     if not days and not as_json:
-        result_console().print("no day is pending")
+        console.print("no day is pending")
+
+
+def _show(console: "SafeConsole", config: "BackfillConfig", found: "list[Ended]", *, dry_run: bool) -> None:
+    from nightjar.backfill.gate.gating import docs_folder
+
+    console.print(_table(found, dry_run=dry_run) if found else "no day is pending")
+    if any("shadows" in ended.counts for ended in found):
+        console.print(_shadow_table(found))
+    console.print(f"data docs: {docs_folder(config.lake.root) / 'site' / 'index.html'}", soft_wrap=True)
 
 
 def _as_json(ended: "Ended") -> dict[str, Any]:

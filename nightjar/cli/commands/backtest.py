@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar.cli.context import Context
+
 if TYPE_CHECKING:
     from nightjar.backfill.backtest.comparison import Comparison
     from nightjar.terminal.tables import Records
@@ -59,70 +61,34 @@ def backtest(
     alert on the same events, and the groups with the most alerts. Reads the lake as it is: `nightjar archive` brings it
     up to date. Publishes nothing.
     """
-    from nightjar.airflow.backfill_requests import days_of
-    from nightjar.backfill.config import BackfillError
-    from nightjar.configuration import data_dir, logs
-    from nightjar.configuration.backfill import backfill_config
-    from nightjar.configuration.settings import load_settings
+    from nightjar.backfill.backtest.report import as_mapping, write_report
+    from nightjar.operations.backfill_requests import days_of
+    from nightjar.operations.trial import try_rules
     from nightjar.rules.errors import SettingsError
     from nightjar.rules.model import load_rules
-    from nightjar.rules.names import did_you_mean
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.console import lines, result_console, show_json
-    from nightjar.terminal.stages import Stages
+    from nightjar.terminal.console import lines, show_json
 
-    settings = load_settings()
-    streams = load_streams(settings.streams)
-    config = backfill_config(settings, streams)
+    context = Context()
+    config = context.backfill(spark=True)
     days = days_of(None, f"{first}..{last}")
-    loaded = load_rules(rules, streams)
-    if len({rule.stream for rule in loaded}) > 1 and (labels or label):
-        raise SettingsError(
-            "holds rules of several streams", where=str(rules), remedy="With labels, give the rules of one stream"
-        )
+    drafts = load_rules(rules, context.streams)
     if html is not None and not html.parent.is_dir():
         raise SettingsError("cannot be written: the folder does not exist", where=str(html), remedy="Create it first")
-    stream = streams[loaded[0].stream]
-    if label is not None and labels is None and label not in stream.fields:
-        raise SettingsError(
-            f"is not a field of stream {stream.name}", where=label,
-            remedy=did_you_mean(label, stream.fields, "Fields are"),
-        )  # fmt: skip
-    logs.configure("warning")
-    data_dir.prepare(settings.data_dir)
-    if not config.lake.root.is_dir():
-        raise BackfillError("there is no lake", where=str(config.lake.root), remedy="Run `nightjar archive` first")
-    stages = Stages()
-    with stages.stage("Spark", "starting"):
-        from nightjar.airflow import preload
-
-        starting = preload.start_session(config.lake)
-        from nightjar.backfill.backtest.backtest import backtest as run
-        from nightjar.backfill.backtest.backtest import drafts_of
-        from nightjar.backfill.backtest.labels import read_labels
-        from nightjar.backfill.backtest.report import as_mapping, write_report
-        from nightjar.operations.lake_gaps import gaps
-
-        drafts = drafts_of(loaded, streams, threshold)
-        known = label if labels is None else read_labels(labels, stream, label)
-        session = starting.result()
-    with stages.stage(f"{days[0]} to {days[-1]}", "evaluating drafts and live rules"):
-        found = run(session, config, drafts, days[0], days[-1], known)
-    for gap in gaps(config.lake.root, streams, loaded, days[-1]):
-        stages.note(gap, "yellow")
+    found = try_rules(
+        context.settings, config, drafts, days, context.stages, threshold=threshold, labels=labels, label=label
+    )
     if html is not None:
         write_report(found, html, reason)
     if as_json:
         for each in found:
             show_json(as_mapping(each))
         return
-    console = result_console()
-    console.print(_table(found))
+    context.console.print(_table(found))
     for each in found:
         for table in _details(each):
-            console.print(table)
+            context.console.print(table)
     if html is not None:
-        console.print(lines(f"report: {html.resolve()}"), soft_wrap=True)
+        context.console.print(lines(f"report: {html.resolve()}"), soft_wrap=True)
 
 
 def _table(found: "list[Comparison]") -> "Records":

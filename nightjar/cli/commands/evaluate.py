@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar.cli.context import Context
 from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown
 from nightjar.files.zones import zone_named
 from nightjar.rules.errors import SettingsError
@@ -42,20 +43,41 @@ def evaluate(
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from nightjar.configuration.settings import load_settings
     from nightjar.files.evaluate import evaluate as evaluated
     from nightjar.files.evaluate import write_truth
     from nightjar.rules.model import load_rules
-    from nightjar.rules.names import did_you_mean
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.console import counted, progress_console, result_console, show_json
+    from nightjar.terminal.console import counted, show_json
     from nightjar.terminal.stages import announce_compiling
 
-    declared = load_streams(load_settings(**({} if streams is None else {"streams": streams})).streams)
-    if stream not in declared:
+    context = Context(streams=streams)
+    declared = context.stream(stream)
+    _refuse_unfit(out, events)
+    times_of = zone_named(zone, "--zone")
+    loaded = load_rules(rules, context.streams)
+    if all(rule.stream != stream for rule in loaded):
+        others = ", ".join(sorted({rule.stream for rule in loaded}))
         raise SettingsError(
-            "is not a declared stream", where=stream, remedy=did_you_mean(stream, declared, "Streams are")
+            f"has no rule on stream {stream}", where=str(rules), remedy=f"Its rules are on {others}: set --stream"
         )
+    announce_compiling()
+    texts = [TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[shown]")]
+    columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn())
+    with Progress(*columns, console=context.progress, transient=True) as bar:
+        task = bar.add_task(f"reading {events}", total=None, shown="")
+        table = read_shown(context.progress, events, declared, zone=times_of)
+        bar.update(task, description="evaluating", shown=counted(table.num_rows, "event"))
+        truth = evaluated(declared, loaded, table)
+        rows = truth.rows(every=measures)
+        bar.update(task, description=f"writing {out}", total=rows, shown=counted(rows, "row"))
+        write_truth(truth, out, every=measures, progress=lambda written: bar.advance(task, written))
+    if as_json:
+        show_json({"out": str(out), "rows": rows, **_summary(truth)})
+    else:
+        context.console.print(_shown(truth, f"{counted(rows, 'row')} in {out}"))
+
+
+def _refuse_unfit(out: Path, events: Path) -> None:
+    """Raise SettingsError if the results cannot be written there."""
     if out.suffix.lower() != ".parquet":
         raise SettingsError("does not end in .parquet", where=str(out), remedy="Name it like violations.parquet")
     if not out.parent.is_dir():
@@ -66,29 +88,6 @@ def evaluate(
         raise SettingsError("is the file of events itself", where=str(out), remedy="Name another file")
     if events.resolve() in out.resolve().parents:
         raise SettingsError("lies in the folder of events", where=str(out), remedy="Name a file outside it")
-    times_of = zone_named(zone, "--zone")
-    loaded = load_rules(rules, declared)
-    if all(rule.stream != stream for rule in loaded):
-        others = ", ".join(sorted({rule.stream for rule in loaded}))
-        raise SettingsError(
-            f"has no rule on stream {stream}", where=str(rules), remedy=f"Its rules are on {others}: set --stream"
-        )
-    announce_compiling()
-    texts = [TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[shown]")]
-    columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn())
-    console = progress_console()
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(f"reading {events}", total=None, shown="")
-        table = read_shown(console, events, declared[stream], zone=times_of)
-        bar.update(task, description="evaluating", shown=counted(table.num_rows, "event"))
-        truth = evaluated(declared[stream], loaded, table)
-        rows = truth.rows(every=measures)
-        bar.update(task, description=f"writing {out}", total=rows, shown=counted(rows, "row"))
-        write_truth(truth, out, every=measures, progress=lambda written: bar.advance(task, written))
-    if as_json:
-        show_json({"out": str(out), "rows": rows, **_summary(truth)})
-    else:
-        result_console().print(_shown(truth, f"{counted(rows, 'row')} in {out}"))
 
 
 def _summary(truth: "Truth") -> dict[str, object]:

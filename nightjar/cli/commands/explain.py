@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nightjar.cli.context import Context
 from nightjar.rules.timestamps import iso_text
 
 if TYPE_CHECKING:
@@ -37,21 +38,17 @@ def explain(
     has yet to bring there; says so where it cannot.
     """
     from nightjar.backfill.explain.explanation import explain as explained
-    from nightjar.configuration.backfill import backfill_config
-    from nightjar.configuration.settings import load_settings
     from nightjar.operations.unarchived import OnKafka
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.console import result_console, show_json
+    from nightjar.terminal.console import show_json
 
-    settings = load_settings()
-    config = backfill_config(settings, load_streams(settings.streams), spark=False)
-    found = explained(config, alert_id, OnKafka(settings))
+    context = Context()
+    found = explained(context.backfill(), alert_id, OnKafka(context.settings))
     if not reveal:
         found = found.masked()
     if as_json:
         show_json(_as_json(found))
     else:
-        _show(result_console(), alert_id, found, None if every else _SHOWN)
+        _show(context.console, alert_id, found, None if every else _SHOWN)
 
 
 def _as_json(found: "Explanation") -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar.rules.errors import SettingsError
+from nightjar.cli.context import Context
 
 if TYPE_CHECKING:
     from nightjar.terminal.tables import Records
@@ -43,12 +43,9 @@ def generate(
     Each file has the fields of its stream plus `scenario`, the ground truth: empty for genuine events. Rules never
     see it.
     """
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    from nightjar.generate import Options, Scenario
-    from nightjar.generate import generate as simulate
-    from nightjar.terminal.console import counted, line, progress_console, result_console, show_json
+    from nightjar.generate import Options
+    from nightjar.operations.simulated_files import write_simulated
+    from nightjar.terminal.console import counted, line, show_json
 
     options = Options(
         events=2 * customers * days if events is None else events,
@@ -61,27 +58,14 @@ def generate(
         seed=seed,
         prefix=prefix,
     )
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingsError(
-            f"cannot be created ({error.strerror})", where=str(out), remedy="Name another folder"
-        ) from None
-    written: dict[str, dict[str, int | str]] = {}
-    with progress_console().status(f"simulating {options.events:,} payments and their logins") as status:
-        for name, table in simulate(options).items():
-            path = out / f"{name}.parquet"
-            status.update(line(f"writing {path}"))
-            pq.write_table(table, path, compression="zstd")
-            counts = {
-                scenario.value: pc.sum(pc.equal(table["scenario"], scenario)).as_py() or 0 for scenario in Scenario
-            }
-            written[name] = {"file": str(path), "events": table.num_rows, **counts}
+    context = Context()
+    with context.progress.status(f"simulating {options.events:,} payments and their logins") as status:
+        written = write_simulated(options, out, lambda path: status.update(line(f"writing {path}")))
     if as_json:
         show_json(written)
         return
     title = f"seed {options.seed}, {counted(options.days, 'day')} from {start:%Y-%m-%d}"
-    result_console().print(_table(written, title))
+    context.console.print(_table(written, title))
 
 
 def _table(written: dict[str, dict[str, int | str]], title: str) -> "Records":

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nightjar.cli.commands.lake_repair import repair
+from nightjar.cli.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,26 +35,19 @@ def maintain(as_json: Annotated[bool, typer.Option("--json", help="Print one JSO
     """
     import time
 
-    from nightjar.configuration import logs
-    from nightjar.configuration.backfill import backfill_config
-    from nightjar.configuration.settings import load_settings
     from nightjar.operations.lake_upkeep import upkeep
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.console import result_console, show_json
-    from nightjar.terminal.stages import Stages
+    from nightjar.terminal.console import show_json
 
-    settings = load_settings()
-    config = backfill_config(settings, load_streams(settings.streams), spark=False)
-    logs.configure("warning")
-    stages, done = Stages(), []
-    with stages.stage("Lake", str(config.lake.root)):
-        for table in upkeep(settings, config, time.time_ns() // 1000):
+    context, done = Context(), []
+    config = context.backfill()
+    with context.stages.stage("Lake", str(config.lake.root)):
+        for table in upkeep(context.settings, config, time.time_ns() // 1000):
             done.append(table)
-            stages.note(f"{table.table}: {table.files_before:,} files, now {table.files:,}")
+            context.stages.note(f"{table.table}: {table.files_before:,} files, now {table.files:,}")
     if as_json:
         show_json([each.as_dict() for each in done])
         return
-    result_console().print(_maintained(done))
+    context.console.print(_maintained(done))
 
 
 def _maintained(done: "Iterable[Maintained]") -> "Records":
@@ -90,22 +84,16 @@ def forget(
     """
     import sys
 
-    from nightjar.configuration import logs
-    from nightjar.configuration.backfill import backfill_config
-    from nightjar.configuration.settings import load_settings
     from nightjar.operations.forgetting import forget_person, person_of, searched_streams
-    from nightjar.rules.streams import load_streams
     from nightjar.terminal.console import show_json
-    from nightjar.terminal.stages import Stages
 
-    settings = load_settings()
-    config = backfill_config(settings, load_streams(settings.streams), spark=False)
-    logs.configure("warning")
+    context = Context()
+    config = context.backfill()
     given = [line for each in key for line in (sys.stdin.read().splitlines() if each == "-" else [each])]
     person = person_of(given)
     streams = searched_streams(config, stream or [], person)
-    with Stages().stage("Erasing" if yes else "Searching", str(config.lake.root)):
-        removal, remains = forget_person(settings, config, person, streams, dry_run=not yes)
+    with context.stages.stage("Erasing" if yes else "Searching", str(config.lake.root)):
+        removal, remains = forget_person(context.settings, config, person, streams, dry_run=not yes)
     if as_json:
         show_json(_as_json(removal, remains, erased=yes))
     else:

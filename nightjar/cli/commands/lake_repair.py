@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar.cli.context import Context
+
 if TYPE_CHECKING:
     from nightjar.backfill.upkeep.repair import Repair
     from nightjar.terminal.console import SafeConsole
@@ -41,27 +43,20 @@ def repair(
     """
     import time
 
-    from nightjar.airflow.backfill_requests import days_of
-    from nightjar.configuration import logs
-    from nightjar.configuration.backfill import backfill_config
-    from nightjar.configuration.settings import load_settings
+    from nightjar.operations.backfill_requests import days_of
     from nightjar.operations.lake_upkeep import repair as repaired
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.console import result_console, show_json
-    from nightjar.terminal.stages import Stages
+    from nightjar.terminal.console import show_json
 
-    settings = load_settings()
-    config = backfill_config(settings, load_streams(settings.streams), spark=False)
-    logs.configure("warning")
+    context = Context()
+    config = context.backfill()
     wanted = None if day is None else days_of(day, None)[0]
-    found = []
-    with Stages().stage("Repairing" if yes else "Checking", str(config.lake.root)):
+    with context.stages.stage("Repairing" if yes else "Checking", str(config.lake.root)):
         now = time.time_ns() // 1000
-        found = list(repaired(settings, config, wanted, table or [], version, now=now, dry_run=not yes))
+        found = list(repaired(context.settings, config, wanted, table or [], version, now=now, dry_run=not yes))
     if as_json:
         show_json([asdict(each) | {"repaired": yes and each.rows_after is not None} for each in found])
     else:
-        _show(result_console(), found, done=yes)
+        _show(context.console, found, done=yes)
     if any(each.refused for each in found):
         raise typer.Exit(1)
 

@@ -2,6 +2,8 @@
 
 import typer
 
+from nightjar.cli.context import Context
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -17,20 +19,17 @@ def metrics() -> None:
     import signal
     import threading
 
-    from nightjar.configuration import logs
-    from nightjar.configuration.settings import load_settings
     from nightjar.metrics.exporter import Exporter
     from nightjar.metrics.server import Endpoint, Server
     from nightjar.terminal.console import line
-    from nightjar.terminal.stages import Stages
 
-    settings = load_settings()
-    logs.configure(settings.log_level)
-    endpoint = Endpoint.of(settings)
-    exporter = Exporter(settings)
+    context = Context()
+    context.log_as_configured()
+    endpoint = Endpoint.of(context.settings)
+    exporter = Exporter(context.settings)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with Server(endpoint, exporter.registry, exporter.unhealthy, exporter.not_ready) as server:
-        Stages().console.print(line(("Metrics", "bold"), f" at {server.address}/metrics"), soft_wrap=True)
+        context.progress.print(line(("Metrics", "bold"), f" at {server.address}/metrics"), soft_wrap=True)
         exporter.run(stop)

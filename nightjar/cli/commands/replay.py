@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from nightjar.cli.context import Context
 from nightjar.cli.event_files import EVENTS_HELP, ZONE_HELP, read_shown
 from nightjar.files.zones import zone_named
 from nightjar.rules.errors import NightjarError, SettingsError
@@ -64,29 +65,21 @@ def replay(
         TimeRemainingColumn,
     )
 
-    from nightjar.configuration.settings import load_settings
     from nightjar.kafka import topics
     from nightjar.replay import ReplayOptions, replay_batches, send
-    from nightjar.rules.names import did_you_mean
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.console import progress_console, result_console, show_json
+    from nightjar.terminal.console import show_json
 
-    settings = load_settings(**({} if streams is None else {"streams": streams}))
-    declared = load_streams(settings.streams)
-    if stream not in declared:
-        raise SettingsError(
-            "is not a declared stream", where=stream, remedy=did_you_mean(stream, declared, "Streams are")
-        )
-    if keep_times and settings.arrival != "producer":
+    context = Context(streams=streams)
+    declared = context.stream(stream)
+    if keep_times and context.settings.arrival != "producer":
         raise SettingsError(
             "the topics take arrivals from the broker, so every event would be late",
             where="--keep-times",
             remedy="Set arrival = producer (NIGHTJAR_ARRIVAL=producer) for the topics of a replay",
         )
     faster, times_of = _speed(speed), zone_named(zone, "--zone")
-    console = progress_console()
-    with console.status(f"reading {file}"):
-        table = read_shown(console, file, declared[stream], zone=times_of, arrivals=keep_times)
+    with context.progress.status(f"reading {file}"):
+        table = read_shown(context.progress, file, declared, zone=times_of, arrivals=keep_times)
     options = ReplayOptions(
         start=None if keep_times else time.time_ns() // 1000,
         speed=faster,
@@ -98,8 +91,8 @@ def replay(
         malformed=malformed,
         seed=seed,
     )
-    records, batches = replay_batches(table, declared[stream], options)
-    topics.ensure(settings, declared.values(), only={declared[stream].topic})
+    records, batches = replay_batches(table, declared, options)
+    topics.ensure(context.settings, context.streams.values(), only={declared.topic})
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -107,11 +100,11 @@ def replay(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(f"sending to {declared[stream].topic}", total=records)
+    with Progress(*columns, console=context.progress) as bar:
+        task = bar.add_task(f"sending to {declared.topic}", total=records)
         report = send(
-            settings,
-            declared[stream],
+            context.settings,
+            declared,
             batches,
             speed=faster,
             shifted=not keep_times,
@@ -120,7 +113,7 @@ def replay(
     if as_json:
         show_json(report.as_dict())
     else:
-        result_console().print(report.table())
+        context.console.print(report.table())
 
 
 def _speed(text: str) -> float:

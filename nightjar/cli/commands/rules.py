@@ -11,9 +11,9 @@ from nightjar.cli.commands.rules_check import check_rules
 from nightjar.cli.commands.rules_import import import_rules
 from nightjar.cli.commands.rules_list import list_rules
 from nightjar.cli.commands.rules_restore import restore
-from nightjar.cli.rule_files import configured, read_rules, show_changes
-from nightjar.cli.rule_publishing import provenance, publish_rules, send_messages
-from nightjar.rules.errors import NightjarError
+from nightjar.cli.context import Context
+from nightjar.cli.rule_files import read_rules, show_changes
+from nightjar.cli.rule_publishing import publish_rules, send_messages, show_past_notices
 
 Files = Annotated[list[Path], typer.Argument(help="Files of rules, YAML or JSON.", show_default=False)]
 RuleId = Annotated[str, typer.Argument(help="The rule's id.", show_default=False)]
@@ -67,9 +67,9 @@ def publish(
     events of the lake. With --wait, show the job's answers until each rule is active, or waits for approval; the exit
     code is 1 if one is rejected.
     """
-    settings, streams = configured()
-    found = read_rules(files, streams)
-    publish_rules(settings, streams, found, author=author, reason=reason, wait=wait, timeout=timeout, dry_run=dry_run)
+    context = Context()
+    found = read_rules(files, context.streams)
+    publish_rules(context, found, author=author, reason=reason, wait=wait, timeout=timeout, dry_run=dry_run)
 
 
 @app.command()
@@ -79,30 +79,21 @@ def diff(file: Annotated[Path, typer.Argument(help="A file of rules.", show_defa
     `+` marks lines of the file, `-` lines of the published rule. Lists published rules that are not in the file, unless
     they are retired.
     """
-    from nightjar.kafka import rule_topics
-    from nightjar.rules.model import State
-    from nightjar.terminal.console import counted, line, result_console
+    from nightjar.operations.rule_listing import changed_rules, missing_rules
+    from nightjar.terminal.console import counted, line
 
-    settings, streams = configured()
-    found = read_rules([file], streams)
-    book, _ = rule_topics.expected_book(settings, streams)
-    console = result_console()
-    same = True
-    for rule in found:
-        versions = book.of_rule(rule.id)
-        if versions and versions[-1].rule == rule:
-            continue
-        same = False
-        show_changes(console, versions[-1] if versions else None, rule, f"{rule.id} in {file}")
-    named = {rule.id for rule in found}
-    for version in {version.rule.id: version for version in book.every}.values():
-        if version.rule.id not in named and version.rule.state is not State.RETIRED:
-            same = False
-            text = f"{version.rule.id} version {version.version} is published but not in {file}"
-            console.print(line(text), soft_wrap=True)
-    if not same:
+    context = Context()
+    found = read_rules([file], context.streams)
+    book, _ = context.published
+    changed, missing = changed_rules(book, found), missing_rules(book, found)
+    for newest, rule in changed:
+        show_changes(context.console, newest, rule, f"{rule.id} in {file}")
+    for version in missing:
+        text = f"{version.rule.id} version {version.version} is published but not in {file}"
+        context.console.print(line(text), soft_wrap=True)
+    if changed or missing:
         raise typer.Exit(1)
-    console.print(f"no differences in {counted(len(found), 'rule')}")
+    context.console.print(f"no differences in {counted(len(found), 'rule')}")
 
 
 def _register_control(control: str, text: str) -> None:
@@ -116,8 +107,7 @@ def _register_control(control: str, text: str) -> None:
         timeout: Timeout = 60.0,
         dry_run: DryRun = False,
     ) -> None:
-        named = provenance(author, reason)
-        _control(control, rule_id, effective, named, wait=wait, timeout=timeout, dry_run=dry_run)
+        _control(control, rule_id, effective, author, reason, wait=wait, timeout=timeout, dry_run=dry_run)
 
 
 _register_control("pause", "Stop evaluating a rule; it keeps its history.")
@@ -130,31 +120,26 @@ def _control(
     control: str,
     rule_id: str,
     effective: str | None,
-    provenance: dict[str, str],
+    author: str | None,
+    reason: str | None,
     *,
     wait: bool,
     timeout: float,
     dry_run: bool,
 ) -> None:
-    from nightjar.cli.past_effects import show_past_effects
-    from nightjar.contracts.rule_messages import control_message
-    from nightjar.kafka import rule_topics
-    from nightjar.rules.publishing import Answer, judge
-    from nightjar.terminal.console import result_console
+    from nightjar.operations.rule_publishing import controlling
 
-    settings, streams = configured()
-    message = control_message(control, rule_id, effective) | provenance
-    book, _ = rule_topics.expected_book(settings, streams)
-    made, status = judge(book, message, 0, streams, approvals=settings.approvals)
-    if status.answer is Answer.REJECTED:
-        raise NightjarError("\n".join(status.reasons), where=f"{control} {rule_id}")
-    console = result_console()
-    if made is None:
-        state = book.of_rule(rule_id)[-1].rule.state
-        console.print(f"{rule_id}  unchanged: version {status.rule_version} is {state.value}", soft_wrap=True)
+    context = Context()
+    book, _ = context.published
+    prepared = controlling(context.settings, book, control, rule_id, effective, author=author, reason=reason)
+    if prepared is None:
+        newest = book.of_rule(rule_id)[-1]
+        text = f"{rule_id}  unchanged: version {newest.version} is {newest.rule.state.value}"
+        context.console.print(text, soft_wrap=True)
         return
-    show_past_effects(settings, streams, book, [message], console)
+    show_past_notices(context, book, [prepared.message])
     if dry_run:
-        console.print(f"{rule_id}  would become {made.rule.state.value}; nothing was sent", soft_wrap=True)
+        state = prepared.made.rule.state.value
+        context.console.print(f"{rule_id}  would become {state}; nothing was sent", soft_wrap=True)
         return
-    send_messages(settings, [message], console, wait=wait, timeout=timeout)
+    send_messages(context, [prepared.message], wait=wait, timeout=timeout)

@@ -1,16 +1,16 @@
 """`nightjar rules approve`: lists versions that wait for approval, and approves one that somebody else has proposed."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar.cli.context import Context
 from nightjar.rules.errors import NightjarError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nightjar.rules.rulebook import RuleBook
-    from nightjar.rules.versions import RuleVersion
+    from nightjar.operations.rule_listing import Waiting
     from nightjar.terminal.tables import Records
 
 
@@ -35,79 +35,39 @@ def approve_rule(
     in which lines the version differs from the one in force. Without --reason that is all: look first, then approve.
     With `approvals = 1` every published version, also a pause, is only proposed until it is approved.
     """
-    from nightjar.cli.rule_files import configured
-    from nightjar.kafka import rule_topics
-    from nightjar.terminal.console import result_console, show_json
+    from nightjar.operations.rule_listing import waiting
+    from nightjar.terminal.console import show_json
 
-    settings, streams = configured()
-    book, _ = rule_topics.expected_book(settings, streams)
+    context = Context()
     if rule_id is not None:
-        _approve(book, rule_id, version, author, reason, wait=wait, timeout=timeout)
+        _approve(context, rule_id, version, author, reason, wait=wait, timeout=timeout)
         return
     if version is not None or reason is not None:
         raise NightjarError("no rule is named", where="approve", remedy="Write `nightjar rules approve RULE`")
+    book, _ = context.published
     found = waiting(book)
     if as_json:
-        show_json([_row(book, each) for each in found])
+        show_json([each._asdict() for each in found])
     elif found:
-        result_console().print(_table(book, found))
-        result_console().print("`nightjar rules approve RULE` shows one, and how to approve it.")
+        context.console.print(_table(found))
+        context.console.print("`nightjar rules approve RULE` shows one, and how to approve it.")
     else:
-        result_console().print("No version waits for approval.")
+        context.console.print("No version waits for approval.")
 
 
-def waiting(book: "RuleBook") -> "list[RuleVersion]":
-    """The versions that can be approved, those that have waited longest first."""
-    newest = [book.of_rule(rule_id)[-1] for rule_id in book.rule_ids]
-    found = [version for version in newest if version.is_proposed]
-    return sorted(found, key=lambda version: book.published[version.rule.id, version.version])
-
-
-def _row(book: "RuleBook", version: "RuleVersion") -> dict[str, Any]:
-    from nightjar.rules.timestamps import iso_text
-
-    rule = version.rule
-    return {
-        "rule_id": rule.id,
-        "rule_version": version.version,
-        "author": rule.author,
-        "since": iso_text(book.published[rule.id, version.version]),
-        "reason": rule.reason,
-        "effect": _effect(book, version),
-    }
-
-
-def _table(book: "RuleBook", found: "Sequence[RuleVersion]") -> "Records":
+def _table(found: "Sequence[Waiting]") -> "Records":
     from nightjar.terminal.tables import Records, prose
 
     table = Records("rule", "version", "author", "since", prose("reason"), prose("effect"))
-    for version in found:
-        row = _row(book, version)
-        since = f"{row['since'][:10]} {row['since'][11:16]} UTC"
-        named = (row["rule_id"], str(row["rule_version"]), row["author"] or "", since)
-        table.add_row(*named, row["reason"] or "", row["effect"])
+    for each in found:
+        since = f"{each.since[:10]} {each.since[11:16]} UTC"
+        named = (each.rule_id, str(each.rule_version), each.author or "", since)
+        table.add_row(*named, each.reason or "", each.effect)
     return table
 
 
-def _in_force(book: "RuleBook", rule_id: str) -> "RuleVersion | None":
-    return next((known for known in reversed(book.of_rule(rule_id)) if not known.is_proposed), None)
-
-
-def _effect(book: "RuleBook", version: "RuleVersion") -> str:
-    """What approving a version does, beside the one in force."""
-    from nightjar.rules.display import changed_lines
-    from nightjar.terminal.console import counted
-
-    rule, before = version.rule, _in_force(book, version.rule.id)
-    if before is None:
-        return f"a new rule on {rule.stream}, {rule.state.value}"
-    changed = [each for each in changed_lines(before, rule, "") if each[:1] in "+-" and each[:3] not in ("+++", "---")]
-    becomes = "" if rule.state is before.rule.state else f"{before.rule.state.value} becomes {rule.state.value}; "
-    return f"{becomes}{counted(len(changed), 'changed line')} against version {before.version}"
-
-
 def _approve(
-    book: "RuleBook",
+    context: Context,
     rule_id: str,
     version: int | None,
     author: str | None,
@@ -116,31 +76,17 @@ def _approve(
     wait: bool,
     timeout: float,
 ) -> None:
-    from nightjar.cli.past_effects import show_past_effects
-    from nightjar.cli.rule_files import configured, show_changes
-    from nightjar.cli.rule_publishing import provenance, send_messages
-    from nightjar.contracts.rule_messages import approval_message
-    from nightjar.rules.publishing import judge
-    from nightjar.terminal.console import result_console
+    from nightjar.cli.rule_files import show_changes
+    from nightjar.cli.rule_publishing import send_messages, show_past_notices
+    from nightjar.operations.rule_publishing import approving, in_force
 
-    settings, streams = configured()
-    versions = book.of_rule(rule_id)
-    if version is None and reason is not None:
-        remedy = f"Look with `nightjar rules approve {rule_id}`, and name the version that you have seen: --version"
-        raise NightjarError("no version is named", where=f"approve {rule_id}", remedy=remedy)
-    if version is None:
-        version = versions[-1].version if versions else 1
-    who = provenance(author, None).get("author", "")
-    message = approval_message(rule_id, version, who, reason or "to be given")
-    made, status = judge(book, message, 0, streams, approvals=settings.approvals)
-    if made is None:
-        raise NightjarError("\n".join(status.reasons), where=f"approve {rule_id}")
-    console = result_console()
-    title = f"{rule_id} version {version} by {made.rule.author}: {made.rule.reason}"
-    show_changes(console, _in_force(book, rule_id), made.rule, title)
-    show_past_effects(settings, streams, book, [message], console)
+    book, _ = context.published
+    message, made = approving(context.settings, book, rule_id, version, author=author, reason=reason)
+    title = f"{rule_id} version {made.version} by {made.rule.author}: {made.rule.reason}"
+    show_changes(context.console, in_force(book, rule_id), made.rule, title)
+    show_past_notices(context, book, [message])
     if reason is None:
-        how = f"`nightjar rules approve {rule_id} --version {version} --reason ...`"
-        console.print(f"{rule_id}  not approved: {how} approves it", soft_wrap=True)
+        how = f"`nightjar rules approve {rule_id} --version {made.version} --reason ...`"
+        context.console.print(f"{rule_id}  not approved: {how} approves it", soft_wrap=True)
         return
-    send_messages(settings, [message], console, wait=wait, timeout=timeout, approved=made.rule.state)
+    send_messages(context, [message], wait=wait, timeout=timeout, approved=made.rule.state)

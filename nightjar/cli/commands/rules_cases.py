@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from nightjar.cli.context import Context
+
 
 def run_cases(
     files: Annotated[list[Path], typer.Argument(help="Files of rules, YAML or JSON.", show_default=False)],
@@ -22,14 +24,13 @@ def run_cases(
     from nightjar.cases.simulate import simulate
     from nightjar.cases.substitution import with_rules
     from nightjar.cli.commands.simulate import show_case
-    from nightjar.cli.rule_files import configured, read_rules
-    from nightjar.terminal.console import counted, result_console
+    from nightjar.cli.rule_files import read_rules
+    from nightjar.terminal.console import counted
     from nightjar.terminal.stages import announce_compiling
 
     announce_compiling()
-    _, streams = configured()
-    rules = read_rules(files, streams)
-    console = result_console()
+    context = Context()
+    rules = read_rules(files, context.streams)
     tested: set[str] = set()
     run = failed = 0
     for path in find_cases(cases):
@@ -41,9 +42,9 @@ def run_cases(
         tested |= set(replaced)
         run += 1
         failed += bool(differences)
-        show_case(console, case, outcome, differences, in_full=False)
-    console.print(f"{run - failed} of {counted(run, 'case')} as expected" if run else "nothing was tested")
+        show_case(context.console, case, outcome, differences, in_full=False)
+    context.console.print(f"{run - failed} of {counted(run, 'case')} as expected" if run else "nothing was tested")
     if missing := [rule.id for rule in rules if rule.id not in tested]:
-        console.print(f"no case has {', '.join(missing)}", soft_wrap=True)
+        context.console.print(f"no case has {', '.join(missing)}", soft_wrap=True)
     if failed or not run:
         raise typer.Exit(1)

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nightjar.rules.errors import NightjarError
+from nightjar.cli.context import Context
+from nightjar.rules.errors import NightjarError, RuleError
 
 if TYPE_CHECKING:
     from nightjar.operations.preview import Preview
     from nightjar.operations.retention import Estimate
+    from nightjar.rules.model import Rule
     from nightjar.terminal.console import SafeConsole
 
 _OVERLAPS = 3  # live rules to name
@@ -51,61 +53,60 @@ def check_rules(
     events: how many alerts, examples, and which live rules alert on the same events; and of a rule whose effective
     time is past, how many alerts the nights will announce and retract.
     """
-    from nightjar.cli.annotations import github_annotations
-    from nightjar.configuration.settings import load_settings
-    from nightjar.contracts.rule_messages import rule_message
-    from nightjar.operations.retention import estimates, given_rates
-    from nightjar.rules.doubts import doubts
-    from nightjar.rules.errors import Problem, RuleError
-    from nightjar.rules.model import load_rules
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.console import counted, line, lines, result_console, show_error
+    from nightjar.operations.retention import given_rates
+    from nightjar.operations.rule_check import check_file
+    from nightjar.terminal.console import counted, lines, show_error
 
-    settings = load_settings(**({} if streams is None else {"streams": streams}))
-    declared = load_streams(settings.streams)
-    given = given_rates(rate or [], rates, declared)
-    console = result_console()
+    context = Context(streams=streams)
+    given = given_rates(rate or [], rates, context.streams)
     refusals: list[tuple[Path, NightjarError]] = []
     for file in files:
         try:
-            found = load_rules(file, declared)
-            cost = estimates(settings, declared, found, given, where=str(file))
+            found = check_file(context.settings, context.streams, file, given)
         except NightjarError as refusal:
             refusals.append((file, refusal))
             continue
-        console.print(f"{file}: {counted(len(found), 'rule')}: {', '.join(rule.id for rule in found)}", soft_wrap=True)
-        _show_costs(console, cost)
-        warnings = [
-            Problem(f"rule {rule.id}, {doubt.place}", doubt.found, doubt.message, doubt.remedy)
-            for rule in found
-            for doubt in doubts(rule, declared[rule.stream])
-        ]
-        if warnings and form is CheckForm.GITHUB:
-            for annotation in github_annotations(file, RuleError(warnings), "warning"):
-                console.print(annotation, soft_wrap=True)
-        for warning in warnings if form is CheckForm.TEXT else ():
-            console.print(lines(f"    warning: {warning}", "yellow"), soft_wrap=True)
-        if preview and settings.lake.is_dir():
-            from nightjar.cli.past_effects import show_past_effects
-            from nightjar.operations.lake_gaps import gaps
-            from nightjar.operations.preview import known_rules, previews
-            from nightjar.terminal.stages import announce_compiling
-
-            announce_compiling()
-            for rule_id, seen in previews(settings.lake, declared, found).items():
-                _show_preview(console, rule_id, seen)
-            for gap in gaps(settings.lake, declared, found):
-                console.print(line(f"    {gap}"), soft_wrap=True)
-            known = known_rules(settings.lake, declared)
-            show_past_effects(settings, declared, known, map(rule_message, found), console, indent=4)
+        names = ", ".join(rule.id for rule in found.rules)
+        context.console.print(f"{file}: {counted(len(found.rules), 'rule')}: {names}", soft_wrap=True)
+        _show_costs(context.console, found.costs)
+        if form is CheckForm.GITHUB and found.warnings:
+            _annotate(context.console, file, RuleError(found.warnings), "warning")
+        for warning in found.warnings if form is CheckForm.TEXT else ():
+            context.console.print(lines(f"    warning: {warning}", "yellow"), soft_wrap=True)
+        if preview and context.settings.lake.is_dir():
+            _show_past(context, found.rules)
     for file, each in refusals:
         if form is CheckForm.GITHUB:
-            for annotation in github_annotations(file, each):
-                console.print(annotation, soft_wrap=True)
+            _annotate(context.console, file, each, "error")
         else:
             show_error(each)
     if refusals:
         raise typer.Exit(2)
+
+
+def _annotate(console: "SafeConsole", file: Path, refusal: NightjarError, level: str) -> None:
+    from nightjar.cli.annotations import github_annotations
+
+    for annotation in github_annotations(file, refusal, level):
+        console.print(annotation, soft_wrap=True)
+
+
+def _show_past(context: Context, rules: "list[Rule]") -> None:
+    """What the rules find in the lake, and change of the past."""
+    from nightjar.cli.rule_publishing import show_past_notices
+    from nightjar.contracts.rule_messages import rule_message
+    from nightjar.operations.lake_gaps import gaps
+    from nightjar.operations.preview import known_rules, previews
+    from nightjar.terminal.console import line
+    from nightjar.terminal.stages import announce_compiling
+
+    announce_compiling()
+    lake, streams = context.settings.lake, context.streams
+    for rule_id, seen in previews(lake, streams, rules).items():
+        _show_preview(context.console, rule_id, seen)
+    for gap in gaps(lake, streams, rules):
+        context.console.print(line(f"    {gap}"), soft_wrap=True)
+    show_past_notices(context, known_rules(lake, streams), map(rule_message, rules), indent=4)
 
 
 def _show_costs(console: "SafeConsole", cost: "dict[str, Estimate]") -> None:

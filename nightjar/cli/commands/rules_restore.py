@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from nightjar.cli.context import Context
+
 
 def restore(
     lake: Annotated[Path, typer.Option(help="The folder of the lake that had archived them.", show_default=False)],
@@ -13,13 +15,12 @@ def restore(
 
     Every version keeps its number and its effective time, so alerts keep their ids. Both topics must be empty.
     """
-    from nightjar.cli.rule_files import configured
     from nightjar.operations.rule_restore import restore_rules
-    from nightjar.terminal.console import counted, result_console
+    from nightjar.terminal.console import counted
 
-    settings, streams = configured()
-    done = restore_rules(settings, streams, lake)
-    result_console().print(
+    context = Context()
+    done = restore_rules(context.settings, context.streams, lake)
+    context.console.print(
         f"Restored {counted(done.messages, 'rule message')} and {counted(done.answers, 'answer')}. Start the job on a "
         "new checkpoint and a new lake.",
         soft_wrap=True,

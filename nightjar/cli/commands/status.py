@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar.cli.context import Context
+
 if TYPE_CHECKING:
     from nightjar.operations.status import Status
     from nightjar.terminal.console import SafeConsole
@@ -24,15 +26,15 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
     The exit code is 1 if it is not running.
     """
-    from nightjar.configuration.settings import load_settings
     from nightjar.operations.status import read_status
-    from nightjar.terminal.console import result_console, show_json
+    from nightjar.terminal.console import show_json
 
-    found = read_status(load_settings())
+    context = Context()
+    found = read_status(context.settings)
     if as_json:
         show_json(found.as_dict())
     else:
-        _show(result_console(), found)
+        _show(context.console, found)
     if not found.running:
         raise typer.Exit(1)
 

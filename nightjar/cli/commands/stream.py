@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from nightjar.cli.context import Context
+
 app = typer.Typer(name="stream", invoke_without_command=True)
 
 
@@ -13,34 +15,18 @@ def register(main: typer.Typer) -> None:
 
 
 @app.callback()
-def stream(context: typer.Context) -> None:
+def stream(invoked: typer.Context) -> None:
     """Run the job until it is stopped: read events and rules from Kafka, write alerts to Kafka.
 
     SIGTERM and Ctrl-C stop it cleanly: it finishes its batch, and the next start resumes from there.
     """
-    if context.invoked_subcommand is not None:
+    if invoked.invoked_subcommand is not None:
         return
-    from dataclasses import replace
+    from nightjar.operations.job_run import run_job
 
-    from nightjar.configuration import data_dir, logs
-    from nightjar.configuration.job import job_config
-    from nightjar.configuration.settings import load_settings
-    from nightjar.kafka import topics
-    from nightjar.kafka.clients import refuse_others
-    from nightjar.operations.locks import sole_job
-    from nightjar.rules.streams import load_streams
-    from nightjar.streaming.driver.session import starting
-
-    settings = load_settings()
-    streams = load_streams(settings.streams)
-    config = job_config(settings, streams)
-    refuse_others(settings)
-    logs.configure(settings.log_level)
-    data_dir.prepare(settings.data_dir)
-    with sole_job(config.checkpoint) as fence, starting(replace(config, fence=fence)) as session:
-        from nightjar.streaming import job  # the engine's imports take a second, while the JVM starts
-
-        job.run(replace(config, fence=fence), session, prepare=lambda: topics.ensure(settings, streams.values()))
+    context = Context()
+    context.log_as_configured()
+    run_job(context.settings, context.streams)
 
 
 @app.command()
@@ -57,27 +43,24 @@ def rebuild(
 
     The job must be stopped. The old checkpoint stays untouched until the new one is complete.
     """
-    from nightjar.configuration import data_dir, logs
-    from nightjar.configuration.settings import load_settings
+    from nightjar.configuration import data_dir
     from nightjar.operations.rebuild import rebuild as rebuilt
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.console import counted, result_console, show_json
-    from nightjar.terminal.stages import Stages
+    from nightjar.terminal.console import counted, show_json
 
-    configured = load_settings()
-    settings = configured if buckets is None else load_settings(buckets=buckets)
-    logs.configure("warning")
+    context = Context(buckets=buckets)
+    settings = context.settings
     data_dir.prepare(settings.data_dir)
-    done = rebuilt(settings, load_streams(settings.streams), Stages())
+    done = rebuilt(settings, context.streams, context.stages)
     if as_json:
         show_json({"buckets": settings.buckets, "events": done.events, "alerts": done.announcements,
                    "begins": done.begins})  # fmt: skip
         return
-    console = result_console()
-    console.print(
+    context.console.print(
         f"Rebuilt the checkpoint in {settings.checkpoint}: {counted(done.events, 'event')}, "
         f"{counted(done.announcements, 'alert')}.",
         soft_wrap=True,
     )
-    if settings.buckets != configured.buckets:
-        console.print(f"It has {settings.buckets} buckets: set buckets = {settings.buckets} before `nightjar stream`.")
+    if settings.buckets != Context().settings.buckets:
+        context.console.print(
+            f"It has {settings.buckets} buckets: set buckets = {settings.buckets} before `nightjar stream`."
+        )

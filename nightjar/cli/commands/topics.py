@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nightjar.cli.context import Context
 from nightjar.rules.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def register(main: typer.Typer) -> None:
 
 @app.callback()
 def topics(
-    context: typer.Context,
+    invoked: typer.Context,
     acls: Annotated[
         bool, typer.Option("--acls", help="Print the `kafka-acls` commands that grant exactly this access.")
     ] = False,
@@ -47,23 +48,20 @@ def topics(
 
     docs/reference/security.md explains the roles. Without --principal a role's principal is User:nightjar-ROLE.
     """
-    if context.invoked_subcommand is not None:
+    if invoked.invoked_subcommand is not None:
         return
-    from nightjar.configuration.settings import load_settings
     from nightjar.kafka.acls import acl_commands, grants, topic_access
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.console import line, result_console, show_json
+    from nightjar.terminal.console import line, show_json
 
-    settings = load_settings()
-    streams = list(load_streams(settings.streams).values())
+    context = Context()
+    settings, streams = context.settings, list(context.streams.values())
     principals = _principals(principal or [])
-    console = result_console()
     if acls:
         commands = acl_commands(settings, grants(settings, streams, principals), command_config)
         if as_json:
             show_json(commands)
         for command in [] if as_json else commands:
-            console.print(line(command), soft_wrap=True)
+            context.console.print(line(command), soft_wrap=True)
         return
     found = topic_access(settings, streams)
     if as_json:
@@ -79,7 +77,7 @@ def topics(
             ]
         )
         return
-    console.print(_table(found))
+    context.console.print(_table(found))
 
 
 def _table(found: "Iterable[TopicAccess]") -> "Records":
@@ -95,14 +93,12 @@ def _table(found: "Iterable[TopicAccess]") -> "Records":
 @app.command()
 def create() -> None:
     """Create the topics that are missing, and check the others; needs a login that may do so."""
-    from nightjar.configuration.settings import load_settings
     from nightjar.kafka import topics as kafka_topics
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.console import line, result_console
+    from nightjar.terminal.console import line
 
-    settings = load_settings()
-    made = kafka_topics.ensure(settings, load_streams(settings.streams).values())
-    result_console().print(line(f"Created: {', '.join(made) or 'none, all exist'}."), soft_wrap=True)
+    context = Context()
+    made = kafka_topics.ensure(context.settings, context.streams.values())
+    context.console.print(line(f"Created: {', '.join(made) or 'none, all exist'}."), soft_wrap=True)
 
 
 @app.command()
@@ -111,19 +107,17 @@ def grant(principal: Principals = None) -> None:
 
     Needs a login that may alter the cluster. Access that principals have beyond it stays.
     """
-    from nightjar.configuration.settings import load_settings
     from nightjar.kafka import administration
     from nightjar.kafka.acls import grants
-    from nightjar.rules.streams import load_streams
-    from nightjar.terminal.console import counted, line, result_console
+    from nightjar.terminal.console import counted, line
 
-    settings = load_settings()
+    context = Context()
     principals = _principals(principal or [])
-    wanted = grants(settings, load_streams(settings.streams).values(), principals)
-    entries = administration.grant(settings, wanted)
+    wanted = grants(context.settings, context.streams.values(), principals)
+    entries = administration.grant(context.settings, wanted)
     text = f"{counted(entries, 'access control entry', 'access control entries')} in force for "
     names = ", ".join(dict.fromkeys(who for role in principals.values() for who in role))
-    result_console().print(line(f"{text}{names}."), soft_wrap=True)
+    context.console.print(line(f"{text}{names}."), soft_wrap=True)
 
 
 @app.command()
@@ -136,9 +130,8 @@ def add_logins(
 
     A user that exists gets the password in the file.
     """
-    from nightjar.configuration.settings import load_settings
     from nightjar.kafka import administration
-    from nightjar.terminal.console import line, result_console
+    from nightjar.terminal.console import line
 
     files: dict[str, Path] = {}
     for given in logins:
@@ -147,8 +140,9 @@ def add_logins(
             remedy = "Write NAME=FILE, as in nightjar-job=/run/secrets/job"
             raise SettingsError(f"{given!r} is not a login", where="topics add-logins", remedy=remedy)
         files[name] = Path(file)
-    administration.add_logins(load_settings(), files)
-    result_console().print(line(f"May log in: {', '.join(files)}."), soft_wrap=True)
+    context = Context()
+    administration.add_logins(context.settings, files)
+    context.console.print(line(f"May log in: {', '.join(files)}."), soft_wrap=True)
 
 
 def _principals(options: Sequence[str]) -> "dict[Role, list[str]]":

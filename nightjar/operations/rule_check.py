@@ -1,0 +1,37 @@
+"""Checks a file of rules without a service: errors, doubts, and what the rules retain."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nightjar.configuration.settings import Settings
+from nightjar.operations.retention import Estimate, estimates
+from nightjar.rules.doubts import doubts
+from nightjar.rules.errors import Problem
+from nightjar.rules.model import Rule, load_rules
+from nightjar.rules.streams import Stream
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Valid rules. costs: by rule id, where the stream's rate is known; warnings: what is doubtful in the rules."""
+
+    rules: list[Rule]
+    costs: dict[str, Estimate]
+    warnings: list[Problem]
+
+
+def check_file(settings: Settings, streams: Mapping[str, Stream], file: Path, rates: Mapping[str, float]) -> Checked:
+    """Check the rules of a file. rates: events per day by stream, instead of those in the lake.
+
+    Raises:
+        RuleError: everything wrong with the rules, or that one would retain more than `max_retained_events`.
+    """
+    rules = load_rules(file, streams)
+    costs = estimates(settings, streams, rules, rates, where=str(file))
+    warnings = [
+        Problem(f"rule {rule.id}, {doubt.place}", doubt.found, doubt.message, doubt.remedy)
+        for rule in rules
+        for doubt in doubts(rule, streams[rule.stream])
+    ]
+    return Checked(rules, costs, warnings)
