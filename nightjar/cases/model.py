@@ -5,20 +5,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nightjar.configuration.settings import Settings
+from nightjar.contracts.alerts import ALERT
+from nightjar.contracts.late_events import LATE_EVENT
+from nightjar.contracts.record_type import RecordType
 from nightjar.contracts.restrictions import RESTRICTION
 from nightjar.rules.streams import Stream
 
 SECTIONS = ("alerts", "final", "corrections", "restrictions", "late", "quarantine", "rule_status")
-ALERT_KEYS = (
-    "alert_id", "revision", "kind", "rule_id", "rule_version", "rule_state", "stream", "group", "event_id",
-    "event_time", "measures", "severity", "text", "muted", "source", "emitted_at",
-)  # fmt: skip
+
+
+def _keys(record: RecordType, *without: str) -> tuple[str, ...]:
+    """A record's members, in their order."""
+    return tuple(name for name in record.members if name not in without)
+
+
 KEYS: Mapping[str, tuple[str, ...]] = {
-    "alerts": (*ALERT_KEYS, "overflow"),
-    "final": (*ALERT_KEYS, "overflow"),
-    "corrections": (*ALERT_KEYS[:-1], "cause"),
-    "restrictions": tuple(name for name in RESTRICTION.members if name != "cause"),
-    "late": ("stream", "event_id", "event_time", "arrival_time", "event"),
+    "alerts": _keys(ALERT, "cause"),
+    "final": _keys(ALERT, "cause"),
+    "corrections": _keys(ALERT, "emitted_at", "overflow"),
+    "restrictions": _keys(RESTRICTION, "cause"),
+    "late": _keys(LATE_EVENT, "partition", "offset"),
     "quarantine": ("stream", "reason", "detail", "raw", "arrival_time"),
     "rule_status": (
         "status",

@@ -1,6 +1,7 @@
 """Builds the job's configuration from the settings."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 
 from nightjar.configuration.kafka import kafka_config
 from nightjar.configuration.settings import Settings
@@ -41,13 +42,4 @@ def job_config(settings: Settings, streams: Mapping[str, Stream]) -> JobConfig:
 
 def topics(settings: Settings) -> Topics:
     """The names of all topics except the streams' own."""
-    return Topics(
-        rules=settings.rules_topic,
-        rule_status=settings.rule_status_topic,
-        alerts=settings.alerts_topic,
-        restrictions=settings.restrictions_topic,
-        late_events=settings.late_events_topic,
-        quarantine=settings.quarantine_topic,
-        clock=settings.clock_topic,
-        job_progress=settings.job_progress_topic,
-    )
+    return Topics(**{each.name: getattr(settings, f"{each.name}_topic") for each in fields(Topics)})

@@ -24,6 +24,7 @@ from pydantic_settings import (
     SettingsError as SourceError,
 )
 
+from nightjar.contracts.topics import Topics
 from nightjar.installation import JAR_DIR
 from nightjar.rules.durations import Duration, format_duration
 from nightjar.rules.errors import SettingsError
@@ -188,25 +189,27 @@ class Settings(BaseSettings):
         "deleted", description="Column of a table of rules that marks a row as deleted, for rules from a database."
     )
 
-    rules_topic: TopicName = Field("rules", description="Topic of rule messages and control messages. Kept forever.")
+    rules_topic: TopicName = Field(
+        Topics.rules, description="Topic of rule messages and control messages. Kept forever."
+    )
     rule_status_topic: TopicName = Field(
-        "rule-status",
+        Topics.rule_status,
         description="Topic of the job's answers to rule messages, which define the rules in force. Kept forever.",
     )
-    alerts_topic: TopicName = Field("alerts", description="Topic of alerts, revisions and retractions.")
+    alerts_topic: TopicName = Field(Topics.alerts, description="Topic of alerts, revisions and retractions.")
     restrictions_topic: TopicName = Field(
-        "restrictions", description="Topic of restrictions of groups, and their lifts, by the `action` of rules."
+        Topics.restrictions, description="Topic of restrictions of groups, and their lifts, by the `action` of rules."
     )
     late_events_topic: TopicName = Field(
-        "late-events", description="Topic of events that arrived after their stream's allowed lateness."
+        Topics.late_events, description="Topic of events that arrived after their stream's allowed lateness."
     )
     quarantine_topic: TopicName = Field(
-        "quarantine", description="Topic of unusable records (dead letters), with the reason."
+        Topics.quarantine, description="Topic of unusable records (dead letters), with the reason."
     )
     clock_topic: TopicName = Field(
-        "clock", description="Topic of the job's clock, which advances arrival time even when no events arrive."
+        Topics.clock, description="Topic of the job's clock, which advances arrival time even when no events arrive."
     )
-    job_progress_topic: TopicName = Field("job-progress", description="Topic of the job's progress reports.")
+    job_progress_topic: TopicName = Field(Topics.job_progress, description="Topic of the job's progress reports.")
     partitions: PositiveInt = Field(
         2,
         description="Partitions of a topic when it is created "

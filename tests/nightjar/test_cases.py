@@ -10,7 +10,7 @@ import pytest
 from nightjar.cases import CaseError, Outcome, check, find_cases, load_case, read_case
 from nightjar.cases.case_files import DEFAULT_BASE
 from nightjar.cases.documents import Number
-from nightjar.cases.model import ALERT_KEYS, Expectation
+from nightjar.cases.model import KEYS, Expectation
 from nightjar.cases.simulate import simulate
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.timestamps import iso_text, parse_timestamp
@@ -216,7 +216,7 @@ def expected(rows: str) -> Expectation:
 def alert(**changes: Any) -> dict[str, Any]:
     """One alert record."""
     record = {
-        **dict.fromkeys(ALERT_KEYS),
+        **dict.fromkeys(KEYS["alerts"]),
         "alert_id": f"{changes.get('event_id', 'e')}",
         "revision": 1,
         "kind": "alert",

@@ -88,7 +88,7 @@ def upkeep() -> None:
     )
     removal = Removal((Erased("events_transactions", 12_345, 0), Erased("reconciliation", 12, 3)), (), 1)
     remains = Remains((InTopic("transactions-quarantine", AT, 12_345), InTopic("alerts", None, 0)), "", {})
-    lake._show(removal, remains, erased=True)
+    lake._show(result_console(), removal, remains, erased=True)
 
 
 def topic_list() -> None:

@@ -68,10 +68,9 @@ def dags(
 ) -> None:
     """Print the folder of nightjar's DAGs, for an Airflow of your own."""
     from nightjar.airflow.preparation import bundle_setting
-    from nightjar.terminal.console import result_console
 
     if bundle:
-        result_console().print(bundle_setting(), soft_wrap=True)
+        Context().console.print(bundle_setting(), soft_wrap=True)
     else:
         _show_or_link("dags", link, "core.dags_folder")
 
@@ -90,9 +89,8 @@ def plugins(
 def _show_or_link(name: str, folder: Path | None, setting: str) -> None:
     from nightjar.installation import shipped
     from nightjar.rules.errors import SettingsError
-    from nightjar.terminal.console import result_console
 
-    console, ours = result_console(), shipped(name)
+    console, ours = Context().console, shipped(name)
     if folder is None:
         console.print(str(ours), soft_wrap=True)
         return
@@ -121,7 +119,6 @@ def prepare(
 
     from nightjar.airflow.preparation import prepare as prepared
     from nightjar.rules.errors import SettingsError
-    from nightjar.terminal.console import result_console
 
     if connection and not re.fullmatch(r"[\w.-]{1,200}", connection, re.ASCII):
         remedy = "Use letters, digits, '_', '-' and '.'"
@@ -132,5 +129,5 @@ def prepare(
             "is no URI", where="standard input", remedy="Write the connection, as in https://:TOKEN@chat.example.org"
         )
     done = prepared(connection, uri)
-    console = result_console()
-    console.print(f"Pool {done.pool} has one slot." + (f" Connection {connection} is stored." if connection else ""))
+    stored = f" Connection {connection} is stored." if connection else ""
+    Context().console.print(f"Pool {done.pool} has one slot.{stored}")

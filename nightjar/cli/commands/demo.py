@@ -2,6 +2,8 @@
 
 import typer
 
+from nightjar.cli.context import Context
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -15,7 +17,6 @@ def demo() -> None:
     Everything runs in a temporary folder on a free port and is removed at the end.
     """
     from nightjar.demo.run import run
-    from nightjar.terminal.console import result_console
 
-    if not run(result_console()):
+    if not run(Context().console):
         raise typer.Exit(1)

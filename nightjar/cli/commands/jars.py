@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from nightjar.cli.context import Context
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -22,12 +24,11 @@ def resolve_jars(
     """
     from nightjar.jvm.jars import JarsError, resolve
     from nightjar.operations import prepare_classes
-    from nightjar.terminal.console import progress_console, result_console
 
-    folder = resolve()
+    context, folder = Context(), resolve()
     if archive:
         try:
             prepare_classes.make()
         except JarsError as failure:  # everything works without it
-            progress_console().print(f"warning: {failure}", soft_wrap=True)
-    result_console().print(str(folder), soft_wrap=True)
+            context.progress.print(f"warning: {failure}", soft_wrap=True)
+    context.console.print(str(folder), soft_wrap=True)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nightjar.backfill.erasure.forgetting import Removal
     from nightjar.lake.maintenance import Maintained
     from nightjar.operations.forgetting import Remains
+    from nightjar.terminal.console import SafeConsole
     from nightjar.terminal.tables import Records
 
 app = typer.Typer(name="lake", no_args_is_help=True, help="Look after the lake.")
@@ -97,7 +98,7 @@ def forget(
     if as_json:
         show_json(_as_json(removal, remains, erased=yes))
     else:
-        _show(removal, remains, erased=yes)
+        _show(context.console, removal, remains, erased=yes)
 
 
 def _as_json(removal: "Removal", remains: "Remains", *, erased: bool) -> dict[str, Any]:
@@ -127,11 +128,11 @@ def _iso(instant: "datetime | None") -> str | None:
     return None if instant is None else f"{instant:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _show(removal: "Removal", remains: "Remains", *, erased: bool) -> None:
-    from nightjar.terminal.console import counted, result_console
+def _show(console: "SafeConsole", removal: "Removal", remains: "Remains", *, erased: bool) -> None:
+    from nightjar.terminal.console import counted
     from nightjar.terminal.tables import Records, number
 
-    console, verb = result_console(), "erased" if erased else "to erase"
+    verb = "erased" if erased else "to erase"
     others = "rows of others masked" if erased else "rows of others to mask"
     table = Records("table", number(f"rows {verb}"), number(others))
     for each in removal.tables:
@@ -150,16 +151,14 @@ def _show(removal: "Removal", remains: "Remains", *, erased: bool) -> None:
             f"the same person there, repeat with --key {field}=...",
             soft_wrap=True,
         )  # fmt: skip
-    _show_remains(remains)
+    _show_remains(console, remains)
     if not erased:
         console.print("Nothing was changed. Repeat the command with --yes to erase; that cannot be undone.")
 
 
-def _show_remains(remains: "Remains") -> None:
-    from nightjar.terminal.console import result_console
+def _show_remains(console: "SafeConsole", remains: "Remains") -> None:
     from nightjar.terminal.tables import Records, number
 
-    console = result_console()
     if remains.topics is None:
         console.print(f"Kafka was not asked what remains there: {remains.unknown}", soft_wrap=True)
     else:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nightjar.cli.context import Context
+
 if TYPE_CHECKING:
     from nightjar.cases import Case, Difference, Outcome
     from nightjar.terminal.console import SafeConsole
@@ -29,12 +31,12 @@ def simulate(
     """
     from nightjar.cases import check, find_cases, load_case
     from nightjar.cases.simulate import simulate as run
-    from nightjar.terminal.console import counted, result_console, show_json
+    from nightjar.terminal.console import counted, show_json
     from nightjar.terminal.stages import announce_compiling
 
     loaded = [load_case(path) for path in find_cases(cases)]
     announce_compiling()
-    console = result_console()
+    console = Context().console
     failed = 0
     for case in loaded:
         outcome = run(case)
