@@ -19,7 +19,7 @@ import pytest
 from nightjar.backfill.config import Request
 from nightjar.backfill.run import Run
 from nightjar.backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES
-from nightjar.cases import Case, Expectation, Outcome, check, find_cases, load_case
+from nightjar.cases import Case, CaseOutcome, ExpectedOutcome, check, find_cases, load_case
 from nightjar.cases.model import final_alerts
 from nightjar.cases.simulate import simulate
 from nightjar.configuration.backfill import backfill_config
@@ -55,7 +55,7 @@ class Streamed:
     cases: Together
     settings: Settings
     streams: Mapping[str, Stream]
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, CaseOutcome]
 
 
 @pytest.fixture(scope="session")
@@ -94,18 +94,18 @@ def on_job(spark: "SparkSession", broker: LocalKafka, folder: Path, cases: Toget
 
 
 @pytest.fixture(scope="session")
-def outcomes(jobs: list[Streamed]) -> Mapping[str, Outcome]:
+def outcomes(jobs: list[Streamed]) -> Mapping[str, CaseOutcome]:
     """What the job made of each case."""
     return {origin: outcome for job in jobs for origin, outcome in job.outcomes.items()}
 
 
 @pytest.fixture(scope="session")
-def night(spark: "SparkSession", jobs: list[Streamed]) -> Mapping[str, Outcome]:
+def night(spark: "SparkSession", jobs: list[Streamed]) -> Mapping[str, CaseOutcome]:
     """What a backfill of all those days says after the job: alerts are the truth, corrections what the job missed."""
     return {origin: outcome for job in jobs for origin, outcome in after(spark, job).items()}
 
 
-def after(spark: "SparkSession", job: Streamed) -> Mapping[str, Outcome]:
+def after(spark: "SparkSession", job: Streamed) -> Mapping[str, CaseOutcome]:
     """What a backfill says after one job."""
     config = backfill_config(job.settings, job.streams)
     steps = [step.at for part in job.cases.parts for step in part.case.steps]
@@ -133,7 +133,7 @@ def after(spark: "SparkSession", job: Streamed) -> Mapping[str, Outcome]:
 
     truth = [correction_record({**row, "revision": 1, "kind": "alert", "cause": None}, 0) for row in violations]
     return {
-        part.case.origin: Outcome(alerts=own(truth, part), corrections=own(wrong, part)) for part in job.cases.parts
+        part.case.origin: CaseOutcome(alerts=own(truth, part), corrections=own(wrong, part)) for part in job.cases.parts
     }
 
 
@@ -154,21 +154,23 @@ def test_case_comes_out_as_it_says(request: pytest.FixtureRequest, host: str, pa
     assert [difference.as_dict() for difference in check(expect, outcome)] == []
 
 
-def played(request: pytest.FixtureRequest, host: str, case: Case) -> tuple[Outcome, Expectation]:
+def played(request: pytest.FixtureRequest, host: str, case: Case) -> tuple[CaseOutcome, ExpectedOutcome]:
     """What comes of a case, and what of its expectation the host can be held to."""
     rows = {"corrections": [], **case.expect.rows}
     if host == "engine":
-        return simulate(case), Expectation(rows, case.expect.state)
+        return simulate(case), ExpectedOutcome(rows, case.expect.state)
     if host == "backfill":
-        return request.getfixturevalue("night")[case.origin], Expectation({"corrections": rows["corrections"]})
+        return request.getfixturevalue("night")[case.origin], ExpectedOutcome({"corrections": rows["corrections"]})
     # The job emits by the wall clock, lets go when its own clock says so, and leaves corrections to the night.
     del rows["corrections"]
     timeless = {name: [{k: v for k, v in row.items() if k != "emitted_at"} for row in of] for name, of in rows.items()}
-    return request.getfixturevalue("outcomes")[case.origin], Expectation(timeless)
+    return request.getfixturevalue("outcomes")[case.origin], ExpectedOutcome(timeless)
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, marks=on_services, id=path.stem) for path in CASES])
-def test_hosts_agree_row_by_row(outcomes: Mapping[str, Outcome], night: Mapping[str, Outcome], path: Path) -> None:
+def test_hosts_agree_row_by_row(
+    outcomes: Mapping[str, CaseOutcome], night: Mapping[str, CaseOutcome], path: Path
+) -> None:
     """S9: the job's alerts are the engine's, and with the corrections they are the backfill's violations.
 
     Of rules with `revisions: verdict` the values of violations are the true ones, and the alerts' of an earlier time.

@@ -14,7 +14,7 @@ import pytest
 from checks.bench.payments import DECLARED, STREAM, rules_of
 from checks.soak import parts
 from checks.soak.traffic import MINUTE, Traffic
-from nightjar.demo.verdict import Comparison, Violations, exact_json
+from nightjar.demo.verdict import StreamVerdict, Violations, exact_json
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import load_streams
@@ -41,7 +41,7 @@ def alerts_of(truth: Truth) -> list[dict[str, Any]]:
     ]
 
 
-def sorted_of(comparison: Comparison) -> tuple[int, int, Sequence[str]]:
+def sorted_of(comparison: StreamVerdict) -> tuple[int, int, Sequence[str]]:
     """The comparison, whatever the order of its differences."""
     return comparison.violations, comparison.equal, sorted(map(repr, comparison.differences))
 

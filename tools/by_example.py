@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from nightjar.cases import Case, Outcome, Step, load_case
+from nightjar.cases import Case, CaseOutcome, Step, load_case
 from nightjar.cases.documents import Number
 from nightjar.cases.simulate import simulate
 from nightjar.rules.durations import format_duration, parse_duration
@@ -99,7 +99,7 @@ class _Section:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.begins = case.steps[0].at
-        self.outcome: Outcome = simulate(case)
+        self.outcome: CaseOutcome = simulate(case)
         self.shown: dict[str, Row] = {}
         self.seen: set[tuple[str, str]] = set()
 

@@ -90,7 +90,7 @@ def prepare(ground: Path) -> None:
             with job:
                 await_running(settings, job)
                 messages = [rule_to_mapping(rule) for rule in load_rules(RULES, streams)]
-                with rule_topics.Answers(settings) as answers:
+                with rule_topics.AnswerReader(settings) as answers:
                     rule_topics.send(settings, messages, history.begins - 3_600_000_000)
                     for status in answers.until_settled(messages, 120.0):
                         assert status.answer is not Answer.REJECTED, status.reasons

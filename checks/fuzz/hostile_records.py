@@ -18,7 +18,7 @@ from checks.fuzz.hostile_messages import ANSWERS, CLOCKS, MESSAGES
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.clock import read_clock
 from nightjar.contracts.rule_status import is_failure, read_answer
-from nightjar.kafka.readers import Record
+from nightjar.kafka.readers import KafkaRecord
 from nightjar.lake.json_topics import JsonReader
 from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS, RULE_STATUS
 from nightjar.operations.job_watch import JobState
@@ -110,5 +110,5 @@ def _is_alert(value: bytes) -> bool:
     return JsonReader(ALERTS).reads(value) or alert_of(_as_read(value)) is not None
 
 
-def _as_read(value: bytes) -> Record:
-    return Record("topic", 0, 0, None, value, 0, None, 0)
+def _as_read(value: bytes) -> KafkaRecord:
+    return KafkaRecord("topic", 0, 0, None, value, 0, None, 0)

@@ -34,7 +34,7 @@ from nightjar.configuration.settings import PREFIX, Settings, load_settings
 from nightjar.contracts.rule_status import fold
 from nightjar.kafka import rule_topics, topics
 from nightjar.kafka.clients import producer
-from nightjar.kafka.readers import Reader, Record
+from nightjar.kafka.readers import KafkaRecord, Reader
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import LATE_EVENTS, QUARANTINE, RULE_STATUS, events_table
 from nightjar.local.job_process import JobProcess
@@ -238,7 +238,7 @@ def _answered(settings: Settings, findings: Findings) -> Counter[str]:
     return Counter(str(answer["status"]) for answer in found.values())
 
 
-def _json(record: Record) -> dict[str, Any]:
+def _json(record: KafkaRecord) -> dict[str, Any]:
     read: dict[str, Any] = json.loads(record.value)
     return read
 

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from checks.bench.figures import log_progress
 from checks.soak.kill_targets import NIGHTLY, Job, Kind, Nightly, drawn_kinds
 from nightjar.configuration.settings import PREFIX, Settings, load_settings
-from nightjar.demo.history import History, plan_history
+from nightjar.demo.history import DemoHistory, plan_history
 from nightjar.demo.run import RULES as SHIPPED
 from nightjar.demo.sandbox import own_settings
 from nightjar.demo.verdict import compare, exact_json
@@ -44,7 +44,7 @@ from nightjar.lake.scanning import scan
 from nightjar.lake.tables import ALERTS, CORRECTIONS, LATE_EVENTS, QUARANTINE, RULE_STATUS, RULES, events_table
 from nightjar.local.kafka import LocalKafka
 from nightjar.operations.job_watch import JobState, await_consumed, await_running
-from nightjar.replay import Kind as Sent
+from nightjar.replay import RecordKind as Sent
 from nightjar.replay import send_together
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.canonical import canonical
@@ -102,7 +102,7 @@ class Site:
 
     settings: Settings
     streams: dict[str, Stream]
-    history: History
+    history: DemoHistory
 
     def records(self, topic: str) -> list[dict[str, Any]]:
         """All committed records of a topic, with their numbers as text."""
@@ -261,7 +261,7 @@ def use(given: Mapping[str, Any]) -> None:
 def publish_rules(site: Site) -> None:
     """Publish the shipped rules, effective before the first event."""
     messages = [rule_to_mapping(rule) for rule in load_rules(SHIPPED, site.streams)]
-    with rule_topics.Answers(site.settings) as answers:
+    with rule_topics.AnswerReader(site.settings) as answers:
         rule_topics.send(site.settings, messages, site.history.begins - HOUR)
         for status in answers.until_settled(messages, _PATIENCE):
             log_progress(f"{status.rule_id} is {status.answer}")

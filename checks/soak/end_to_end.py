@@ -42,10 +42,10 @@ from checks.soak.kill_targets import killed_if_left
 from nightjar.backfill.staging import OUTCOMES
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.run_manifest import RunState, read_manifest
-from nightjar.demo.history import History, history_of, planned
+from nightjar.demo.history import DemoHistory, history_of, planned
 from nightjar.demo.report import Check, checks
 from nightjar.demo.sandbox import own_settings
-from nightjar.demo.verdict import Comparison, compare
+from nightjar.demo.verdict import StreamVerdict, compare
 from nightjar.demo.watching import Tally, Watch
 from nightjar.kafka import rule_topics, topics
 from nightjar.kafka.readers import Reader
@@ -89,7 +89,7 @@ def events_of(options: argparse.Namespace) -> pa.Table:
 
 
 def play(
-    settings: Settings, stream: Stream, history: History, rules: list[dict[str, Any]], options: argparse.Namespace
+    settings: Settings, stream: Stream, history: DemoHistory, rules: list[dict[str, Any]], options: argparse.Namespace
 ) -> None:
     """Send the history, and at even distances in it change rules; a change holds an hour after it is published."""
     share = history.streams[STREAM]
@@ -126,7 +126,7 @@ def send_unevenly(settings: Settings, stream: Stream, part: pa.Table, speed: flo
 def publish(settings: Settings, messages: list[dict[str, Any]], arrival: int) -> None:
     """Publish rule messages and wait until they are active."""
     log_progress(f"publishing {len(messages)} rule messages, arriving at {iso_text(arrival)}")
-    with rule_topics.Answers(settings) as answers:
+    with rule_topics.AnswerReader(settings) as answers:
         rule_topics.send(settings, messages, arrival)
         for status in answers.until_settled(messages, _ANSWER_SECONDS):
             assert status.answer is not Answer.REJECTED, f"{status.rule_id}: {status.reasons}"
@@ -154,7 +154,7 @@ def consumed(settings: Settings) -> Tally:
         return watch.finish()
 
 
-def compared(settings: Settings, streams: Mapping[str, Stream], history: History, tally: Tally) -> Comparison:
+def compared(settings: Settings, streams: Mapping[str, Stream], history: DemoHistory, tally: Tally) -> StreamVerdict:
     """Compare the final alerts with the truth of the rule versions on the rules topic."""
     ruleset = rule_topics.rule_book(settings, streams).ruleset
     share = history.streams[STREAM]
@@ -207,7 +207,9 @@ def _offsets(settings: Settings, table: Any) -> int:
     return sum(int(offsets.collect().to_series().n_unique()) for offsets in of_each)
 
 
-def night_checks(settings: Settings, code: int, tally: Tally, before: Comparison, after: Comparison) -> list[Check]:
+def night_checks(
+    settings: Settings, code: int, tally: Tally, before: StreamVerdict, after: StreamVerdict
+) -> list[Check]:
     """Checks that every alert has an outcome, every difference a cause, and the corrected alerts equal the truth."""
     corrections = scan(settings.lake, CORRECTIONS).sort("revision").collect()
     last = corrections.unique("alert_id", keep="last", maintain_order=True)
@@ -323,7 +325,7 @@ def played(options: argparse.Namespace, declared: Path) -> list[Check]:
 def run(
     given: Settings,
     streams: dict[str, Stream],
-    history: History,
+    history: DemoHistory,
     rules: list[dict[str, Any]],
     options: argparse.Namespace,
 ) -> list[Check]:

@@ -171,7 +171,7 @@ def change(number: int, rules: list[dict[str, Any]], arrival: int) -> dict[str, 
 def publish(settings: Settings, messages: list[dict[str, Any]], arrival: int) -> float:
     """Publish rule messages; return the seconds until all are in effect or wait for their time."""
     began = time.monotonic()
-    with rule_topics.Answers(settings) as answers:
+    with rule_topics.AnswerReader(settings) as answers:
         rule_topics.send(settings, messages, arrival)
         for status in answers.until_settled(messages, _ANSWER_SECONDS):
             assert status.answer is not Answer.REJECTED, f"{status.rule_id}: {status.reasons}"

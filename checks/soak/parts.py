@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from nightjar.demo.verdict import Comparison, Violations
+from nightjar.demo.verdict import StreamVerdict, Violations
 from nightjar.rules.streams import Stream
 from nightjar.rules.versions import RuleSet
 
@@ -58,7 +58,7 @@ class Parts:
                 self._file((by, number), events.schema).write_table(ordered.slice(begin, rows))
                 begin += rows
 
-    def compared(self, ruleset: RuleSet, *finals: Iterable[Mapping[str, Any]]) -> list[Comparison]:
+    def compared(self, ruleset: RuleSet, *finals: Iterable[Mapping[str, Any]]) -> list[StreamVerdict]:
         """Compare each of several states of the final alerts with the truth; see `Violations.compare`.
 
         No event can be added afterwards.
@@ -70,7 +70,7 @@ class Parts:
             for number in range(PARTS):
                 of_part = [final.get((by, number), []) for final in divided]
                 tasks.append(_Task(self._stream, ruleset, by, self._place((by, number)), of_part))
-        totals = [Comparison(0, 0, []) for _ in finals]
+        totals = [StreamVerdict(0, 0, []) for _ in finals]
         with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
             for found in pool.map(_Task.done, tasks):
                 totals = [_sum(total, of_part) for total, of_part in zip(totals, found, strict=True)]
@@ -111,7 +111,7 @@ class _Task:
     file: Path
     finals: Sequence[Sequence[Mapping[str, Any]]]
 
-    def done(self) -> list[Comparison]:
+    def done(self) -> list[StreamVerdict]:
         """Compare each of `finals`."""
         violations = Violations(self.stream, self.ruleset, self._events(), frozenset({self.group_by}))
         return [violations.compare(final) for final in self.finals]
@@ -128,7 +128,7 @@ def _numbers(groups: pl.DataFrame) -> pl.Series:
     return groups.select((pl.struct(pl.all().cast(pl.String)).hash() % PARTS).alias("part")).to_series()
 
 
-def _sum(one: Comparison, other: Comparison) -> Comparison:
-    return Comparison(
+def _sum(one: StreamVerdict, other: StreamVerdict) -> StreamVerdict:
+    return StreamVerdict(
         one.violations + other.violations, one.equal + other.equal, [*one.differences, *other.differences]
     )

@@ -43,7 +43,7 @@ from checks.soak.end_to_end import (
 )
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.rule_messages import Message, approval_message, rule_of
-from nightjar.demo.history import History, history_of, planned
+from nightjar.demo.history import DemoHistory, history_of, planned
 from nightjar.demo.report import Check, checks
 from nightjar.demo.sandbox import own_settings
 from nightjar.kafka import rule_topics, topics
@@ -99,7 +99,7 @@ def publish(settings: Settings, messages: list[Message], arrival: int) -> None:
     """Have messages proposed by one person and approved by another, and wait for the answers."""
     log_progress(f"{len(messages)} rules take a step, arriving at {iso_text(arrival)}")
     proposed: dict[str, int] = {}
-    with rule_topics.Answers(settings) as answers:
+    with rule_topics.AnswerReader(settings) as answers:
         rule_topics.send(settings, messages, arrival)
         for status in answers.until_settled(messages, _ANSWER_SECONDS):
             if status.answer is Answer.PROPOSED:
@@ -111,14 +111,14 @@ def publish(settings: Settings, messages: list[Message], arrival: int) -> None:
         rule_id = rule_of(message)
         by_state.setdefault(state, []).append(approval_message(rule_id, proposed[rule_id], "bob", "seen"))
     for state, approvals in by_state.items():
-        with rule_topics.Answers(settings) as answers:
+        with rule_topics.AnswerReader(settings) as answers:
             rule_topics.send(settings, approvals, arrival)
             for status in answers.until_settled(approvals, _ANSWER_SECONDS, state):
                 assert status.answer is not Answer.REJECTED, f"{status.rule_id}: {status.reasons}"
 
 
 def play(
-    settings: Settings, stream: Stream, history: History, rules: list[dict[str, Any]], options: argparse.Namespace
+    settings: Settings, stream: Stream, history: DemoHistory, rules: list[dict[str, Any]], options: argparse.Namespace
 ) -> None:
     """Send the history; between its parts rules take steps, the first ones before it begins."""
     share, span = history.streams[STREAM], history.ends - history.begins
@@ -243,7 +243,7 @@ def played(options: argparse.Namespace, declared: Path) -> list[Check]:
 def run(
     given: Settings,
     streams: dict[str, Stream],
-    history: History,
+    history: DemoHistory,
     rules: list[dict[str, Any]],
     options: argparse.Namespace,
 ) -> list[Check]:

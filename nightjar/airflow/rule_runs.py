@@ -248,7 +248,7 @@ def publish(request: RuleRequest, people: People, log: Callable[[str], object]) 
         else:
             log(f"{rule.id} is published already: it is version {versions[-1].version}")
     states = {draft["id"]: parse_rule(draft, streams).state for draft in drafts}
-    with rule_topics.Answers(settings) as answers:
+    with rule_topics.AnswerReader(settings) as answers:
         rule_topics.send(settings, messages)
         for status in answers.until_settled(messages, ANSWER_SECONDS):
             _take(status, log)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nightjar.api.inputs import is_file_name
-from nightjar.cases import Case, Difference, Outcome, check, load_case, read_case
+from nightjar.cases import Case, CaseOutcome, Difference, check, load_case, read_case
 from nightjar.cases.simulate import simulate as simulated
 
 
@@ -19,7 +19,7 @@ class Simulation:
     """
 
     title: str
-    outcome: Outcome
+    outcome: CaseOutcome
     differences: list[Difference]
 
     @property

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 
-from nightjar.cases.documents import CaseError, Number, Stamp, Table, json_text, read_yaml
-from nightjar.cases.model import KEYS, SECTIONS, TIMES, Case, Expectation, Message, Row, Step
+from nightjar.cases.documents import CaseError, Number, Stamp, YamlMapping, json_text, read_yaml
+from nightjar.cases.model import KEYS, SECTIONS, TIMES, Case, ExpectedOutcome, Message, Row, Step
 from nightjar.configuration.settings import Settings
 from nightjar.rules.durations import parse_duration
 from nightjar.rules.errors import NightjarError
@@ -85,13 +85,13 @@ class _Reader:
         self.base: int | None = None
         self.streams: Mapping[str, Stream] = {}
 
-    def error(self, what: str, remedy: str, table: Table | None = None, key: str = "") -> CaseError:
+    def error(self, what: str, remedy: str, table: YamlMapping | None = None, key: str = "") -> CaseError:
         line = None if table is None else table.lines.get(key, table.line)
         where = self.origin if line is None else f"{self.origin}: line {line}"
         return CaseError(what, where=f"{where}: {key}" if key else where, remedy=remedy)
 
     def case(self, written: Any) -> Case:
-        if not isinstance(written, Table):
+        if not isinstance(written, YamlMapping):
             raise self.error("is not a mapping", f"A case has keys: {', '.join(CASE_KEYS)}")
         self.known(written, CASE_KEYS, "is not a key of a case")
         self.streams = self.declared(written)
@@ -114,37 +114,37 @@ class _Reader:
             self.expectation(written),
         )
 
-    def known(self, table: Table, keys: Collection[str], what: str) -> None:
+    def known(self, table: YamlMapping, keys: Collection[str], what: str) -> None:
         for key in table:
             if key not in keys:
                 raise self.error(what, did_you_mean(key, keys, "Keys are"), table, key)
 
-    def text(self, table: Table, key: str) -> str:
+    def text(self, table: YamlMapping, key: str) -> str:
         value = table.get(key)
         if not isinstance(value, str | None):
             raise self.error("is not text", f"Write {key}: a sentence", table, key)
         return (value or "").strip()
 
-    def listed(self, table: Table, key: str) -> list[Any]:
+    def listed(self, table: YamlMapping, key: str) -> list[Any]:
         """The value as a list; a single value is a list of one."""
         value = table.get(key)
         if value is None:
             return []
         return value if isinstance(value, list) else [value]
 
-    def declared(self, case: Table) -> Mapping[str, Stream]:
+    def declared(self, case: YamlMapping) -> Mapping[str, Stream]:
         written = case.get("streams")
         if written is None:
             return load_streams()
-        if not isinstance(written, Table):
+        if not isinstance(written, YamlMapping):
             raise self.error("is not a mapping of streams", "Write streams: {name: {...}}", case, "streams")
         return streams_from_mapping(_plain(written), self.origin)
 
-    def settings(self, case: Table) -> Settings:
+    def settings(self, case: YamlMapping) -> Settings:
         written = case.get("settings")
         if written is None:
             return _CaseSettings()
-        if not isinstance(written, Table):
+        if not isinstance(written, YamlMapping):
             raise self.error("is not a mapping", "Write settings: {activation_delay: 0s}", case, "settings")
         self.known(written, list(Settings.model_fields), "is not a setting")
         try:
@@ -158,8 +158,8 @@ class _Reader:
 
     # Steps
 
-    def step(self, step: Any, case: Table, before: int | None) -> Step:
-        if not isinstance(step, Table):
+    def step(self, step: Any, case: YamlMapping, before: int | None) -> Step:
+        if not isinstance(step, YamlMapping):
             raise self.error("a step is not a mapping", "Write - at: 5m, followed by its events", case, "steps")
         self.known(step, _STEP_KEYS, "is not a key of a step")
         if "at" not in step:
@@ -181,11 +181,11 @@ class _Reader:
         ]
         return Step(at, step.get("crash", False), tuple(rules), tuple(self.events(step)))
 
-    def events(self, step: Table) -> Iterator[Message]:
+    def events(self, step: YamlMapping) -> Iterator[Message]:
         events = step.get("events")
         if events is None:
             return
-        if not isinstance(events, Table):
+        if not isinstance(events, YamlMapping):
             raise self.error("is not a mapping of streams", "Write events: {transactions: [...]}", step, "events")
         for name in events:
             if name not in self.streams:
@@ -194,9 +194,9 @@ class _Reader:
             for event in self.listed(events, name):
                 yield Message(name, self.message(event, events, name, lambda e, name=name: self.event(e, name)))
 
-    def message(self, written: Any, table: Table, key: str, of_mapping: Any) -> bytes:
+    def message(self, written: Any, table: YamlMapping, key: str, of_mapping: Any) -> bytes:
         """The bytes of a message: a mapping becomes a JSON object, text is sent as it is."""
-        if isinstance(written, Table):
+        if isinstance(written, YamlMapping):
             return json_text(of_mapping(written)).encode()
         if isinstance(written, bytes):
             return written
@@ -209,7 +209,7 @@ class _Reader:
             key,
         )
 
-    def rule(self, written: Table) -> dict[str, Any]:
+    def rule(self, written: YamlMapping) -> dict[str, Any]:
         """A rule or control message; its effective time may be an offset."""
         found = {**written}
         if isinstance(effective := found.get("effective"), str) and not isinstance(effective, Number):
@@ -217,7 +217,7 @@ class _Reader:
             found["effective"] = effective if instant is None else iso_text(instant)
         return found
 
-    def event(self, written: Table, stream: str) -> dict[str, Any]:
+    def event(self, written: YamlMapping, stream: str) -> dict[str, Any]:
         """An event; a timestamp field may be written without quotes (UTC if it has no zone) or as an offset."""
         found = {**written}
         for name, kind in self.streams[stream].fields.items():
@@ -229,7 +229,7 @@ class _Reader:
 
     # Times
 
-    def time(self, table: Table, key: str) -> int:
+    def time(self, table: YamlMapping, key: str) -> int:
         """A point in time, µs; the first absolute one is the base of the offsets unless the case sets `base`."""
         value = table[key]
         instant = self.instant(value) if isinstance(value, str) else None
@@ -262,11 +262,11 @@ class _Reader:
 
     # Expectations
 
-    def expectation(self, case: Table) -> Expectation:
+    def expectation(self, case: YamlMapping) -> ExpectedOutcome:
         written = case.get("expect")
         if written is None:
-            return Expectation()
-        if not isinstance(written, Table):
+            return ExpectedOutcome()
+        if not isinstance(written, YamlMapping):
             raise self.error("is not a mapping", f"Write expect: {{final: [...]}}; {_sections()}", case, "expect")
         self.known(written, (*SECTIONS, "state"), "is not a section of the results")
         rows = {
@@ -274,10 +274,10 @@ class _Reader:
             for section in written
             if section != "state"
         }
-        return Expectation(rows, self.state(written) if "state" in written else None)
+        return ExpectedOutcome(rows, self.state(written) if "state" in written else None)
 
-    def row(self, row: Any, section: str, table: Table) -> Row:
-        if not isinstance(row, Table):
+    def row(self, row: Any, section: str, table: YamlMapping) -> Row:
+        if not isinstance(row, YamlMapping):
             raise self.error(
                 f"{json_text(row):.60} is not a row", "Write a mapping of the keys to check", table, section
             )
@@ -291,12 +291,12 @@ class _Reader:
                 found[key] = iso_text(instant)
         return found
 
-    def state(self, expect: Table) -> Mapping[str, Mapping[str, int]]:
+    def state(self, expect: YamlMapping) -> Mapping[str, Mapping[str, int]]:
         written = expect["state"]
         remedy = 'Write state: {transactions: {customer_id: 12}}; several fields are joined by commas, none is ""'
         found: dict[str, dict[str, int]] = {}
-        for stream, groups in written.items() if isinstance(written, Table) else [("", None)]:
-            if not isinstance(groups, Table):
+        for stream, groups in written.items() if isinstance(written, YamlMapping) else [("", None)]:
+            if not isinstance(groups, YamlMapping):
                 raise self.error("is not rows by stream and group-by", remedy, expect, "state")
             for group, rows in groups.items():
                 if not isinstance(rows, Number) or not rows.isdigit():

@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from nightjar.cases.documents import Number, Stamp, json_text
-from nightjar.cases.model import SECTIONS, Expectation, Outcome, Row
+from nightjar.cases.model import SECTIONS, CaseOutcome, ExpectedOutcome, Row
 from nightjar.rules.timestamps import parse_timestamp
 
 # Keys with text for people: it only needs to contain the expected text.
@@ -69,7 +69,7 @@ def _as_json(expected: Any) -> Any:
     return json.loads(json_text(expected))
 
 
-def check(expect: Expectation, outcome: Outcome) -> list[Difference]:
+def check(expect: ExpectedOutcome, outcome: CaseOutcome) -> list[Difference]:
     """The differences in the sections that the case lists; empty if all is as expected.
 
     Rows are matched in any order, because Kafka does not order records of different keys; the revisions of an alert and

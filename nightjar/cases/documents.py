@@ -47,7 +47,7 @@ class Stamp(str):
         return found
 
 
-class Table(dict[str, Any]):
+class YamlMapping(dict[str, Any]):
     """A mapping; `line` is its first line, `lines` the line of each key, both counted from 1."""
 
     def __init__(self, line: int) -> None:
@@ -56,7 +56,7 @@ class Table(dict[str, Any]):
         self.lines: dict[str, int] = {}
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _CaseLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  PyYAML's way to replace the resolvers
 
 
@@ -66,13 +66,13 @@ for _kind, _pattern, _first in (
     ("float", r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", [*"-0123456789"]),
     ("merge", r"<<", ["<"]),
 ):
-    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(rf"(?:{_pattern})\Z", re.ASCII), _first)
+    _CaseLoader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(rf"(?:{_pattern})\Z", re.ASCII), _first)
 
 
 def read_yaml(text: str | bytes, origin: str) -> Any:
     """The data of a YAML text with one document: Table, list, str, Number, Stamp, bytes (`!!binary`), bool, None."""
     try:
-        documents = list(yaml.compose_all(text, Loader=_Loader))
+        documents = list(yaml.compose_all(text, Loader=_CaseLoader))
     except yaml.MarkedYAMLError as failure:
         mark = failure.problem_mark or failure.context_mark
         where = f"{origin}: line {mark.line + 1}" if mark else origin
@@ -111,8 +111,8 @@ class _Construction:
             return [self.value(item, depth + 1) for item in node.value]
         return self.scalar(cast("yaml.ScalarNode", node))
 
-    def table(self, node: yaml.MappingNode, depth: int) -> Table:
-        table = Table(node.start_mark.line + 1)
+    def table(self, node: yaml.MappingNode, depth: int) -> YamlMapping:
+        table = YamlMapping(node.start_mark.line + 1)
         merged: dict[str, Any] = {}
         for key_node, value_node in node.value:
             value = self.value(value_node, depth + 1)
@@ -131,9 +131,9 @@ class _Construction:
             table.setdefault(key, value)
         return table
 
-    def merged(self, node: yaml.Node, value: Any) -> Iterator[Table]:
+    def merged(self, node: yaml.Node, value: Any) -> Iterator[YamlMapping]:
         for table in value if isinstance(value, list) else [value]:
-            if not isinstance(table, Table):
+            if not isinstance(table, YamlMapping):
                 raise self.error(node, "<< takes a mapping", "Refer to one with an anchor, as in <<: *rule")
             yield table
 

@@ -65,7 +65,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Expectation:
+class ExpectedOutcome:
     """What a case expects: the rows of each checked section, with the keys to compare, and the state."""
 
     rows: Mapping[str, list[Row]] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Case:
     streams: Mapping[str, Stream]
     settings: Settings
     steps: tuple[Step, ...]
-    expect: Expectation
+    expect: ExpectedOutcome
 
 
 def final_alerts(records: Iterable[Row]) -> list[Row]:
@@ -96,7 +96,7 @@ def final_alerts(records: Iterable[Row]) -> list[Row]:
 
 
 @dataclass
-class Outcome:
+class CaseOutcome:
     """The result of a case: the JSON records of each topic in order (see KEYS), and the retained rows.
 
     corrections: the records that a backfill of all days adds to the stream's alerts.

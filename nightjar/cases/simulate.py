@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nightjar.cases import Case, Outcome, Step
+from nightjar.cases import Case, CaseOutcome, Step
 from nightjar.contracts.alerts import alert_record
 from nightjar.contracts.columns import late_columns, texts
 from nightjar.contracts.late_events import LATE_EVENT
@@ -26,7 +26,7 @@ from nightjar.rules.types import TIMESTAMP
 from nightjar.rules.versions import RuleSet, actions_of, overtaken
 
 
-def simulate(case: Case) -> Outcome:
+def simulate(case: Case) -> CaseOutcome:
     """Run a case's steps; each step is one batch, and its time is the engine's clock."""
     host = _Host(case)
     for step in case.steps:
@@ -50,7 +50,7 @@ class _Host:
         self.failed: set[tuple[str, int, str]] = set()
         self.published: dict[tuple[str, int], tuple[int, int]] = {}
         self.taken: dict[str, list[dict[str, Any]]] = {name: [] for name in case.streams}
-        self.outcome = Outcome()
+        self.outcome = CaseOutcome()
 
     @property
     def ruleset(self) -> RuleSet:

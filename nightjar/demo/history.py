@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nightjar.generate import Options, generate
-from nightjar.replay import Kind, ReplayOptions, replay_plan
+from nightjar.replay import RecordKind, ReplayOptions, replay_plan
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import microseconds
 
@@ -27,7 +27,7 @@ SIMULATION = Options(
 # Out of order by up to 9 of the 10 allowed minutes, which at the demo's speed spans several micro-batches.
 FLAWS = ReplayOptions(disorder=0.15, max_delay=540_000_000, late=0.01, duplicates=0.02, malformed=0.005, seed=11)
 
-_FIRST_SENDINGS = [Kind.EVENT, Kind.DISORDERED, Kind.LATE]
+_FIRST_SENDINGS = [RecordKind.EVENT, RecordKind.DISORDERED, RecordKind.LATE]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class History:
+class DemoHistory:
     """All streams' parts, and two instants (µs): when rules are changed, and when the change takes effect.
 
     The change takes effect 3 hours after it is published. That is longer than a new rule's window, so the job has
@@ -90,21 +90,21 @@ class History:
         return {name: _between(planned.plan, begin, end) for name, planned in self.streams.items()}
 
 
-def draw_history(streams: dict[str, Stream]) -> History:
+def draw_history(streams: dict[str, Stream]) -> DemoHistory:
     """The demo's history; the same every time."""
     return plan_history(streams, SIMULATION)
 
 
-def plan_history(streams: dict[str, Stream], simulation: Options) -> History:
+def plan_history(streams: dict[str, Stream], simulation: Options) -> DemoHistory:
     """Simulate events and plan their replay with every flaw."""
     shares = {name: planned(table, streams[name], FLAWS) for name, table in generate(simulation).items()}
     return history_of(shares, microseconds(simulation.start))
 
 
-def history_of(shares: dict[str, Planned], begins: int) -> History:
+def history_of(shares: dict[str, Planned], begins: int) -> DemoHistory:
     """The history of these parts, up to the last arrival. begins: µs."""
     last = max(microseconds(pc.max(share.plan["arrival_time"]).as_py()) for share in shares.values())
-    return History(shares, begins, last + 1)
+    return DemoHistory(shares, begins, last + 1)
 
 
 def planned(table: pa.Table, stream: Stream, flaws: ReplayOptions) -> Planned:

@@ -18,7 +18,7 @@ from nightjar.airflow.local.client import RunResult
 from nightjar.backfill.gate.gating import docs_folder
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.run_manifest import RunState, read_manifest
-from nightjar.demo.history import History
+from nightjar.demo.history import DemoHistory
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import CORRECTIONS, RECONCILIATION, RUNS, events_table
 from nightjar.rules.errors import NightjarError
@@ -34,7 +34,7 @@ DOCS = Path(".nightjar") / "demo" / "data_docs"
 
 
 @dataclass(frozen=True)
-class Night:
+class NightResults:
     """The results of all nights.
 
     archived: records by stream; runs: the manifests' counts by day; explained: the output of `nightjar explain`; docs:
@@ -51,7 +51,9 @@ class Night:
     corrected: int
 
 
-def pass_nights(stages: Stages, settings: Settings, streams: Mapping[str, Stream], history: History) -> Night:
+def pass_nights(
+    stages: Stages, settings: Settings, streams: Mapping[str, Stream], history: DemoHistory
+) -> NightResults:
     """Run every day's backfill.
 
     Raises:
@@ -121,7 +123,7 @@ def _worth_explaining(settings: Settings) -> str:
     return str(outcomes.sort(rank, "event_time").get_column("alert_id")[0])
 
 
-def _night(settings: Settings, streams: Mapping[str, Stream], explained: str) -> Night:
+def _night(settings: Settings, streams: Mapping[str, Stream], explained: str) -> NightResults:
     root = settings.lake
     archived = {
         name: scan(root, events_table(stream)).select(pl.len()).collect().item() for name, stream in streams.items()
@@ -133,7 +135,7 @@ def _night(settings: Settings, streams: Mapping[str, Stream], explained: str) ->
     shutil.rmtree(DOCS, ignore_errors=True)
     with mirrored(docs_folder(root)) as docs:
         shutil.copytree(docs / "site", DOCS)
-    return Night(
+    return NightResults(
         archived,
         runs,
         explained,

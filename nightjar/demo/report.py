@@ -9,13 +9,13 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
-from nightjar.demo.history import History
-from nightjar.demo.night import Night
-from nightjar.demo.verdict import LATE_IN_WINDOW, LATE_ITSELF, Comparison
+from nightjar.demo.history import DemoHistory
+from nightjar.demo.night import NightResults
+from nightjar.demo.verdict import LATE_IN_WINDOW, LATE_ITSELF, StreamVerdict
 from nightjar.demo.watching import Tally
 from nightjar.operations.job_watch import JobState
-from nightjar.replay import Kind
-from nightjar.terminal.tables import Records, number, prose
+from nightjar.replay import RecordKind
+from nightjar.terminal.tables import RecordTable, number, prose
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Sent(Protocol):
 
 
 def checks(
-    streams: Mapping[str, Sent], tally: Tally, state: JobState, comparisons: Mapping[str, Comparison]
+    streams: Mapping[str, Sent], tally: Tally, state: JobState, comparisons: Mapping[str, StreamVerdict]
 ) -> list[Check]:
     """The checks of the stream's results, stream by stream."""
     found = []
@@ -60,8 +60,8 @@ def checks(
         found += [
             Check(f"{name}: records seen or quarantined, of those sent", seen + reasons.total(), sent.records),
             Check(f"{name}: events seen, duplicates not counted", seen - duplicates, _events(kinds)),
-            Check(f"{name}: duplicates", duplicates, kinds[Kind.DUPLICATE]),
-            Check(f"{name}: late events", tally.late[name], kinds[Kind.LATE]),
+            Check(f"{name}: duplicates", duplicates, kinds[RecordKind.DUPLICATE]),
+            Check(f"{name}: late events", tally.late[name], kinds[RecordKind.LATE]),
             *(
                 Check(f"{name}: quarantined as {reason}", reasons[reason], planned_reasons[reason])
                 for reason in sorted(planned_reasons.keys() | reasons.keys())
@@ -76,11 +76,11 @@ def checks(
 
 
 def night_checks(
-    history: History,
+    history: DemoHistory,
     tally: Tally,
-    night: Night,
-    before: dict[str, Comparison],
-    after: dict[str, Comparison],
+    night: NightResults,
+    before: dict[str, StreamVerdict],
+    after: dict[str, StreamVerdict],
 ) -> list[Check]:
     """The checks after the backfills. before, after: the final alerts compared with the truth."""
     differences = sum(len(comparison.differences) for comparison in before.values())
@@ -104,10 +104,10 @@ def _total(outcomes: Counter[str], but: str) -> int:
     return outcomes.total() - outcomes[but]
 
 
-def night_table(night: Night) -> Records:
+def night_table(night: NightResults) -> RecordTable:
     """The outcomes and corrections of each night."""
     outcomes = ("matched", "missed", "revised", "retracted")
-    table = Records(
+    table = RecordTable(
         "day",
         *map(number, ("violations", *outcomes)),
         prose("causes"),
@@ -122,7 +122,7 @@ def night_table(night: Night) -> Records:
     return table
 
 
-def unexplained(comparison: Comparison) -> list[str]:
+def unexplained(comparison: StreamVerdict) -> list[str]:
     """The differences without a cause, one line per difference."""
     return [
         f"{difference.rule_id} v{difference.rule_version} at {difference.event_id}: "
@@ -132,16 +132,16 @@ def unexplained(comparison: Comparison) -> list[str]:
     ]
 
 
-def records_table(history: History, tally: Tally, state: JobState) -> Records:
+def records_table(history: DemoHistory, tally: Tally, state: JobState) -> RecordTable:
     """Records sent, and how the job counted them."""
-    table = Records("", *map(number, history.streams), number("all"), title="events")
+    table = RecordTable("", *map(number, history.streams), number("all"), title="events")
     shares = history.streams.values()
 
     def row(title: str, counts: list[int]) -> None:
         table.add_row(title, *(f"{count:,}" for count in counts), f"{sum(counts):,}")
 
     row("records sent", [share.records for share in shares])
-    row("  out of order", [share.kinds[Kind.DISORDERED] for share in shares])
+    row("  out of order", [share.kinds[RecordKind.DISORDERED] for share in shares])
     counts = [state.counts(name) for name in history.streams]
     row("seen as events", [count.get("events", 0) for count in counts])
     row("  duplicates", [count.get("duplicates", 0) for count in counts])
@@ -153,10 +153,10 @@ def records_table(history: History, tally: Tally, state: JobState) -> Records:
     return table
 
 
-def rules_table(tally: Tally, comparisons: dict[str, Comparison]) -> Records:
+def rules_table(tally: Tally, comparisons: dict[str, StreamVerdict]) -> RecordTable:
     """The alerts of each rule, and how many differ from the truth."""
     titles = ("new", "revised", "retracted", "final", "event late", "late in window", "unexplained")
-    table = Records(
+    table = RecordTable(
         "rule",
         *map(number, titles),
         title="alerts, and causes of final ones that differ from the truth: the event or one in its window was late",
@@ -181,9 +181,9 @@ def rules_table(tally: Tally, comparisons: dict[str, Comparison]) -> Records:
     return table
 
 
-def latency_table(tally: Tally, batches: dict[str, Any]) -> Records:
+def latency_table(tally: Tally, batches: dict[str, Any]) -> RecordTable:
     """Percentiles in ms of each stage of an alert's way, and of the parts of the job's micro-batches (last minute)."""
-    table = Records("stage", number("p50"), number("p99"), title="latency in ms")
+    table = RecordTable("stage", number("p50"), number("p99"), title="latency in ms")
     for stage, took in tally.latencies.items():
         half, most = np.percentile(took, [50, 99]) / 1000
         table.add_row(stage, f"{half:,.0f}", f"{most:,.0f}")
@@ -196,7 +196,7 @@ def latency_table(tally: Tally, batches: dict[str, Any]) -> Records:
     return table
 
 
-def verdict(found: list[Check], comparisons: dict[str, Comparison]) -> Group:
+def verdict(found: list[Check], comparisons: dict[str, StreamVerdict]) -> Group:
     """Each check with a mark, and the unexplained differences."""
     lines = [
         Text(f"  ✓ {check.what}: {check.found:,}", style="green")
@@ -210,4 +210,4 @@ def verdict(found: list[Check], comparisons: dict[str, Comparison]) -> Group:
 
 
 def _events(kinds: Counter[str]) -> int:
-    return kinds[Kind.EVENT] + kinds[Kind.DISORDERED] + kinds[Kind.LATE]
+    return kinds[RecordKind.EVENT] + kinds[RecordKind.DISORDERED] + kinds[RecordKind.LATE]

@@ -11,10 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.rule_messages import rule_message
 from nightjar.demo import report
-from nightjar.demo.history import History, draw_history
-from nightjar.demo.night import Night, pass_nights
+from nightjar.demo.history import DemoHistory, draw_history
+from nightjar.demo.night import NightResults, pass_nights
 from nightjar.demo.sandbox import own_settings
-from nightjar.demo.verdict import Comparison, compare
+from nightjar.demo.verdict import StreamVerdict, compare
 from nightjar.demo.watching import Tally, Watch
 from nightjar.installation import shipped
 from nightjar.kafka import rule_topics, topics
@@ -23,7 +23,7 @@ from nightjar.local.kafka import LocalKafka
 from nightjar.operations import job_watch
 from nightjar.operations.job_watch import JobState
 from nightjar.operations.status import read_status
-from nightjar.replay import Kind, send_together
+from nightjar.replay import RecordKind, send_together
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.model import load_rules
 from nightjar.rules.publishing import Answer
@@ -100,11 +100,11 @@ def _start(
 
 
 def _play(
-    stages: Stages, settings: Settings, streams: dict[str, Stream], history: History, job: JobProcess
+    stages: Stages, settings: Settings, streams: dict[str, Stream], history: DemoHistory, job: JobProcess
 ) -> "_Outcome":
     with stages.stage("Rules", f"publishing {RULES.parent.name}/{RULES.name} an hour before the first event"):
         messages = [rule_message(rule) for rule in load_rules(RULES, streams)]
-        with rule_topics.Answers(settings) as answers:
+        with rule_topics.AnswerReader(settings) as answers:
             rule_topics.send(settings, messages, history.begins - _HOUR)
             _show_answers(stages.note, answers, messages)
     with ExitStack() as shown:
@@ -133,13 +133,15 @@ def _play(
     return _Outcome(tally, state, batches, comparisons)
 
 
-def _corrected(settings: Settings, streams: dict[str, Stream], history: History) -> dict[str, Comparison]:
+def _corrected(settings: Settings, streams: dict[str, Stream], history: DemoHistory) -> dict[str, StreamVerdict]:
     """Compare what a consumer of the alerts topic now has with the truth."""
     with Watch(settings, lambda _: None) as watch:
         return _compared(settings, streams, history, watch.finish())
 
 
-def _compared(settings: Settings, streams: dict[str, Stream], history: History, tally: Tally) -> dict[str, Comparison]:
+def _compared(
+    settings: Settings, streams: dict[str, Stream], history: DemoHistory, tally: Tally
+) -> dict[str, StreamVerdict]:
     """Compare the final alerts with the truth of the rule versions on the rules topic, by stream."""
     ruleset = rule_topics.rule_book(settings, streams).ruleset
     return {
@@ -155,7 +157,7 @@ class _Outcome:
     tally: Tally
     state: JobState
     batches: dict[str, Any]
-    comparisons: dict[str, Comparison]
+    comparisons: dict[str, StreamVerdict]
 
 
 @dataclass
@@ -164,7 +166,7 @@ class _Replay:
 
     settings: Settings
     streams: dict[str, Stream]
-    history: History
+    history: DemoHistory
     bar: Progress
 
     def play(self, job: JobProcess) -> None:
@@ -177,7 +179,7 @@ class _Replay:
         changes = [
             rule_message(rule.model_copy(update={"effective": since})) for rule in load_rules(CHANGES, self.streams)
         ]
-        with rule_topics.Answers(self.settings) as answers:
+        with rule_topics.AnswerReader(self.settings) as answers:
             self._note(
                 f"publishing {' and '.join(rule['id'] for rule in changes)}, effective from {since:%d %b %H:%M}", "bold"
             )
@@ -201,7 +203,9 @@ class _Replay:
         self.bar.console.print(line((f"    {text}", style)), soft_wrap=True)
 
 
-def _show_answers(note: Callable[[str], None], answers: rule_topics.Answers, messages: list[dict[str, object]]) -> None:
+def _show_answers(
+    note: Callable[[str], None], answers: rule_topics.AnswerReader, messages: list[dict[str, object]]
+) -> None:
     """Print rules as they become active, until all have. Raises NightjarError if one is rejected."""
     for status in answers.until_settled(messages, _ANSWER_SECONDS):
         if status.answer is Answer.REJECTED:
@@ -210,18 +214,26 @@ def _show_answers(note: Callable[[str], None], answers: rule_topics.Answers, mes
             note(f"{status.rule_id} version {status.version} is active, and applies from {status.effective}")
 
 
-def _show_history(stages: Stages, history: History) -> None:
+def _show_history(stages: Stages, history: DemoHistory) -> None:
     for name, share in history.streams.items():
-        kinds = share.kinds
+        disordered, late, twice, malformed = (
+            f"{share.kinds[kind]:,}"
+            for kind in (RecordKind.DISORDERED, RecordKind.LATE, RecordKind.DUPLICATE, RecordKind.MALFORMED)
+        )
+        events = counted(share.events.num_rows, "event")
         stages.note(
-            f"{name}: {counted(share.events.num_rows, 'event')}, {kinds[Kind.DISORDERED]:,} of them out of order and "
-            f"{kinds[Kind.LATE]:,} late; {kinds[Kind.DUPLICATE]:,} sent twice; {kinds[Kind.MALFORMED]:,} malformed"
+            f"{name}: {events}, {disordered} of them out of order and {late} late; {twice} sent twice; "
+            f"{malformed} malformed"
         )
     stages.note(f"from {iso_text(history.begins)} to {iso_text(history.ends)}")
 
 
 def _show(
-    console: SafeConsole, history: History, outcome: _Outcome, night: Night, corrected: dict[str, Comparison]
+    console: SafeConsole,
+    history: DemoHistory,
+    outcome: _Outcome,
+    night: NightResults,
+    corrected: dict[str, StreamVerdict],
 ) -> bool:
     tally, comparisons = outcome.tally, outcome.comparisons
     found = [

@@ -27,7 +27,7 @@ LATE_IN_WINDOW = "a late event in the window"
 
 
 @dataclass(frozen=True)
-class Difference:
+class Deviation:
     """An alert on which stream and truth differ.
 
     stream_measures, true_measures: the measures as JSON, None if there is no alert. cause: LATE_ITSELF,
@@ -45,15 +45,15 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StreamVerdict:
     """One stream's result: the number of true violations, how many of the final alerts equal one, and the rest."""
 
     violations: int
     equal: int
-    differences: list[Difference]
+    differences: list[Deviation]
 
 
-def compare(stream: Stream, ruleset: RuleSet, events: pa.Table, final: Iterable[Mapping[str, Any]]) -> Comparison:
+def compare(stream: Stream, ruleset: RuleSet, events: pa.Table, final: Iterable[Mapping[str, Any]]) -> StreamVerdict:
     """Compare the stream's final alerts with the truth about the events; see `Violations`."""
     return Violations(stream, ruleset, events).compare(final)
 
@@ -77,7 +77,7 @@ class Violations:
         evaluated.refuse_failures()
         self._rows = {_key(row): row for row in evaluated.table().to_pylist()}
 
-    def compare(self, final: Iterable[Mapping[str, Any]]) -> Comparison:
+    def compare(self, final: Iterable[Mapping[str, Any]]) -> StreamVerdict:
         """Compare the stream's final alerts with them.
 
         final: alert records (S10) of these rules, groups and events, the highest revision of each id, without
@@ -99,8 +99,8 @@ class Violations:
             version = _version(self._ruleset, named[0], named[1])
             cause = None if version is None else late.cause(version, row["event_id"])
             measures = stream_measures.get(key), true_measures.get(key)
-            differences.append(Difference(self._stream.name, *named, *measures, cause, key))
-        return Comparison(len(self._rows), len(all_ids) - len(differences), differences)
+            differences.append(Deviation(self._stream.name, *named, *measures, cause, key))
+        return StreamVerdict(len(self._rows), len(all_ids) - len(differences), differences)
 
 
 def exact_json(text: str | bytes) -> dict[str, Any]:

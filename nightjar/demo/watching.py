@@ -10,7 +10,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.contracts.late_events import LATE_EVENT
 from nightjar.contracts.quarantine import QUARANTINED
 from nightjar.demo.verdict import exact_json
-from nightjar.kafka.readers import Reader, Record
+from nightjar.kafka.readers import KafkaRecord, Reader
 from nightjar.terminal.alert_lines import Alert, alert_of
 
 
@@ -51,7 +51,7 @@ class Tally:
             self.revisions[rule_id] += 1
         return True
 
-    def take_latency(self, record: Record) -> None:
+    def take_latency(self, record: KafkaRecord) -> None:
         """Record the latency of an alert, from the sending of its event to its receipt."""
         if record.sent_at is None:
             return
@@ -116,7 +116,7 @@ class Watch:
         except BaseException as failure:  # noqa: BLE001  `check` raises it in the main thread
             self._failure = failure
 
-    def _take(self, record: Record) -> None:
+    def _take(self, record: KafkaRecord) -> None:
         names = self._settings
         if record.topic == names.alerts_topic:
             alert = alert_of(record)

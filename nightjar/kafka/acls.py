@@ -36,7 +36,7 @@ ROLES: Mapping[Role, str] = {
 
 
 @dataclass(frozen=True)
-class Access:
+class TopicRoles:
     """Access to a topic. setting: the one with the topic's name; None: the topics of all streams."""
 
     setting: str | None
@@ -46,27 +46,27 @@ class Access:
 
 
 ACCESS = (
-    Access(None, "events of each stream", (Role.PRODUCERS,), (Role.JOB, Role.BACKFILL)),
-    Access(
+    TopicRoles(None, "events of each stream", (Role.PRODUCERS,), (Role.JOB, Role.BACKFILL)),
+    TopicRoles(
         "rules_topic", "rule messages and control messages",
         (Role.ANALYSTS,), (Role.ANALYSTS, Role.JOB, Role.BACKFILL),
     ),
-    Access(
+    TopicRoles(
         "rule_status_topic", "the job's answers to them, which define the rules in force",
         (Role.JOB,), (Role.ANALYSTS, Role.JOB, Role.BACKFILL, Role.READERS),
     ),
-    Access("clock_topic", "the job's clock (arrival time)", (Role.JOB,), (Role.JOB,)),
-    Access(
+    TopicRoles("clock_topic", "the job's clock (arrival time)", (Role.JOB,), (Role.JOB,)),
+    TopicRoles(
         "alerts_topic", "alerts, revisions, retractions, corrections",
         (Role.JOB, Role.BACKFILL), (Role.BACKFILL, Role.READERS),
     ),
-    Access(
+    TopicRoles(
         "restrictions_topic", "restrictions of groups, and their lifts",
         (Role.JOB, Role.BACKFILL), (Role.BACKFILL, Role.READERS),
     ),
-    Access("late_events_topic", "late events", (Role.JOB,), (Role.BACKFILL, Role.READERS)),
-    Access("quarantine_topic", "unusable records", (Role.JOB,), (Role.BACKFILL, Role.READERS)),
-    Access(
+    TopicRoles("late_events_topic", "late events", (Role.JOB,), (Role.BACKFILL, Role.READERS)),
+    TopicRoles("quarantine_topic", "unusable records", (Role.JOB,), (Role.BACKFILL, Role.READERS)),
+    TopicRoles(
         "job_progress_topic", "progress reports of the job, and the archive's markers",
         (Role.JOB, Role.BACKFILL), (Role.JOB, Role.BACKFILL, Role.READERS),
     ),
@@ -81,7 +81,7 @@ class TopicAccess:
     """Access to one topic, by its configured name."""
 
     topic: str
-    access: Access
+    access: TopicRoles
 
 
 def topic_access(settings: Settings, streams: Iterable[Stream]) -> list[TopicAccess]:

@@ -17,7 +17,7 @@ from nightjar.kafka.clients import CONNECT_TIMEOUT_MS, KafkaError, consumer, exp
 _POLL_MS = 200
 
 
-class Record(NamedTuple):
+class KafkaRecord(NamedTuple):
     """One record. value: b"" for a tombstone. arrival: the record's timestamp, µs; sent_at: the header, µs, or None.
 
     received: wall clock at its receipt, µs.
@@ -41,7 +41,7 @@ class Skipped:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
-    def add(self, record: Record, kind: str) -> None:
+    def add(self, record: KafkaRecord, kind: str) -> None:
         """Count a skipped record. kind: why it was skipped, such as "not an alert"."""
         kind = f"{kind} on {record.topic}"
         self.counts[kind] += 1
@@ -104,7 +104,7 @@ class Reader:
         """How many records there are from the current position to the current end, at the most."""
         return sum(end - self._client.position(place) for place, end in self.ends().items())
 
-    def last(self, count: int) -> list[Record]:
+    def last(self, count: int) -> list[KafkaRecord]:
         """The last `count` records of every partition."""
         ends = self.ends()
         with explained(self._settings, f"reading {', '.join(self._topics)}"):
@@ -113,7 +113,7 @@ class Reader:
             self._client.seek(place, max(starts[place], end - count))
         return list(self._until(ends))
 
-    def all(self, seconds: float | None = None) -> Iterator[Record]:
+    def all(self, seconds: float | None = None) -> Iterator[KafkaRecord]:
         """The records from the current position to the current end, each partition in order.
 
         Raises:
@@ -121,14 +121,14 @@ class Reader:
         """
         yield from self._until(self.ends(), seconds)
 
-    def poll(self, timeout_ms: int = _POLL_MS) -> list[Record]:
+    def poll(self, timeout_ms: int = _POLL_MS) -> list[KafkaRecord]:
         """New records; waits at most `timeout_ms` for them."""
         with explained(self._settings, f"reading {', '.join(self._topics)}"):
             polled = self._client.poll(timeout_ms=timeout_ms)
         now = time.time_ns() // 1000
         return [_record(record, now) for records in polled.values() for record in records]
 
-    def follow(self) -> Iterator[Record]:
+    def follow(self) -> Iterator[KafkaRecord]:
         """All records from the current position on; never ends."""
         while True:
             yield from self.poll()
@@ -139,7 +139,7 @@ class Reader:
             found: dict[TopicPartition, int] = end_offsets(self._client, self._places)
         return found
 
-    def _until(self, ends: dict[TopicPartition, int], seconds: float | None = None) -> Iterator[Record]:
+    def _until(self, ends: dict[TopicPartition, int], seconds: float | None = None) -> Iterator[KafkaRecord]:
         deadline = None if seconds is None else time.monotonic() + seconds
         while any(self._client.position(place) < end for place, end in ends.items()):
             if deadline is not None and time.monotonic() > deadline:
@@ -164,8 +164,8 @@ class Reader:
         return [TopicPartition(topic, partition) for partition in sorted(found)]
 
 
-def _record(record: Any, received: int) -> Record:
-    return Record(
+def _record(record: Any, received: int) -> KafkaRecord:
+    return KafkaRecord(
         record.topic,
         record.partition,
         record.offset,

@@ -75,14 +75,14 @@ def unchanged(book: RuleBook, rule: Rule) -> bool:
     return bool(versions) and versions[-1].rule == rule
 
 
-class Answers:
+class AnswerReader:
     """The records of `rule-status` from its creation on; a context manager."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._reader = Reader(settings, settings.rule_status_topic).to_end()
 
-    def __enter__(self) -> "Answers":
+    def __enter__(self) -> "AnswerReader":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -18,7 +18,7 @@ from nightjar.kafka.clients import KafkaError
 from nightjar.kafka.readers import Reader
 from nightjar.metrics.job import JobMetrics
 from nightjar.metrics.lake import LakeMetrics
-from nightjar.metrics.published import Published
+from nightjar.metrics.published import PublishedCounters
 from nightjar.rules.rulebook import RuleBook
 
 _log = structlog.get_logger(__name__)
@@ -44,7 +44,7 @@ class Exporter:
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self._settings = settings
-        self._published = Published(settings, self.registry)
+        self._published = PublishedCounters(settings, self.registry)
         self._job = JobMetrics(RuleBook({}))
         self._lake = LakeMetrics(settings.lake, submission.due)
         for part in (self._job, self._lake):

@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 
 from nightjar.contracts.job_progress import ARCHIVE_KEY, BucketReport, JobReport
 from nightjar.contracts.rule_status import fold
-from nightjar.kafka.readers import Record
+from nightjar.kafka.readers import KafkaRecord
 from nightjar.operations.job_watch import JobState
 from nightjar.rules import rulebook
 from nightjar.rules.rulebook import RuleBook
@@ -36,12 +36,12 @@ class JobMetrics:
         self._batches: Counter[str] = Counter()
         self._seconds: dict[str, float] = {}
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: KafkaRecord) -> None:
         """Take in a report that was there before this process: it says how things are, and is not counted."""
         with self._lock:
             self.state.take(record)
 
-    def take(self, record: Record) -> None:
+    def take(self, record: KafkaRecord) -> None:
         """Take in and count a new report."""
         if record.key == ARCHIVE_KEY:
             return
@@ -55,7 +55,7 @@ class JobMetrics:
             for part, mean in report["parts_ms"].items():
                 self._seconds[part] = self._seconds.get(part, 0.0) + mean * report["batches"] / 1000
 
-    def answer(self, record: Record) -> None:
+    def answer(self, record: KafkaRecord) -> None:
         """Take in a record of the rule-status topic."""
         with self._lock:
             fold(self._book, rulebook.Record(record.offset, record.arrival, record.value))

@@ -17,7 +17,7 @@ from nightjar.contracts.quarantine import QUARANTINED
 from nightjar.contracts.record_type import Row
 from nightjar.contracts.restrictions import RESTRICTION
 from nightjar.contracts.rule_status import RULE_STATUS
-from nightjar.kafka.readers import Record, Skipped
+from nightjar.kafka.readers import KafkaRecord, Skipped
 
 # From a fast batch to a job that has been down for hours (seconds).
 _LATENCIES = (0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60, 300, 1800)
@@ -27,7 +27,7 @@ _MOST_NAMES = 2000
 _OTHERS = "(others)"
 
 
-class Published:
+class PublishedCounters:
     """The counters of the records on the topics that the job and the backfill publish to."""
 
     def __init__(self, settings: Settings, registry: CollectorRegistry) -> None:
@@ -56,7 +56,7 @@ class Published:
         self._unusable = Counter(
             "nightjar_skipped_records", "Records that do not belong on their topic.", ("topic",), registry=registry
         )
-        self._takers: dict[str, tuple[Callable[[bytes], Row | None], Callable[[Row, Record], None]]] = {
+        self._takers: dict[str, tuple[Callable[[bytes], Row | None], Callable[[Row, KafkaRecord], None]]] = {
             settings.alerts_topic: (ALERT.read, self._alert),
             settings.late_events_topic: (LATE_EVENT.read, self._late_event),
             settings.quarantine_topic: (QUARANTINED.read, self._quarantined_record),
@@ -71,7 +71,7 @@ class Published:
         """The topics that are counted."""
         return tuple(self._takers)
 
-    def take(self, record: Record) -> None:
+    def take(self, record: KafkaRecord) -> None:
         """Count a record of one of the topics."""
         read, count = self._takers[record.topic]
         row = read(record.value)
@@ -81,23 +81,23 @@ class Published:
         else:
             count(row, record)
 
-    def _alert(self, row: Row, record: Record) -> None:
+    def _alert(self, row: Row, record: KafkaRecord) -> None:
         texts = (self._name(row[name]) for name in ("rule_id", "severity", "rule_state"))
         self._alerts.labels(*texts, row["kind"], row["source"], str(row["muted"]).lower()).inc()
         is_first = row["revision"] == 1 and row["source"] == STREAM
         if is_first and record.sent_at is not None:
             self._latency.observe(max(0.0, (record.arrival - record.sent_at) / 1_000_000))
 
-    def _late_event(self, row: Row, _: Record) -> None:
+    def _late_event(self, row: Row, _: KafkaRecord) -> None:
         self._late.labels(self._name(row["stream"])).inc()
 
-    def _quarantined_record(self, row: Row, _: Record) -> None:
+    def _quarantined_record(self, row: Row, _: KafkaRecord) -> None:
         self._quarantined.labels(*(self._name(row[name]) for name in ("stream", "reason"))).inc()
 
-    def _restriction(self, row: Row, _: Record) -> None:
+    def _restriction(self, row: Row, _: KafkaRecord) -> None:
         self._restrictions.labels(self._name(row["rule_id"]), row["kind"], row["source"]).inc()
 
-    def _answer(self, row: Row, _: Record) -> None:
+    def _answer(self, row: Row, _: KafkaRecord) -> None:
         self._answers.labels(row["status"]).inc()
 
     def _name(self, text: object) -> str:

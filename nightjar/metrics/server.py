@@ -63,7 +63,7 @@ class Endpoint:
         return cls(host, settings.metrics_port, None)
 
 
-class Server:
+class MetricsServer:
     """Serves until it is closed; a context manager. port: the actual one."""
 
     def __init__(self, endpoint: Endpoint, registry: CollectorRegistry, healthy: Check, ready: Check) -> None:
@@ -84,7 +84,7 @@ class Server:
         scheme = "http" if endpoint.tls is None else "https"
         self.address = f"{scheme}://{endpoint.host}:{self.port}"
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> MetricsServer:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 

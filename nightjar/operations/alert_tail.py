@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from nightjar.kafka.readers import Record, Skipped
+from nightjar.kafka.readers import KafkaRecord, Skipped
 from nightjar.operations.alert_cap import AlertCap, Flood
 from nightjar.operations.alert_masks import AlertMasks
 from nightjar.rules.errors import printable
@@ -24,7 +24,7 @@ class AlertTail:
         self._per_hour, self._cap = per_hour, None if per_hour is None else AlertCap(per_hour)
         self._muted, self._flood, self._skipped = 0, Flood(), Skipped()
 
-    def chosen(self, records: Iterable[Record]) -> Iterator[Alert | str]:
+    def chosen(self, records: Iterable[KafkaRecord]) -> Iterator[Alert | str]:
         """The alerts to show, and a notice where an hour's alerts begin to be counted only."""
         for record in records:
             alert = alert_of(record)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.job_progress import BucketReport, JobReport, is_of_another_kind, read_report
-from nightjar.kafka.readers import Reader, Record, Skipped
+from nightjar.kafka.readers import KafkaRecord, Reader, Skipped
 from nightjar.local.job_process import JobProcess
 from nightjar.rules.errors import NightjarError
 
@@ -33,7 +33,7 @@ class JobState:
     buckets: dict[int, BucketReport] = field(default_factory=dict)
     skipped: Skipped = field(default_factory=Skipped)
 
-    def take(self, record: Record) -> None:
+    def take(self, record: KafkaRecord) -> None:
         """Apply a record of the job-progress topic."""
         report = read_report(record.value)
         if report is None:

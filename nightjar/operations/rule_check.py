@@ -13,7 +13,7 @@ from nightjar.rules.streams import Stream
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedRules:
     """Valid rules. costs: by rule id, where the stream's rate is known; warnings: what is doubtful in the rules."""
 
     rules: list[Rule]
@@ -21,7 +21,9 @@ class Checked:
     warnings: list[Problem]
 
 
-def check_file(settings: Settings, streams: Mapping[str, Stream], file: Path, rates: Mapping[str, float]) -> Checked:
+def check_file(
+    settings: Settings, streams: Mapping[str, Stream], file: Path, rates: Mapping[str, float]
+) -> CheckedRules:
     """Check the rules of a file. rates: events per day by stream, instead of those in the lake.
 
     Raises:
@@ -34,4 +36,4 @@ def check_file(settings: Settings, streams: Mapping[str, Stream], file: Path, ra
         for rule in rules
         for doubt in doubts(rule, streams[rule.stream])
     ]
-    return Checked(rules, costs, warnings)
+    return CheckedRules(rules, costs, warnings)

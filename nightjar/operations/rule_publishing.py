@@ -17,7 +17,7 @@ from nightjar.rules.versions import RuleVersion
 Message = Mapping[str, Any]
 
 
-class Prepared(NamedTuple):
+class PreparedMessage(NamedTuple):
     """A message, and the version that it makes."""
 
     message: Message
@@ -44,7 +44,7 @@ def controlling(
     *,
     author: str | None,
     reason: str | None,
-) -> Prepared | None:
+) -> PreparedMessage | None:
     """The message that pauses, resumes, shadows or retires a rule; None if its newest version is in that state already.
 
     Raises:
@@ -54,12 +54,12 @@ def controlling(
     made, status = judge(book, message, 0, book.streams, approvals=settings.approvals)
     if status.answer is Answer.REJECTED:
         raise NightjarError("\n".join(status.reasons), where=f"{control} {rule_id}")
-    return None if made is None else Prepared(message, made)
+    return None if made is None else PreparedMessage(message, made)
 
 
 def approving(
     settings: Settings, book: RuleBook, rule_id: str, version: int | None, *, author: str | None, reason: str | None
-) -> Prepared:
+) -> PreparedMessage:
     """The message that approves a version, by default the newest. Without a reason it is not for sending.
 
     Raises:
@@ -76,14 +76,14 @@ def approving(
     made, status = judge(book, message, 0, book.streams, approvals=settings.approvals)
     if made is None:
         raise NightjarError("\n".join(status.reasons), where=f"approve {rule_id}")
-    return Prepared(message, made)
+    return PreparedMessage(message, made)
 
 
 def send_and_follow(
     settings: Settings, messages: Sequence[Message], seconds: float, approved: State | None = None
 ) -> Iterator[ShownStatus]:
     """Send messages, and yield the job's answers until each is settled; see `Answers.until_settled`."""
-    with rule_topics.Answers(settings) as answers:
+    with rule_topics.AnswerReader(settings) as answers:
         rule_topics.send(settings, messages)
         yield from answers.until_settled(messages, seconds, approved)
 

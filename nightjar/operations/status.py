@@ -35,7 +35,7 @@ _LATEST_RECORDS = 5000
 
 
 @dataclass(frozen=True)
-class Status:
+class JobStatus:
     """The state of the job. last: its driver's last report; counts, retained: by stream.
 
     heartbeat_seconds: since that report. batches: as the driver reports them, averaged over the last minute. latency:
@@ -79,7 +79,7 @@ class Status:
         }
 
 
-def read_status(settings: Settings) -> Status:
+def read_status(settings: Settings) -> JobStatus:
     """Read the current state of the job. Raises KafkaError if its topics cannot be read."""
     state = JobState()
     reports: deque[JobReport] = deque(maxlen=_LATEST_REPORTS)
@@ -89,13 +89,13 @@ def read_status(settings: Settings) -> Status:
             if state.driver is not None and (not reports or reports[-1] is not state.driver):
                 reports.append(state.driver)
     if state.driver is None:
-        return Status(running=False, heartbeat_seconds=None, skipped=dict(state.skipped.counts))
+        return JobStatus(running=False, heartbeat_seconds=None, skipped=dict(state.skipped.counts))
     now = time.time_ns() // 1000
     streams = list(state.driver["lag"])
     of_run = [report for report in reports if report["run_id"] == state.driver["run_id"]]
     paces = {stream: pace(of_run, stream) for stream in streams if state.driver["lag"][stream]["events"]}
     counts = {stream: state.counts(stream) for stream in streams}
-    return Status(
+    return JobStatus(
         running=state.runs(now),
         heartbeat_seconds=round((now - state.driver["at"]) / 1_000_000, 3),
         last=state.driver,

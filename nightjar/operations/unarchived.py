@@ -20,8 +20,7 @@ from nightjar.configuration.settings import Settings
 from nightjar.contracts.rule_status import RULE_STATUS as ANSWER
 from nightjar.ingestion.parsing import parse_events
 from nightjar.kafka.clients import KafkaError
-from nightjar.kafka.readers import Reader
-from nightjar.kafka.readers import Record as KafkaRecord
+from nightjar.kafka.readers import KafkaRecord, Reader
 from nightjar.lake import scanning
 from nightjar.lake.archive import archived_offsets, archived_until
 from nightjar.lake.json_topics import JsonReader

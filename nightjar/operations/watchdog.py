@@ -1,9 +1,9 @@
 """What is wrong with the job, for whoever is woken up."""
 
-from nightjar.operations.status import Status
+from nightjar.operations.status import JobStatus
 
 
-def problems(status: Status, *, behind: float, skew: float) -> list[str]:
+def problems(status: JobStatus, *, behind: float, skew: float) -> list[str]:
     """Each problem with its remedy; none if all is well.
 
     behind: seconds that events may wait; skew: seconds that the clock of the job's host may differ from the brokers'.

@@ -3,8 +3,8 @@
 `replay_plan(table, stream, options)` is a pure function that plans which record is sent when; `send` sends the plan.
 """
 
-from nightjar.replay.plan import Kind, ReplayOptions, replay_batches, replay_plan
+from nightjar.replay.plan import RecordKind, ReplayOptions, replay_batches, replay_plan
 from nightjar.replay.sending import Report, send
 from nightjar.replay.together import send_together
 
-__all__ = ["Kind", "ReplayOptions", "Report", "replay_batches", "replay_plan", "send", "send_together"]
+__all__ = ["RecordKind", "ReplayOptions", "Report", "replay_batches", "replay_plan", "send", "send_together"]

@@ -20,8 +20,7 @@ from nightjar.replay.malformed import forms, malformed
 from nightjar.rules.durations import format_duration
 from nightjar.rules.errors import SettingsError
 from nightjar.rules.streams import Stream
-from nightjar.rules.types import TIMESTAMP
-from nightjar.rules.types import Kind as FieldKind
+from nightjar.rules.types import TIMESTAMP, Kind
 
 # Kafka's timestamps are milliseconds, so an arrival that the producer sets must be a whole number of them.
 MILLISECOND = 1_000
@@ -45,7 +44,7 @@ SCHEMA = pa.schema(
 )
 
 
-class Kind(StrEnum):
+class RecordKind(StrEnum):
     """The kind of a planned record."""
 
     EVENT = "event"
@@ -165,12 +164,12 @@ def _schedule(table: pa.Table, stream: Stream, options: ReplayOptions) -> _Sched
     if options.start is None:
         arrival = -(-arrival // MILLISECOND) * MILLISECOND
     lateness = arrival - event_time
-    kind = np.where(lateness > stream.allowed_lateness, _CODES[Kind.LATE], _CODES[Kind.EVENT])
-    kind[(kind == _CODES[Kind.EVENT]) & disordered] = _CODES[Kind.DISORDERED]
+    kind = np.where(lateness > stream.allowed_lateness, _CODES[RecordKind.LATE], _CODES[RecordKind.EVENT])
+    kind[(kind == _CODES[RecordKind.EVENT]) & disordered] = _CODES[RecordKind.DISORDERED]
 
     again = np.flatnonzero(twice.random(rows) < options.duplicates)
     room = np.maximum(stream.allowed_lateness - lateness[again], 0)
-    room[kind[again] == _CODES[Kind.LATE]] = _AGAIN
+    room[kind[again] == _CODES[RecordKind.LATE]] = _AGAIN
     repeated = arrival[again] + (twice.random(again.size) * room).astype(np.int64) // MILLISECOND * MILLISECOND
 
     templates = np.sort(flawed.choice(rows, size=round(options.malformed * rows)))
@@ -178,13 +177,13 @@ def _schedule(table: pa.Table, stream: Stream, options: ReplayOptions) -> _Sched
     planned = np.concatenate([arrival, repeated, arrival[templates]])
     form = np.concatenate([np.full(rows + again.size, -1), flawed.integers(len(forms(stream)), size=templates.size)])
     kinds = np.concatenate(
-        [kind, np.full(again.size, _CODES[Kind.DUPLICATE]), np.full(templates.size, _CODES[Kind.MALFORMED])]
+        [kind, np.full(again.size, _CODES[RecordKind.DUPLICATE]), np.full(templates.size, _CODES[RecordKind.MALFORMED])]
     )
     order = np.lexsort((event_time[row], planned))
     return _Schedule(row[order], planned[order], kinds[order].astype(np.int8), form[order], event_time)
 
 
-_KINDS = list(Kind)
+_KINDS = list(RecordKind)
 _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 
 
@@ -264,12 +263,12 @@ def _records(table: pa.Table, stream: Stream, schedule: _Schedule, part: slice, 
     return records.with_columns(columns).to_arrow().cast(SCHEMA)
 
 
-def _as_text(name: str, kind: FieldKind) -> pl.Expr:
+def _as_text(name: str, kind: Kind) -> pl.Expr:
     """Decimals as text with all their digits, times in ISO 8601 with their zone."""
     column = pl.col(name)
-    if kind is FieldKind.TIMESTAMP:
+    if kind is Kind.TIMESTAMP:
         return column.dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
-    return column.cast(pl.String) if kind is FieldKind.DECIMAL else column
+    return column.cast(pl.String) if kind is Kind.DECIMAL else column
 
 
 def _microseconds(table: pa.Table, name: str) -> NDArray[np.int64]:

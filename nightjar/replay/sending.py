@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from nightjar.configuration.settings import Settings
 from nightjar.contracts.headers import sent_now
 from nightjar.kafka.clients import explained, producer
-from nightjar.replay.plan import Kind
+from nightjar.replay.plan import RecordKind
 from nightjar.rules.streams import Stream
 from nightjar.terminal.console import counted
-from nightjar.terminal.tables import Records, number
+from nightjar.terminal.tables import RecordTable, number
 
 # Most records handed to the producer before the preceding ones are delivered: its queue is unbounded.
 _IN_FLIGHT = 10_000
@@ -57,18 +57,18 @@ class Report:
         """Count a batch of a plan."""
         kinds = Counter(batch["kind"].to_pylist())
         self.records += batch.num_rows
-        self.events += kinds[Kind.EVENT] + kinds[Kind.DISORDERED] + kinds[Kind.LATE]
-        self.disordered += kinds[Kind.DISORDERED]
-        self.late += kinds[Kind.LATE]
-        self.duplicates += kinds[Kind.DUPLICATE]
-        self.malformed += kinds[Kind.MALFORMED]
+        self.events += kinds[RecordKind.EVENT] + kinds[RecordKind.DISORDERED] + kinds[RecordKind.LATE]
+        self.disordered += kinds[RecordKind.DISORDERED]
+        self.late += kinds[RecordKind.LATE]
+        self.duplicates += kinds[RecordKind.DUPLICATE]
+        self.malformed += kinds[RecordKind.MALFORMED]
         self.forms.update(batch["form"].drop_null().to_pylist())
         self.reasons.update(batch["reason"].drop_null().to_pylist())
 
-    def table(self) -> Records:
+    def table(self) -> RecordTable:
         """For the terminal."""
         title = f"{counted(self.records, 'record')} in {self.seconds:.1f} s"
-        table = Records("sent", number("records"), title=title)
+        table = RecordTable("sent", number("records"), title=title)
         for name in ("events", "disordered", "late", "duplicates", "malformed"):
             table.add_row(f"  {name}" if name in ("disordered", "late") else name, f"{getattr(self, name):,}")
         for reason, count in sorted(self.reasons.items()):

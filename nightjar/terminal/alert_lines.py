@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from rich.text import Text
 
 from nightjar.contracts.alerts import RETRACTED, shown
-from nightjar.kafka.readers import Record
+from nightjar.kafka.readers import KafkaRecord
 from nightjar.rules.display import readable
 from nightjar.rules.errors import printable
 from nightjar.terminal.console import SafeConsole
@@ -23,7 +23,7 @@ class Alert(NamedTuple):
     latency: int | None
 
 
-def alert_of(record: Record) -> Alert | None:
+def alert_of(record: KafkaRecord) -> Alert | None:
     """Parse a Kafka record as an alert; None if it is not one, since anybody may write to a topic."""
     parsed = shown(record.value)
     if parsed is None:

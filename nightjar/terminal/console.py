@@ -3,7 +3,7 @@
 Output contains untrusted values: event fields, rule texts, topic records. So a string passed to these consoles is
 printed as one line of plain text: markup is not interpreted, and control, escape and bidirectional characters and line
 ends are escaped (`\\x1b`, `\\n`). Pass styles separately from the text with `line`, and multi-line text with `lines`.
-Tables are `nightjar.terminal.tables.Records`.
+Tables are `nightjar.terminal.tables.RecordTable`.
 The linter forbids Rich's own Console and `typer.echo` elsewhere.
 """
 

@@ -21,7 +21,7 @@ _BETWEEN = 3
 
 
 @dataclass(frozen=True)
-class Column:
+class Heading:
     """A column. is_number: aligned to the right; is_prose: its cells may be wrapped at words."""
 
     title: str
@@ -41,21 +41,21 @@ class Column:
         return max(line(self.title).cell_len, _widest(cells))
 
 
-def number(title: str) -> Column:
+def number(title: str) -> Heading:
     """A column of numbers."""
-    return Column(title, is_number=True)
+    return Heading(title, is_number=True)
 
 
-def prose(title: str) -> Column:
+def prose(title: str) -> Heading:
     """A column of sentences or lists."""
-    return Column(title, is_prose=True)
+    return Heading(title, is_prose=True)
 
 
-class Records:
+class RecordTable:
     """Rows with the same columns, to be printed on a console; the title stands above them, the caption below."""
 
-    def __init__(self, *columns: str | Column, title: str = "", caption: str = "") -> None:
-        self.columns = [Column(each) if isinstance(each, str) else each for each in columns]
+    def __init__(self, *columns: str | Heading, title: str = "", caption: str = "") -> None:
+        self.columns = [Heading(each) if isinstance(each, str) else each for each in columns]
         self._title, self._caption = title, caption
         self.rows: list[list[Text]] = []
         self._sections: set[int] = set()

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from nightjar.kafka.readers import Record
+from nightjar.kafka.readers import KafkaRecord
 from nightjar.terminal.alert_lines import alert_line, alert_of
 from nightjar.terminal.console import SafeConsole
 from tests.support.reports import ALERT
 
 
-def record(value: bytes | dict[str, Any], sent_at: int | None = None) -> Record:
+def record(value: bytes | dict[str, Any], sent_at: int | None = None) -> KafkaRecord:
     """A record of the alerts topic, which arrived at 5 s and is read an hour later."""
     written = json.dumps(value).encode() if isinstance(value, dict) else value
-    return Record("alerts", 0, 0, None, written, 5_000_000, sent_at, 3_600_000_000)
+    return KafkaRecord("alerts", 0, 0, None, written, 5_000_000, sent_at, 3_600_000_000)
 
 
 @pytest.mark.parametrize(

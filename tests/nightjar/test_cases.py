@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from nightjar.cases import CaseError, Outcome, check, find_cases, load_case, read_case
+from nightjar.cases import CaseError, CaseOutcome, check, find_cases, load_case, read_case
 from nightjar.cases.case_files import DEFAULT_BASE
 from nightjar.cases.documents import Number
-from nightjar.cases.model import KEYS, Expectation
+from nightjar.cases.model import KEYS, ExpectedOutcome
 from nightjar.cases.simulate import simulate
 from nightjar.rules.errors import NightjarError
 from nightjar.rules.timestamps import iso_text, parse_timestamp
@@ -206,10 +206,10 @@ def test_folders_are_searched_for_cases(tmp_path: Path) -> None:
 # Comparing
 
 
-def expected(rows: str) -> Expectation:
+def expected(rows: str) -> ExpectedOutcome:
     """What a case expects of its final alerts."""
     found = case(f"steps: [{{at: 0m}}]\nexpect:\n  final: {rows}").expect
-    assert isinstance(found, Expectation)
+    assert isinstance(found, ExpectedOutcome)
     return found
 
 
@@ -248,7 +248,7 @@ def alert(**changes: Any) -> dict[str, Any]:
 )
 def test_a_row_matches_by_the_keys_that_matter(row: str) -> None:
     """Numbers by value, times in any writing, mappings partly."""
-    assert check(expected(f"[{row}]"), Outcome(alerts=[alert()])) == []
+    assert check(expected(f"[{row}]"), CaseOutcome(alerts=[alert()])) == []
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_a_row_matches_by_the_keys_that_matter(row: str) -> None:
 )
 def test_a_difference_names_the_key_and_both_values(row: str, path: str, got: Any) -> None:
     """The row that is nearest is shown beside the one that was expected."""
-    (difference,) = check(expected(f"[{row}]"), Outcome(alerts=[alert()]))
+    (difference,) = check(expected(f"[{row}]"), CaseOutcome(alerts=[alert()]))
     (mismatch,) = difference.mismatches
     assert (mismatch.path, mismatch.got) == (path, got)
     json.dumps(difference.as_dict())
@@ -278,13 +278,13 @@ def test_a_difference_names_the_key_and_both_values(row: str, path: str, got: An
 def test_rows_find_their_own_whatever_their_order() -> None:
     """A row with little content does not take the place of one with more."""
     alerts = [alert(event_id="a", severity="high"), alert(event_id="b", severity="high")]
-    assert check(expected("[{severity: high}, {event_id: a}]"), Outcome(alerts=alerts)) == []
-    assert check(expected("[{event_id: b}, {event_id: a}]"), Outcome(alerts=alerts)) == []
+    assert check(expected("[{severity: high}, {event_id: a}]"), CaseOutcome(alerts=alerts)) == []
+    assert check(expected("[{event_id: b}, {event_id: a}]"), CaseOutcome(alerts=alerts)) == []
 
 
 def test_missing_and_surplus_rows_are_reported() -> None:
     """Each by itself: an expected row with its nearest, and what else came."""
-    surplus, missing = Outcome(alerts=[alert(event_id="a"), alert(event_id="b")]), Outcome()
+    surplus, missing = CaseOutcome(alerts=[alert(event_id="a"), alert(event_id="b")]), CaseOutcome()
     assert [(d.expected, d.got["event_id"]) for d in check(expected("[{event_id: a}]"), surplus) if d.got] == [
         (None, "b")
     ]
@@ -296,10 +296,10 @@ def test_sections_that_are_not_named_are_not_checked() -> None:
     """An empty list is: nothing may come."""
     made = case("steps: [{at: 0m, events: {logins: ['x']}}]\nexpect: {alerts: [], quarantine: [{detail: Expecting}]}")
     assert check(made.expect, simulate(made)) == []
-    (difference,) = check(Expectation({"quarantine": []}), simulate(made))
+    (difference,) = check(ExpectedOutcome({"quarantine": []}), simulate(made))
     assert difference.got is not None
     assert difference.got["reason"] == "not_json"
-    assert check(Expectation(), simulate(made)) == []
+    assert check(ExpectedOutcome(), simulate(made)) == []
 
 
 def test_prose_must_occur_in_the_message() -> None:
@@ -314,7 +314,7 @@ def test_state_is_compared_by_stream_and_group_by() -> None:
     """What is not there holds nothing."""
     made = case('steps: [{at: 0m}]\nexpect: {state: {logins: {ip: 0, "": 3, "ip,device": 2}}}')
     state = {"logins": {"": 3, "ip,device": 1}}
-    (difference,) = check(made.expect, Outcome(state=state))
+    (difference,) = check(made.expect, CaseOutcome(state=state))
     assert [(m.path, m.expected, m.got) for m in difference.mismatches] == [("ip,device", 2, 1)]
 
 
@@ -330,6 +330,6 @@ def test_state_is_compared_by_stream_and_group_by() -> None:
 )
 def test_doubles_match_to_nine_digits_of_their_own(expected: str, got: float, matches: bool) -> None:
     """However small they are; 0 matches 0 only."""
-    wanted = Expectation(rows={"final": [{"measures": {"m": Number(expected)}}]})
-    outcome = Outcome(alerts=[{"alert_id": "a", "revision": 1, "kind": "alert", "measures": {"m": got}}])
+    wanted = ExpectedOutcome(rows={"final": [{"measures": {"m": Number(expected)}}]})
+    outcome = CaseOutcome(alerts=[{"alert_id": "a", "revision": 1, "kind": "alert", "measures": {"m": got}}])
     assert (check(wanted, outcome) == []) is matches

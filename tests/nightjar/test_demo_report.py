@@ -5,46 +5,46 @@ from collections import Counter
 import pytest
 
 from nightjar.demo import report
-from nightjar.demo.history import History, draw_history
-from nightjar.demo.verdict import Comparison, Difference
+from nightjar.demo.history import DemoHistory, draw_history
+from nightjar.demo.verdict import Deviation, StreamVerdict
 from nightjar.demo.watching import Tally
-from nightjar.kafka.readers import Record
+from nightjar.kafka.readers import KafkaRecord
 from nightjar.operations.job_watch import JobState
-from nightjar.replay import Kind
+from nightjar.replay import RecordKind
 from nightjar.rules.streams import load_streams
 from nightjar.terminal.console import SafeConsole
 
 
 @pytest.fixture(scope="module")
-def history() -> History:
+def history() -> DemoHistory:
     """The days the demo replays."""
     return draw_history(load_streams())
 
 
-def outcome(history: History) -> tuple[Tally, JobState, dict[str, Comparison]]:
+def outcome(history: DemoHistory) -> tuple[Tally, JobState, dict[str, StreamVerdict]]:
     """The output of a job that does everything right."""
     tally, state = Tally(), JobState()
     for number, (name, share) in enumerate(history.streams.items()):
         kinds = share.kinds
-        events = share.plan.num_rows - kinds[Kind.MALFORMED]
-        counts = {"events": events, "late": kinds[Kind.LATE], "duplicates": kinds[Kind.DUPLICATE]}
+        events = share.plan.num_rows - kinds[RecordKind.MALFORMED]
+        counts = {"events": events, "late": kinds[RecordKind.LATE], "duplicates": kinds[RecordKind.DUPLICATE]}
         state.buckets[number] = {"stream": name, "counts": counts}
-        tally.late[name] = kinds[Kind.LATE]
+        tally.late[name] = kinds[RecordKind.LATE]
         tally.quarantined[name] = Counter(share.reasons)
-    return tally, state, {name: Comparison(1, 1, []) for name in history.streams}
+    return tally, state, {name: StreamVerdict(1, 1, []) for name in history.streams}
 
 
-def failing(history: History, tally: Tally, state: JobState, comparisons: dict[str, Comparison]) -> set[str]:
+def failing(history: DemoHistory, tally: Tally, state: JobState, comparisons: dict[str, StreamVerdict]) -> set[str]:
     """What does not hold."""
     return {check.what for check in report.checks(history.streams, tally, state, comparisons) if not check.holds}
 
 
-def test_everything_holds_where_every_record_is_accounted_for(history: History) -> None:
+def test_everything_holds_where_every_record_is_accounted_for(history: DemoHistory) -> None:
     """A job that does everything right passes."""
     assert failing(history, *outcome(history)) == set()
 
 
-def test_lost_event_is_noticed(history: History) -> None:
+def test_lost_event_is_noticed(history: DemoHistory) -> None:
     """One event fewer than was sent."""
     tally, state, comparisons = outcome(history)
     state.buckets[0]["counts"]["events"] -= 1
@@ -54,7 +54,7 @@ def test_lost_event_is_noticed(history: History) -> None:
     }
 
 
-def test_wrong_reason_is_noticed(history: History) -> None:
+def test_wrong_reason_is_noticed(history: DemoHistory) -> None:
     """A record quarantined, but for another reason than was planned."""
     tally, state, comparisons = outcome(history)
     tally.quarantined["logins"].subtract(["no_id"])
@@ -65,10 +65,10 @@ def test_wrong_reason_is_noticed(history: History) -> None:
     }
 
 
-def test_difference_without_a_cause_is_noticed_and_named(history: History) -> None:
+def test_difference_without_a_cause_is_noticed_and_named(history: DemoHistory) -> None:
     """It fails the demo, with the rule, the event and both values."""
     tally, state, comparisons = outcome(history)
-    comparisons["logins"].differences.append(Difference("logins", "r", 1, "l7", None, '{"n": "1"}', None))
+    comparisons["logins"].differences.append(Deviation("logins", "r", 1, "l7", None, '{"n": "1"}', None))
     assert failing(history, tally, state, comparisons) == {
         "logins: differences from the truth that no late event explains"
     }
@@ -79,8 +79,8 @@ def test_latency_is_shown_by_stage() -> None:
     """Half and nearly all of the alerts, on each part of their way; and the parts of a micro-batch."""
     tally = Tally()
     for number in range(1, 101):
-        tally.take_latency(Record("alerts", 0, 0, None, b"", 1_000_000 + number * 3000, 1_000_000, 2_000_000))
-    tally.take_latency(Record("alerts", 0, 0, None, b"", 1, None, 2))
+        tally.take_latency(KafkaRecord("alerts", 0, 0, None, b"", 1_000_000 + number * 3000, 1_000_000, 2_000_000))
+    tally.take_latency(KafkaRecord("alerts", 0, 0, None, b"", 1, None, 2))
     batches = {"p50_ms": {"run": 30.4, "whole": 1040.0}, "p99_ms": {"run": 60.0, "whole": 2000.0}}
     console = SafeConsole()
     with console.capture() as captured:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nightjar.demo.history import History, draw_history
+from nightjar.demo.history import DemoHistory, draw_history
 from nightjar.demo.verdict import LATE_IN_WINDOW, LATE_ITSELF, compare, exact_json
 from nightjar.demo.watching import Tally
 from nightjar.jvm.jars import PROJECT
@@ -21,13 +21,13 @@ STREAMS = load_streams()
 
 
 @pytest.fixture(scope="module")
-def history() -> History:
+def history() -> DemoHistory:
     """The days the demo replays."""
     return draw_history(STREAMS)
 
 
 @pytest.fixture(scope="module")
-def ruleset(history: History) -> RuleSet:
+def ruleset(history: DemoHistory) -> RuleSet:
     """The five rules from the start, and the changes where the demo has them."""
     published = RuleSet.of(load_rules(PROJECT / "examples" / "rules.yaml", STREAMS), history.begins)
     for rule in load_rules(PROJECT / "examples" / "changes.yaml", STREAMS):
@@ -35,7 +35,7 @@ def ruleset(history: History) -> RuleSet:
     return published
 
 
-def streamed(history: History, ruleset: RuleSet, name: str) -> dict[str, dict[str, Any]]:
+def streamed(history: DemoHistory, ruleset: RuleSet, name: str) -> dict[str, dict[str, Any]]:
     """The stream's final alerts on events in order of arrival, by alert id."""
     share = history.streams[name]
     engine = Engine(share.stream, ruleset.of_stream(name))
@@ -48,14 +48,14 @@ def streamed(history: History, ruleset: RuleSet, name: str) -> dict[str, dict[st
     return {key: alert for key, alert in reported.items() if alert["kind"] == "alert"}
 
 
-def compared(history: History, ruleset: RuleSet, name: str, final: Iterable[dict[str, Any]]) -> Any:
+def compared(history: DemoHistory, ruleset: RuleSet, name: str, final: Iterable[dict[str, Any]]) -> Any:
     """The comparison of one stream."""
     share = history.streams[name]
     return compare(share.stream, ruleset, share.events, final)
 
 
 @pytest.mark.parametrize("name", ["transactions", "logins"])
-def test_late_events_explain_every_difference(history: History, ruleset: RuleSet, name: str) -> None:
+def test_late_events_explain_every_difference(history: DemoHistory, ruleset: RuleSet, name: str) -> None:
     """An engine that keeps to docs/semantics.md differs from the truth by late events alone, and both causes occur."""
     found = compared(history, ruleset, name, streamed(history, ruleset, name).values())
     causes = {difference.cause for difference in found.differences}
@@ -65,7 +65,7 @@ def test_late_events_explain_every_difference(history: History, ruleset: RuleSet
     assert found.equal > 10 * len(found.differences)
 
 
-def test_what_no_late_event_explains_is_found(history: History, ruleset: RuleSet) -> None:
+def test_what_no_late_event_explains_is_found(history: DemoHistory, ruleset: RuleSet) -> None:
     """A missing alert, one too many, and one with another value are unexplained."""
     final = streamed(history, ruleset, "transactions")
     before = compared(history, ruleset, "transactions", final.values()).differences

@@ -19,7 +19,7 @@ from nightjar.generate import Options, generate
 from nightjar.kafka import clients
 from nightjar.kafka.clients import KafkaError
 from nightjar.kafka.readers import Reader
-from nightjar.replay import Kind, ReplayOptions, replay_plan, send, send_together
+from nightjar.replay import RecordKind, ReplayOptions, replay_plan, send, send_together
 from nightjar.replay.malformed import forms, malformed
 from nightjar.replay.sending import _portions
 from nightjar.replay.together import STEP
@@ -100,7 +100,7 @@ def test_without_flaws_every_event_is_sent_once_in_its_order(events: pa.Table) -
     assert sent == given
     assert plan["arrival_time"].equals(plan["event_time"])
     assert plan["key"].to_pylist() == events["customer_id"].to_pylist()
-    assert set(plan["kind"].to_pylist()) == {Kind.EVENT}
+    assert set(plan["kind"].to_pylist()) == {RecordKind.EVENT}
 
 
 def test_records_are_in_order_of_arrival(plan: pl.DataFrame) -> None:
@@ -112,21 +112,21 @@ def test_records_are_in_order_of_arrival(plan: pl.DataFrame) -> None:
 def test_every_event_is_there_once_with_its_kind(events: pa.Table, plan: pl.DataFrame) -> None:
     """Shares are as asked; whatever the flaws, no event is lost."""
     counts = Counter(plan["kind"])
-    first = plan.filter(pl.col("kind").is_in([Kind.EVENT, Kind.DISORDERED, Kind.LATE]))
+    first = plan.filter(pl.col("kind").is_in([RecordKind.EVENT, RecordKind.DISORDERED, RecordKind.LATE]))
     assert sorted(first["event_id"]) == sorted(events["transaction_id"].to_pylist())
-    assert counts[Kind.DISORDERED] == pytest.approx(400, rel=0.2)
-    assert counts[Kind.LATE] == pytest.approx(100, rel=0.3)
-    assert counts[Kind.DUPLICATE] == pytest.approx(200, rel=0.3)
-    assert counts[Kind.MALFORMED] == 200
+    assert counts[RecordKind.DISORDERED] == pytest.approx(400, rel=0.2)
+    assert counts[RecordKind.LATE] == pytest.approx(100, rel=0.3)
+    assert counts[RecordKind.DUPLICATE] == pytest.approx(200, rel=0.3)
+    assert counts[RecordKind.MALFORMED] == 200
 
 
 def test_lateness_matches_the_kind(plan: pl.DataFrame) -> None:
     """Late events, and only those, arrive after the allowed lateness; disordered ones after some delay."""
     lateness = pl.col("arrival_time") - pl.col("event_time")
     for kind, low, high in (
-        (Kind.EVENT, timedelta(0), timedelta(milliseconds=1)),
-        (Kind.DISORDERED, timedelta(microseconds=1), LATENESS / 2 + timedelta(milliseconds=1)),
-        (Kind.LATE, LATENESS + timedelta(microseconds=1), 2 * LATENESS + timedelta(milliseconds=1)),
+        (RecordKind.EVENT, timedelta(0), timedelta(milliseconds=1)),
+        (RecordKind.DISORDERED, timedelta(microseconds=1), LATENESS / 2 + timedelta(milliseconds=1)),
+        (RecordKind.LATE, LATENESS + timedelta(microseconds=1), 2 * LATENESS + timedelta(milliseconds=1)),
     ):
         found = plan.filter(pl.col("kind") == kind).select(lateness.alias("lateness"))["lateness"]
         assert found.min() >= low
@@ -136,12 +136,12 @@ def test_lateness_matches_the_kind(plan: pl.DataFrame) -> None:
 def test_duplicates_are_the_same_bytes_later(plan: pl.DataFrame) -> None:
     """A second sending follows the first, equals it, and is in time if the first was."""
     seen: dict[str, dict[str, object]] = {}
-    for record in plan.filter(pl.col("kind") != Kind.MALFORMED).iter_rows(named=True):
+    for record in plan.filter(pl.col("kind") != RecordKind.MALFORMED).iter_rows(named=True):
         first = seen.setdefault(record["event_id"], record)
-        if record["kind"] == Kind.DUPLICATE:
+        if record["kind"] == RecordKind.DUPLICATE:
             assert first is not record
             assert (first["value"], first["key"]) == (record["value"], record["key"])
-            if first["kind"] != Kind.LATE:
+            if first["kind"] != RecordKind.LATE:
                 assert record["arrival_time"] - record["event_time"] <= LATENESS
 
 
@@ -210,7 +210,7 @@ def test_as_fast_as_possible_shifted_times_end_now() -> None:
     """Everything arrives at once, so what happened longer ago than the allowed lateness is late."""
     plan = replay_plan(small(0, 700, 1200), STREAM, ReplayOptions(start=microseconds(NOON), speed=math.inf))
     assert [(time - NOON).total_seconds() for time in plan["event_time"].to_pylist()] == [-1200, -500, 0]
-    assert plan["kind"].to_pylist() == [Kind.LATE, Kind.EVENT, Kind.EVENT]
+    assert plan["kind"].to_pylist() == [RecordKind.LATE, RecordKind.EVENT, RecordKind.EVENT]
 
 
 def test_arrivals_of_the_file_are_kept() -> None:
@@ -218,7 +218,7 @@ def test_arrivals_of_the_file_are_kept() -> None:
     arrivals = pa.array([NOW + timedelta(seconds=second) for second in (700, 2, 1)], pa.timestamp("us", "UTC"))
     plan = replay_plan(small(0, 1, 1).append_column("arrival_time", arrivals), STREAM, ReplayOptions())
     assert plan["event_id"].to_pylist() == ["t2", "t1", "t0"]
-    assert plan["kind"].to_pylist() == [Kind.EVENT, Kind.EVENT, Kind.LATE]
+    assert plan["kind"].to_pylist() == [RecordKind.EVENT, RecordKind.EVENT, RecordKind.LATE]
 
 
 def test_no_events_no_records() -> None:
@@ -323,8 +323,11 @@ def test_command_reports_what_it_sent(kafka_topics: TestTopics, events: pa.Table
     expected = Counter(replay_plan(events, STREAM, FLAWS)["kind"].to_pylist())
     assert report["records"] == sum(expected.values())
     assert report["events"] == events.num_rows
-    assert (report["disordered"], report["late"]) == (expected[Kind.DISORDERED], expected[Kind.LATE])
-    assert (report["duplicates"], report["malformed"]) == (expected[Kind.DUPLICATE], expected[Kind.MALFORMED])
+    assert (report["disordered"], report["late"]) == (expected[RecordKind.DISORDERED], expected[RecordKind.LATE])
+    assert (report["duplicates"], report["malformed"]) == (
+        expected[RecordKind.DUPLICATE],
+        expected[RecordKind.MALFORMED],
+    )
     assert sum(report["forms"].values()) == sum(report["reasons"].values()) == report["malformed"]
     assert "sending to" in done.stderr
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nightjar.cases import Outcome, read_case
+from nightjar.cases import CaseOutcome, read_case
 from nightjar.cases.model import KEYS
 from nightjar.cases.simulate import simulate
 from nightjar.cli.app import app
@@ -41,7 +41,7 @@ expect:
 """
 
 
-def played(text: str) -> Outcome:
+def played(text: str) -> CaseOutcome:
     """What comes of a case."""
     return simulate(read_case(dedent(text), "case.yaml"))
 

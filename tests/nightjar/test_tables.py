@@ -19,12 +19,12 @@ from nightjar.generate import Scenario
 from nightjar.kafka.acls import topic_access
 from nightjar.lake.maintenance import Maintained
 from nightjar.operations.forgetting import InTopic, Remains
-from nightjar.operations.status import Status
+from nightjar.operations.status import JobStatus
 from nightjar.replay.sending import Report
 from nightjar.rules.model import parse_rule
 from nightjar.rules.streams import load_streams
 from nightjar.terminal.console import SafeConsole, lines, result_console
-from nightjar.terminal.tables import Records, number, prose
+from nightjar.terminal.tables import RecordTable, number, prose
 
 WIDTHS = (60, 80, 120)
 DAY = date(2026, 11, 20)
@@ -77,7 +77,7 @@ def job() -> None:
     counts = {name: dict.fromkeys(("events", "late", "duplicates", "announced", "overflow"), 1_234_567) for name in lag}
     last: Any = {"process": "host-1", "state": "running", "lag": lag}
     rule = {"version": 1, "stream": "transactions", "state": "active"}
-    found = Status(running=True, heartbeat_seconds=1.0, last=last, counts=counts, rules={"burst": rule})
+    found = JobStatus(running=True, heartbeat_seconds=1.0, last=last, counts=counts, rules={"burst": rule})
     status._show(result_console(), found)
 
 
@@ -124,23 +124,23 @@ COMMANDS: list[Callable[[], None]] = [
 
 
 @pytest.fixture
-def printed(monkeypatch: pytest.MonkeyPatch) -> list[Records]:
+def printed(monkeypatch: pytest.MonkeyPatch) -> list[RecordTable]:
     """The tables that are made."""
-    made: list[Records] = []
-    begin = Records.__init__
+    made: list[RecordTable] = []
+    begin = RecordTable.__init__
 
-    def remember(self: Records, *columns: Any, **options: Any) -> None:
+    def remember(self: RecordTable, *columns: Any, **options: Any) -> None:
         made.append(self)
         begin(self, *columns, **options)
 
-    monkeypatch.setattr(Records, "__init__", remember)
+    monkeypatch.setattr(RecordTable, "__init__", remember)
     return made
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
 def test_every_value_is_legible(
-    command: Callable[[], None], width: int, printed: list[Records], monkeypatch: pytest.MonkeyPatch, capsys: Any
+    command: Callable[[], None], width: int, printed: list[RecordTable], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Each value but prose stands in one line as it is, each word of prose too; no line is wider than the terminal."""
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
@@ -171,9 +171,9 @@ def console(width: int, *, terminal: bool = True) -> SafeConsole:
     return made
 
 
-def sample() -> Records:
+def sample() -> RecordTable:
     """Two rows with a number and a sentence."""
-    records = Records("rule", number("alerts a day"), prose("why"), title="drafts", caption="two")
+    records = RecordTable("rule", number("alerts a day"), prose("why"), title="drafts", caption="two")
     records.add_row("burst", "1,234.5", "because somebody wanted to see fewer alerts")
     records.add_row(lines("trial\nof two lines"), "2.0", "")
     return records
@@ -210,7 +210,7 @@ def test_what_does_not_fit_is_blocks(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_file_has_no_width(capsys: pytest.CaptureFixture[str]) -> None:
     """There a row is not made a block, and nothing is cut."""
-    records = Records(*(f"column {at}" for at in range(30)))
+    records = RecordTable(*(f"column {at}" for at in range(30)))
     records.add_row(*(f"a value {at}" for at in range(30)))
     console(140, terminal=False).print(records)
     (row,) = (each for each in capsys.readouterr().out.splitlines() if "a value 0" in each)

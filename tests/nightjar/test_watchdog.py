@@ -3,17 +3,17 @@
 import time
 from typing import Any
 
-from nightjar.operations.status import Status
+from nightjar.operations.status import JobStatus
 from nightjar.operations.watchdog import problems
 from tests.support.reports import word
 
 
-def status(*, running: bool = True, **report: Any) -> Status:
+def status(*, running: bool = True, **report: Any) -> JobStatus:
     """A status with this report."""
-    return Status(running=running, heartbeat_seconds=42.0, last=word(time.time_ns() // 1000, skew=0) | report)
+    return JobStatus(running=running, heartbeat_seconds=42.0, last=word(time.time_ns() // 1000, skew=0) | report)
 
 
-def found(of: Status) -> list[str]:
+def found(of: JobStatus) -> list[str]:
     """The problems, with the DAG's limits."""
     return problems(of, behind=60, skew=2)
 
@@ -25,7 +25,7 @@ def test_a_job_that_is_well_has_no_problem() -> None:
 
 def test_each_problem_names_its_remedy() -> None:
     """Silent, never there, behind, and on a host whose clock is off: all that hold, at once."""
-    assert found(Status(running=False, heartbeat_seconds=None)) == [
+    assert found(JobStatus(running=False, heartbeat_seconds=None)) == [
         "the job has never reported. Start it: nightjar stream"
     ]
     (silent,) = found(status(running=False, state="running"))

@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from nightjar.cases import Outcome
+from nightjar.cases import CaseOutcome
 from nightjar.cases.simulate import simulate
 from nightjar.rules.engine import Engine
 from nightjar.rules.publishing import judge
@@ -218,7 +218,7 @@ class Agreement:
             yield from self._word_by_word(records)
         yield from self._corrected(outcome)
 
-    def _corrected(self, outcome: Outcome) -> Iterator[str]:
+    def _corrected(self, outcome: CaseOutcome) -> Iterator[str]:
         """With the night's corrections the alerts are the truth, and nothing but late events ever asked for one."""
         records = final([*outcome.alerts, *outcome.corrections]).values()
         got = {self._key(r): plain(self._measures[self._key(r)[:2]], self._stream, r["measures"]) for r in records}

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from nightjar.cases import Outcome, Step
+from nightjar.cases import CaseOutcome, Step
 from nightjar.configuration.job import job_config
 from nightjar.configuration.settings import Settings, load_settings
 from nightjar.kafka import topics
@@ -125,8 +125,8 @@ class CaseRun:
 
         self.wait_for(is_reported, f"{committed} to be reported", report)
 
-    def outcome(self) -> Outcome:
-        return Outcome(
+    def outcome(self) -> CaseOutcome:
+        return CaseOutcome(
             alerts=self._records(self.settings.alerts_topic),
             restrictions=self._records(self.settings.restrictions_topic),
             late=self._records(self.settings.late_events_topic),
@@ -206,7 +206,7 @@ def _once(answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*distinct.values()]
 
 
-def streamed(run: CaseRun, together: Together) -> list[Outcome]:
+def streamed(run: CaseRun, together: Together) -> list[CaseOutcome]:
     """What the job makes of each case, all of them step by step at once."""
     sender: dict[tuple[str, int], Part] = {}
     for happening in together.rounds():
@@ -222,7 +222,7 @@ def streamed(run: CaseRun, together: Together) -> list[Outcome]:
         return (row["topic"], row["offset"]) if "topic" in row else (rules, int(row["message"].rpartition("-")[2]))
 
     return [
-        Outcome(
+        CaseOutcome(
             alerts=of_part(part, outcome.alerts, "rule_id"),
             restrictions=of_part(part, outcome.restrictions, "rule_id"),
             late=of_part(part, outcome.late, "event_id"),

@@ -10,7 +10,7 @@ import polars as pl
 from nightjar.backfill.config import BackfillConfig
 from nightjar.backfill.run import STAGES, Run
 from nightjar.configuration.settings import Settings
-from nightjar.demo.history import History
+from nightjar.demo.history import DemoHistory
 from nightjar.kafka.readers import Reader
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import CORRECTIONS, RECONCILIATION, VIOLATIONS
@@ -32,7 +32,7 @@ class Night:
     session: "SparkSession"
     config: BackfillConfig
     settings: Settings
-    history: History
+    history: DemoHistory
 
     def run(self, run_id: str, *stages: str, **asked: Any) -> dict[str, Any]:
         """Some stages of a run of the day (none: all); what they counted."""

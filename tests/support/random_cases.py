@@ -14,7 +14,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from nightjar.cases import Case, Expectation, Message, Step, read_case
+from nightjar.cases import Case, ExpectedOutcome, Message, Step, read_case
 from nightjar.cases.documents import Number, json_text
 from nightjar.rules.durations import format_duration
 from nightjar.rules.publishing import CONTROLS
@@ -70,7 +70,9 @@ class History:
             for happening in self.happenings
         )
         settings = _SETTINGS.model_copy(update={"activation_delay": self.activation_delay})
-        return Case("A random history", "", "random", {self.stream.name: self.stream}, settings, steps, Expectation())
+        return Case(
+            "A random history", "", "random", {self.stream.name: self.stream}, settings, steps, ExpectedOutcome()
+        )
 
 
 # whatever this machine has set, as every case's

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from nightjar.backfill.run import Ended
     from nightjar.backfill.upkeep.pending import PendingDay
     from nightjar.terminal.console import SafeConsole
-    from nightjar.terminal.tables import Records
+    from nightjar.terminal.tables import RecordTable
 
 
 _LISTED = 5  # days
@@ -106,11 +106,11 @@ def _as_json(ended: "Ended") -> dict[str, Any]:
     return result if ended.verdict is None else {**result, "verdict": str(ended.verdict)}
 
 
-def _shadow_table(found: "list[Ended]") -> "Records":
-    from nightjar.terminal.tables import Records, number
+def _shadow_table(found: "list[Ended]") -> "RecordTable":
+    from nightjar.terminal.tables import RecordTable, number
 
     counts = map(number, ("alerts", "live alerts", "gained", "lost", "changed"))
-    table = Records("day", "shadow rule", "live rule", *counts, title="shadow rules beside the live rules")
+    table = RecordTable("day", "shadow rule", "live rule", *counts, title="shadow rules beside the live rules")
     for ended in found:
         for each in ended.counts.get("shadows", ()):
             numbers = [f"{each[name]:,}" for name in ("alerts", "live_alerts", "gained", "lost", "changed")]
@@ -119,11 +119,11 @@ def _shadow_table(found: "list[Ended]") -> "Records":
     return table
 
 
-def _table(found: "list[Ended]", *, dry_run: bool) -> "Records":
-    from nightjar.terminal.tables import Records, number, prose
+def _table(found: "list[Ended]", *, dry_run: bool) -> "RecordTable":
+    from nightjar.terminal.tables import RecordTable, number, prose
 
     outcomes = ("matched", "missed", "revised", "retracted")
-    table = Records(
+    table = RecordTable(
         "day",
         *map(number, ("violations", "muted", "overflow", *outcomes)),
         prose("causes"),

@@ -9,7 +9,7 @@ from nightjar.cli.context import Context
 
 if TYPE_CHECKING:
     from nightjar.backfill.backtest.comparison import Comparison
-    from nightjar.terminal.tables import Records
+    from nightjar.terminal.tables import RecordTable
 
 _LISTED = 3  # live rules with common alerts
 
@@ -91,11 +91,11 @@ def backtest(
         context.console.print(lines(f"report: {html.resolve()}"), soft_wrap=True)
 
 
-def _table(found: "list[Comparison]") -> "Records":
-    from nightjar.terminal.tables import Records, number
+def _table(found: "list[Comparison]") -> "RecordTable":
+    from nightjar.terminal.tables import RecordTable, number
 
     titles = ("alerts", "a day", "groups", "live", "gained", "lost", "changed", "precision", "recall")
-    table = Records("rule", *map(number, titles), title="alerts of the drafts")
+    table = RecordTable("rule", *map(number, titles), title="alerts of the drafts")
     for each in found:
         change, quality = each.change, each.quality
         compared = ["none", "", "", ""]
@@ -107,29 +107,29 @@ def _table(found: "list[Comparison]") -> "Records":
     return table
 
 
-def _details(found: "Comparison") -> "list[Records]":
+def _details(found: "Comparison") -> "list[RecordTable]":
     from nightjar.terminal.console import line
-    from nightjar.terminal.tables import Records, number
+    from nightjar.terminal.tables import RecordTable, number
 
     tables = []
     common = [other for other in found.overlaps if other.both][:_LISTED]
     if common:
         title = f"{found.rule_id}: live rules that alert on the same events"
-        table = Records("rule", number("its alerts"), number("common"), title=title)
+        table = RecordTable("rule", number("its alerts"), number("common"), title=title)
         for other in common:
             table.add_row(other.rule_id, f"{other.alerts:,}", f"{other.both:,}")
         tables.append(table)
     if found.top_groups:
         from nightjar.backfill.backtest.report import in_words
 
-        table = Records("group", number("alerts"), title=f"{found.rule_id}: groups with the most alerts")
+        table = RecordTable("group", number("alerts"), title=f"{found.rule_id}: groups with the most alerts")
         for group, alerts in found.top_groups[:_LISTED]:
             table.add_row(in_words(group), f"{alerts:,}")
         tables.append(table)
     if found.curve is not None:
         curve = found.curve
         title = f"{found.rule_id}: {curve.name} {curve.operator} …, now {curve.current:,.6g}"
-        table = Records(*map(number, ("threshold", "alerts", "a day")), title=title)
+        table = RecordTable(*map(number, ("threshold", "alerts", "a day")), title=title)
         for point in found.thresholds:
             style = "bold" if point.threshold == curve.current else ""
             cells = (f"{point.threshold:,.6g}", f"{point.alerts:,}", f"{point.alerts / len(found.days):,.2f}")

@@ -12,7 +12,7 @@ from nightjar.rules.errors import SettingsError
 
 if TYPE_CHECKING:
     from nightjar.rules.truth import Truth
-    from nightjar.terminal.tables import Records
+    from nightjar.terminal.tables import RecordTable
 
 
 def register(app: typer.Typer) -> None:
@@ -106,13 +106,13 @@ def _summary(truth: "Truth") -> dict[str, object]:
     }
 
 
-def _shown(truth: "Truth", title: str) -> "Records":
+def _shown(truth: "Truth", title: str) -> "RecordTable":
     from nightjar.terminal.console import counted
-    from nightjar.terminal.tables import Records, number
+    from nightjar.terminal.tables import RecordTable, number
 
     duplicates = f", including {counted(truth.duplicates, 'duplicate')}" if truth.duplicates else ""
     caption = f"{counted(truth.events, 'event')}{duplicates}"
-    table = Records("rule", number("evaluated"), number("violations"), title=title, caption=caption)
+    table = RecordTable("rule", number("evaluated"), number("violations"), title=title, caption=caption)
     for verdict in truth.verdicts:
         table.add_row(verdict.version.rule.id, f"{verdict.evaluated:,}", f"{verdict.violations:,}")
     return table

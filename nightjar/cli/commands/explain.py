@@ -155,10 +155,10 @@ def _late(stream: "Stream") -> "pl.Expr":
 
 def _table(rows: "pl.DataFrame", title: str) -> Any:
     from nightjar.rules.display import readable
-    from nightjar.terminal.tables import Column, Records
+    from nightjar.terminal.tables import Heading, RecordTable
 
     measures = {"measures", "stream_measures"}
-    table = Records(*(Column(name, is_prose=name in measures | {"text"}) for name in rows.columns), title=title)
+    table = RecordTable(*(Heading(name, is_prose=name in measures | {"text"}) for name in rows.columns), title=title)
 
     def cell(name: str, value: Any) -> str:
         if value is None:

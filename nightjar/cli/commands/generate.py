@@ -9,7 +9,7 @@ import typer
 from nightjar.cli.context import Context
 
 if TYPE_CHECKING:
-    from nightjar.terminal.tables import Records
+    from nightjar.terminal.tables import RecordTable
 
 
 def register(app: typer.Typer) -> None:
@@ -68,12 +68,12 @@ def generate(
     context.console.print(_table(written, title))
 
 
-def _table(written: dict[str, dict[str, int | str]], title: str) -> "Records":
+def _table(written: dict[str, dict[str, int | str]], title: str) -> "RecordTable":
     """The files, and how many events of each scenario they have."""
     from nightjar.generate import Scenario
-    from nightjar.terminal.tables import Records, number
+    from nightjar.terminal.tables import RecordTable, number
 
-    shown = Records("file", number("events"), *map(number, Scenario), title=title)
+    shown = RecordTable("file", number("events"), *map(number, Scenario), title=title)
     for row in written.values():
         shown.add_row(*(f"{value:,}" if isinstance(value, int) else value for value in row.values()))
     return shown

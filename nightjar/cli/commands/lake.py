@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nightjar.lake.maintenance import Maintained
     from nightjar.operations.forgetting import Remains
     from nightjar.terminal.console import SafeConsole
-    from nightjar.terminal.tables import Records
+    from nightjar.terminal.tables import RecordTable
 
 app = typer.Typer(name="lake", no_args_is_help=True, help="Look after the lake.")
 
@@ -51,11 +51,11 @@ def maintain(as_json: Annotated[bool, typer.Option("--json", help="Print one JSO
     context.console.print(_maintained(done))
 
 
-def _maintained(done: "Iterable[Maintained]") -> "Records":
+def _maintained(done: "Iterable[Maintained]") -> "RecordTable":
     """What was done to each table."""
-    from nightjar.terminal.tables import Records, number
+    from nightjar.terminal.tables import RecordTable, number
 
-    shown = Records("table", *map(number, ("files before", "files", "MB", "rows removed", "files deleted")))
+    shown = RecordTable("table", *map(number, ("files before", "files", "MB", "rows removed", "files deleted")))
     for each in done:
         counts = (each.files_before, each.files, round(each.bytes / 1e6, 1), each.removed_rows, each.deleted_files)
         shown.add_row(each.table, *(f"{count:,}" for count in counts))
@@ -130,11 +130,11 @@ def _iso(instant: "datetime | None") -> str | None:
 
 def _show(console: "SafeConsole", removal: "Removal", remains: "Remains", *, erased: bool) -> None:
     from nightjar.terminal.console import counted
-    from nightjar.terminal.tables import Records, number
+    from nightjar.terminal.tables import RecordTable, number
 
     verb = "erased" if erased else "to erase"
     others = "rows of others masked" if erased else "rows of others to mask"
-    table = Records("table", number(f"rows {verb}"), number(others))
+    table = RecordTable("table", number(f"rows {verb}"), number(others))
     for each in removal.tables:
         table.add_row(each.table, f"{each.rows:,}", f"{each.masked:,}")
     if removal.tables:
@@ -157,12 +157,12 @@ def _show(console: "SafeConsole", removal: "Removal", remains: "Remains", *, era
 
 
 def _show_remains(console: "SafeConsole", remains: "Remains") -> None:
-    from nightjar.terminal.tables import Records, number
+    from nightjar.terminal.tables import RecordTable, number
 
     if remains.topics is None:
         console.print(f"Kafka was not asked what remains there: {remains.unknown}", soft_wrap=True)
     else:
-        table = Records("remains in topic", "until", number("records not archived yet"))
+        table = RecordTable("remains in topic", "until", number("records not archived yet"))
         for each in remains.topics:
             until = "deleted never" if each.until is None else f"{each.until:%Y-%m-%d %H:%M} UTC"
             table.add_row(each.topic, until, f"{each.unarchived:,}")

@@ -20,7 +20,7 @@ def metrics() -> None:
     import threading
 
     from nightjar.metrics.exporter import Exporter
-    from nightjar.metrics.server import Endpoint, Server
+    from nightjar.metrics.server import Endpoint, MetricsServer
     from nightjar.terminal.console import line
 
     context = Context()
@@ -30,6 +30,6 @@ def metrics() -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    with Server(endpoint, exporter.registry, exporter.unhealthy, exporter.not_ready) as server:
+    with MetricsServer(endpoint, exporter.registry, exporter.unhealthy, exporter.not_ready) as server:
         context.progress.print(line(("Metrics", "bold"), f" at {server.address}/metrics"), soft_wrap=True)
         exporter.run(stop)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nightjar.operations.rule_listing import Waiting
-    from nightjar.terminal.tables import Records
+    from nightjar.terminal.tables import RecordTable
 
 
 def approve_rule(
@@ -55,10 +55,10 @@ def approve_rule(
         context.console.print("No version waits for approval.")
 
 
-def _table(found: "Sequence[Waiting]") -> "Records":
-    from nightjar.terminal.tables import Records, prose
+def _table(found: "Sequence[Waiting]") -> "RecordTable":
+    from nightjar.terminal.tables import RecordTable, prose
 
-    table = Records("rule", "version", "author", "since", prose("reason"), prose("effect"))
+    table = RecordTable("rule", "version", "author", "since", prose("reason"), prose("effect"))
     for each in found:
         since = f"{each.since[:10]} {each.since[11:16]} UTC"
         named = (each.rule_id, str(each.rule_version), each.author or "", since)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _OVERLAPS = 3  # live rules to name
 
 
-class CheckForm(StrEnum):
+class ErrorFormat(StrEnum):
     """How `rules check` reports errors."""
 
     TEXT = "text"
@@ -42,8 +42,8 @@ def check_rules(
         bool, typer.Option(help="Evaluate the rules over the newest events of the lake, if there is one.")
     ] = True,
     form: Annotated[
-        CheckForm, typer.Option("--format", help="`github`: errors and warnings as annotations of a pull request.")
-    ] = CheckForm.TEXT,
+        ErrorFormat, typer.Option("--format", help="`github`: errors and warnings as annotations of a pull request.")
+    ] = ErrorFormat.TEXT,
 ) -> None:
     """Report every error in rules, with its place and a remedy; the exit code is 2 if there are any.
 
@@ -69,14 +69,14 @@ def check_rules(
         names = ", ".join(rule.id for rule in found.rules)
         context.console.print(f"{file}: {counted(len(found.rules), 'rule')}: {names}", soft_wrap=True)
         _show_costs(context.console, found.costs)
-        if form is CheckForm.GITHUB and found.warnings:
+        if form is ErrorFormat.GITHUB and found.warnings:
             _annotate(context.console, file, RuleError(found.warnings), "warning")
-        for warning in found.warnings if form is CheckForm.TEXT else ():
+        for warning in found.warnings if form is ErrorFormat.TEXT else ():
             context.console.print(lines(f"    warning: {warning}", "yellow"), soft_wrap=True)
         if preview and context.settings.lake.is_dir():
             _show_past(context, found.rules)
     for file, each in refusals:
-        if form is CheckForm.GITHUB:
+        if form is ErrorFormat.GITHUB:
             _annotate(context.console, file, each, "error")
         else:
             show_error(each)

@@ -9,7 +9,7 @@ from nightjar.cli.context import Context
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nightjar.terminal.tables import Records
+    from nightjar.terminal.tables import RecordTable
 
 
 def list_rules(
@@ -35,13 +35,13 @@ def list_rules(
     context.console.print(_table(rows))
 
 
-def _table(rows: "Iterable[dict[str, Any]]") -> "Records":
+def _table(rows: "Iterable[dict[str, Any]]") -> "RecordTable":
     """The versions, a row each."""
     from nightjar.terminal.console import lines
-    from nightjar.terminal.tables import Records, prose
+    from nightjar.terminal.tables import RecordTable, prose
 
     said = (prose("published"), prose("approved"))
-    shown = Records("rule", "version", "state", "stream", "group by", "severity", "applies from", *said)
+    shown = RecordTable("rule", "version", "state", "stream", "group by", "severity", "applies from", *said)
     for row in rows:
         rule = row["rule"]
         shown.add_row(

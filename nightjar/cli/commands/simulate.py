@@ -9,7 +9,7 @@ import typer
 from nightjar.cli.context import Context
 
 if TYPE_CHECKING:
-    from nightjar.cases import Case, Difference, Outcome
+    from nightjar.cases import Case, CaseOutcome, Difference
     from nightjar.terminal.console import SafeConsole
 
 
@@ -54,7 +54,7 @@ def simulate(
 
 
 def show_case(
-    console: "SafeConsole", case: "Case", outcome: "Outcome", differences: "list[Difference]", *, in_full: bool
+    console: "SafeConsole", case: "Case", outcome: "CaseOutcome", differences: "list[Difference]", *, in_full: bool
 ) -> None:
     """Print what came of a case: the verdict and what differs; in_full: everything."""
     from nightjar.cases.checking import described
@@ -71,7 +71,7 @@ def show_case(
         _show_unused(console, case, outcome)
 
 
-def _show_outcome(console: "SafeConsole", case: "Case", outcome: "Outcome") -> None:
+def _show_outcome(console: "SafeConsole", case: "Case", outcome: "CaseOutcome") -> None:
     from nightjar.terminal.console import counted
 
     for alert in outcome.alerts:
@@ -98,7 +98,7 @@ def _show_outcome(console: "SafeConsole", case: "Case", outcome: "Outcome") -> N
             _print(console, f"  state: {counted(rows, 'event')} of {stream} by {group or 'nothing'}")
 
 
-def _show_unused(console: "SafeConsole", case: "Case", outcome: "Outcome", *, every: bool = False) -> None:
+def _show_unused(console: "SafeConsole", case: "Case", outcome: "CaseOutcome", *, every: bool = False) -> None:
     """The events that were late or no events; without `every` where the case expects nothing about them: what such an
     event should have caused is missing for no other reason."""
     for record in outcome.late if every or "late" not in case.expect.rows else ():

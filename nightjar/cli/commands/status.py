@@ -8,7 +8,7 @@ import typer
 from nightjar.cli.context import Context
 
 if TYPE_CHECKING:
-    from nightjar.operations.status import Status
+    from nightjar.operations.status import JobStatus
     from nightjar.terminal.console import SafeConsole
 
 
@@ -39,9 +39,9 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
         raise typer.Exit(1)
 
 
-def _show(console: "SafeConsole", found: "Status") -> None:
+def _show(console: "SafeConsole", found: "JobStatus") -> None:
     from nightjar.terminal.console import counted, line
-    from nightjar.terminal.tables import Records, number
+    from nightjar.terminal.tables import RecordTable, number
 
     last = found.last
     if not last:
@@ -54,7 +54,7 @@ def _show(console: "SafeConsole", found: "Status") -> None:
     console.print(line(mark, heartbeat, f", process {last['process']}, last state: {last['state']}"), soft_wrap=True)
     counted_as = ("events", "late", "duplicates", "announced", "overflow")
     titles = ("events behind", "seconds behind", "seen", "late", "duplicates", "alert records", "overflow")
-    table = Records("stream", *map(number, titles))
+    table = RecordTable("stream", *map(number, titles))
     for name, lag in last["lag"].items():
         counts = found.counts.get(name, {})
         seen = [f"{counts.get(key, 0):,}" for key in counted_as]
@@ -108,7 +108,7 @@ def _show(console: "SafeConsole", found: "Status") -> None:
     _show_skipped(console, found)
 
 
-def _show_skipped(console: "SafeConsole", found: "Status") -> None:
+def _show_skipped(console: "SafeConsole", found: "JobStatus") -> None:
     from nightjar.terminal.console import counted, line
 
     for kind, count in sorted(found.skipped.items()):

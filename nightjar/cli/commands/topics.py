@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from nightjar.kafka.acls import Role, TopicAccess
-    from nightjar.terminal.tables import Records
+    from nightjar.terminal.tables import RecordTable
 
 app = typer.Typer(name="topics", invoke_without_command=True)
 
@@ -80,11 +80,11 @@ def topics(
     context.console.print(_table(found))
 
 
-def _table(found: "Iterable[TopicAccess]") -> "Records":
+def _table(found: "Iterable[TopicAccess]") -> "RecordTable":
     """The topics, and who uses them."""
-    from nightjar.terminal.tables import Records, prose
+    from nightjar.terminal.tables import RecordTable, prose
 
-    shown = Records("topic", prose("holds"), prose("writers"), prose("readers"))
+    shown = RecordTable("topic", prose("holds"), prose("writers"), prose("readers"))
     for each in found:
         shown.add_row(each.topic, each.access.holds, ", ".join(each.access.writers), ", ".join(each.access.readers))
     return shown
