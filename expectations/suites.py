@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from nightjar.contracts.reconciliation import Cause, Outcome
 from nightjar.rules.durations import format_duration
 from nightjar.rules.events import ERASED, Reason
 from nightjar.rules.masking import masked, masked_text
@@ -22,12 +23,6 @@ Severity = Literal["critical", "warning"]
 
 # Column with the number of rows of a key in an example; no field can have this name.
 ROWS = "$rows"
-
-OUTCOMES = ("matched", "missed", "retracted", "revised", "withdrawn")
-CAUSES = (
-    "late_event", "cold_start", "rule_propagation", "stream_down", "settings_changed", "duplicate_conflict",
-    "forgotten", "unexplained",
-)  # fmt: skip
 
 # Columns that are JSON objects of an event's fields, or of measures.
 JSON_COLUMNS = ("group", "measures")
@@ -246,29 +241,31 @@ OUTCOME = {
 def reconciliation_suite(violations: int, alerts: int, sensitive: Sensitive = NONE_SENSITIVE) -> Suite:
     """Expectations on a run's outcomes. violations: those the run found; alerts: the stream's in the run's scope."""
     expectations = (
-        every_row("outcome_known", f"an outcome is one of {', '.join(OUTCOMES)}", f"outcome IN ({_listed(OUTCOMES)})"),
+        every_row("outcome_known", f"an outcome is one of {', '.join(Outcome)}", f"outcome IN ({_listed(Outcome)})"),
         every_row(
             "cause_where_differing",
             "an alert has a cause exactly where the stream and the truth differ",
-            "(outcome IN ('matched', 'withdrawn')) = (cause IS NULL)",
+            f"(outcome IN ({_listed((Outcome.MATCHED, Outcome.WITHDRAWN))})) = (cause IS NULL)",
         ),
         every_row(
             "cause_known",
-            f"a cause is one of {', '.join(CAUSES)}",
-            f"cause IS NULL OR cause IN ({_listed(CAUSES)})",
+            f"a cause is one of {', '.join(Cause)}",
+            f"cause IS NULL OR cause IN ({_listed(Cause)})",
         ),
         # Only a warning, because corrections of these alerts are held back and all others are published.
-        every_row("explained", "every difference is explained", "cause IS NULL OR cause <> 'unexplained'", "warning"),
+        every_row(
+            "explained", "every difference is explained", f"cause IS NULL OR cause <> '{Cause.UNEXPLAINED}'", "warning"
+        ),
         Expectation(
             "violations_add_up",
             f"matched, missed and revised alerts add up to the violations ({violations:,})",
-            breaking="outcome IN ('matched', 'missed', 'revised')",
+            breaking=f"outcome IN ({_listed((Outcome.MATCHED, Outcome.MISSED, Outcome.REVISED))})",
             exactly=violations,
         ),
         Expectation(
             "alerts_add_up",
             f"matched, retracted and revised alerts add up to the alerts of the stream ({alerts:,})",
-            breaking="outcome IN ('matched', 'retracted', 'revised')",
+            breaking=f"outcome IN ({_listed((Outcome.MATCHED, Outcome.RETRACTED, Outcome.REVISED))})",
             exactly=alerts,
         ),
         unique("alert_id", "an alert has one outcome"),
@@ -276,5 +273,5 @@ def reconciliation_suite(violations: int, alerts: int, sensitive: Sensitive = NO
     return Suite("reconciliation", OUTCOME, expectations, tuple(OUTCOME), masked_members=sensitive)
 
 
-def _listed(values: tuple[str, ...]) -> str:
+def _listed(values: Iterable[str]) -> str:
     return ", ".join(f"'{value}'" for value in values)

@@ -16,9 +16,8 @@ from typing import Any
 from nightjar.backfill.config import DAY, microseconds_of_day
 from nightjar.backfill.explain.reevaluation import Reevaluation, Subject
 from nightjar.backfill.lateness import Allowed
-from nightjar.backfill.reconcile.causes import Cause
-from nightjar.backfill.reconcile.reconciliation import Outcome
 from nightjar.contracts.alerts import BACKFILL, RETRACTED, STREAM
+from nightjar.contracts.reconciliation import Cause, Outcome
 from nightjar.rules.canonical import rewritten
 from nightjar.rules.durations import format_duration
 from nightjar.rules.retention import widest

@@ -13,8 +13,8 @@ from nightjar.backfill.config import BackfillConfig, Request
 from nightjar.backfill.division import heaps_of, shares
 from nightjar.backfill.evaluate.survey import judged_spans
 from nightjar.backfill.publish.replacing import CHANGED, Part, Replacing, emptied
-from nightjar.backfill.reconcile.causes import Cause
 from nightjar.backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, REPLACEMENT, STANDING, staged_files
+from nightjar.contracts.reconciliation import Cause
 from nightjar.contracts.run_manifest import RunManifest, RunState
 from nightjar.lake import delta
 from nightjar.lake.arrow_shuffle import exchange

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from nightjar.backfill.inputs.forgotten import Forgotten
 from nightjar.backfill.inputs.left_over import staged_pending
-from nightjar.backfill.reconcile.causes import Cause, Witness
+from nightjar.backfill.reconcile.causes import Witness
 from nightjar.backfill.reconcile.reconciliation import (
-    Outcome,
     Versions,
     corrections,
     latest_revisions,
@@ -36,6 +35,7 @@ from nightjar.backfill.staging import (
     staged_files,
 )
 from nightjar.contracts.alerts import RECORD_SCHEMA
+from nightjar.contracts.reconciliation import Cause, Outcome
 from nightjar.lake.scanning import parquet
 from nightjar.rules.truth import VIOLATION_SCHEMA
 from nightjar.storage.paths import AnyPath, remove_tree

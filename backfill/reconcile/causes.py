@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
 from itertools import islice, product
 from typing import Any
@@ -34,7 +33,8 @@ import pyarrow as pa
 from nightjar.backfill.evaluate.survey import CONFLICTS
 from nightjar.backfill.inputs.histories import Published
 from nightjar.backfill.inputs.scope import GroupBy, group_texts, microseconds_of
-from nightjar.backfill.reconcile.reconciliation import Outcome, by_verdict, canonical, latest_revisions
+from nightjar.backfill.reconcile.reconciliation import by_verdict, canonical, latest_revisions
+from nightjar.contracts.reconciliation import Cause, Outcome
 from nightjar.lake.events import as_declared
 from nightjar.rules.engine import Engine
 from nightjar.rules.engine.store import ARRIVAL, LATE, MICROSECONDS
@@ -43,19 +43,6 @@ from nightjar.rules.versions import RuleSet, RuleVersion
 
 # How often one window, and all windows of one Witness, are replayed at most: some seconds, and some minutes.
 _REPLAYS_A_WINDOW, _MOST_REPLAYS = 256, 10_000
-
-
-class Cause(StrEnum):
-    """Why an alert differs."""
-
-    LATE_EVENT = "late_event"
-    STREAM_DOWN = "stream_down"
-    RULE_PROPAGATION = "rule_propagation"
-    COLD_START = "cold_start"
-    SETTINGS_CHANGED = "settings_changed"
-    DUPLICATE_CONFLICT = "duplicate_conflict"
-    FORGOTTEN = "forgotten"
-    UNEXPLAINED = "unexplained"
 
 
 class Witness:

@@ -2,10 +2,6 @@
 
 Pure functions of tables; see causes.py for the causes of differences.
 
-matched: both have it, with the same content. missed: only the truth. retracted: only the stream. revised: both, with
-different content. An alert that the stream itself retracted and the truth does not have has no outcome. withdrawn: an
-earlier run left the alert to the stream, and now neither side has it.
-
 Of rules with `revisions: verdict` measures and text are not compared: the stream keeps those that it announced first.
 """
 
@@ -13,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from enum import StrEnum
 
 import polars as pl
 
+from nightjar.contracts.reconciliation import Cause, Outcome
 from nightjar.rules.canonical import rewritten
 from nightjar.rules.hourly_cap import HourlyCap
 from nightjar.rules.states import Revisions
@@ -28,16 +24,6 @@ _VALUES = ("measures", "text")
 Versions = Collection[tuple[str, int]]
 _MOST_REVISIONS = 1 << 32  # far from where the next one no longer fits its column
 _IDENTITY = ["alert_id", "rule_id", "rule_version", "stream", "event_id", "event_time"]
-
-
-class Outcome(StrEnum):
-    """The outcome of an alert."""
-
-    MATCHED = "matched"
-    MISSED = "missed"
-    RETRACTED = "retracted"
-    REVISED = "revised"
-    WITHDRAWN = "withdrawn"
 
 
 def latest_revisions(alerts: pl.DataFrame) -> pl.DataFrame:
@@ -161,7 +147,7 @@ def corrections(
         "alert_id",
         (pl.col("revision_last").fill_null(0) + 1).alias("revision"),
         pl.when(true).then(pl.lit("alert")).otherwise(pl.lit("retraction")).alias("kind"),
-        pl.coalesce("cause", "cause_last", pl.lit("unexplained")).alias("cause"),
+        pl.coalesce("cause", "cause_last", pl.lit(Cause.UNEXPLAINED.value)).alias("cause"),
         *chosen,
         "overflow",
     ).sort("event_time", "alert_id")

@@ -11,8 +11,9 @@ from nightjar.backfill.evaluate.survey import CONFLICTS
 from nightjar.backfill.inputs.histories import Published
 from nightjar.backfill.inputs.scope import group_bys
 from nightjar.backfill.reconcile.causes import Witness
-from nightjar.backfill.reconcile.reconciliation import Outcome, by_verdict, corrections, reconcile
+from nightjar.backfill.reconcile.reconciliation import by_verdict, corrections, reconcile
 from nightjar.contracts.alerts import ALERT, RECORD_SCHEMA, correction_record
+from nightjar.contracts.reconciliation import Outcome
 from nightjar.rules.engine.store import LATE
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MAX_TIMESTAMP, MIN_TIMESTAMP

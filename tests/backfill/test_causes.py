@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from nightjar.backfill.inputs.histories import Published
 from nightjar.backfill.inputs.scope import GroupBy
-from nightjar.backfill.reconcile.causes import CONFLICTS, Cause, Witness
+from nightjar.backfill.reconcile.causes import CONFLICTS, Witness
+from nightjar.contracts.reconciliation import Cause
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.engine.store import ARRIVAL, LATE
 from nightjar.rules.model import parse_rule
