@@ -46,7 +46,7 @@ class BackfillConfig:
 
 
 @dataclass(frozen=True)
-class Request:
+class RunRequest:
     """A run as asked for. rules: ids (none: all); groups: field to values (none: all); publish: put corrections on
     Kafka; dry_run: stop before anything but the staged data is written; days: how many, from `day` on, to evaluate at
     once, where nothing is reconciled."""

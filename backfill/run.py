@@ -21,7 +21,7 @@ import polars as pl
 import structlog
 
 from nightjar.backfill.backtest.shadow import compared_shadows
-from nightjar.backfill.config import BackfillConfig, BackfillError, Request
+from nightjar.backfill.config import BackfillConfig, BackfillError, RunRequest
 from nightjar.backfill.evaluate.evaluation import evaluate
 from nightjar.backfill.gate.gating import gate_evaluation, gate_reconciliation
 from nightjar.backfill.inputs.published_rules import PublishedRules
@@ -58,7 +58,7 @@ class Run:
 
     session: SparkSession
     config: BackfillConfig
-    request: Request
+    request: RunRequest
 
     def do(self, stage: str) -> dict[str, Any]:
         """One of STAGES; returns what it counted. A failure ends in a manifest of it, and is raised.
@@ -184,7 +184,7 @@ class Run:
 class Ended:
     """A finished run. counts: of its stages; verdict: what needs attention, if anything."""
 
-    request: Request
+    request: RunRequest
     counts: dict[str, Any] = field(default_factory=dict)
     verdict: VerdictError | None = None
 
@@ -192,10 +192,10 @@ class Ended:
 def run_all(
     session: SparkSession,
     config: BackfillConfig,
-    requests: Iterable[Request],
+    requests: Iterable[RunRequest],
     *,
     archived: bool = False,
-    announced: Callable[[Request, str], AbstractContextManager[object]] = lambda _request, _stage: nullcontext(),
+    announced: Callable[[RunRequest, str], AbstractContextManager[object]] = lambda _request, _stage: nullcontext(),
 ) -> Iterator[Ended]:
     """Run several days one after the other; a verdict about one does not stop the others.
 

@@ -32,7 +32,7 @@ EXCHANGED = "exchanged"
 PENDING, JUDGED, DIFFERING = "pending", "judged", "differing"
 # Parquet: outcomes of alerts, the corrections to publish, those that are held back, and the ids of alerts that stand as
 # they are, whatever this run has found (S15.4).
-OUTCOMES, CORRECTED, HELD_BACK, STANDING = "outcomes", "corrections", "held_back", "standing"
+OUTCOMES, CORRECTED, HELD_BACK, UNCHANGED = "outcomes", "corrections", "held_back", "standing"
 # By table, Parquet: what publishing puts into its folders.
 REPLACEMENT = "replacement"
 _NOTES, _PROGRESS, _JUDGED_TIMES = "run.json", "progress.json", "judged.json"

@@ -34,7 +34,7 @@ _RESULTS, _SITE = "results", "site"
 _UNUSED = ("static", "assets")
 
 
-class Night(NamedTuple):
+class CheckedRun(NamedTuple):
     """What a result is about: a day, and a run of it."""
 
     day: date
@@ -61,14 +61,14 @@ def build(
     """
     try:
         with mirrored(folder) as local, _locked(local):
-            _build(list(checked), local, Night(day, run_id), at or datetime.now(UTC), keep)
+            _build(list(checked), local, CheckedRun(day, run_id), at or datetime.now(UTC), keep)
         return folder / _SITE / "index.html"
     except Exception:  # noqa: BLE001  a problem with the pages must not fail the run
         _log.exception("data docs could not be built", folder=str(folder), run=run_id)
         return None
 
 
-def _build(checked: list[Checked], folder: Path, night: Night, at: datetime, keep: int) -> None:
+def _build(checked: list[Checked], folder: Path, of: CheckedRun, at: datetime, keep: int) -> None:
     context = _context(folder)
     from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
     from great_expectations.core.run_identifier import RunIdentifier
@@ -80,8 +80,8 @@ def _build(checked: list[Checked], folder: Path, night: Night, at: datetime, kee
     keys = []
     for each in checked:
         result = expectationSuiteValidationResultSchema.load(each.validation)
-        run = RunIdentifier(run_name=night.name, run_time=at)
-        result.meta |= {"run_id": run, META: about(night.day, night.run, each.validation)}
+        run = RunIdentifier(run_name=of.name, run_time=at)
+        result.meta |= {"run_id": run, META: about(of.day, of.run, each.validation)}
         suite = ExpectationSuiteIdentifier(each.suite)
         key = ValidationResultIdentifier(expectation_suite_identifier=suite, run_id=run, batch_identifier=each.suite)
         context.stores["results"].set(key, result)

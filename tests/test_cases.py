@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from nightjar.backfill.config import Request
+from nightjar.backfill.config import RunRequest
 from nightjar.backfill.run import Run
 from nightjar.backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES
 from nightjar.cases import Case, CaseOutcome, ExpectedOutcome, check, find_cases, load_case
@@ -111,7 +111,7 @@ def after(spark: "SparkSession", job: Streamed) -> Mapping[str, CaseOutcome]:
     steps = [step.at for part in job.cases.parts for step in part.case.steps]
     first = from_microseconds(min(steps)).date() - timedelta(days=1)
     days = (from_microseconds(max(steps)).date() - first).days + 1
-    request = Request("cases", first, days=days)
+    request = RunRequest("cases", first, days=days)
     run = Run(spark, config, request)
     run.do("archive")
     run.do("evaluate")

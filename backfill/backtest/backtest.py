@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from nightjar.backfill.backtest import comparison
-from nightjar.backfill.backtest.comparison import Comparison
-from nightjar.backfill.config import BackfillConfig, BackfillError, Request
+from nightjar.backfill.backtest.comparison import BacktestResult
+from nightjar.backfill.config import BackfillConfig, BackfillError, RunRequest
 from nightjar.backfill.evaluate.evaluation import evaluate_rules
 from nightjar.backfill.inputs.event_selection import events_of_days
 from nightjar.backfill.inputs.published_rules import PublishedRules
@@ -93,7 +93,7 @@ def backtest(
     first: date,
     last: date,
     labels: pl.LazyFrame | str | None = None,
-) -> list[Comparison]:
+) -> list[BacktestResult]:
     """What the drafts would have announced on these days, one result per draft.
 
     labels: `event_id` and `label` (any type; NULL, false, 0 and "genuine" mean that the event is no fraud); or a field
@@ -103,7 +103,7 @@ def backtest(
         BackfillError: the lake has no events of the drafts' streams on these days.
     """
     days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
-    request = Request(f"backtest-{uuid.uuid4()}", first, dry_run=True, days=len(days))
+    request = RunRequest(f"backtest-{uuid.uuid4()}", first, dry_run=True, days=len(days))
     lateness = max((stream.allowed_lateness for stream in config.streams.values()), default=0)
     notes = take_notes(config, request.end + lateness, time.time_ns() // 1000)
     published = PublishedRules.of(config, request, notes).every
@@ -136,14 +136,14 @@ def live_versions(published: RuleSet, streams: Iterable[str]) -> dict[str, RuleV
 
 def _compared(
     config: BackfillConfig,
-    request: Request,
+    request: RunRequest,
     notes: Notes,
     draft: Draft,
     live: Mapping[str, RuleVersion],
     violations: pl.LazyFrame,
     days: Sequence[date],
     labels: pl.LazyFrame | str | None,
-) -> Comparison:
+) -> BacktestResult:
     rule, stream = draft.rule, config.streams[draft.rule.stream]
     of_stream = {rule_id for rule_id, version in live.items() if version.rule.stream == rule.stream}
     mine = _of(violations, _DRAFT.format(rule.id))
@@ -159,7 +159,7 @@ def _compared(
     if replaced in of_stream:
         change = comparison.changed(mine, _of(violations, replaced), live[replaced].version, days, hidden)
     others = of_stream - {rule.id, replaced}
-    return Comparison(
+    return BacktestResult(
         rule=rule,
         live=live[replaced] if replaced in of_stream else None,
         days=list(days),

@@ -113,7 +113,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class BacktestResult:
     """The results of one rule over some days. by_day: its alerts on each of `days`, by event time; live: the version
     that `change` compares it with."""
 

@@ -15,7 +15,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from nightjar.backfill.backtest.comparison import Comparison, Curve
+from nightjar.backfill.backtest.comparison import BacktestResult, Curve
 
 # Colours that stand for the page's variables, in the SVG that Matplotlib writes.
 _INK, _SOFT, _LINE, _DRAFT, _LIVE = "#010101", "#020202", "#030303", "#040404", "#050505"
@@ -37,7 +37,7 @@ _LARGEST = 1e290
 _MARKED = 40
 
 
-def days_plot(found: Comparison) -> str:
+def days_plot(found: BacktestResult) -> str:
     """Alerts of each day, beside those of the live version."""
 
     def draw(axes: Any, labels: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from nightjar.backfill.backtest.comparison import Comparison
+from nightjar.backfill.backtest.comparison import BacktestResult
 from nightjar.backfill.backtest.plots import curve_plot, days_plot
 from nightjar.rules.display import changed_lines, readable, yaml_text
 from nightjar.rules.errors import printable
@@ -20,8 +20,8 @@ from nightjar.storage.paths import whole
 _SHOWN = 5
 
 
-def as_mapping(found: Comparison) -> dict[str, Any]:
-    """One rule's result for JSON: the members of `Comparison`, with precision and recall."""
+def as_mapping(found: BacktestResult) -> dict[str, Any]:
+    """One rule's result for JSON: the members of `BacktestResult`, with precision and recall."""
     mapping = {"rule_id": found.rule_id, **asdict(found), "rule": rule_to_mapping(found.rule)}
     if found.live is not None:
         mapping["live"] = rule_to_mapping(found.live.rule)
@@ -30,7 +30,7 @@ def as_mapping(found: Comparison) -> dict[str, Any]:
     return mapping
 
 
-def write_report(found: Sequence[Comparison], path: Path, reason: str | None = None) -> None:
+def write_report(found: Sequence[BacktestResult], path: Path, reason: str | None = None) -> None:
     """Write the page; whole or not at all. reason: why the drafts are proposed; None: what they say themselves."""
     environment = Environment(
         loader=PackageLoader("nightjar.backfill.backtest", ""), autoescape=True, undefined=StrictUndefined,
@@ -71,7 +71,7 @@ def in_words(group: str) -> str:
     )
 
 
-def _rule_lines(found: Comparison) -> list[str]:
+def _rule_lines(found: BacktestResult) -> list[str]:
     """The rule as people write it; where it differs from the live version, as a unified diff."""
     if found.live is not None and (lines := changed_lines(found.live, found.rule, "this draft")):
         return lines[3:]  # without the names, which stand above

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from nightjar.backfill.backtest.comparison import changed
-from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.staging import EVALUATED
 from nightjar.lake.scanning import parquet
 from nightjar.rules.model import State
@@ -20,7 +20,7 @@ from nightjar.rules.timestamps import from_microseconds
 from nightjar.rules.versions import RuleSet, RuleVersion
 
 
-def compared_shadows(config: BackfillConfig, request: Request, ruleset: RuleSet) -> list[dict[str, Any]]:
+def compared_shadows(config: BackfillConfig, request: RunRequest, ruleset: RuleSet) -> list[dict[str, Any]]:
     """One object for each shadow rule that names a live rule (`shadow_of`), by rule, as the manifest has it.
 
     Rules are left out that the run is not about, and those whose newest version does not apply to the run's days.

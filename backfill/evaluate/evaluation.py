@@ -19,22 +19,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.evaluate.survey import REPEATS, survey
 from nightjar.backfill.inputs.event_selection import (
     ARRIVED,
     PLACE,
-    Portion,
-    Reading,
+    EventSelection,
+    EventSplit,
     buckets_of,
+    event_splits,
     groupings,
     judged_times,
-    portions,
-    readings_of,
+    selections_of,
 )
-from nightjar.backfill.inputs.kept import Kept
-from nightjar.backfill.inputs.left_over import stage_pending
+from nightjar.backfill.inputs.pending_alerts import stage_pending
 from nightjar.backfill.inputs.published_rules import PublishedRules
+from nightjar.backfill.inputs.retained import Retained
 from nightjar.backfill.inputs.scope import BUCKET, GROUP, TARGET, GroupBy, events_of
 from nightjar.backfill.staging import (
     EVALUATED,
@@ -45,7 +45,7 @@ from nightjar.backfill.staging import (
     stage,
     write_judged_times,
 )
-from nightjar.lake.arrow_shuffle import OverParts, exchange
+from nightjar.lake.arrow_shuffle import OverSplits, exchange
 from nightjar.lake.events import as_declared
 from nightjar.lake.scanning import parquet
 from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
@@ -66,18 +66,18 @@ EVALUATED_SCHEMA = VIOLATION_SCHEMA.append(pa.field("failed", pa.string()))
 
 
 @dataclass(frozen=True)
-class Evaluator(OverParts):
+class EvaluationTasks(OverSplits):
     """What the evaluation's tasks do. folder: what the survey has staged; cut: how many buckets a group-by has."""
 
-    readings: Sequence[Reading]
-    parts: Sequence[Portion]
+    selections: Sequence[EventSelection]
+    splits: Sequence[EventSplit]
     folder: AnyPath
     cut: int
 
     @cached_property
-    def groupings(self) -> list[tuple[Reading, int]]:
-        """Every group-by, as its number in its reading."""
-        return groupings(self.readings)
+    def groupings(self) -> list[tuple[EventSelection, int]]:
+        """Every group-by, as its number in its selection."""
+        return groupings(self.selections)
 
     @property
     def receivers(self) -> int:
@@ -85,24 +85,24 @@ class Evaluator(OverParts):
         return self.cut * math.ceil(len(self.groupings) / _GROUP_BYS_A_RECEIVER)
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
-        """The events of the touched groups in a portion of the files."""
-        portion = self.parts[task]
-        reading = self.readings[portion.reading]
-        repeated = parquet(repeated_folder(self.folder, reading.stream) / "*.parquet").filter(REPEATS)
-        first = reading.near(portion.files).join(repeated, on=PLACE, how="anti")
-        near = first.drop(ARRIVED).sort(reading.stream.event_time).collect().lazy()
+        """The events of the touched groups in a split of the files."""
+        split = self.splits[task]
+        selection = self.selections[split.selection]
+        repeated = parquet(repeated_folder(self.folder, selection.stream) / "*.parquet").filter(REPEATS)
+        first = selection.near(split.files).join(repeated, on=PLACE, how="anti")
+        near = first.drop(ARRIVED).sort(selection.stream.event_time).collect().lazy()
         for of, number in self.groupings:
-            if of is not reading:
+            if of is not selection:
                 continue
-            groups = parquet(groups_folder(self.folder, reading.stream, number) / "*.parquet").drop(GROUP)
-            wanted = events_of(near, groups, reading.stream, reading.group_bys[number]).collect()
+            groups = parquet(groups_folder(self.folder, selection.stream, number) / "*.parquet").drop(GROUP)
+            wanted = events_of(near, groups, selection.stream, selection.group_bys[number]).collect()
             for (bucket,), part in wanted.partition_by(BUCKET, as_dict=True, include_key=False).items():
                 yield bucket, part.to_arrow(compat_level=pl.CompatLevel.oldest())
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
         """Stage the results for a bucket's groups; returns a row of _COUNTED."""
-        reading, number = self.groupings[bucket // self.cut]
-        found = evaluated(reading.stream, reading.ruleset, reading.group_bys[number], rows)
+        selection, number = self.groupings[bucket // self.cut]
+        found = evaluated(selection.stream, selection.ruleset, selection.group_bys[number], rows)
         stage(found, self.folder / EVALUATED / f"{bucket}.parquet")
         failures = found.num_rows - found.column("failed").null_count
         muted = pc.sum(found.column("muted")).as_py() or 0
@@ -112,7 +112,7 @@ class Evaluator(OverParts):
 def evaluate(
     session: SparkSession,
     config: BackfillConfig,
-    request: Request,
+    request: RunRequest,
     notes: Notes,
     pending: pl.DataFrame | None = None,
 ) -> dict[str, Any]:
@@ -121,8 +121,10 @@ def evaluate(
     pending: rows of the table `reconciliation`, of days before the run's: alerts that were left to the stream and are
     now judged again.
     """
-    kept = {name: Kept.of(config.lake.root, stream, notes.versions) for name, stream in config.streams.items()}
-    counts = evaluate_rules(session, config, request, notes, PublishedRules.of(config, request, notes), pending, kept)
+    retained = {name: Retained.of(config.lake.root, stream, notes.versions) for name, stream in config.streams.items()}
+    counts = evaluate_rules(
+        session, config, request, notes, PublishedRules.of(config, request, notes), pending, retained
+    )
     if counts["beyond_retention"]:
         _log.warning(
             "events are dated before what lake_retention has kept: alerts of that time stand as they are",
@@ -134,25 +136,25 @@ def evaluate(
 def evaluate_rules(
     session: SparkSession,
     config: BackfillConfig,
-    request: Request,
+    request: RunRequest,
     notes: Notes,
     rules: PublishedRules,
     pending: pl.DataFrame | None = None,
-    kept: Mapping[str, Kept] = MappingProxyType({}),
+    retained: Mapping[str, Retained] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """As `evaluate`, with these rules, published or not, and where the lake has so much of each stream."""
     folder = request.staged(config.lake)
     again = stage_pending(folder, pending, rules.asked_for, request)
     judged = judged_times(config, request, notes, rules.asked_for, again)
     write_judged_times(folder, judged)
-    readings = readings_of(config, request, notes, rules, judged)
+    selections = selections_of(config, request, notes, rules, judged)
     parallelism = session.sparkContext.defaultParallelism
-    parts, cut = portions(readings, parallelism), buckets_of(readings, parallelism)
-    surveyed = survey(session, readings, parts, folder, cut, again, config.lake.max_driver_rows, kept)
-    evaluator = Evaluator(readings, parts, folder, cut)
+    splits, cut = event_splits(selections, parallelism), buckets_of(selections, parallelism)
+    surveyed = survey(session, selections, splits, folder, cut, again, config.lake.max_driver_rows, retained)
+    tasks = EvaluationTasks(selections, splits, folder, cut)
     remove_tree(folder / EVALUATED)  # of an earlier attempt
     stage(EVALUATED_SCHEMA.empty_table(), folder / EVALUATED / "none.parquet")  # where there is nothing else to read
-    counted = exchange(session, evaluator, _COUNTED, folder / EXCHANGED, config.lake.max_driver_rows)
+    counted = exchange(session, tasks, _COUNTED, folder / EXCHANGED, config.lake.max_driver_rows)
     return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names} | surveyed
 
 

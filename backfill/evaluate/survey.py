@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nightjar.backfill.config import DAY
-from nightjar.backfill.inputs.event_selection import ARRIVED, PLACE, Portion, Reading, groupings
-from nightjar.backfill.inputs.kept import Kept
+from nightjar.backfill.inputs.event_selection import ARRIVED, PLACE, EventSelection, EventSplit, groupings
+from nightjar.backfill.inputs.retained import Retained
 from nightjar.backfill.inputs.scope import (
     BUCKET,
     GROUP,
@@ -30,7 +30,7 @@ from nightjar.backfill.inputs.scope import (
     touched_spans,
 )
 from nightjar.backfill.staging import EXCHANGED, TOUCHED_GROUPS, groups_folder, repeated_folder, stage
-from nightjar.lake.arrow_shuffle import OverParts, exchange
+from nightjar.lake.arrow_shuffle import OverSplits, exchange
 from nightjar.lake.scanning import parquet
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MIN_TIMESTAMP
@@ -44,7 +44,7 @@ REPEATS = "run.repeats"
 # Whether an event's id also names another event.
 CONFLICTS = "run.conflicts"
 _CONTENT = "run.content"
-_BUCKET = "run.heap"
+_PARTITION = "run.partition"
 _COUNTED = pa.schema([("groups", pa.int64()), ("beyond_retention", pa.int64())])
 _TOUCHED = {
     "stream": pl.String, "group_by": pl.String, "group": pl.String, "lo": pl.Int64, "hi": pl.Int64, "bucket": pl.Int64,
@@ -52,64 +52,66 @@ _TOUCHED = {
 
 
 @dataclass(frozen=True)
-class Heap:
-    """What is looked at together: the ids of a reading (group_by is None), or its groups of one group-by."""
+class SurveyKey:
+    """By what rows are brought together: the ids of a selection (group_by is None), or its groups of one group-by."""
 
-    reading: Reading
+    selection: EventSelection
     group_by: GroupBy | None
 
     def place(self, folder: AnyPath) -> AnyPath:
         """Where what is found is staged."""
-        stream = self.reading.stream
+        stream = self.selection.stream
         if self.group_by is None:
             return repeated_folder(folder, stream)
-        return groups_folder(folder, stream, self.reading.group_bys.index(self.group_by))
+        return groups_folder(folder, stream, self.selection.group_bys.index(self.group_by))
 
 
 @dataclass(frozen=True)
-class Surveyor(OverParts):
-    """What the survey's tasks do. folder: the run's staged one; cut: how many buckets a heap has; pending: rows of
-    `reconciliation` whose groups are to be judged again, and the group_by of each; kept: by stream (none: everything
-    is there)."""
+class SurveyTasks(OverSplits):
+    """What the survey's tasks do."""
 
-    readings: Sequence[Reading]
-    parts: Sequence[Portion]
+    selections: Sequence[EventSelection]
+    splits: Sequence[EventSplit]
     folder: AnyPath
+    """The run's staged one."""
     cut: int
+    """How many buckets a key has."""
     pending: pl.DataFrame
-    kept: Mapping[str, Kept] = field(default_factory=dict)
+    """Rows of `reconciliation` whose groups are to be judged again, and the group_by of each."""
+    retained: Mapping[str, Retained] = field(default_factory=dict)
+    """By stream; none: the lake has everything."""
 
     @cached_property
-    def heaps(self) -> list[Heap]:
+    def keys(self) -> list[SurveyKey]:
         """All there are: first the groups, in the order of `groupings`."""
-        groups = [Heap(reading, reading.group_bys[number]) for reading, number in groupings(self.readings)]
-        return [*groups, *(Heap(reading, None) for reading in self.readings)]
+        groups = [SurveyKey(selection, selection.group_bys[number]) for selection, number in groupings(self.selections)]
+        return [*groups, *(SurveyKey(selection, None) for selection in self.selections)]
 
     @property
     def receivers(self) -> int:
-        """One for a bucket of each heap: what is left of most is little."""
+        """One for a bucket of each key: what is left of most is little."""
         return self.cut
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
-        """The ids and the touched spans of a portion of the files."""
-        portion = self.parts[task]
-        reading = self.readings[portion.reading]
-        stream, request = reading.stream, reading.request
+        """The ids and the touched spans of a split of the files."""
+        split = self.splits[task]
+        selection = self.selections[split.selection]
+        stream, request = selection.stream, selection.request
         needed = {stream.event_id, stream.event_time, *ARRIVED, *request.groups}
-        needed.update(*(group_by.fields for group_by in reading.group_bys))
-        near = reading.near(portion.files).select(*needed, content_of(stream)).collect()
-        day = near.lazy().filter(belongs(stream, request, reading.allowed))
-        for number, heap in enumerate(self.heaps):
-            if heap.reading is not reading:
+        needed.update(*(group_by.fields for group_by in selection.group_bys))
+        near = selection.near(split.files).select(*needed, content_of(stream)).collect()
+        day = near.lazy().filter(belongs(stream, request, selection.allowed))
+        for number, key in enumerate(self.keys):
+            if key.selection is not selection:
                 continue
             by: tuple[str, ...]
-            if heap.group_by is None:
+            if key.group_by is None:
                 rows, by = near.select(stream.event_id, *ARRIVED, _CONTENT), (stream.event_id,)
             else:
-                rows, by = touched_spans(day, stream, heap.group_by, request).collect(), heap.group_by.fields
-                if task == 0 or self.parts[task - 1].reading != portion.reading:
-                    rows = pl.concat([rows, self._again(stream, heap.group_by)], how="vertical_relaxed")
-            for bucket, part in _parted(rows, by, self.cut):
+                rows, by = touched_spans(day, stream, key.group_by, request).collect(), key.group_by.fields
+                if task == 0 or self.splits[task - 1].selection != split.selection:
+                    rows = pl.concat([rows, self._again(stream, key.group_by)], how="vertical_relaxed")
+            for bucket, part in _partitioned(rows, by, self.cut):
                 yield number * self.cut + bucket, part.to_arrow(compat_level=pl.CompatLevel.oldest())
 
     def _again(self, stream: Stream, group_by: GroupBy) -> pl.DataFrame:
@@ -119,17 +121,17 @@ class Surveyor(OverParts):
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
         """Stage what is found in a bucket; a row of _COUNTED."""
-        heap, table = self.heaps[bucket // self.cut], pl.DataFrame(rows)
-        stream, file = heap.reading.stream, f"{bucket}.parquet"
-        if heap.group_by is None:
-            _stage(repeated(table, stream.event_id), heap.place(self.folder) / file)
+        key, table = self.keys[bucket // self.cut], pl.DataFrame(rows)
+        stream, file = key.selection.stream, f"{bucket}.parquet"
+        if key.group_by is None:
+            _stage(repeated(table, stream.event_id), key.place(self.folder) / file)
             return pa.table({"groups": [0], "beyond_retention": [0]})
-        since = self.kept[stream.name].judged_since(heap.group_by) if stream.name in self.kept else MIN_TIMESTAMP
-        found = touched_groups(table, stream, heap.group_by, heap.reading.request, since)
-        early, fields = table.filter(pl.col(LO) < since), heap.group_by.fields
+        since = self.retained[stream.name].judged_since(key.group_by) if stream.name in self.retained else MIN_TIMESTAMP
+        found = touched_groups(table, stream, key.group_by, key.selection.request, since)
+        early, fields = table.filter(pl.col(LO) < since), key.group_by.fields
         gone = early.unique(fields).height if fields else min(early.height, 1)
-        _stage(found.with_columns(pl.lit(bucket).alias(BUCKET)), heap.place(self.folder) / file)
-        names = {"stream": pl.lit(stream.name), "group_by": pl.lit(heap.group_by.name), "bucket": pl.lit(bucket)}
+        _stage(found.with_columns(pl.lit(bucket).alias(BUCKET)), key.place(self.folder) / file)
+        names = {"stream": pl.lit(stream.name), "group_by": pl.lit(key.group_by.name), "bucket": pl.lit(bucket)}
         touched = found.select(group=GROUP, lo=LO, hi=HI, **names).select(
             pl.col(name).cast(kind) for name, kind in _TOUCHED.items()
         )
@@ -139,23 +141,23 @@ class Surveyor(OverParts):
 
 def survey(
     session: SparkSession,
-    readings: Sequence[Reading],
-    portions: Sequence[Portion],
+    selections: Sequence[EventSelection],
+    splits: Sequence[EventSplit],
     folder: AnyPath,
     cut: int,
     pending: pl.DataFrame,
     most_here: int,
-    kept: Mapping[str, Kept],
+    retained: Mapping[str, Retained],
 ) -> dict[str, int]:
     """Stage the records that repeat an id, the touched groups of each group-by, and all of these as TOUCHED_GROUPS.
 
-    Counted are `groups`, and those that have events from before what is kept (`beyond_retention`).
+    Counted are `groups`, and those that have events from before what is retained (`beyond_retention`).
     """
-    surveyor = Surveyor(readings, portions, folder, cut, pending, kept)
-    for place in (folder / TOUCHED_GROUPS, *(heap.place(folder) for heap in surveyor.heaps)):
+    tasks = SurveyTasks(selections, splits, folder, cut, pending, retained)
+    for place in (folder / TOUCHED_GROUPS, *(key.place(folder) for key in tasks.keys)):
         remove_tree(place)  # of an earlier attempt
     _stage(pl.DataFrame(schema=_TOUCHED), folder / TOUCHED_GROUPS / "none.parquet")
-    counted = exchange(session, surveyor, _COUNTED, folder / EXCHANGED, most_here)
+    counted = exchange(session, tasks, _COUNTED, folder / EXCHANGED, most_here)
     return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names}
 
 
@@ -193,12 +195,12 @@ def _stage(rows: pl.DataFrame, file: AnyPath) -> None:
     stage(rows.to_arrow(compat_level=pl.CompatLevel.oldest()), file)
 
 
-def _parted(rows: pl.DataFrame, by: tuple[str, ...], buckets: int) -> Iterator[tuple[int, pl.DataFrame]]:
-    """The rows by bucket, those with equal `by` in one; at least one part, so that a heap is always received."""
+def _partitioned(rows: pl.DataFrame, by: tuple[str, ...], buckets: int) -> Iterator[tuple[int, pl.DataFrame]]:
+    """The rows by bucket, those with equal `by` in one; at least one part, so that a key is always received."""
     if not by or not rows.height:
         yield 0, rows
         return
     key = pl.struct(by) if len(by) > 1 else pl.col(*by)
-    numbered = rows.with_columns((key.hash() % buckets).alias(_BUCKET))
-    parts = numbered.partition_by(_BUCKET, as_dict=True, include_key=False)
+    numbered = rows.with_columns((key.hash() % buckets).alias(_PARTITION))
+    parts = numbered.partition_by(_PARTITION, as_dict=True, include_key=False)
     yield from ((bucket, part) for (bucket,), part in parts.items())

@@ -1,1 +1,1 @@
-"""One alert explained: how it stands, why, and what its rule concludes by the lake as it is now."""
+"""One alert explained: its status, why, and what its rule concludes by the lake as it is now."""

@@ -1,4 +1,4 @@
-"""One alert explained: how it stands now and why, the rule's version, the events in its window, what the measures are,
+"""One alert explained: its status and why, the rule's version, the events in its window, what the measures are,
 and what was published.
 
 What was published and what the nights found is read from the lake; what holds is evaluated as a night does it
@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from nightjar.backfill.config import BackfillConfig, BackfillError, Request
-from nightjar.backfill.explain.reevaluation import Reevaluation, Subject, reevaluate
-from nightjar.backfill.explain.standing import Holdings, Records, Standing, standing
+from nightjar.backfill.config import DAY, BackfillConfig, BackfillError, RunRequest, microseconds_of_day
+from nightjar.backfill.explain.reevaluation import AlertSubject, Reevaluation, reevaluate
+from nightjar.backfill.explain.status import AlertRecords, AlertStatus, LakeCoverage, status_of
 from nightjar.backfill.inputs.forgotten import Forgotten
 from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.lateness import Lateness
@@ -73,10 +73,10 @@ class _Nothing:
 
 @dataclass(frozen=True)
 class Explanation:
-    """standing: how the alert stands now. version: that announced it; found: what holds at its event; revisions: its
+    """status: of the alert now. version: that announced it; found: what holds at its event; revisions: its
     records, oldest first; outcomes: of the runs that judged it; notes: what was read from where."""
 
-    standing: Standing
+    status: AlertStatus
     version: RuleVersion
     stream: Stream
     event_id: str
@@ -148,13 +148,13 @@ def explain(config: BackfillConfig, alert_id: str, unarchived: Unarchived | None
     notes = _notes(root, stream, recent)
     rules = _rules(config, notes, alert)
     (version,) = (v for v in rules.asked_for.of_rule(alert["rule_id"]) if v.version == alert["rule_version"])
-    subject = Subject(version, stream, alert["event_id"], alert["event_time"], alert["group"])
+    subject = AlertSubject(version, stream, alert["event_id"], alert["event_time"], alert["group"])
     found = reevaluate(config, notes, rules, subject, lambda since: recent.events(stream, since))
     outcomes = _about(root, RECONCILIATION, alert_id).sort("day")
     records = _records(config, subject, revisions, outcomes, rules)
-    stands = standing(subject, found, records, _holdings(root, subject, rules, known))
+    status = status_of(subject, found, records, _coverage(root, subject, rules, known))
     return Explanation(
-        stands, version, stream, subject.event_id, subject.group, found, revisions, outcomes, tuple(recent.notes)
+        status, version, stream, subject.event_id, subject.group, found, revisions, outcomes, tuple(recent.notes)
     )
 
 
@@ -188,7 +188,7 @@ def _notes(root: AnyPath, stream: Stream, recent: Unarchived) -> Notes:
 def _rules(config: BackfillConfig, notes: Notes, alert: Mapping[str, Any]) -> PublishedRules:
     """The versions of the alert's rule."""
     rule_id, number = alert["rule_id"], alert["rule_version"]
-    every = PublishedRules.of(config, Request("explain", alert["event_time"].date()), notes)
+    every = PublishedRules.of(config, RunRequest("explain", alert["event_time"].date()), notes)
     if not any(version.version == number for version in every.every.of_rule(rule_id)):
         raise BackfillError(
             "is not among the answers to rule messages",
@@ -199,8 +199,12 @@ def _rules(config: BackfillConfig, notes: Notes, alert: Mapping[str, Any]) -> Pu
 
 
 def _records(
-    config: BackfillConfig, subject: Subject, revisions: pl.DataFrame, outcomes: pl.DataFrame, rules: PublishedRules
-) -> Records:
+    config: BackfillConfig,
+    subject: AlertSubject,
+    revisions: pl.DataFrame,
+    outcomes: pl.DataFrame,
+    rules: PublishedRules,
+) -> AlertRecords:
     """What is known of the alert besides."""
     latest = next(iter(latest_revisions(revisions).to_dicts()), None)
     night = None
@@ -213,12 +217,12 @@ def _records(
         if rule_id == subject.version.rule.id
     }
     outcome = next(iter(outcomes.tail(1).to_dicts()), None)
-    date = Request("explain", subject.event_time.date())
-    allowed = Lateness.of(subject.stream, rules.reported).around(date.begin, date.end)
-    return Records(latest, night, outcome, tuple(_runs(config, subject)), answered, allowed)
+    day = microseconds_of_day(subject.event_time.date())
+    allowed = Lateness.of(subject.stream, rules.reported).around(day, day + DAY)
+    return AlertRecords(latest, night, outcome, tuple(_runs(config, subject)), answered, allowed)
 
 
-def _runs(config: BackfillConfig, subject: Subject) -> list[tuple[date, int]]:
+def _runs(config: BackfillConfig, subject: AlertSubject) -> list[tuple[date, int]]:
     """Day and cut-off of the finished runs that covered the alert's rule and group."""
     if not delta.exists(config.lake.root, RUNS):
         return []
@@ -234,8 +238,8 @@ def _runs(config: BackfillConfig, subject: Subject) -> list[tuple[date, int]]:
     return found
 
 
-def _holdings(root: AnyPath, subject: Subject, rules: PublishedRules, alert: pl.DataFrame) -> Holdings:
+def _coverage(root: AnyPath, subject: AlertSubject, rules: PublishedRules, alert: pl.DataFrame) -> LakeCoverage:
     table = events_table(subject.stream)
     days = delta.spans_by_day(root, table, subject.stream.event_time) if delta.exists(root, table) else {}
     forgotten = Forgotten.of(root, rules.asked_for.versions).depends(alert.head(1))
-    return Holdings(min(days, default=None), archived_until(root), bool(forgotten.item()))
+    return LakeCoverage(min(days, default=None), archived_until(root), bool(forgotten.item()))

@@ -17,10 +17,10 @@ from typing import Any
 
 import polars as pl
 
-from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.evaluate.evaluation import truth_of
 from nightjar.backfill.evaluate.survey import REPEATS, content_of, repeated
-from nightjar.backfill.inputs.event_selection import ARRIVED, PLACE, Reading, readings_of
+from nightjar.backfill.inputs.event_selection import ARRIVED, PLACE, EventSelection, selections_of
 from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.inputs.scope import (
     HI,
@@ -47,7 +47,7 @@ from nightjar.rules.versions import RuleVersion
 
 
 @dataclass(frozen=True)
-class Subject:
+class AlertSubject:
     """What an alert is about: the version that announced it, its stream, its event, and its group as JSON."""
 
     version: RuleVersion
@@ -91,7 +91,7 @@ def reevaluate(
     config: BackfillConfig,
     notes: Notes,
     rules: PublishedRules,
-    subject: Subject,
+    subject: AlertSubject,
     recent: Callable[[int], pl.DataFrame | None] = lambda _since: None,
 ) -> Reevaluation:
     """Evaluate the rule at the event.
@@ -102,12 +102,12 @@ def reevaluate(
     stream, own = subject.stream, subject.version
     applies = rules.asked_for.applicable(own.rule.id, subject.at)
     shown = applies if applies is not None and applies.rule.state.is_evaluated else own
-    reading = _reading(config, notes, rules, subject)
-    near = _near(reading, recent(reading.since))
+    selection = _selection(config, notes, rules, subject)
+    near = _near(selection, recent(selection.since))
     copies = near.filter(pl.col(stream.event_id) == subject.event_id).sort(*ARRIVED).collect()
     mine = copies.filter(microseconds_of(stream) == subject.at, _is_of(copies, subject))
     nothing = Reevaluation(applies, shown, copies.clear())
-    group_by = next((known for known in reading.group_bys if known.fields == shown.rule.group_by), None)
+    group_by = next((known for known in selection.group_bys if known.fields == shown.rule.group_by), None)
     if not mine.height or group_by is None:
         return nothing
     first = mine.head(1)
@@ -120,39 +120,39 @@ def reevaluate(
         pl.any_horizontal(pl.col(group_by.fields).is_null()) if group_by.fields else pl.lit(value=False)
     ).item():
         return found  # in no group of this version (S2.3)
-    events = _events(reading, near, first, group_by, subject)
+    events = _events(selection, near, first, group_by, subject)
     found = replace(found, **_placed(events, subject, shown))
     if applies is not shown or found.displaced:
         return found
     truth = truth_of(
-        stream, reading.ruleset, group_by, events.drop(ARRIVED).to_arrow(compat_level=pl.CompatLevel.oldest())
+        stream, selection.ruleset, group_by, events.drop(ARRIVED).to_arrow(compat_level=pl.CompatLevel.oldest())
     )
     return replace(found, **_concluded(truth, events, subject, shown))
 
 
-def _reading(config: BackfillConfig, notes: Notes, rules: PublishedRules, subject: Subject) -> Reading:
+def _selection(config: BackfillConfig, notes: Notes, rules: PublishedRules, subject: AlertSubject) -> EventSelection:
     """The events that a run of the event's date reads for the rule."""
     stream = subject.stream
-    request = Request("explain", subject.event_time.date(), rules=(subject.version.rule.id,))
+    request = RunRequest("explain", subject.event_time.date(), rules=(subject.version.rule.id,))
     judged = (request.begin, request.end - 1)
     if delta.exists(config.lake.root, events_table(stream)):
-        (reading,) = readings_of(config, request, notes, rules, {stream.name: [judged]})
-        return reading
+        (selection,) = selections_of(config, request, notes, rules, {stream.name: [judged]})
+        return selection
     ruleset = rules.asked_for.of_stream(stream.name)
     groups = group_bys(ruleset.versions, rules.published, *judged, {}, stream.max_future_skew)
-    return Reading(stream, ruleset, request, tuple(groups), notes.cut, (judged,), notes.allowed_of(stream))
+    return EventSelection(stream, ruleset, request, tuple(groups), notes.cut, (judged,), notes.allowed_of(stream))
 
 
-def _near(reading: Reading, recent: pl.DataFrame | None) -> pl.LazyFrame:
-    near = reading.near(reading.files)
+def _near(selection: EventSelection, recent: pl.DataFrame | None) -> pl.LazyFrame:
+    near = selection.near(selection.files)
     if recent is None:
         return near
-    counting = recent.lazy().filter(within(microseconds_of(reading.stream), reading.spans))
+    counting = recent.lazy().filter(within(microseconds_of(selection.stream), selection.spans))
     schema = near.collect_schema()
     return pl.concat([near, counting.select(schema.names()).cast(schema)]).unique(PLACE, maintain_order=True)
 
 
-def _is_of(copies: pl.DataFrame, subject: Subject) -> pl.Series:
+def _is_of(copies: pl.DataFrame, subject: AlertSubject) -> pl.Series:
     """Which of these events are in the alert's group."""
     group_by = GroupBy(subject.version.rule.group_by, 0)
     rows = copies.select(group_by.fields) if group_by.fields else copies.select("partition")
@@ -161,12 +161,12 @@ def _is_of(copies: pl.DataFrame, subject: Subject) -> pl.Series:
 
 
 def _events(
-    reading: Reading, near: pl.LazyFrame, first: pl.DataFrame, group_by: GroupBy, subject: Subject
+    selection: EventSelection, near: pl.LazyFrame, first: pl.DataFrame, group_by: GroupBy, subject: AlertSubject
 ) -> pl.DataFrame:
     """The events of the event's group that decide about it, the first record of each id, with TARGET."""
-    stream, by = reading.stream, list(group_by.fields)
+    stream, by = selection.stream, list(group_by.fields)
     at = pl.lit(subject.at, pl.Int64)
-    touched = touched_groups(first.select(*by, at.alias(LO), at.alias(HI)), stream, group_by, reading.request)
+    touched = touched_groups(first.select(*by, at.alias(LO), at.alias(HI)), stream, group_by, selection.request)
     span = touched.lazy().select(*by, LO, at.alias(HI))
     of_group = near.join(first.lazy().select(by), on=by, how="semi") if by else near
     wanted = events_of(of_group.sort(stream.event_time), span, stream, group_by).collect()
@@ -176,7 +176,7 @@ def _events(
     return wanted.join(repeats.filter(REPEATS), on=PLACE, how="anti", maintain_order="left")
 
 
-def _placed(events: pl.DataFrame, subject: Subject, shown: RuleVersion) -> dict[str, Any]:
+def _placed(events: pl.DataFrame, subject: AlertSubject, shown: RuleVersion) -> dict[str, Any]:
     """The window, and how many events happened at the same time."""
     stream, own = subject.stream, order_key(subject.at, subject.event_id)
     since = subject.at - widest(shown.rule)
@@ -191,7 +191,7 @@ def _placed(events: pl.DataFrame, subject: Subject, shown: RuleVersion) -> dict[
     return {"window": near[rows], "simultaneous": (before, after)}
 
 
-def _concluded(truth: Truth, events: pl.DataFrame, subject: Subject, shown: RuleVersion) -> dict[str, Any]:
+def _concluded(truth: Truth, events: pl.DataFrame, subject: AlertSubject, shown: RuleVersion) -> dict[str, Any]:
     """What the version that applies concludes at the event."""
     stream, named = subject.stream, (pl.col("rule_version") == shown.version)
     rows = (events.get_column(stream.event_id) == subject.event_id).arg_true().to_numpy()
@@ -208,7 +208,7 @@ def _concluded(truth: Truth, events: pl.DataFrame, subject: Subject, shown: Rule
     }
 
 
-def _muting(violations: pl.DataFrame, subject: Subject) -> str | None:
+def _muting(violations: pl.DataFrame, subject: AlertSubject) -> str | None:
     """The last alert of the chain before the event that is not muted (S10.4)."""
     unmuted = [
         (order_key(microseconds(row["event_time"]), row["event_id"]), row["alert_id"])

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
-from nightjar.backfill.division import shares
+from nightjar.backfill.division import file_splits
 from nightjar.backfill.inputs.event_selection import usable
 from nightjar.backfill.inputs.scope import BUCKET, microseconds_of, within
 from nightjar.expectations import measured
 from nightjar.expectations.suites import Expectation, Suite
 from nightjar.expectations.violation_checks import ARRIVAL, rechecked
 from nightjar.lake import delta
-from nightjar.lake.arrow_shuffle import InHeaps, exchange
+from nightjar.lake.arrow_shuffle import Partitioned, exchange
 from nightjar.lake.scanning import file_rows, scan_files
 from nightjar.lake.tables import events_table
 from nightjar.rules.streams import Stream
@@ -38,7 +38,7 @@ _NO_VIOLATIONS = pl.DataFrame(VIOLATION_SCHEMA.empty_table()).lazy()
 
 
 @dataclass(frozen=True)
-class Part:
+class SuiteSplit:
     """What one task reads: files with rows of the suite of this number. day: the arrival date of the records that the
     suite checks; None: a stream's records that only violations refer to."""
 
@@ -48,12 +48,12 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Checks(InHeaps):
+class Checks(Partitioned):
     """The work. suites, and of a stream's records the stream."""
 
     suites: Sequence[Suite]
-    parts: Sequence[Part]
-    heaps: int
+    splits: Sequence[SuiteSplit]
+    partitions: int
 
     @cached_property
     def comparisons(self) -> list[tuple[int, Expectation]]:
@@ -63,19 +63,19 @@ class Checks(InHeaps):
     @property
     def first_other(self) -> int:
         """The number of the first bucket that is neither of counts nor of a comparison."""
-        return 1 + len(self.comparisons) * self.heaps
+        return 1 + len(self.comparisons) * self.partitions
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
-        """The counts of a part, and its rows to compare; nothing if it has no rows (a day without alerts)."""
-        part = self.parts[task]
-        if part.files:
-            yield from self.looked_at(part.suite, self.read(part))
+        """The counts of a split, and its rows to compare; nothing if it has no rows (a day without alerts)."""
+        split = self.splits[task]
+        if split.files:
+            yield from self.looked_at(split.suite, self.read(split))
         else:
             yield 0, measured.COUNTS.empty_table()
 
-    def read(self, part: Part) -> pl.DataFrame:
-        """The rows of a part that has files."""
-        return pl.concat([file_rows(file).collect() for file in part.files])
+    def read(self, split: SuiteSplit) -> pl.DataFrame:
+        """The rows of a split that has files."""
+        return pl.concat([file_rows(file).collect() for file in split.files])
 
     def looked_at(self, number: int, rows: pl.DataFrame) -> Iterator[tuple[int, pa.Table]]:
         """What is forwarded of some rows of the suite with this number."""
@@ -94,14 +94,14 @@ class Checks(InHeaps):
                 counts.append(measured.unknown(self.suites[at], expectation, rows.height, problem))
                 continue
             key = pl.struct(expectation.key) if len(expectation.key) > 1 else pl.col(*expectation.key)
-            for heap, part in self.heaped(keys, key):
-                yield 1 + place * self.heaps + heap, part
+            for partition, part in self.partitioned(keys, key):
+                yield 1 + place * self.partitions + partition, part
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
         """COUNTS of the rows received in a bucket."""
         if bucket == 0:
             return rows
-        at, expectation = self.comparisons[(bucket - 1) // self.heaps]
+        at, expectation = self.comparisons[(bucket - 1) // self.partitions]
         return measured.compared(self.suites[at], expectation, pl.DataFrame(rows))
 
 
@@ -121,27 +121,27 @@ class EvaluationChecks(Checks):
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
         """Also the events of violations."""
-        part = self.parts[task]
-        records = self.read(part)
-        if part.suite >= len(self.streams):  # violations are counted once they are rechecked
-            yield from self.compared(part.suite, records, [])
+        split = self.splits[task]
+        records = self.read(split)
+        if split.suite >= len(self.streams):  # violations are counted once they are rechecked
+            yield from self.compared(split.suite, records, [])
             return
-        if part.day is not None:
-            yield from self.looked_at(part.suite, records)
-        first = task == 0 or self.parts[task - 1].suite != part.suite
-        for bucket, rows in self._events(part.suite, records, every_bucket=first):
+        if split.day is not None:
+            yield from self.looked_at(split.suite, records)
+        first = task == 0 or self.splits[task - 1].suite != split.suite
+        for bucket, rows in self._events(split.suite, records, every_bucket=first):
             yield bucket, rows.to_arrow(compat_level=pl.CompatLevel.oldest())
 
-    def read(self, part: Part) -> pl.DataFrame:
-        """The part's rows."""
-        if part.suite >= len(self.streams):
-            return pl.concat([_NO_VIOLATIONS, *(_violations(file) for file in part.files)]).collect()
-        stream = self.streams[part.suite]
+    def read(self, split: SuiteSplit) -> pl.DataFrame:
+        """The split's rows."""
+        if split.suite >= len(self.streams):
+            return pl.concat([_NO_VIOLATIONS, *(_violations(file) for file in split.files)]).collect()
+        stream = self.streams[split.suite]
         table = events_table(stream)
-        records = scan_files(table, part.files)
-        if part.day is None:
+        records = scan_files(table, split.files)
+        if split.day is None:
             return records.select(*stream.fields, *ARRIVAL, "rejected").collect()
-        return records.with_columns(pl.lit(part.day).alias("arrival_date")).select(*table.columns).collect()
+        return records.with_columns(pl.lit(split.day).alias("arrival_date")).select(*table.columns).collect()
 
     def _events(self, number: int, records: pl.DataFrame, *, every_bucket: bool) -> Iterator[tuple[int, pl.DataFrame]]:
         """The events among the records that violations are about, by the bucket of these; with every_bucket at least an
@@ -184,9 +184,9 @@ def _violations(file: delta.File) -> pl.LazyFrame:
     return file_rows(file).filter(pl.col("failed").is_null()).select(VIOLATION_SCHEMA.names)
 
 
-def parts_of(suite: int, files: Sequence[delta.File], parallelism: int, day: date | None = None) -> list[Part]:
-    """The files in shares for tasks; one at least, which may have none."""
-    return [Part(suite, tuple(share), day) for share in shares(files, parallelism)]
+def splits_of(suite: int, files: Sequence[delta.File], parallelism: int, day: date | None = None) -> list[SuiteSplit]:
+    """The files split for tasks; one split at least, which may have none."""
+    return [SuiteSplit(suite, tuple(some), day) for some in file_splits(files, parallelism)]
 
 
 def counts(session: SparkSession, checks: Checks, folder: AnyPath, most_here: int) -> pa.Table:

@@ -11,11 +11,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nightjar.backfill.config import BackfillConfig, Request
-from nightjar.backfill.division import heaps_of
+from nightjar.backfill.config import BackfillConfig, RunRequest
+from nightjar.backfill.division import partition_count
 from nightjar.backfill.evaluate.evaluation import staged_violations
 from nightjar.backfill.evaluate.survey import judged_spans
-from nightjar.backfill.gate.checking import Checks, EvaluationChecks, counts, parts_of
+from nightjar.backfill.gate.checking import Checks, EvaluationChecks, counts, splits_of
 from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, Notes, staged_files
 from nightjar.expectations import docs
@@ -45,7 +45,7 @@ _CHECKED = "checked.json"
 _DOCS = "data_docs"
 
 
-def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> dict[str, Any]:
+def gate_evaluation(session: SparkSession, config: BackfillConfig, request: RunRequest, notes: Notes) -> dict[str, Any]:
     """Check the day's events and the staged violations.
 
     Raises:
@@ -75,7 +75,7 @@ def gate_evaluation(session: SparkSession, config: BackfillConfig, request: Requ
     return {"expectations": _counted(checked), "severities": by_severity(checked)}
 
 
-def _repair(of_records: Iterable[Checked], request: Request) -> str:
+def _repair(of_records: Iterable[Checked], request: RunRequest) -> str:
     """What to do. of_records: what was found of the day's records, without the violations."""
     if all(each.success for each in of_records):
         return "The day's records are whole: keep that folder, and report a defect"
@@ -83,28 +83,28 @@ def _repair(of_records: Iterable[Checked], request: Request) -> str:
 
 
 def _evaluation_checks(
-    session: SparkSession, config: BackfillConfig, request: Request, notes: Notes, ruleset: RuleSet
+    session: SparkSession, config: BackfillConfig, request: RunRequest, notes: Notes, ruleset: RuleSet
 ) -> EvaluationChecks:
     folder, root, parallelism = request.staged(config.lake), config.lake.root, session.sparkContext.defaultParallelism
     streams = [stream for stream in config.streams.values() if ruleset.of_stream(stream.name).versions]
     spans, staged = judged_spans(folder), staged_files(folder / EVALUATED)
-    parts = []
+    splits = []
     for number, stream in enumerate(streams):
         table, version = events_table(stream), notes.versions[events_table(stream).name]
         arrived = delta.files_of(root, table, version, "arrival_date", [(request.day, request.day)])
         near = delta.files_within(root, table, version, instant=stream.event_time, spans=spans)
-        parts += parts_of(number, arrived, parallelism, request.day)
+        splits += splits_of(number, arrived, parallelism, request.day)
         if others := [file for file in near if file not in arrived]:
-            parts += parts_of(number, others, parallelism)
-    parts += parts_of(len(streams), staged, parallelism)
+            splits += splits_of(number, others, parallelism)
+    splits += splits_of(len(streams), staged, parallelism)
     sensitive = names_by_stream((version.rule for version in ruleset.versions), config.streams)
     suites = [*(events_suite(stream, events_table(stream).columns) for stream in streams), violations_suite(sensitive)]
-    heaps = heaps_of(parts, parallelism)
-    return EvaluationChecks(suites, parts, heaps, streams, ruleset, notes.cut, spans, staged)
+    partitions = partition_count(splits, parallelism)
+    return EvaluationChecks(suites, splits, partitions, streams, ruleset, notes.cut, spans, staged)
 
 
 def gate_reconciliation(
-    session: SparkSession, config: BackfillConfig, request: Request, stream_alerts: int
+    session: SparkSession, config: BackfillConfig, request: RunRequest, stream_alerts: int
 ) -> dict[str, Any]:
     """Check the staged outcomes, and make the pages about the whole run. stream_alerts: the stream's alerts in scope.
 
@@ -113,8 +113,8 @@ def gate_reconciliation(
     """
     folder, parallelism = request.staged(config.lake), session.sparkContext.defaultParallelism
     suite = reconciliation_suite(staged_violations(folder), stream_alerts, names_by_stream((), config.streams))
-    parts = parts_of(0, staged_files(folder / OUTCOMES), parallelism)
-    checks = Checks([suite], parts, heaps_of(parts, parallelism))
+    splits = splits_of(0, staged_files(folder / OUTCOMES), parallelism)
+    checks = Checks([suite], splits, partition_count(splits, parallelism))
     found = counts(session, checks, folder / EXCHANGED, config.lake.max_driver_rows)
     columns = kinds(_schema(folder / OUTCOMES / "none.parquet"))
     counted = detailed(suite, summed(suite, columns, found), partial(_rows, checks, suite))
@@ -127,13 +127,13 @@ def gate_reconciliation(
 def _rows(checks: Checks, suite: Suite) -> Iterator[pl.DataFrame]:
     """The rows that a suite is about, read here, one task's share after the other."""
     number = next(place for place, each in enumerate(checks.suites) if each is suite)
-    for part in checks.parts:
-        counted = not isinstance(checks, EvaluationChecks) or part.day is not None or number >= len(checks.streams)
-        if part.suite == number and part.files and counted:
-            yield checks.read(part)
+    for split in checks.splits:
+        counted = not isinstance(checks, EvaluationChecks) or split.day is not None or number >= len(checks.streams)
+        if split.suite == number and split.files and counted:
+            yield checks.read(split)
 
 
-def publish_docs(config: BackfillConfig, request: Request, checked: Iterable[Checked]) -> None:
+def publish_docs(config: BackfillConfig, request: RunRequest, checked: Iterable[Checked]) -> None:
     """Add the run's results to the data docs."""
     docs.build(checked, docs_folder(config.lake.root), run_id=request.run_id, day=request.day)
 

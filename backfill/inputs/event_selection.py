@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from nightjar.backfill.config import DAY, BackfillConfig, Request
-from nightjar.backfill.division import shares
+from nightjar.backfill.config import DAY, BackfillConfig, RunRequest
+from nightjar.backfill.division import file_splits
 from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.inputs.scope import GroupBy, asked_for, belongs, group_bys, merged, microseconds_of, within
 from nightjar.backfill.lateness import Allowed
@@ -33,7 +33,7 @@ Spans = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Reading:
+class EventSelection:
     """The events that windows over the run's days can hold.
 
     ruleset: the stream's versions; group_bys: what they group by, and what those did that they took the place of. cut:
@@ -43,7 +43,7 @@ class Reading:
 
     stream: Stream
     ruleset: RuleSet
-    request: Request
+    request: RunRequest
     group_bys: tuple[GroupBy, ...]
     cut: int
     judged: tuple[tuple[int, int], ...]
@@ -82,7 +82,7 @@ class Reading:
 
 
 def judged_times(
-    config: BackfillConfig, request: Request, notes: Notes, ruleset: RuleSet, pending: pl.DataFrame
+    config: BackfillConfig, request: RunRequest, notes: Notes, ruleset: RuleSet, pending: pl.DataFrame
 ) -> dict[str, Spans]:
     """The event times (µs, both included) of the events that belong to the run's days, and of pending alerts, by the
     name of each stream that has rules and such events.
@@ -99,14 +99,14 @@ def judged_times(
     return found
 
 
-def readings_of(
-    config: BackfillConfig, request: Request, notes: Notes, rules: PublishedRules, judged: Mapping[str, Spans]
-) -> list[Reading]:
+def selections_of(
+    config: BackfillConfig, request: RunRequest, notes: Notes, rules: PublishedRules, judged: Mapping[str, Spans]
+) -> list[EventSelection]:
     """What to read of each stream. judged: see judged_times."""
-    return [_reading(config, request, notes, rules, config.streams[name], spans) for name, spans in judged.items()]
+    return [_selection(config, request, notes, rules, config.streams[name], spans) for name, spans in judged.items()]
 
 
-def events_of_days(config: BackfillConfig, request: Request, stream: Stream, notes: Notes) -> pl.LazyFrame:
+def events_of_days(config: BackfillConfig, request: RunRequest, stream: Stream, notes: Notes) -> pl.LazyFrame:
     """The usable events that belong to the run's days and groups, duplicates included: the table's columns."""
     table = events_table(stream)
     begins = date_of(request.begin - stream.max_future_skew)
@@ -115,7 +115,7 @@ def events_of_days(config: BackfillConfig, request: Request, stream: Stream, not
     return asked_for(usable(records, notes.cut).filter(belongs(stream, request, notes.allowed_of(stream))), request)
 
 
-def _of_days(config: BackfillConfig, request: Request, stream: Stream, notes: Notes) -> Spans:
+def _of_days(config: BackfillConfig, request: RunRequest, stream: Stream, notes: Notes) -> Spans:
     """The event times (µs, both included) of the events that belong to the run's days."""
     day = events_of_days(config, request, stream, notes)
     event = microseconds_of(stream)
@@ -123,13 +123,13 @@ def _of_days(config: BackfillConfig, request: Request, stream: Stream, notes: No
     return merged(dates.select("lo", "hi").collect(engine="streaming").rows())
 
 
-def _reading(
-    config: BackfillConfig, request: Request, notes: Notes, rules: PublishedRules, stream: Stream, judged: Spans
-) -> Reading:
+def _selection(
+    config: BackfillConfig, request: RunRequest, notes: Notes, rules: PublishedRules, stream: Stream, judged: Spans
+) -> EventSelection:
     root, table, skew = config.lake.root, events_table(stream), stream.max_future_skew
     ruleset, since, until = rules.asked_for.of_stream(stream.name), judged[0][0], judged[-1][1]
     groups = tuple(group_bys(ruleset.versions, rules.published, since, until, request.groups, skew))
-    found = Reading(stream, ruleset, request, groups, notes.cut, tuple(judged), notes.allowed_of(stream))
+    found = EventSelection(stream, ruleset, request, groups, notes.cut, tuple(judged), notes.allowed_of(stream))
     arrived = date_of(found.since - skew)
     files = delta.files_within(
         root, table, notes.versions[table.name], instant=stream.event_time, spans=found.spans, arrived=arrived
@@ -142,29 +142,29 @@ def usable(records: pl.LazyFrame, cut: int) -> pl.LazyFrame:
     return records.filter(pl.col("rejected").is_null() & (pl.col("arrival_time").dt.epoch("us") < cut))
 
 
-def groupings(readings: Sequence[Reading]) -> list[tuple[Reading, int]]:
-    """Every group-by of every reading, as its number there. Their order gives buckets their numbers."""
-    return [(reading, number) for reading in readings for number in range(len(reading.group_bys))]
+def groupings(selections: Sequence[EventSelection]) -> list[tuple[EventSelection, int]]:
+    """Every group-by of every selection, as its number there. Their order gives buckets their numbers."""
+    return [(selection, number) for selection in selections for number in range(len(selection.group_bys))]
 
 
-def buckets_of(readings: Sequence[Reading], parallelism: int) -> int:
+def buckets_of(selections: Sequence[EventSelection], parallelism: int) -> int:
     """Into how many buckets the groups of each group-by, and the ids of each stream, are divided."""
-    rows = max((reading.rows for reading in readings), default=0)
+    rows = max((selection.rows for selection in selections), default=0)
     return max(parallelism, math.ceil(rows / _ROWS_A_BUCKET))
 
 
 @dataclass(frozen=True)
-class Portion:
-    """What one task reads: some files of the reading with this number."""
+class EventSplit:
+    """What one task reads: some files of the selection with this number."""
 
-    reading: int
+    selection: int
     files: tuple[delta.File, ...]
 
 
-def portions(readings: Sequence[Reading], parallelism: int) -> list[Portion]:
-    """Every reading's files, in shares for tasks."""
+def event_splits(selections: Sequence[EventSelection], parallelism: int) -> list[EventSplit]:
+    """Every selection's files, split for tasks."""
     return [
-        Portion(number, tuple(share))
-        for number, reading in enumerate(readings)
-        for share in shares(reading.files, parallelism)
+        EventSplit(number, tuple(files))
+        for number, selection in enumerate(selections)
+        for files in file_splits(selection.files, parallelism)
     ]

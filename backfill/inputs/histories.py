@@ -28,7 +28,7 @@ _LONG_AGO = -(1 << 62)
 
 
 @dataclass(frozen=True)
-class Published:
+class VersionHistory:
     """When (µs) the stream came to know a rule's version, and the event time from which on it knew all events then."""
 
     arrival: int
@@ -40,7 +40,7 @@ def histories(
     arrivals: Mapping[tuple[str, int], int],
     lateness: Lateness,
     primed: Mapping[tuple[str, int], int] | None = None,
-) -> dict[tuple[str, int], Published]:
+) -> dict[tuple[str, int], VersionHistory]:
     """Of each version what the state that serves it held when it arrived.
 
     versions: of the rules that share this state (one stream's, one route's), in the order of publication. arrivals: by
@@ -68,7 +68,7 @@ def histories(
             over, _, end = windows[begins]
             heapq.heappush(running, (-over, float("inf") if end is None else end))
             begins += 1
-    return {(v.rule.id, v.version): Published(arrival, horizon[arrival]) for arrival, v in begun}
+    return {(v.rule.id, v.version): VersionHistory(arrival, horizon[arrival]) for arrival, v in begun}
 
 
 def _live(versions: Sequence[tuple[int, RuleVersion]], allowed_lateness: int) -> list[tuple[int, int, int | None]]:

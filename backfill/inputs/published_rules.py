@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from nightjar.backfill.config import BackfillConfig, BackfillError, Request
-from nightjar.backfill.inputs.histories import Published, histories
+from nightjar.backfill.config import BackfillConfig, BackfillError, RunRequest
+from nightjar.backfill.inputs.histories import VersionHistory, histories
 from nightjar.backfill.lateness import Lateness
 from nightjar.backfill.staging import Notes
 from nightjar.contracts.rule_status import fold
@@ -28,11 +28,11 @@ class PublishedRules:
 
     every: RuleSet
     asked_for: RuleSet
-    published: Mapping[tuple[str, int], Published]
+    published: Mapping[tuple[str, int], VersionHistory]
     reported: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: BackfillConfig, request: Request, notes: Notes) -> Self:
+    def of(cls, config: BackfillConfig, request: RunRequest, notes: Notes) -> Self:
         """The rules after the answers that the run has noted.
 
         Raises:
@@ -45,7 +45,7 @@ class PublishedRules:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _KeyStart:
     """A route that the job has made. at: when its first version took effect; since: the event time from which on its
     state had all events then, that version's history included (both µs)."""
 
@@ -53,10 +53,10 @@ class _Made:
     since: int
 
 
-def _folded(streams: Mapping[str, Stream], answers: Iterable[Record]) -> tuple[RuleBook, dict[Route, list[_Made]]]:
+def _folded(streams: Mapping[str, Stream], answers: Iterable[Record]) -> tuple[RuleBook, dict[Route, list[_KeyStart]]]:
     """The answers as a book, and how often the job has made each route: a route may be dropped, and is then made again
     without the state that it had (S5.8)."""
-    book, made, missing = RuleBook(streams), defaultdict[Route, list[_Made]](list), set[Route]()
+    book, made, missing = RuleBook(streams), defaultdict[Route, list[_KeyStart]](list), set[Route]()
     for record in answers:
         change = fold(book, record)
         if change is None or change.answer not in (Answer.ACCEPTED, Answer.ACTIVE):
@@ -68,7 +68,7 @@ def _folded(streams: Mapping[str, Stream], answers: Iterable[Record]) -> tuple[R
         if change.answer is Answer.ACTIVE:
             if route in missing:
                 since = record.arrival if change.primed is None else change.primed.since
-                made[route].append(_Made(record.arrival, since))
+                made[route].append(_KeyStart(record.arrival, since))
                 missing.remove(route)
         elif version.effective == NOT_YET and (route not in made or _is_unused(book, route, record.arrival)):
             missing.add(route)
@@ -85,7 +85,7 @@ def _is_unused(book: RuleBook, route: Route, now: int) -> bool:
     )
 
 
-def _asked_for(request: Request, every: RuleSet) -> RuleSet:
+def _asked_for(request: RunRequest, every: RuleSet) -> RuleSet:
     known = {version.rule.id for version in every.versions}
     if unknown := sorted(set(request.rules) - known):
         raise BackfillError("was never published", where=f"rule {unknown[0]}", remedy=rule_meant(unknown[0], known))
@@ -93,13 +93,13 @@ def _asked_for(request: Request, every: RuleSet) -> RuleSet:
 
 
 def _published(
-    streams: Mapping[str, Stream], book: RuleBook, made: Mapping[Route, Sequence[_Made]]
-) -> dict[tuple[str, int], Published]:
+    streams: Mapping[str, Stream], book: RuleBook, made: Mapping[Route, Sequence[_KeyStart]]
+) -> dict[tuple[str, int], VersionHistory]:
     served: dict[Route, list[RuleVersion]] = defaultdict(list)
     for version in book.ruleset.versions:
         if version.rule.stream in streams:
             served[book.serving[version.rule.stream, version.rule.group_by]].append(version)
-    found: dict[tuple[str, int], Published] = {}
+    found: dict[tuple[str, int], VersionHistory] = {}
     for route, versions in served.items():
         lateness, arrivals = Lateness.of(streams[route.stream], book.reported), book.answered
         names = [(version.rule.id, version.version) for version in versions]
@@ -107,11 +107,11 @@ def _published(
         primed_at = [arrivals[name] for name in primed]
         for name, known in histories(versions, arrivals, lateness, primed).items():
             since = _begin(made.get(route, ()), primed_at, known.arrival)
-            found[name] = Published(known.arrival, max(known.history_since, since))
+            found[name] = VersionHistory(known.arrival, max(known.history_since, since))
     return found
 
 
-def _begin(made: Sequence[_Made], primed_at: Iterable[int], arrival: int) -> int:
+def _begin(made: Sequence[_KeyStart], primed_at: Iterable[int], arrival: int) -> int:
     """The event time (µs) before which the state of a route, as it was at that arrival, cannot have had events.
 
     Once a version has been primed, the state has the history from before the route as well.

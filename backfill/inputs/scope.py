@@ -21,8 +21,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nightjar.backfill.config import DAY, Request
-from nightjar.backfill.inputs.histories import Published
+from nightjar.backfill.config import DAY, RunRequest
+from nightjar.backfill.inputs.histories import VersionHistory
 from nightjar.backfill.lateness import Allowed
 from nightjar.rules.engine.alert_columns import described_groups, jsonable
 from nightjar.rules.retention import widest
@@ -67,7 +67,7 @@ def group_by_name(fields: Iterable[str]) -> str:
 
 def group_bys(
     versions: Iterable[RuleVersion],
-    published: Mapping[tuple[str, int], Published],
+    published: Mapping[tuple[str, int], VersionHistory],
     since: int,
     until: int,
     groups: Mapping[str, tuple[str, ...]],
@@ -97,7 +97,7 @@ def group_bys(
     return [GroupBy(fields, reach[fields], fields in muting) for fields in sorted(reach)]
 
 
-def settled(request: Request, allowed: Iterable[Allowed]) -> int:
+def settled(request: RunRequest, allowed: Iterable[Allowed]) -> int:
     """When the day is settled: from then on, an arrival that belongs to it can no longer come (µs). allowed: of each
     stream about then."""
     return request.end + max((each.greatest for each in allowed), default=0)
@@ -108,7 +108,7 @@ def microseconds_of(stream: Stream) -> pl.Expr:
     return pl.col(stream.event_time).dt.epoch("us")
 
 
-def belongs(stream: Stream, request: Request, allowed: Allowed) -> pl.Expr:
+def belongs(stream: Stream, request: RunRequest, allowed: Allowed) -> pl.Expr:
     """Whether an event belongs to the run's days. allowed: of the stream about then."""
     event, arrival = microseconds_of(stream), pl.col("arrival_time").dt.epoch("us")
     day_after = (event.floordiv(DAY) + 1) * DAY
@@ -117,14 +117,14 @@ def belongs(stream: Stream, request: Request, allowed: Allowed) -> pl.Expr:
     return (happened | arrived) & (event < request.end)
 
 
-def asked_for(rows: pl.LazyFrame, request: Request) -> pl.LazyFrame:
+def asked_for(rows: pl.LazyFrame, request: RunRequest) -> pl.LazyFrame:
     """The rows of the groups that the run was asked for."""
     for name, values in request.groups.items():
         rows = rows.filter(pl.col(name).cast(pl.String).is_in(values))
     return rows
 
 
-def touched_spans(events: pl.LazyFrame, stream: Stream, group_by: GroupBy, request: Request) -> pl.LazyFrame:
+def touched_spans(events: pl.LazyFrame, stream: Stream, group_by: GroupBy, request: RunRequest) -> pl.LazyFrame:
     """The groups of one group-by that the day's events belong to: its fields, and the least (LO) and greatest (HI)
     event time of these events within each widest window's length, or date. Spans within one would become one anyway.
 
@@ -146,7 +146,7 @@ def spans_of(texts: Sequence[str], times: Sequence[int], stream: Stream, group_b
 
 
 def touched_groups(
-    spans: pl.DataFrame, stream: Stream, group_by: GroupBy, request: Request, since: int = MIN_TIMESTAMP
+    spans: pl.DataFrame, stream: Stream, group_by: GroupBy, request: RunRequest, since: int = MIN_TIMESTAMP
 ) -> pl.DataFrame:
     """The `touched_spans` of all parts of some groups as the spans to judge: the group-by's fields, GROUP, LO and HI.
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
-from nightjar.backfill.config import Request
+from nightjar.backfill.config import RunRequest
 from nightjar.backfill.inputs.scope import group_by_name
 from nightjar.backfill.staging import TOUCHED_GROUPS, stage
 from nightjar.lake import delta
-from nightjar.lake.arrow_shuffle import InHeaps
+from nightjar.lake.arrow_shuffle import Partitioned
 from nightjar.lake.scanning import file_rows, parquet, scan_files
 from nightjar.lake.tables import Table
 from nightjar.rules.versions import RuleVersion
@@ -27,7 +27,7 @@ _NEW, _JUDGED = "run.new", "run.judged"
 
 
 @dataclass(frozen=True)
-class Part:
+class RowSplit:
     """Files that one task reads. new: staged ones, and not the table's."""
 
     files: tuple[delta.File, ...]
@@ -35,43 +35,43 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Replacing(InHeaps):
+class ReplacementTasks(Partitioned):
     """The work.
 
     request: its day is that of the rows, where the table has a day. staged: the run's staged folder; versions: those
     that the run is about. all_judged: each row of the table gives way; else those of the versions in the touched groups
-    and spans, and those of alerts that the run has rows of. folder: where the rows go that take their place. standing:
+    and spans, and those of alerts that the run has rows of. folder: where the rows go that take their place. unchanged:
     ids of alerts whose rows stay as they are.
     """
 
     table: Table
-    parts: Sequence[Part]
-    request: Request
+    splits: Sequence[RowSplit]
+    request: RunRequest
     staged: AnyPath
     versions: Sequence[RuleVersion]
     all_judged: bool
     folder: AnyPath
-    heaps: int
-    standing: frozenset[str] = frozenset()
+    partitions: int
+    unchanged: frozenset[str] = frozenset()
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
-        """A part's rows."""
-        part = self.parts[task]
-        rows = self._staged(part) if part.new else self._known(part)
-        return self.heaped(rows, pl.col("alert_id"))
+        """A split's rows."""
+        split = self.splits[task]
+        rows = self._staged(split) if split.new else self._known(split)
+        return self.partitioned(rows, pl.col("alert_id"))
 
-    def _staged(self, part: Part) -> pl.DataFrame:
-        rows = pl.concat([file_rows(file) for file in part.files])
+    def _staged(self, split: RowSplit) -> pl.DataFrame:
+        rows = pl.concat([file_rows(file) for file in split.files])
         if "failed" in rows.collect_schema():  # what has no value is no violation
             rows = rows.filter(pl.col("failed").is_null())
-        rows = rows.filter(~pl.col("alert_id").is_in(self.standing))
+        rows = rows.filter(~pl.col("alert_id").is_in(self.unchanged))
         return self._placed(rows).with_columns(pl.lit(True).alias(_NEW), pl.lit(True).alias(_JUDGED)).collect()  # noqa: FBT003
 
-    def _known(self, part: Part) -> pl.DataFrame:
-        rows = self._placed(scan_files(self.table, part.files)).collect()
+    def _known(self, split: RowSplit) -> pl.DataFrame:
+        rows = self._placed(scan_files(self.table, split.files)).collect()
         if self.all_judged:
             return rows.with_columns(pl.lit(False).alias(_NEW), pl.lit(True).alias(_JUDGED))  # noqa: FBT003
-        judged = self._in_scope(rows.lazy()).filter(~pl.col("alert_id").is_in(self.standing))
+        judged = self._in_scope(rows.lazy()).filter(~pl.col("alert_id").is_in(self.unchanged))
         ids = judged.select("alert_id").collect().to_series()
         return rows.with_columns(pl.lit(False).alias(_NEW), pl.col("alert_id").is_in(ids.implode()).alias(_JUDGED))  # noqa: FBT003
 
@@ -93,7 +93,7 @@ class Replacing(InHeaps):
         return judged.filter((event >= pl.col("lo")) & (event <= pl.col("hi")))
 
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
-        """Write what a heap's rows become; how many have changed."""
+        """Write what a partition's rows become; how many have changed."""
         both, names = pl.DataFrame(rows), list(self.table.columns)
         new = both.filter(_NEW).select(names)
         known = both.filter(~pl.col(_NEW))

@@ -9,11 +9,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nightjar.backfill.config import BackfillConfig, Request
-from nightjar.backfill.division import heaps_of, shares
+from nightjar.backfill.config import BackfillConfig, RunRequest
+from nightjar.backfill.division import file_splits, partition_count
 from nightjar.backfill.evaluate.survey import judged_spans
-from nightjar.backfill.publish.replacing import CHANGED, Part, Replacing, emptied
-from nightjar.backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, REPLACEMENT, STANDING, staged_files
+from nightjar.backfill.publish.replacing import CHANGED, ReplacementTasks, RowSplit, emptied
+from nightjar.backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, REPLACEMENT, UNCHANGED, staged_files
 from nightjar.contracts.reconciliation import Cause
 from nightjar.contracts.run_manifest import RunManifest, RunState
 from nightjar.lake import delta
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def publish_violations(session: SparkSession, config: BackfillConfig, request: Request, ruleset: RuleSet) -> int:
+def publish_violations(session: SparkSession, config: BackfillConfig, request: RunRequest, ruleset: RuleSet) -> int:
     """Replace the table's violations in the run's scope by the staged ones, but for those of alerts that stand; returns
     how many rows changed."""
     staged = request.staged(config.lake)
     dates = [(date_of(lo), date_of(hi)) for lo, hi in judged_spans(staged)]
-    standing = frozenset(parquet(staged / STANDING / "*.parquet").collect().get_column("alert_id"))
+    unchanged = frozenset(parquet(staged / UNCHANGED / "*.parquet").collect().get_column("alert_id"))
     return _replace(
-        session, config, request, ruleset, VIOLATIONS, EVALUATED, dates, all_judged=False, standing=standing
+        session, config, request, ruleset, VIOLATIONS, EVALUATED, dates, all_judged=False, unchanged=unchanged
     )
 
 
-def publish_reconciliation(session: SparkSession, config: BackfillConfig, request: Request, ruleset: RuleSet) -> int:
+def publish_reconciliation(session: SparkSession, config: BackfillConfig, request: RunRequest, ruleset: RuleSet) -> int:
     """Put the run's outcomes in the place of the day's; a run of some rules or groups replaces the alerts it judged.
     How many rows changed."""
     dates = [(request.day, request.day)]
@@ -48,14 +48,14 @@ def publish_reconciliation(session: SparkSession, config: BackfillConfig, reques
 def _replace(
     session: SparkSession,
     config: BackfillConfig,
-    request: Request,
+    request: RunRequest,
     ruleset: RuleSet,
     table: Table,
     name: str,
     dates: list[tuple[date, date]],
     *,
     all_judged: bool,
-    standing: frozenset[str] = frozenset(),
+    unchanged: frozenset[str] = frozenset(),
 ) -> int:
     """Put what is staged under the name into the table's folders of these dates; how many rows changed."""
     if not dates:
@@ -64,20 +64,22 @@ def _replace(
     parallelism = session.sparkContext.defaultParallelism
     (column,) = table.partitioned_by
     known = delta.files_of(root, table, delta.version(root, table), column, dates)
-    parts = [
-        Part(tuple(share), new)
+    splits = [
+        RowSplit(tuple(some), new)
         for files, new in ((known, False), (staged_files(staged / name), True))
         if files
-        for share in shares(files, parallelism)
+        for some in file_splits(files, parallelism)
     ]
-    if not parts:
+    if not splits:
         return 0
     folder = emptied(staged / REPLACEMENT / table.name)
-    heaps = heaps_of(parts, parallelism)
-    work = Replacing(table, parts, request, staged, ruleset.versions, all_judged, folder, heaps, standing)
+    partitions = partition_count(splits, parallelism)
+    tasks = ReplacementTasks(
+        table, splits, request, staged, ruleset.versions, all_judged, folder, partitions, unchanged
+    )
     changed = (
         pc.sum(
-            exchange(session, work, CHANGED, staged / EXCHANGED, config.lake.max_driver_rows).column("changed")
+            exchange(session, tasks, CHANGED, staged / EXCHANGED, config.lake.max_driver_rows).column("changed")
         ).as_py()
         or 0
     )
@@ -87,7 +89,7 @@ def _replace(
     return int(changed)
 
 
-def note_corrections(config: BackfillConfig, request: Request, corrections: pl.DataFrame) -> None:
+def note_corrections(config: BackfillConfig, request: RunRequest, corrections: pl.DataFrame) -> None:
     """Put the corrections (see reconciliation.corrections) into their table, before they are published: each alert id
     and revision stands there once."""
     of_run = corrections.with_columns(day=pl.lit(request.day), run_id=pl.lit(request.run_id))

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.staging import OUTCOMES
 from nightjar.lake.scanning import parquet
 from nightjar.rules.errors import printable
@@ -33,7 +33,7 @@ def summary(counts: Mapping[str, Any]) -> dict[str, Any]:
     return found if "stream_alerts" in counts else {}
 
 
-def differences(config: BackfillConfig, request: Request) -> dict[str, Any]:
+def differences(config: BackfillConfig, request: RunRequest) -> dict[str, Any]:
     """Of the staged outcomes: `by_rule`, rule to its alerts by outcome and cause; `alerts`, a line for some that
     differ."""
     rows = parquet(request.staged(config.lake) / OUTCOMES / "*.parquet").filter(pl.col("cause").is_not_null())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.publish.results import finished_since
 from nightjar.backfill.staging import HELD_BACK, Notes
 from nightjar.expectations.findings import VerdictError
@@ -55,7 +55,7 @@ class HeldBackError(VerdictError):
         return f"{self.where}: {self.what}{self.remedy}"
 
 
-def refuse_unarchived(config: BackfillConfig, request: Request, cut: int) -> None:
+def refuse_unarchived(config: BackfillConfig, request: RunRequest, cut: int) -> None:
     """Raise NotArchivedError if arrivals before the cut (µs) may be missing in the lake."""
     until = archived_until(config.lake.root)
     if until is None or until < cut:
@@ -68,7 +68,7 @@ def refuse_unarchived(config: BackfillConfig, request: Request, cut: int) -> Non
         )
 
 
-def refuse_outdated(config: BackfillConfig, request: Request, notes: Notes) -> None:
+def refuse_outdated(config: BackfillConfig, request: RunRequest, notes: Notes) -> None:
     """Raise OutdatedError if another run has finished since this one read the lake."""
     if others := finished_since(config, request.run_id, notes.versions[RUNS.name]):
         raise OutdatedError(
@@ -80,7 +80,7 @@ def refuse_outdated(config: BackfillConfig, request: Request, notes: Notes) -> N
         )
 
 
-def held_back(config: BackfillConfig, request: Request) -> HeldBackError | None:
+def held_back(config: BackfillConfig, request: RunRequest) -> HeldBackError | None:
     """The verdict about the corrections that the run has held back; None if there are none."""
     folder = request.staged(config.lake)
     alerts = parquet(folder / HELD_BACK / "*.parquet").collect().sort("event_time", "alert_id")

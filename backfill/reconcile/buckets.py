@@ -12,8 +12,8 @@ import polars as pl
 import pyarrow as pa
 
 from nightjar.backfill.inputs.forgotten import Forgotten
-from nightjar.backfill.inputs.left_over import staged_pending
-from nightjar.backfill.reconcile.causes import Witness
+from nightjar.backfill.inputs.pending_alerts import staged_pending
+from nightjar.backfill.reconcile.causes import CauseFinder
 from nightjar.backfill.reconcile.reconciliation import (
     Versions,
     corrections,
@@ -29,8 +29,8 @@ from nightjar.backfill.staging import (
     HELD_BACK,
     JUDGED,
     OUTCOMES,
-    STANDING,
     TOUCHED_GROUPS,
+    UNCHANGED,
     stage,
     staged_files,
 )
@@ -64,7 +64,7 @@ class Buckets:
 
     def clear(self) -> None:
         """Remove the files of an earlier attempt; write empty tables, so that there is something to read."""
-        for name in (JUDGED, DIFFERING, OUTCOMES, CORRECTED, HELD_BACK, STANDING):
+        for name in (JUDGED, DIFFERING, OUTCOMES, CORRECTED, HELD_BACK, UNCHANGED):
             remove_tree(self.folder / name)
         self._conclude("none", self._truth("none"), pl.DataFrame(RECORD_SCHEMA.empty_table()), _NO_CAUSES)
 
@@ -115,11 +115,11 @@ class Buckets:
         self._stage(DIFFERING, bucket, differing)
         return [*counts, ("differing", str(bucket), differing.height)]
 
-    def explain(self, bucket: int, witness: Witness) -> list[Count]:
+    def explain(self, bucket: int, finder: CauseFinder) -> list[Count]:
         """Stage the outcomes of a bucket with differences; returns counts."""
         alerts = parquet(self._file(JUDGED, bucket)).collect()
         differing = self.differing(bucket).collect()
-        causes = witness.causes(differing)
+        causes = finder.causes(differing)
         depends = differing.filter(self.forgotten.depends(differing)).get_column("alert_id")
         is_forgotten = pl.col("alert_id").is_in(depends.implode()) & (pl.col("cause") != _WAITING)
         cause = pl.when(is_forgotten).then(pl.lit(Cause.FORGOTTEN.value)).otherwise("cause").alias("cause")
@@ -132,10 +132,10 @@ class Buckets:
         outcomes = with_withdrawn(outcomes, self._pending(bucket))
         wrong = corrections(truth, alerts, causes, self.verdict_only, self.masked)
         stands = self.forgotten.depends(wrong) & (wrong.get_column("cause") != _WAITING)
-        standing, wrong = wrong.filter(stands).select("alert_id"), wrong.filter(~stands)
+        unchanged, wrong = wrong.filter(stands).select("alert_id"), wrong.filter(~stands)
         held_back = wrong.filter(pl.col("cause") == _HELD_BACK)
         kept = {
-            STANDING: standing,
+            UNCHANGED: unchanged,
             CORRECTED: wrong.filter(~pl.col("cause").is_in([_WAITING, _HELD_BACK])),
             HELD_BACK: held_back.join(outcomes.select("alert_id", "outcome"), on="alert_id", how="left"),
         }

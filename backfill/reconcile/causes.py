@@ -31,7 +31,7 @@ import polars as pl
 import pyarrow as pa
 
 from nightjar.backfill.evaluate.survey import CONFLICTS
-from nightjar.backfill.inputs.histories import Published
+from nightjar.backfill.inputs.histories import VersionHistory
 from nightjar.backfill.inputs.scope import GroupBy, group_texts, microseconds_of
 from nightjar.backfill.reconcile.reconciliation import by_verdict, canonical, latest_revisions
 from nightjar.contracts.reconciliation import Cause, Outcome
@@ -41,11 +41,11 @@ from nightjar.rules.engine.store import ARRIVAL, LATE, MICROSECONDS
 from nightjar.rules.streams import Stream
 from nightjar.rules.versions import RuleSet, RuleVersion
 
-# How often one window, and all windows of one Witness, are replayed at most: some seconds, and some minutes.
+# How often one window, and all windows of one CauseFinder, are replayed at most: some seconds, and some minutes.
 _REPLAYS_A_WINDOW, _MOST_REPLAYS = 256, 10_000
 
 
-class Witness:
+class CauseFinder:
     """The known facts about some groups of one group-by.
 
     events: the stream's fields, arrival_time, partition and offset of all records of these groups, duplicates too, from
@@ -61,7 +61,7 @@ class Witness:
         group_by: GroupBy,
         events: pa.Table,
         *,
-        published: Mapping[tuple[str, int], Published],
+        published: Mapping[tuple[str, int], VersionHistory],
         consumed: Mapping[int, int],
         began: Mapping[int, int],
         lateness: Collection[int] = (),

@@ -17,21 +17,28 @@ import polars as pl
 import pyarrow as pa
 import structlog
 
-from nightjar.backfill.config import BackfillConfig, Request
-from nightjar.backfill.division import shares
+from nightjar.backfill.config import BackfillConfig, RunRequest
+from nightjar.backfill.division import file_splits
 from nightjar.backfill.evaluate.survey import CONFLICTS, judged_spans
-from nightjar.backfill.inputs.event_selection import PLACE, Portion, Reading, groupings, portions, readings_of
+from nightjar.backfill.inputs.event_selection import (
+    PLACE,
+    EventSelection,
+    EventSplit,
+    event_splits,
+    groupings,
+    selections_of,
+)
 from nightjar.backfill.inputs.forgotten import Forgotten
-from nightjar.backfill.inputs.histories import Published
+from nightjar.backfill.inputs.histories import VersionHistory
 from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.inputs.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_spans, within
 from nightjar.backfill.reconcile.buckets import Buckets, Count
-from nightjar.backfill.reconcile.causes import Witness
+from nightjar.backfill.reconcile.causes import CauseFinder
 from nightjar.backfill.reconcile.reconciliation import by_verdict
 from nightjar.backfill.staging import EXCHANGED, Notes, groups_folder, read_judged_times, repeated_folder
 from nightjar.contracts.alerts import RECORD_SCHEMA
 from nightjar.lake import delta, stream_state
-from nightjar.lake.arrow_shuffle import OverParts, exchange
+from nightjar.lake.arrow_shuffle import OverSplits, exchange
 from nightjar.lake.events import as_declared
 from nightjar.lake.scanning import parquet, scan_files
 from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS
@@ -47,19 +54,24 @@ _COUNTED = pa.schema([("what", pa.string()), ("name", pa.string()), ("found", pa
 
 @dataclass(frozen=True)
 class Compared:
-    """outcomes and causes: how many alerts; stream_alerts: alerts of the stream in scope that are not retracted;
-    overflow: those of them that are marked so;
-    corrections: how many are staged; waiting: differences left to the stream, which has not read their events yet;
-    held_back: unexplained differences; unusable: records of the alerts topic that are not alerts."""
+    """What the comparison counted."""
 
     outcomes: Counter[str]
+    """How many alerts have each."""
     causes: Counter[str]
+    """How many alerts have each."""
     stream_alerts: int
+    """Alerts of the stream in scope that are not retracted."""
     overflow: int
+    """Those of them that are marked so."""
     corrections: int
+    """How many are staged."""
     waiting: int
+    """Differences left to the stream, which has not read their events yet."""
     held_back: int
+    """Unexplained differences."""
     unusable: int
+    """Records of the alerts topic that are not alerts."""
 
     def as_counts(self) -> dict[str, Any]:
         """For the manifest."""
@@ -75,7 +87,7 @@ class Compared:
         }
 
 
-def compare(session: SparkSession, config: BackfillConfig, request: Request, notes: Notes) -> Compared:
+def compare(session: SparkSession, config: BackfillConfig, request: RunRequest, notes: Notes) -> Compared:
     """Stage OUTCOMES, CORRECTED and HELD_BACK."""
     folder, root, here = request.staged(config.lake), config.lake.root, config.lake.max_driver_rows
     spans, rules = judged_spans(folder), PublishedRules.of(config, request, notes)
@@ -86,24 +98,24 @@ def compare(session: SparkSession, config: BackfillConfig, request: Request, not
     parallelism = session.sparkContext.defaultParallelism
     named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in versions]
     files = delta.files_within(root, ALERTS, notes.versions[ALERTS.name], instant="event_time", spans=spans)
-    judge = Judge(buckets, shares(files, parallelism), spans, named, parallelism)
-    counted = _counts(exchange(session, judge, _COUNTED, folder / EXCHANGED, here))
+    tasks = ComparisonTasks(buckets, file_splits(files, parallelism), spans, named, parallelism)
+    counted = _counts(exchange(session, tasks, _COUNTED, folder / EXCHANGED, here))
     differing = sorted(int(name) for what, name in counted if what == "differing")
     if differing:
-        readings = readings_of(config, request, notes, rules, read_judged_times(folder))
+        selections = selections_of(config, request, notes, rules, read_judged_times(folder))
         version = notes.versions[PROGRESS.name]
-        inquiry = Inquiry(
+        causes = CauseTasks(
             buckets,
-            readings,
-            portions(readings, parallelism),
+            selections,
+            event_splits(selections, parallelism),
             differing,
-            tuple(_late_files(config, notes, reading) for reading in readings),
+            tuple(_late_files(config, notes, selection) for selection in selections),
             rules.published,
             stream_state.consumed(root, version),
             stream_state.began(root, version),
             {name: frozenset(value for _, value in of) for name, of in rules.reported.items()},
         )
-        counted += _counts(exchange(session, inquiry, _COUNTED, folder / EXCHANGED, here))
+        counted += _counts(exchange(session, causes, _COUNTED, folder / EXCHANGED, here))
     compared = _compared(counted)
     if compared.unusable:
         _log.warning("records of the alerts topic are not alerts, and were skipped", records=compared.unusable)
@@ -125,9 +137,9 @@ def _compared(counted: Mapping[tuple[str, str], int]) -> Compared:
     return Compared(of("outcome"), of("cause"), **{what: of(what).total() for what in rest})
 
 
-def _late_files(config: BackfillConfig, notes: Notes, reading: Reading) -> list[delta.File]:
+def _late_files(config: BackfillConfig, notes: Notes, selection: EventSelection) -> list[delta.File]:
     version = notes.versions[LATE_EVENTS.name]
-    return delta.files_within(config.lake.root, LATE_EVENTS, version, instant="event_time", spans=reading.spans)
+    return delta.files_within(config.lake.root, LATE_EVENTS, version, instant="event_time", spans=selection.spans)
 
 
 def _table(counts: Iterable[Count]) -> pa.Table:
@@ -135,30 +147,33 @@ def _table(counts: Iterable[Count]) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Judge:
-    """What holds alerts against the truth. spans: event times (µs) that are judged; versions: rule id, version and
-    group-by of those that the run is about; receivers: as many tasks as can run at once."""
+class ComparisonTasks:
+    """What compares alerts with the truth."""
 
     buckets: Buckets
-    portions: Sequence[Sequence[delta.File]]
+    splits: Sequence[Sequence[delta.File]]
+    """The files of ALERTS that each task reads."""
     spans: Sequence[tuple[int, int]]
+    """Event times (µs) that are judged."""
     versions: Sequence[tuple[str, int, str]]
+    """Rule id, version and group-by of those that the run is about."""
     receivers: int
+    """As many tasks as can run at once."""
 
     @property
     def tasks(self) -> int:
-        """One a portion."""
-        return len(self.portions)
+        """One a split."""
+        return len(self.splits)
 
     @property
     def rows(self) -> int:
         """Of all files, and what they are held against."""
-        return sum(file.rows for files in self.portions for file in files) + self.buckets.rows
+        return sum(file.rows for files in self.splits for file in files) + self.buckets.rows
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
-        """The records about judged alerts in a portion of the files. The first task sends to each bucket: all are
+        """The records about judged alerts in a split of the files. The first task sends to each bucket: all are
         received, whether there is anything about them or not."""
-        found = self._records(self.portions[task])
+        found = self._records(self.splits[task])
         parts = {bucket: part for (bucket,), part in found.partition_by("bucket", as_dict=True).items()}
         if task == 0:
             parts = dict.fromkeys(self.buckets.numbers, found.clear()) | parts
@@ -185,19 +200,24 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class Inquiry(OverParts):
-    """What finds causes. differing: the buckets with differences; late: by reading, the files of LATE_EVENTS; consumed,
-    began: by topic and partition (see stream_state); lateness: by stream `allowed_lateness`, as reported, µs."""
+class CauseTasks(OverSplits):
+    """What finds causes."""
 
     buckets: Buckets
-    readings: Sequence[Reading]
-    parts: Sequence[Portion]
+    selections: Sequence[EventSelection]
+    splits: Sequence[EventSplit]
     differing: Sequence[int]
+    """The buckets with differences."""
     late: Sequence[Sequence[delta.File]]
-    published: Mapping[tuple[str, int], Published]
+    """By selection, the files of LATE_EVENTS."""
+    published: Mapping[tuple[str, int], VersionHistory]
+    """By rule id and version."""
     consumed: Mapping[str, Mapping[int, int]]
+    """By topic and partition; see stream_state."""
     began: Mapping[str, Mapping[int, int]]
+    """Likewise."""
     lateness: Mapping[str, frozenset[int]]
+    """By stream `allowed_lateness`, as reported, µs."""
 
     @property
     def receivers(self) -> int:
@@ -205,36 +225,36 @@ class Inquiry(OverParts):
         return len(self.differing)
 
     @cached_property
-    def _groupings(self) -> list[tuple[Reading, int]]:
-        """Of each bucket with differences the reading, and the number of the group-by in it."""
-        known = {(of.stream.name, of.group_bys[number].name): (of, number) for of, number in groupings(self.readings)}
+    def _groupings(self) -> list[tuple[EventSelection, int]]:
+        """Of each bucket with differences the selection, and the number of the group-by in it."""
+        known = {(of.stream.name, of.group_bys[number].name): (of, number) for of, number in groupings(self.selections)}
         return [known[self.buckets.grouping(bucket)] for bucket in self.differing]
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
-        """The records of the groups with differences in a portion of the files, with LATE and CONFLICTS."""
-        portion = self.parts[task]
-        reading, folder = self.readings[portion.reading], self.buckets.folder
-        stream = reading.stream
-        near = self._flagged(portion).sort(stream.event_time).collect().lazy()
-        is_first = task == 0 or self.parts[task - 1].reading != portion.reading
+        """The records of the groups with differences in a split of the files, with LATE and CONFLICTS."""
+        split = self.splits[task]
+        selection, folder = self.selections[split.selection], self.buckets.folder
+        stream = selection.stream
+        near = self._flagged(split).sort(stream.event_time).collect().lazy()
+        is_first = task == 0 or self.splits[task - 1].selection != split.selection
         for place, (of, number) in enumerate(self._groupings):
-            if of is not reading:
+            if of is not selection:
                 continue
             bucket = self.differing[place]
             differing = self.buckets.differing(bucket).select(pl.col("group").alias(GROUP)).unique()
             groups = parquet(groups_folder(folder, stream, number) / f"{bucket}.parquet")
             wanted = groups.join(differing, on=GROUP, how="semi").drop(GROUP, BUCKET)
-            found = events_of(near, wanted, stream, reading.group_bys[number]).drop(TARGET).collect()
+            found = events_of(near, wanted, stream, selection.group_bys[number]).drop(TARGET).collect()
             if found.height or is_first:  # so that each bucket is received
                 yield place, found.to_arrow(compat_level=pl.CompatLevel.oldest())
 
-    def _flagged(self, portion: Portion) -> pl.LazyFrame:
-        reading = self.readings[portion.reading]
-        stream = reading.stream
+    def _flagged(self, split: EventSplit) -> pl.LazyFrame:
+        selection = self.selections[split.selection]
+        stream = selection.stream
         repeated = parquet(repeated_folder(self.buckets.folder, stream) / "*.parquet")
         conflicting = repeated.filter(CONFLICTS).select(stream.event_id, CONFLICTS).unique()
-        flagged = reading.near(portion.files).join(conflicting, on=stream.event_id, how="left")
-        late = self._late(portion.reading)
+        flagged = selection.near(split.files).join(conflicting, on=stream.event_id, how="left")
+        late = self._late(split.selection)
         # a lake of an earlier release lacks the record's coordinates
         placed, unplaced = (late.filter(pl.col("offset").is_null() == missing) for missing in (False, True))
         identity = [stream.event_id, stream.event_time]
@@ -246,8 +266,8 @@ class Inquiry(OverParts):
         ).drop(f"{LATE}.unplaced")
 
     def _late(self, number: int) -> pl.LazyFrame:
-        """What the stream reported as late, of a reading's events: their id, time and PLACE, and LATE."""
-        stream, spans = self.readings[number].stream, self.readings[number].spans
+        """What the stream reported as late, of a selection's events: their id, time and PLACE, and LATE."""
+        stream, spans = self.selections[number].stream, self.selections[number].spans
         mine = (pl.col("stream") == stream.name) & within(pl.col("event_time").dt.epoch("us"), spans)
         records = scan_files(LATE_EVENTS, self.late[number]).filter(mine)
         place = {name: pl.col(f"record_{name}") for name in PLACE}
@@ -261,14 +281,14 @@ class Inquiry(OverParts):
 
     def receive(self, place: int, rows: pa.Table) -> pa.Table:
         """Stage the outcomes of a bucket with differences; rows of _COUNTED."""
-        reading, number = self._groupings[place]
-        topic = reading.stream.topic
-        events = as_declared(rows, reading.stream)
+        selection, number = self._groupings[place]
+        topic = selection.stream.topic
+        events = as_declared(rows, selection.stream)
         for name in (LATE, CONFLICTS):
             events = events.append_column(name, rows.column(name))
-        witness = Witness(
-            reading.stream, reading.ruleset, reading.group_bys[number], events,
+        finder = CauseFinder(
+            selection.stream, selection.ruleset, selection.group_bys[number], events,
             published=self.published, consumed=self.consumed.get(topic, {}), began=self.began.get(topic, {}),
-            lateness=self.lateness.get(reading.stream.name, frozenset()),
+            lateness=self.lateness.get(selection.stream.name, frozenset()),
         )  # fmt: skip
-        return _table(self.buckets.explain(self.differing[place], witness))
+        return _table(self.buckets.explain(self.differing[place], finder))

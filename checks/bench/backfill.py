@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from checks.bench.figures import emit, log_progress, timed
 from checks.bench.lakes import publish_rules
 from checks.bench.payments import generated, hashes
-from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.run import Run
 from nightjar.backfill.staging import EVALUATED
 from nightjar.ingestion.spark_config import SparkConfig
@@ -293,7 +293,7 @@ def collect_garbage(session: SparkSession) -> None:
 def against_sql(bench: Bench, name: str, control_seconds: float) -> bool:
     """Run all days at once, by the backfill and by Spark SQL, and compare the results."""
     session, config, control_file = bench.session, bench.lake("lake"), bench.place / "control"
-    request = Request("all-days", bench.first, days=(bench.last - bench.first).days + 1)
+    request = RunRequest("all-days", bench.first, days=(bench.last - bench.first).days + 1)
     log_progress("warming up")
     Run(session, config, request).do("evaluate")
     ours, control, stopped = [], [], False
@@ -336,7 +336,7 @@ def as_history_grows(bench: Bench) -> bool:
         for days, config in configs.items():
             shutil.rmtree(config.lake.root / "staging", ignore_errors=True)
             for seconds, name in ((took, "first"), (again, "again")):
-                run = Run(bench.session, config, Request(f"{name}-{turn}", day, publish=False))
+                run = Run(bench.session, config, RunRequest(f"{name}-{turn}", day, publish=False))
                 seconds.setdefault(days, []).append(timed(lambda run=run: [run.do(stage) for stage in _STAGES]))
     met = emit("a day's run, 90 days of history", "s", took[90], "40 days of history", took[40], goal=1.25)
     emit("a day's run, 40 days of history", "s", took[40], "10 days of history", took[10], goal=None)
@@ -359,7 +359,7 @@ def beside_a_misdated_record(bench: Bench) -> bool:
     for turn in range(bench.repeats + 1):
         log_progress(f"turn {turn} of {bench.repeats}")
         for config in (plain, misdated):
-            run = Run(bench.session, config, Request(f"turn-{turn}", day, publish=False))
+            run = Run(bench.session, config, RunRequest(f"turn-{turn}", day, publish=False))
             took.setdefault(config.lake.root, []).append(timed(lambda run=run: [run.do(stage) for stage in _STAGES]))
     ours, control = took[misdated.lake.root][1:], took[plain.lake.root][1:]
     return emit("a day's run with a record dated years back", "s", ours, "the same without it", control, goal=1.25)

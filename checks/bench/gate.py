@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from checks.bench.figures import emit, log_progress, timed
 from checks.bench.lakes import DAY, STREAM, fill_day
-from nightjar.backfill.division import heaps_of
-from nightjar.backfill.gate.checking import EvaluationChecks, counts, parts_of
+from nightjar.backfill.division import partition_count
+from nightjar.backfill.gate.checking import EvaluationChecks, counts, splits_of
 from nightjar.expectations.gate import check
 from nightjar.expectations.measured import measured, summed
 from nightjar.expectations.offsets import gaps
@@ -44,11 +44,11 @@ TABLE = events_table(STREAM)
 def gate(session: SparkSession, config: LakeConfig, folder: Path) -> None:
     """Check both suites of the stream."""
     version, parallelism = delta.version(config.root, TABLE), session.sparkContext.defaultParallelism
-    parts = parts_of(0, delta.files_of(config.root, TABLE, version, "arrival_date", [(DAY, DAY)]), parallelism, DAY)
+    splits = splits_of(0, delta.files_of(config.root, TABLE, version, "arrival_date", [(DAY, DAY)]), parallelism, DAY)
     suites = [events_suite(STREAM, TABLE.columns), violations_suite()]
     cut = int((datetime.combine(DAY, datetime.min.time(), UTC) + timedelta(days=2)).timestamp() * 1e6)
-    heaps = heaps_of(parts, parallelism)
-    checks = EvaluationChecks(suites, parts, heaps, [STREAM], RuleSet(()), cut, [(0, cut)], [])
+    partitions = partition_count(splits, parallelism)
+    checks = EvaluationChecks(suites, splits, partitions, [STREAM], RuleSet(()), cut, [(0, cut)], [])
     found = counts(session, checks, folder / "exchanged", config.max_driver_rows)
     missing = gaps(scan(config.root, TABLE, version), partial(delta.read, session, config.root, TABLE), STREAM, DAY, {})
     offsets = offsets_suite(STREAM.name)

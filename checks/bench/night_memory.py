@@ -20,7 +20,7 @@ from pathlib import Path
 
 from checks.bench.figures import emit, log_progress
 from checks.bench.lakes import DAY, STREAM, fill_day, publish_rules
-from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.run import STAGES, Run
 from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.jvm.jars import jars
@@ -49,7 +49,7 @@ def night(root: Path) -> None:
     """Run the stages; print their durations and the driver's peak memory (MiB)."""
     config = BackfillConfig(config_of(root), arrival="producer")
     session = open_session(config.lake)
-    run, began = Run(session, config, Request("night", DAY, publish=False)), time.perf_counter()
+    run, began = Run(session, config, RunRequest("night", DAY, publish=False)), time.perf_counter()
     for stage in STAGES:
         if stage != "archive":
             run.do(stage)

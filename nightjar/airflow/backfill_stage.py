@@ -14,7 +14,7 @@ import typer
 
 from nightjar.airflow.submission import ARCHIVE_NOW, FAILED, PENDING, VERDICT
 from nightjar.airflow.task_log import RULES, SUMMARY
-from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.publish.summary import differences, summary
 from nightjar.backfill.publish.verdicts import HeldBackError
 from nightjar.backfill.run import Run, run_all
@@ -84,7 +84,7 @@ def main(
         sys.exit(FAILED)
 
 
-def _one(config: BackfillConfig, request: Request, stage: str) -> None:
+def _one(config: BackfillConfig, request: RunRequest, stage: str) -> None:
     run = Run(open_session(config.lake), config, request)
     try:
         counts = run.do(stage)
@@ -107,7 +107,7 @@ def _summarise(run: Run, counts: dict[str, Any]) -> None:
     _log.info(SUMMARY, summary=found)
 
 
-def _pending(config: BackfillConfig, before: Request) -> None:
+def _pending(config: BackfillConfig, before: RunRequest) -> None:
     """Run the pending days before the request's day; a rejected day does not stop the others."""
     days = _logged(pending_days(config, before=before.day))
     if not days:
@@ -126,7 +126,7 @@ def _pending(config: BackfillConfig, before: Request) -> None:
         )
 
 
-def _archive_now(config: BackfillConfig, _: Request) -> None:
+def _archive_now(config: BackfillConfig, _: RunRequest) -> None:
     archived = archive(open_session(config.lake), config.lake)
     _log.info(SUMMARY, summary={"archived": dict(archived.rows)})
     _rules(config)

@@ -8,9 +8,9 @@ import polars as pl
 import pyarrow as pa
 
 from nightjar.backfill.evaluate.survey import CONFLICTS
-from nightjar.backfill.inputs.histories import Published
+from nightjar.backfill.inputs.histories import VersionHistory
 from nightjar.backfill.inputs.scope import group_bys
-from nightjar.backfill.reconcile.causes import Witness
+from nightjar.backfill.reconcile.causes import CauseFinder
 from nightjar.backfill.reconcile.reconciliation import by_verdict, corrections, reconcile
 from nightjar.contracts.alerts import ALERT, RECORD_SCHEMA, correction_record
 from nightjar.contracts.reconciliation import Outcome
@@ -46,7 +46,7 @@ def corrections_of(
     differing = reconcile(truth, published_alerts, verdict_only).filter(pl.col("outcome") != Outcome.MATCHED.value)
     if not differing.height:
         return []
-    published = {version: Published(*arrived) for version, arrived in arrivals.items()}
+    published = {version: VersionHistory(*arrived) for version, arrived in arrivals.items()}
     causes = pl.concat(_causes(streams, ruleset, published, events, differing, reported=reported))
     rows = corrections(truth, published_alerts, causes, verdict_only).iter_rows(named=True)
     records = [correction_record(row, MIN_TIMESTAMP) for row in rows]
@@ -61,7 +61,7 @@ def _row(alert: Mapping[str, Any]) -> dict[str, Any]:
 def _causes(
     streams: Mapping[str, Stream],
     ruleset: RuleSet,
-    published: Mapping[tuple[str, int], Published],
+    published: Mapping[tuple[str, int], VersionHistory],
     events: Mapping[str, pa.Table],
     differing: pl.DataFrame,
     *,
@@ -78,8 +78,8 @@ def _causes(
             mine = of_stream.filter([grouped[of] == group_by.fields for of in of_stream.select(_VERSION).iter_rows()])
             if not mine.height:
                 continue
-            witness = Witness(
+            finder = CauseFinder(
                 stream, rules, group_by, table, published=published, consumed=consumed, began={},
                 lateness=frozenset(value for _, value in reported.get(name, ())),
             )  # fmt: skip
-            yield witness.causes(mine)
+            yield finder.causes(mine)

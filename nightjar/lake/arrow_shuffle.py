@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _T = TypeVar("_T")
-_HEAP = "exchange.heap"
+_PARTITION = "exchange.partition"
 
 
 class Work(Protocol):
@@ -47,7 +47,7 @@ class Work(Protocol):
         """The result for a bucket from all rows sent to it; not called for buckets without rows."""
 
 
-class Part(Protocol):
+class InputSplit(Protocol):
     """The input of one task."""
 
     @property
@@ -55,40 +55,40 @@ class Part(Protocol):
         """Its share of the files."""
 
 
-class OverParts:
-    """Work whose tasks each read a part of the files."""
+class OverSplits:
+    """Work whose tasks each read a split of the files."""
 
-    parts: Sequence[Part]
+    splits: Sequence[InputSplit]
 
     @property
     def tasks(self) -> int:
-        """One per part."""
-        return len(self.parts)
+        """One per split."""
+        return len(self.splits)
 
     @property
     def rows(self) -> int:
         """Number of rows in all files."""
-        return sum(file.rows for part in self.parts for file in part.files)
+        return sum(file.rows for split in self.splits for file in split.files)
 
 
-class InHeaps(OverParts):
-    """Work that brings rows with equal keys together: a heap has all rows of some of the keys.
+class Partitioned(OverSplits):
+    """Work that brings rows with equal keys together: a partition has all rows of some of the keys.
 
-    heaps: number of tasks into which a comparison is divided.
+    partitions: number of tasks into which a comparison is divided.
     """
 
-    heaps: int
+    partitions: int
 
     @property
     def receivers(self) -> int:
-        """One per heap."""
-        return self.heaps
+        """One per partition."""
+        return self.partitions
 
-    def heaped(self, rows: pl.DataFrame, key: pl.Expr) -> Iterator[tuple[int, pa.Table]]:
-        """The rows by the heap of their key."""
-        numbered = rows.with_columns((key.hash() % self.heaps).alias(_HEAP))
-        for (heap,), some in numbered.partition_by(_HEAP, as_dict=True, include_key=False).items():
-            yield heap, some.to_arrow(compat_level=pl.CompatLevel.oldest())
+    def partitioned(self, rows: pl.DataFrame, key: pl.Expr) -> Iterator[tuple[int, pa.Table]]:
+        """The rows by the partition of their key."""
+        numbered = rows.with_columns((key.hash() % self.partitions).alias(_PARTITION))
+        for (partition,), some in numbered.partition_by(_PARTITION, as_dict=True, include_key=False).items():
+            yield partition, some.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def exchange(session: SparkSession, work: Work, schema: pa.Schema, folder: AnyPath, most_here: int) -> pa.Table:

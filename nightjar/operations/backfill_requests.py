@@ -1,11 +1,11 @@
-"""Parses the options of a backfill, given as text by a person or Airflow, into a `Request`."""
+"""Parses the options of a backfill, given as text by a person or Airflow, into a `RunRequest`."""
 
 import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 
-from nightjar.backfill.config import BackfillError, Request
+from nightjar.backfill.config import BackfillError, RunRequest
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.streams import Stream
 
@@ -22,7 +22,7 @@ def request_of(
     groups: str = "",
     dry_run: bool = False,
     publish: bool = True,
-) -> Request:
+) -> RunRequest:
     """The request for a run. rules: comma-separated ids; groups: `field=value,value;field=value`.
 
     Raises:
@@ -35,7 +35,7 @@ def request_of(
         raise BackfillError(
             "is not a valid folder name", where=f"run id {run_id!r}", remedy="Use letters, digits, . _ -"
         )
-    return Request(
+    return RunRequest(
         run_id,
         day,
         rules=tuple(sorted({name.strip() for name in rules.split(",") if name.strip()})),

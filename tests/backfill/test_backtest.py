@@ -9,7 +9,7 @@ import pytest
 
 import nightjar
 from nightjar.backfill.backtest.backtest import backtest, drafts_of
-from nightjar.backfill.backtest.comparison import Comparison
+from nightjar.backfill.backtest.comparison import BacktestResult
 from nightjar.backfill.backtest.labels import read_labels
 from nightjar.backfill.backtest.report import as_mapping, write_report
 from nightjar.backfill.config import BackfillError, staging_folder
@@ -21,7 +21,7 @@ from tests.support.nights import DAY, FirstNight, truth
 BUSY = RULES[0]
 
 
-def tried(first_night: FirstNight, rule: object, threshold: str | None = None, labels: object = None) -> Comparison:
+def tried(first_night: FirstNight, rule: object, threshold: str | None = None, labels: object = None) -> BacktestResult:
     """One draft over the day."""
     config = first_night.night.config
     drafts = drafts_of([parse_rule(json.dumps(rule), config.streams)], config.streams, threshold)

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar.backfill.inputs.histories import Published
+from nightjar.backfill.inputs.histories import VersionHistory
 from nightjar.backfill.inputs.scope import GroupBy
-from nightjar.backfill.reconcile.causes import CONFLICTS, Witness
+from nightjar.backfill.reconcile.causes import CONFLICTS, CauseFinder
 from nightjar.contracts.reconciliation import Cause
 from nightjar.rules.alert_ids import alert_id
 from nightjar.rules.engine.store import ARRIVAL, LATE
@@ -34,7 +34,7 @@ RULE = {
 }  # fmt: skip
 ONE_VERSION = RuleSet.of([parse_rule(RULE, STREAMS)], 0)
 AT_NOON = int(NOON.timestamp()) * 1_000_000
-LONG_KNOWN = Published(AT_NOON - HOUR, AT_NOON - 24 * HOUR)
+LONG_KNOWN = VersionHistory(AT_NOON - HOUR, AT_NOON - 24 * HOUR)
 
 
 def event(number: int, minute: float, arrives: float | None = None, amount: int = 1) -> dict[str, Any]:
@@ -52,17 +52,17 @@ def reported(event: dict[str, Any]) -> bool:
     return bool(event["arrival_time"] - event["event_time"] > timedelta(minutes=10))
 
 
-def witness(
+def finder(
     events: list[dict[str, Any]],
     late: Callable[[dict[str, Any]], bool] = reported,
-    published: dict[tuple[str, int], Published] | None = None,
+    published: dict[tuple[str, int], VersionHistory] | None = None,
     consumed: int = 100,
     began: int = 0,
     conflicting: frozenset[str] = frozenset(),
     versions: RuleSet = ONE_VERSION,
     stream: Stream = STREAM,
     lateness: tuple[int, ...] = (),
-) -> Witness:
+) -> CauseFinder:
     """Of Ann's payments."""
     rows = [{**e, LATE: late(e), CONFLICTS: e["transaction_id"] in conflicting} for e in events]
     coordinates = [(ARRIVAL, pa.timestamp("us", "UTC")), ("partition", pa.int32()), ("offset", pa.int64())]
@@ -70,7 +70,7 @@ def witness(
     table = pa.Table.from_pylist(rows, pa.schema([*STREAM.schema, *coordinates, *flags]))
     known = {("burst", 1): LONG_KNOWN} if published is None else published
     group_by = GroupBy(("customer_id",), HOUR)
-    return Witness(
+    return CauseFinder(
         stream,
         versions,
         group_by,
@@ -84,7 +84,7 @@ def witness(
 
 def cause(events: list[dict[str, Any]], about: int, emitted: int | None, true: int | None, **known: Any) -> Cause:
     """Of the difference at event `about`: the stream's alert counts `emitted` payments, the truth `true`."""
-    if isinstance(known.get("published"), Published):
+    if isinstance(known.get("published"), VersionHistory):
         known["published"] = {("burst", 1): known["published"]}
     of_event = next(e for e in events if e["transaction_id"] == f"t{about}")
     row = {
@@ -96,7 +96,7 @@ def cause(events: list[dict[str, Any]], about: int, emitted: int | None, true: i
         "measures": None if true is None else json.dumps({"payments": true}, separators=(",", ":")),
         "stream_muted": None if emitted is None else False, "muted": None if true is None else False,
     }  # fmt: skip
-    return Cause(witness(events, **known).causes(pl.DataFrame([row])).get_column("cause").item())
+    return Cause(finder(events, **known).causes(pl.DataFrame([row])).get_column("cause").item())
 
 
 LATE_BETWEEN = [event(1, 1), event(3, 5), event(2, 2, arrives=13)]
@@ -127,19 +127,19 @@ def test_what_the_stream_has_not_read_it_cannot_count() -> None:
 
 def test_a_rule_that_came_after_the_event() -> None:
     """It was to hold from before its own publication."""
-    after = Published(AT_NOON + 10 * 60_000_000, AT_NOON - 24 * HOUR)
+    after = VersionHistory(AT_NOON + 10 * 60_000_000, AT_NOON - 24 * HOUR)
     assert cause([event(1, 1), event(3, 5)], 3, emitted=None, true=2, published=after) is Cause.RULE_PROPAGATION
 
 
 def test_a_rule_and_an_event_of_the_same_arrival() -> None:
     """Which of them came first, nobody can say: the rule may have come after the event."""
-    together = Published(AT_NOON + 5 * 60_000_000, AT_NOON - 24 * HOUR)
+    together = VersionHistory(AT_NOON + 5 * 60_000_000, AT_NOON - 24 * HOUR)
     assert cause([event(1, 1), event(3, 5)], 3, emitted=None, true=2, published=together) is Cause.RULE_PROPAGATION
 
 
 def test_a_rule_of_the_same_arrival_whose_history_was_not_there() -> None:
     """That it came after the event is possible; that it lacked t1 is certain."""
-    together = Published(AT_NOON + 5 * 60_000_000, AT_NOON + 2 * 60_000_000)
+    together = VersionHistory(AT_NOON + 5 * 60_000_000, AT_NOON + 2 * 60_000_000)
     assert cause([event(1, 1), event(3, 5)], 3, emitted=1, true=2, published=together) is Cause.COLD_START
 
 
@@ -155,7 +155,7 @@ def test_a_version_that_took_the_place_of_another_in_the_past(published: int, ex
 @pytest.mark.parametrize(("since", "expected"), [(3, Cause.COLD_START), (0, Cause.UNEXPLAINED)])
 def test_a_rule_whose_history_was_not_there(since: int, expected: Cause) -> None:
     """t1 lies before what the stream still had when the rule came; had it been there, nothing would explain it."""
-    cold = Published(AT_NOON, AT_NOON + since * 60_000_000)
+    cold = VersionHistory(AT_NOON, AT_NOON + since * 60_000_000)
     assert cause([event(1, 1), event(3, 5)], 3, emitted=None, true=2, published=cold) is expected
 
 
@@ -221,7 +221,7 @@ def test_each_difference_is_about_its_own_window(minutes: list[tuple[int, str]],
         }
         for at, (_, who) in enumerate(minutes)
     ]  # fmt: skip
-    found = witness(events, consumed=consumed).causes(pl.DataFrame(rows)).get_column("cause").to_list()
+    found = finder(events, consumed=consumed).causes(pl.DataFrame(rows)).get_column("cause").to_list()
     assert found == [
         "stream_down"
         if any(o >= consumed and w == who and minute - 60 <= m <= minute for o, (m, w) in enumerate(minutes))
@@ -251,7 +251,7 @@ def test_what_only_mutes_otherwise_has_the_cause_of_what_mutes() -> None:
         } | changed  # fmt: skip
 
     def causes(*rows: dict[str, Any]) -> list[str]:
-        found = witness(events).causes(pl.DataFrame(rows))
+        found = finder(events).causes(pl.DataFrame(rows))
         return [cause for _, cause in sorted(found.iter_rows())]
 
     late = row(2, "missed")

@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nightjar.backfill.gate.checking import Checks, EvaluationChecks, parts_of
+from nightjar.backfill.gate.checking import Checks, EvaluationChecks, splits_of
 from nightjar.backfill.staging import staged_files
 from nightjar.expectations.measured import summed
 from nightjar.expectations.suites import OUTCOME, VIOLATIONS, events_suite, reconciliation_suite, violations_suite
@@ -46,7 +46,7 @@ def test_one_alert_with_two_outcomes_is_found_in_two_files(tmp_path: Path) -> No
     rows = outcomes({7: {"alert_id": "a0"}}).to_arrow(compat_level=pl.CompatLevel.oldest())
     folder = laid(tmp_path / "outcomes", [rows.slice(0, 4), rows.slice(4)])
     suite = reconciliation_suite(6, 6)
-    parts = parts_of(0, staged_files(folder), 2)
+    parts = splits_of(0, staged_files(folder), 2)
     assert len(parts) == 2
     found = summed(suite, OUTCOME, exchanged(Checks([suite], parts, 3)))
     assert broken(found) == {"alert_id_unique": 1}
@@ -55,7 +55,7 @@ def test_one_alert_with_two_outcomes_is_found_in_two_files(tmp_path: Path) -> No
 
 def test_a_day_without_alerts_has_nothing_to_reconcile(tmp_path: Path) -> None:
     """No outcome is right where there is neither a violation nor an alert, and wrong where there is one."""
-    parts = parts_of(0, staged_files(laid(tmp_path / "outcomes", [outcomes({}).to_arrow().slice(0, 0)])), 2)
+    parts = splits_of(0, staged_files(laid(tmp_path / "outcomes", [outcomes({}).to_arrow().slice(0, 0)])), 2)
     for violations_found, expected in ((0, {}), (3, {"violations_add_up": 3})):
         suite = reconciliation_suite(violations_found, 0)
         assert broken(summed(suite, OUTCOME, exchanged(Checks([suite], parts, 3)))) == expected
@@ -68,7 +68,7 @@ def checked(folder: Path, records: pl.DataFrame, staged: list[pa.Table]) -> dict
     failed = [table.append_column("failed", pa.nulls(table.num_rows, pa.string())) for table in staged]
     files = staged_files(laid(folder / "violations", failed))
     suites = [events_suite(STREAM, EVENTS.columns), violations_suite()]
-    parts = [*parts_of(0, staged_files(day), 2, DAY), *parts_of(1, files, 2)]
+    parts = [*splits_of(0, staged_files(day), 2, DAY), *splits_of(1, files, 2)]
     work = EvaluationChecks(suites, parts, 3, [STREAM], RULES, WHOLE_DAY[0][1], WHOLE_DAY, files)
     counts = exchanged(work)
     columns = (EVENTS.columns, VIOLATIONS)

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from nightjar.backfill.config import Request
+from nightjar.backfill.config import RunRequest
 from nightjar.backfill.evaluate import evaluation, survey
 from nightjar.backfill.evaluate.evaluation import evaluate
 from nightjar.backfill.evaluate.survey import judged_spans
@@ -46,7 +46,7 @@ class Night:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.config = config_of(root)
-        self.request = Request("x", NOON.date())
+        self.request = RunRequest("x", NOON.date())
         self.folder = self.request.staged(self.config.lake)
         for table in (ALERTS, LATE_EVENTS, RUNS):
             fill(root, table)

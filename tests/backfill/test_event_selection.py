@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nightjar.backfill.config import Request
-from nightjar.backfill.division import shares
-from nightjar.backfill.inputs.event_selection import Reading, buckets_of, judged_times, readings_of
+from nightjar.backfill.config import RunRequest
+from nightjar.backfill.division import file_splits
+from nightjar.backfill.inputs.event_selection import EventSelection, buckets_of, judged_times, selections_of
 from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.lake import delta
 from nightjar.lake.tables import events_table
@@ -44,40 +44,40 @@ def lake(two_months: Path, tmp_path: Path) -> Path:
 NONE_PENDING = pl.DataFrame(schema={"stream": pl.String, "event_time": pl.Datetime("us", "UTC")})
 
 
-def reading(lake: Path, day: datetime = NOON, rule: dict[str, Any] = RULE) -> Reading:
+def selection(lake: Path, day: datetime = NOON, rule: dict[str, Any] = RULE) -> EventSelection:
     """What the run of a day reads."""
-    request = Request("x", day.date())
+    request = RunRequest("x", day.date())
     config, notes = config_of(lake), notes_of(lake, request.end + HOUR, json.dumps(rule))
     rules = PublishedRules.of(config, request, notes)
     judged = judged_times(config, request, notes, rules.asked_for, NONE_PENDING)
-    (found,) = readings_of(config, request, notes, rules, judged)
+    (found,) = selections_of(config, request, notes, rules, judged)
     return found
 
 
-def read(found: Reading) -> tuple[int, int]:
+def read(found: EventSelection) -> tuple[int, int]:
     """How many files it reads, and how many of their rows the tasks hold."""
     return len(found.files), found.near(found.files).collect().height
 
 
 def test_a_misdated_record_costs_its_own_windows_only(lake: Path) -> None:
     """One event of 1970 among those of the day: the day is read as before, and the one file more that has it."""
-    files, rows = read(reading(lake))
+    files, rows = read(selection(lake))
     add(lake, payment("misdated", datetime(1970, 1, 1, tzinfo=UTC), NOON))
-    assert read(reading(lake)) == (files + 1, rows + 1)
+    assert read(selection(lake)) == (files + 1, rows + 1)
     assert files <= 2
 
 
 def test_a_late_event_brings_back_the_days_that_its_windows_reach(lake: Path) -> None:
     """Of all other days nothing is read."""
-    files, rows = read(reading(lake))
+    files, rows = read(selection(lake))
     add(lake, payment("late", NOON - days(30) + timedelta(minutes=5), NOON))
-    assert read(reading(lake)) == (files + 2, rows + 4)  # itself, and what happened within an hour of it
+    assert read(selection(lake)) == (files + 2, rows + 4)  # itself, and what happened within an hour of it
 
 
 def test_a_wide_window_is_read_whole(lake: Path) -> None:
     """Ten days before the first event of the day, and nothing older."""
     wide = RULE | {"measures": {"n": {"count": "*", "over": "10d"}}}
-    files, rows = read(reading(lake, rule=wide))
+    files, rows = read(selection(lake, rule=wide))
     assert (files, rows) == (11, 11 * 24)
 
 
@@ -97,9 +97,9 @@ def test_a_file_without_statistics_is_read(lake: Path) -> None:
 
 def test_a_bucket_has_no_more_than_a_worker_can_hold(lake: Path) -> None:
     """There are as many as rows need, and not as cores; and one task at least where there is nothing to read."""
-    found = reading(lake)
+    found = selection(lake)
     large = replace(found, files=(delta.File("x", 1_700_000), delta.File("y", 900_000)))
     assert buckets_of([found, large], 2) == 6
     assert buckets_of([found], 4) == 4
-    assert [len(share) for share in shares([], 4)] == [0]
-    assert [len(share) for share in shares(large.files * 2, 4)] == [1, 1, 1, 1]
+    assert [len(share) for share in file_splits([], 4)] == [0]
+    assert [len(share) for share in file_splits(large.files * 2, 4)] == [1, 1, 1, 1]

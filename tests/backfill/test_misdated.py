@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from nightjar.backfill.config import Request
+from nightjar.backfill.config import RunRequest
 from nightjar.backfill.run import Run
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS, VIOLATIONS
@@ -44,7 +44,7 @@ def test_a_misdated_record_costs_its_own_windows_only(spark: "SparkSession", tmp
     config = config_of(tmp_path, arrival="producer")
 
     def run(name: str, back: int) -> tuple[dict[str, object], set[str]]:
-        day = Run(spark, config, Request(name, (NOON - days(back)).date(), publish=False))
+        day = Run(spark, config, RunRequest(name, (NOON - days(back)).date(), publish=False))
         counts: dict[str, object] = {}
         for stage in ("evaluate", "reconcile", "publish"):
             counts |= day.do(stage)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightjar.backfill.inputs.histories import Published, histories
+from nightjar.backfill.inputs.histories import VersionHistory, histories
 from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.inputs.scope import (
     GROUP,
@@ -159,7 +159,7 @@ def test_the_group_by_of_a_displaced_version_is_judged_where_it_was_in_force() -
         RuleVersion(rule("r"), 1, AT_NOON - 5 * HOUR),
         RuleVersion(rule("r", group_by="terminal_id"), 2, AT_NOON - 2 * HOUR),
     )
-    published = {("r", 1): Published(AT_NOON - 5 * HOUR, 0), ("r", 2): Published(AT_NOON, 0)}
+    published = {("r", 1): VersionHistory(AT_NOON - 5 * HOUR, 0), ("r", 2): VersionHistory(AT_NOON, 0)}
 
     def fields(since: int, until: int) -> list[tuple[str, ...]]:
         return [of.fields for of in group_bys(versions, published, since, until, {}, MINUTE)]
@@ -201,7 +201,7 @@ def test_the_history_of_a_version_begins_at_the_horizon(
         horizon = max(horizon, moment - lateness - reach(there, moment - lateness))
         for name, arrival in arrivals.items():
             if arrival == moment:
-                assert found[name] == Published(arrival, horizon)
+                assert found[name] == VersionHistory(arrival, horizon)
 
 
 def test_a_primed_version_has_the_history_that_its_answer_says() -> None:
@@ -246,14 +246,14 @@ def test_a_shuffle_key_that_was_primed_has_history(tmp_path: Path) -> None:
     (accepted,) = answered({STREAM.name: STREAM}, written)
     waits = json.dumps(json.loads(accepted.value) | {"effective": None})
 
-    def history(primed: Primed | None) -> Published:
+    def history(primed: Primed | None) -> VersionHistory:
         status = Status(Answer.ACTIVE, "r", 1, AT_NOON, primed=primed)
         active = json.dumps(answer_record(status)[1])
         notes = Notes(AT_NOON + HOUR, 0, {}, [(0, AT_NOON - HOUR, waits), (1, AT_NOON, active)])
         return PublishedRules.of(config_of(tmp_path), REQUEST, notes).published["r", 1]
 
-    assert history(None) == Published(AT_NOON, AT_NOON)
-    assert history(Primed(AT_NOON - 30 * HOUR, "abc")) == Published(AT_NOON, AT_NOON - 30 * HOUR)
+    assert history(None) == VersionHistory(AT_NOON, AT_NOON)
+    assert history(Primed(AT_NOON - 30 * HOUR, "abc")) == VersionHistory(AT_NOON, AT_NOON - 30 * HOUR)
 
 
 def test_a_shuffle_key_that_was_made_again_has_the_history_since_then(tmp_path: Path) -> None:

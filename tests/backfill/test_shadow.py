@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from nightjar.backfill.backtest.shadow import compared_shadows
-from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.publish.results import finished_runs
 from nightjar.backfill.staging import EVALUATED
 from nightjar.contracts.run_manifest import read_manifest
@@ -26,7 +26,7 @@ from tests.support.nights import FirstNight
 
 HOUR = 3_600_000_000
 DAY = date(2026, 1, 5)
-REQUEST = Request("night", DAY)
+REQUEST = RunRequest("night", DAY)
 
 
 def version(rule_id: str, number: int = 1, effective: int = 0, **keys: Any) -> RuleVersion:

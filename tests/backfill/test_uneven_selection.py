@@ -15,7 +15,7 @@ from nightjar.backfill.evaluate.survey import CONFLICTS
 from nightjar.backfill.inputs.histories import histories
 from nightjar.backfill.inputs.scope import GroupBy
 from nightjar.backfill.lateness import Lateness
-from nightjar.backfill.reconcile.causes import Witness
+from nightjar.backfill.reconcile.causes import CauseFinder
 from nightjar.backfill.reconcile.reconciliation import reconcile
 from nightjar.contracts.alerts import RECORD_SCHEMA
 from nightjar.rules.engine import Engine
@@ -100,12 +100,12 @@ def test_every_difference_has_a_cause(history: History) -> None:
     differing = outcomes.filter(pl.col("outcome") != "matched")
     flagged = table.append_column(LATE, pa.array([(e["partition"], e["offset"]) in late for e in events]))
     flagged = flagged.append_column(CONFLICTS, pa.array([False] * len(events)))
-    witness = Witness(
+    finder = CauseFinder(
         STREAM, RULES, GroupBy(("customer_id",), HOUR), flagged,
         published=histories(RULES.versions, {("burst", 1): BEFORE}, Lateness([], 10 * MINUTE)),
         consumed=dict.fromkeys(range(3), 1 << 40), began={},
     )  # fmt: skip
-    found = set(witness.causes(differing).get_column("cause"))
+    found = set(finder.causes(differing).get_column("cause"))
     assert found <= {"late_event", "settings_changed"}
     assert not found or late
     if history.allowed == 10 and len(history.partitions) == 1:

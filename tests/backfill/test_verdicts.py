@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.publish.results import pending_alerts
 from nightjar.backfill.publish.verdicts import (
     HeldBackError,
@@ -20,7 +20,7 @@ from nightjar.lake.tables import ARCHIVES, RECONCILIATION, RUNS
 from nightjar.rules.timestamps import microseconds
 from tests.support.lakes import add, add_run, at, config_of
 
-REQUEST = Request("own", date(2026, 1, 5))
+REQUEST = RunRequest("own", date(2026, 1, 5))
 
 
 def notes_of(config: BackfillConfig) -> Notes:

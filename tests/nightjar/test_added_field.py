@@ -114,7 +114,7 @@ def test_a_stream_in_use_gets_a_field(spark: "SparkSession", kafka_topics: TestT
     assert found["event_id"].to_list() == ["t20-0", "t30-0", "t40-0", "t50-1"]
     why = explain(config, found["alert_id"][2])
     assert why.violated
-    assert why.standing.confirmed
+    assert why.status.confirmed
     assert why.found.measures == {"devices": 2, "fees": "0.25", "without": 4}
     window = why.found.window["device"].to_list()  # those of one step happened at the same time
     assert (window[-1], window.count("phone"), window.count(None)) == ("watch", 1, 4)

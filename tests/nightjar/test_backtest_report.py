@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nightjar.backfill.backtest.comparison import Change, Comparison, Curve, Example, Overlap, Point, Quality
+from nightjar.backfill.backtest.comparison import BacktestResult, Change, Curve, Example, Overlap, Point, Quality
 from nightjar.backfill.backtest.report import as_mapping, in_words, write_report
 from nightjar.rules.model import Rule
 from nightjar.rules.versions import Approval, RuleVersion
@@ -37,7 +37,7 @@ def examples(count: int) -> list[Example]:
     ]
 
 
-FOUND = Comparison(
+FOUND = BacktestResult(
     rule=RULE, live=None, days=[MONDAY + timedelta(days=n) for n in range(3)], alerts=108, by_day=[36, 31, 41],
     groups=40, top_groups=[('{"customer_id":"c7"}', 6)], overlaps=[], change=None, quality=None,
     curve=Curve("payments", ">=", 3.0, points((6, 25), (5, 40), (4, 63), (3, 108)), {10: Point(6, 25, None)}),
@@ -60,7 +60,7 @@ class Page:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def of(self, *found: Comparison, reason: str | None = None) -> str:
+    def of(self, *found: BacktestResult, reason: str | None = None) -> str:
         """The page as HTML."""
         write_report(found, self._path, reason)
         return self._path.read_text()
@@ -101,7 +101,7 @@ def test_of_many_thresholds_those_of_round_figures_are_listed(page: Page) -> Non
 def test_a_day_has_one_label(page: Page) -> None:
     """The bars of days stand at days, not at hours; a long time is labelled in weeks."""
 
-    def labels(found: Comparison) -> list[str]:
+    def labels(found: BacktestResult) -> list[str]:
         text = page.of(found)
         (wide,) = re.findall(r'<div class="wide" role="img" aria-label="alerts a day">(.*?)</div>', text, re.DOTALL)
         return [label for label in re.findall(r"<!-- (.*?) -->", wide, re.DOTALL) if re.match(r"\d+ [A-Z]", label)]

@@ -8,8 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nightjar.backfill.backtest.comparison import Change, Comparison, Curve, Overlap, Point, Quality
-from nightjar.backfill.config import Request
+from nightjar.backfill.backtest.comparison import BacktestResult, Change, Curve, Overlap, Point, Quality
+from nightjar.backfill.config import RunRequest
 from nightjar.backfill.erasure.forgetting import Removal
 from nightjar.backfill.erasure.rows import Erased
 from nightjar.backfill.run import Ended
@@ -51,7 +51,7 @@ def nights() -> None:
     counts |= {"corrections": 1_307, "held_back": 0, "published": 1_307}
     shadow = {"rule_id": "terminal-compromised-2", "rule_version": 1, "live_rule_id": "terminal-compromised"}
     shadow |= {"live_version": 12, "alerts": 12_345, "live_alerts": 23_456, "gained": 1, "lost": 9, "changed": 0}
-    ended = [Ended(Request("r", DAY), counts | {"shadows": [shadow]}), Ended(Request("s", DAY))]
+    ended = [Ended(RunRequest("r", DAY), counts | {"shadows": [shadow]}), Ended(RunRequest("s", DAY))]
     result_console().print(backfill._table(ended, dry_run=False))
     result_console().print(backfill._shadow_table(ended))
 
@@ -63,7 +63,7 @@ def backtests() -> None:
     curve = Curve("spent", ">", 500.0, points, {10: points[0], 20: points[1]})
     written = {"stream": "transactions", "group_by": ["customer_id"], "when": "amount > 500"}
     rule = parse_rule({"id": "terminal-compromised", **written}, load_streams())
-    found = Comparison(
+    found = BacktestResult(
         rule, None, [DAY], 12_345, [12_345], 1_234, [('{"customer_id": "C000000123"}', 1_234)],
         [Overlap("card-velocity-of-a-day", 12_345, 1_234)], change, Quality(1_000, 900, 12_345, {}), curve, [],
     )  # fmt: skip

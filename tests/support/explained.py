@@ -75,10 +75,10 @@ def disagreement(
     found = explain(config, alert_id, unarchived)
     if found.violated != holds:
         return f"explain: {alert_id} {'holds' if found.violated else 'does not hold'}"
-    if not found.standing.confirmed:
-        return f"explain: {alert_id} is not what was published: {found.standing}"
-    if judged and found.standing.judged_by is not None:
-        return f"explain: {alert_id} is yet to be judged by the night of {found.standing.judged_by}"
+    if not found.status.confirmed:
+        return f"explain: {alert_id} is not what was published: {found.status}"
+    if judged and found.status.judged_by is not None:
+        return f"explain: {alert_id} is yet to be judged by the night of {found.status.judged_by}"
     return None
 
 

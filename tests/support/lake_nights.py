@@ -24,7 +24,7 @@ from deltalake import write_deltalake
 from kafka import TopicPartition
 
 from nightjar.backfill import run
-from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.publish import publication
 from nightjar.backfill.run import Run
 from nightjar.backfill.upkeep.pending import pending_days
@@ -154,13 +154,13 @@ class LakeNights:
 
     def night(self, day: date, *stages: str, now: int, run_id: str | None = None, **asked: Any) -> dict[str, Any]:
         """Some stages of a run of a day (none: all); what they counted. now: arrival of corrections, µs; asked: see
-        Request.
+        RunRequest.
 
         Raises:
             VerdictError: corrections were held back, for example.
         """
         self.runs += run_id is None
-        made = Run(_SESSION, self.config, Request(run_id or f"run-{self.runs}", day, **asked))
+        made = Run(_SESSION, self.config, RunRequest(run_id or f"run-{self.runs}", day, **asked))
         with self._published(now), patch.object(run, "gate_reconciliation", lambda *_: {}):
             for stage in stages or STAGES:
                 made.do(stage)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.staging import Notes
 from nightjar.lake.config import LakeConfig
 from nightjar.lake.json_topics import JsonReader
@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 # Of three days that end with that noon's.
-REQUEST = Request("x", NOON.date(), days=3)
+REQUEST = RunRequest("x", NOON.date(), days=3)
 
 
 def payment(name: str, at: datetime, arrives: datetime | None = None, **changed: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from nightjar.backfill.config import Request
+from nightjar.backfill.config import RunRequest
 from nightjar.backfill.run import Run as Night
 from nightjar.backfill.staging import CORRECTED, HELD_BACK
 from nightjar.cases.documents import json_text
@@ -227,7 +227,7 @@ class RunsOnJob:
         """What the night says of everything, held back or not."""
         config = backfill_config(self.settings, self._last)
         first = from_microseconds(min(e["at"] for of in self._marked for e in of.events)).date() - timedelta(days=1)
-        request = Request("runs", first, days=4)
+        request = RunRequest("runs", first, days=4)
         night = Night(self.session, config, request)
         for stage in ("archive", "evaluate", "reconcile"):
             night.do(stage)

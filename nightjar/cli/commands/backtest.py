@@ -8,7 +8,7 @@ import typer
 from nightjar.cli.context import Context
 
 if TYPE_CHECKING:
-    from nightjar.backfill.backtest.comparison import Comparison
+    from nightjar.backfill.backtest.comparison import BacktestResult
     from nightjar.terminal.tables import RecordTable
 
 _LISTED = 3  # live rules with common alerts
@@ -91,7 +91,7 @@ def backtest(
         context.console.print(lines(f"report: {html.resolve()}"), soft_wrap=True)
 
 
-def _table(found: "list[Comparison]") -> "RecordTable":
+def _table(found: "list[BacktestResult]") -> "RecordTable":
     from nightjar.terminal.tables import RecordTable, number
 
     titles = ("alerts", "a day", "groups", "live", "gained", "lost", "changed", "precision", "recall")
@@ -107,7 +107,7 @@ def _table(found: "list[Comparison]") -> "RecordTable":
     return table
 
 
-def _details(found: "Comparison") -> "list[RecordTable]":
+def _details(found: "BacktestResult") -> "list[RecordTable]":
     from nightjar.terminal.console import line
     from nightjar.terminal.tables import RecordTable, number
 

@@ -54,20 +54,20 @@ def explain(
 def _as_json(found: "Explanation") -> dict[str, Any]:
     from nightjar.rules.model import rule_to_mapping
 
-    stands, evaluated = found.standing, found.found
+    status, evaluated = found.status, found.found
     applies, violation = evaluated.applies, evaluated.violation
     before, after = evaluated.simultaneous
     return {
         "state": {
-            "published": stands.published.value,
-            "by": stands.by,
-            "night": stands.night,
-            "muted": stands.muted,
-            "muted_by": stands.muted_by,
-            "confirmed": stands.confirmed,
-            "judged_by": stands.judged_by,
-            "headline": stands.headline,
-            "reasons": stands.reasons,
+            "published": status.published.value,
+            "by": status.by,
+            "night": status.night,
+            "muted": status.muted,
+            "muted_by": status.muted_by,
+            "confirmed": status.confirmed,
+            "judged_by": status.judged_by,
+            "headline": status.headline,
+            "reasons": status.reasons,
         },
         "rule": rule_to_mapping(found.version.rule),
         "rule_version": found.version.version,
@@ -96,10 +96,10 @@ def _show(console: "SafeConsole", alert_id: str, found: "Explanation", most: int
     from nightjar.rules.display import readable
     from nightjar.terminal.console import counted, line
 
-    stands, evaluated = found.standing, found.found
-    style = "bold green" if stands.confirmed and stands.published in ("announced", "revised") else "bold red"
-    console.print(line((f"alert {alert_id}", "bold"), "  ", (stands.headline, style)), soft_wrap=True)
-    for reason in (*stands.reasons, *found.notes):
+    status, evaluated = found.status, found.found
+    style = "bold green" if status.confirmed and status.published in ("announced", "revised") else "bold red"
+    console.print(line((f"alert {alert_id}", "bold"), "  ", (status.headline, style)), soft_wrap=True)
+    for reason in (*status.reasons, *found.notes):
         console.print(line(f"  {reason}"), soft_wrap=True)
     console.print(line(f"group {found.group}, event {found.event_id}"), soft_wrap=True)
     versions = [found.version] if evaluated.shown is found.version else [found.version, evaluated.shown]

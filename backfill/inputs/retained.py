@@ -22,14 +22,14 @@ from nightjar.storage.paths import AnyPath
 
 
 @dataclass(frozen=True)
-class Kept:
+class Retained:
     """Event times (µs) from which on the lake has all events of a stream, and all records about their alerts."""
 
     events: int = MIN_TIMESTAMP
     alerts: int = MIN_TIMESTAMP
 
     @classmethod
-    def of(cls, root: AnyPath, stream: Stream, versions: Mapping[str, int]) -> Kept:
+    def of(cls, root: AnyPath, stream: Stream, versions: Mapping[str, int]) -> Retained:
         """What the tables of these versions (by name) have."""
 
         def since(table: Table) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nightjar.backfill.config import Request
+from nightjar.backfill.config import RunRequest
 from nightjar.backfill.inputs.scope import group_by_name
 from nightjar.backfill.staging import PENDING, stage
 from nightjar.lake.scanning import parquet
@@ -23,7 +23,7 @@ _SCHEMA = {name: _KINDS[kind] for name, kind in RECONCILIATION.columns.items()} 
 _VERSION = ["rule_id", "rule_version", "group_by"]
 
 
-def stage_pending(folder: AnyPath, pending: pl.DataFrame | None, ruleset: RuleSet, request: Request) -> pl.DataFrame:
+def stage_pending(folder: AnyPath, pending: pl.DataFrame | None, ruleset: RuleSet, request: RunRequest) -> pl.DataFrame:
     """Stage and return those of the pending alerts that the run judges: of its rules and before its end, with group_by.
 
     pending: rows of the table `reconciliation`; None: there are none.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nightjar.backfill.inputs.left_over import stage_pending, staged_pending
+from nightjar.backfill.inputs.pending_alerts import stage_pending, staged_pending
 from nightjar.lake.scanning import columns
 from nightjar.lake.tables import RECONCILIATION
 from nightjar.rules.versions import RuleSet

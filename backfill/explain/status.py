@@ -1,4 +1,4 @@
-"""How an alert stands now, and why, in sentences: by what was published about it, what the nights found, and what the
+"""The status of an alert, and why, in sentences: by what was published about it, what the nights found, and what the
 lake has.
 
 A pure function of rows; explanation.py reads them.
@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from nightjar.backfill.config import DAY, microseconds_of_day
-from nightjar.backfill.explain.reevaluation import Reevaluation, Subject
+from nightjar.backfill.explain.reevaluation import AlertSubject, Reevaluation
 from nightjar.backfill.lateness import Allowed
 from nightjar.contracts.alerts import BACKFILL, RETRACTED, STREAM
 from nightjar.contracts.reconciliation import Cause, Outcome
@@ -37,7 +37,7 @@ _BECAUSE = {
 _CAUSES = {cause.value: cause for cause in Cause}
 
 
-class Published(StrEnum):
+class PublishedState(StrEnum):
     """What consumers of the alerts topic have of an alert."""
 
     ANNOUNCED = "announced"
@@ -47,7 +47,7 @@ class Published(StrEnum):
 
 
 @dataclass(frozen=True)
-class Records:
+class AlertRecords:
     """What is known of an alert.
 
     latest: its highest revision, None if none is known; night: the day whose run published that, None if it was the
@@ -65,7 +65,7 @@ class Records:
 
 
 @dataclass(frozen=True)
-class Holdings:
+class LakeCoverage:
     """What the lake has of the stream. first: its first date of arrivals; until: all arrivals before this (µs);
     forgotten: whether the alert depends on erased events (S15.3)."""
 
@@ -75,12 +75,12 @@ class Holdings:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How an alert stands. by: who published that, `stream` or `backfill`; night: the day whose run did. confirmed:
+class AlertStatus:
+    """The status of an alert. by: who published that, `stream` or `backfill`; night: the day whose run did. confirmed:
     whether the lake as it is now agrees with it; None: that cannot be told. see: the alert of the version that applies
     instead. judged_by: the day whose run has yet to judge the alert. reasons: sentences."""
 
-    published: Published
+    published: PublishedState
     by: str | None
     night: date | None
     muted: bool
@@ -93,18 +93,18 @@ class Standing:
     @property
     def headline(self) -> str:
         """In a few words."""
-        if self.published is Published.NEVER:
+        if self.published is PublishedState.NEVER:
             return self.published.value
         night = "a night" if self.night is None else f"the night of {day_text(self.night)}"
-        is_correction = self.published is Published.REVISED and self.by == BACKFILL
+        is_correction = self.published is PublishedState.REVISED and self.by == BACKFILL
         words = "corrected" if is_correction else self.published.value
         return f"{words} by {'the stream' if self.by == STREAM else night}{', muted' if self.muted else ''}"
 
 
-def standing(subject: Subject, found: Reevaluation, records: Records, holdings: Holdings) -> Standing:
-    """How the alert stands. found: what the lake has at its event."""
-    case = _Case(subject, found, records, holdings)
-    return Standing(
+def status_of(subject: AlertSubject, found: Reevaluation, records: AlertRecords, coverage: LakeCoverage) -> AlertStatus:
+    """Its status. found: what the lake has at its event."""
+    case = _Case(subject, found, records, coverage)
+    return AlertStatus(
         case.published,
         None if records.latest is None else records.latest["source"],
         records.night,
@@ -128,23 +128,23 @@ def _instant(instant: int) -> str:
 
 @dataclass(frozen=True)
 class _Case:
-    subject: Subject
+    subject: AlertSubject
     found: Reevaluation
-    records: Records
-    holdings: Holdings
+    records: AlertRecords
+    coverage: LakeCoverage
 
     @cached_property
-    def published(self) -> Published:
+    def published(self) -> PublishedState:
         latest = self.records.latest
         if latest is None:
-            return Published.NEVER
+            return PublishedState.NEVER
         if latest["kind"] == RETRACTED:
-            return Published.RETRACTED
-        return Published.ANNOUNCED if latest["revision"] == 1 else Published.REVISED
+            return PublishedState.RETRACTED
+        return PublishedState.ANNOUNCED if latest["revision"] == 1 else PublishedState.REVISED
 
     @property
     def is_announced(self) -> bool:
-        return self.published in (Published.ANNOUNCED, Published.REVISED)
+        return self.published in (PublishedState.ANNOUNCED, PublishedState.REVISED)
 
     @property
     def applies(self) -> bool:
@@ -158,7 +158,7 @@ class _Case:
 
     @cached_property
     def confirmed(self) -> bool | None:
-        if self.holdings.forgotten or (self.applies and self.found.arrival is None):
+        if self.coverage.forgotten or (self.applies and self.found.arrival is None):
             return None
         latest = self.records.latest
         if self.true is None or latest is None or not self.is_announced:
@@ -219,7 +219,7 @@ class _Case:
             if (cause := _CAUSES.get(latest["cause"] or "")) is not None:
                 yield f"Stream and night differed because {_BECAUSE[cause]} ({cause.value})."
             return
-        if self.published is Published.RETRACTED and self.applies:
+        if self.published is PublishedState.RETRACTED and self.applies:
             yield "The stream retracted it: an event on time, out of order, changed its window."
         cause = _CAUSES.get((outcome or {}).get("cause") or "")
         if outcome is None or cause is None or outcome["outcome"] == Outcome.MATCHED:
@@ -234,21 +234,21 @@ class _Case:
 
     def _of_event(self) -> Iterator[str]:
         """Why its event cannot be evaluated."""
-        holdings, found = self.holdings, self.found
+        coverage, found = self.coverage, self.found
         if found.displaced:
             yield "Another event with the id of its event arrived first, and counts instead."
         if found.failed is not None:
             yield f"Measure {found.failed} has no value at its event: the exact one does not fit its type."
-        if holdings.forgotten:
+        if coverage.forgotten:
             yield "Events that it depends on may have been erased with a person, so it cannot be evaluated again."
         if found.arrival is not None:
             return
         words = "Its event is not in the lake, so nothing can be recomputed"
-        if holdings.first is not None and self.subject.event_time.date() < holdings.first:
-            first = day_text(holdings.first)
+        if coverage.first is not None and self.subject.event_time.date() < coverage.first:
+            first = day_text(coverage.first)
             yield f"{words}: arrivals before {first} have been removed (lake_retention), or never came."
         else:
-            until = "has not run" if holdings.until is None else f"has come to {_instant(holdings.until)}"
+            until = "has not run" if coverage.until is None else f"has come to {_instant(coverage.until)}"
             yield f"{words}: the archive {until}."
 
     def _of_muting(self) -> Iterator[str]:
@@ -281,6 +281,6 @@ class _Case:
             came = self.records.answered.get(self.found.applies.version)
             if came is not None and came >= cut:
                 yield "The version that applies came after the last night; `nightjar backfill --pending` judges again."
-        first = self.holdings.first
+        first = self.coverage.first
         if first is not None and self.subject.at - widest(self.subject.version.rule) < microseconds_of_day(first):
             yield f"The lake has arrivals since {day_text(first)} only, and its window begins before."
