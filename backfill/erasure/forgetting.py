@@ -34,6 +34,7 @@ from nightjar.lake.archive import make_tables
 from nightjar.lake.scanning import scan
 from nightjar.lake.stream_state import rule_book
 from nightjar.lake.tables import FORGOTTEN, RULE_STATUS, events_table
+from nightjar.rules.errors import SettingsError
 from nightjar.rules.names import did_you_mean
 from nightjar.rules.streams import Stream
 from nightjar.rules.types import Kind
@@ -45,20 +46,36 @@ _KEY_KINDS = (Kind.STRING, Kind.INT64)
 
 @dataclass(frozen=True)
 class Removal:
-    """What was erased, or would be. tables: by table; folders: staged ones of runs; pages: results in the data docs.
-
-    last_events: by stream the time of the person's last event; last_arrivals: by stream the arrival of the person's
-    last event; other_fields: by stream and field how many events of others have one of the values there; rules: ids of
-    those whose text has one.
-    """
+    """What was erased, or would be."""
 
     tables: tuple[Erased, ...]
     folders: tuple[str, ...]
+    """Staged ones of runs."""
     pages: int
+    """Results in the data docs."""
     last_events: Mapping[str, datetime] = field(default_factory=dict)
+    """By stream the time of the person's last event."""
     last_arrivals: Mapping[str, datetime] = field(default_factory=dict)
+    """By stream the last arrival of an event of the person."""
     other_fields: Mapping[str, int] = field(default_factory=dict)
+    """By stream and field how many events of others have one of the values there."""
     rules: tuple[str, ...] = ()
+    """Ids of those whose text has one of the values."""
+
+
+def searched_streams(config: BackfillConfig, names: Sequence[str], person: Person) -> list[Stream]:
+    """The streams of these names; of none, all that declare a key.
+
+    Raises:
+        SettingsError: a stream is not declared.
+    """
+    for name in names:
+        if name not in config.streams:
+            remedy = did_you_mean(name, config.streams, "Streams are")
+            raise SettingsError("is not a declared stream", where=f"--stream {name}", remedy=remedy)
+    chosen = [config.streams[name] for name in names] or [*config.streams.values()]
+    declaring = [stream for stream in chosen if set(person.keys) & set(stream.fields)]
+    return declaring or chosen
 
 
 def forget(

@@ -9,12 +9,13 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from nightjar.rules.canonical import canonical
+from nightjar.rules.errors import SettingsError
 from nightjar.rules.masking import MASK
 
 _BETWEEN_VALUES = ", "  # in a measure `values` (S2.4)
@@ -26,6 +27,21 @@ class Person:
     """keys: field to the values, as text, that are the person's in every stream that declares the field."""
 
     keys: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, keys: Iterable[str]) -> Person:
+        """The person of some FIELD=VALUE texts.
+
+        Raises:
+            SettingsError: one is not of that form.
+        """
+        found: dict[str, tuple[str, ...]] = {}
+        for key in keys:
+            name, equals, value = key.partition("=")
+            if not (name and equals and value.strip()):
+                raise SettingsError("is not FIELD=VALUE", where="--key", remedy="Write --key customer_id=C123")
+            found[name] = (*found.get(name, ()), value)
+        return cls(found)
 
     @cached_property
     def values(self) -> frozenset[str]:

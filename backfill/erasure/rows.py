@@ -125,8 +125,10 @@ def _changed(erasure: Erasure, rows: pl.DataFrame) -> pl.DataFrame:
 def purge(root: AnyPath, table: Table) -> int:
     """Delete what the newest version of the table does not need, also of killed writes, and what its log says of it.
 
-    Nobody else may write to the table meanwhile. Returns how many files of rows. Raises OSError if one cannot be
-    deleted.
+    Nobody else may write to the table meanwhile. Returns how many files of rows.
+
+    Raises:
+        OSError: one cannot be deleted.
     """
     if not delta.exists(root, table):
         return 0

@@ -11,6 +11,7 @@ import pytest
 from nightjar.backfill.backtest.comparison import BacktestResult, Change, Curve, Overlap, Point, Quality
 from nightjar.backfill.config import RunRequest
 from nightjar.backfill.erasure.forgetting import Removal
+from nightjar.backfill.erasure.remains import InTopic, Remains
 from nightjar.backfill.erasure.rows import Erased
 from nightjar.backfill.run import Ended
 from nightjar.cli.commands import backfill, backtest, explain, generate, lake, rules_list, status, topics
@@ -18,7 +19,6 @@ from nightjar.configuration.settings import load_settings
 from nightjar.generate import Scenario
 from nightjar.kafka.acls import topic_access
 from nightjar.lake.maintenance import Maintained
-from nightjar.operations.forgetting import InTopic, Remains
 from nightjar.operations.status import JobStatus
 from nightjar.replay.sending import Report
 from nightjar.rules.model import parse_rule

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from nightjar.backfill.erasure.forgetting import Removal
+    from nightjar.backfill.erasure.remains import Remains
     from nightjar.lake.maintenance import Maintained
-    from nightjar.operations.forgetting import Remains
     from nightjar.terminal.console import SafeConsole
     from nightjar.terminal.tables import RecordTable
 
@@ -85,13 +85,15 @@ def forget(
     """
     import sys
 
-    from nightjar.operations.forgetting import forget_person, person_of, searched_streams
+    from nightjar.backfill.erasure.forgetting import searched_streams
+    from nightjar.backfill.erasure.person import Person
+    from nightjar.operations.forgetting import forget_person
     from nightjar.terminal.console import show_json
 
     context = Context()
     config = context.backfill()
     given = [line for each in key for line in (sys.stdin.read().splitlines() if each == "-" else [each])]
-    person = person_of(given)
+    person = Person.of(given)
     streams = searched_streams(config, stream or [], person)
     with context.stages.stage("Erasing" if yes else "Searching", str(config.lake.root)):
         removal, remains = forget_person(context.settings, config, person, streams, dry_run=not yes)
