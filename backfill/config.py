@@ -47,17 +47,20 @@ class BackfillConfig:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run as asked for. rules: ids (none: all); groups: field to values (none: all); publish: put corrections on
-    Kafka; dry_run: stop before anything but the staged data is written; days: how many, from `day` on, to evaluate at
-    once, where nothing is reconciled."""
+    """A run as asked for."""
 
     run_id: str
     day: date
     rules: tuple[str, ...] = ()
+    """Ids; none: all."""
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Field to values; none: all."""
     publish: bool = True
+    """Put corrections on Kafka."""
     dry_run: bool = False
+    """Stop before anything but the staged data is written."""
     days: int = 1
+    """How many, from `day` on, to evaluate at once, where nothing is reconciled."""
 
     @property
     def whole(self) -> bool:

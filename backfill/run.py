@@ -11,7 +11,7 @@ published, and then the last stage raises a verdict that lists the alerts held b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +24,7 @@ from nightjar.backfill.backtest.shadow import compared_shadows
 from nightjar.backfill.config import BackfillConfig, BackfillError, RunRequest
 from nightjar.backfill.evaluate.evaluation import evaluate
 from nightjar.backfill.gate.gating import gate_evaluation, gate_reconciliation
-from nightjar.backfill.inputs.published_rules import PublishedRules
+from nightjar.backfill.inputs.context import RunContext
 from nightjar.backfill.inputs.scope import settled
 from nightjar.backfill.lateness import Lateness
 from nightjar.backfill.publish import results
@@ -33,7 +33,7 @@ from nightjar.backfill.publish.verdicts import held_back, refuse_outdated, refus
 from nightjar.backfill.reconcile.comparison import compare
 from nightjar.backfill.reconcile.reconciliation import with_overflow
 from nightjar.backfill.stages import STAGES
-from nightjar.backfill.staging import CORRECTED, Notes, Progress, read_notes, take_notes, write_notes
+from nightjar.backfill.staging import CORRECTED, Progress, read_notes, take_notes, write_notes
 from nightjar.backfill.upkeep.cleaning import remove_old_staging
 from nightjar.contracts.run_manifest import RunManifest, RunState
 from nightjar.expectations.findings import VerdictError
@@ -43,6 +43,7 @@ from nightjar.lake.scanning import parquet, scan
 from nightjar.lake.tables import ALERTS
 from nightjar.rules.rulebook import effective_text
 from nightjar.rules.versions import actions_of
+from nightjar.storage.paths import AnyPath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,13 +53,14 @@ _log = structlog.get_logger(__name__)
 _LONGEST_FAILURE = 20_000  # characters of a manifest
 
 
-@dataclass(frozen=True)
+@dataclass
 class Run:
     """One day's run in a session."""
 
     session: SparkSession
     config: BackfillConfig
     request: RunRequest
+    _context: RunContext | None = field(default=None, init=False, repr=False)
 
     def do(self, stage: str) -> dict[str, Any]:
         """One of STAGES; returns what it counted. A failure ends in a manifest of it, and is raised.
@@ -67,29 +69,22 @@ class Run:
             VerdictError: it would fail again; see publish/verdicts.py. HeldBackError comes after everything else is
             published.
         """
-        folder = self.request.staged(self.config.lake)
         began = time.monotonic()
         self.config.lake.refuse_overtaken()
         try:
-            counts: dict[str, Any] = getattr(self, stage)()
+            counts = _STAGES[stage](self)
         # A library that ends the program, as PySpark does where it lacks another, has not done the stage.
         except (Exception, SystemExit) as failure:
             try:
-                self._conclude(RunState.FAILED, f"{stage}: {failure}"[:_LONGEST_FAILURE])
+                self._add_manifest(RunState.FAILED, f"{stage}: {failure}"[:_LONGEST_FAILURE])
             except Exception:  # noqa: BLE001  a full disk or a lost JVM fails here too; what failed first is raised
                 _log.warning("the manifest of the failed run could not be written", run=self.request.run_id)
             raise
         took = round(time.monotonic() - began, 2)
-        Progress.of(folder).after(stage, counts, took).write(folder)
+        Progress.of(self._folder).after(stage, counts, took).write(self._folder)
         _log.info("a stage is done", stage=stage, run=self.request.run_id, seconds=took, **counts)
         if stage == "publish":
-            verdict = held_back(self.config, self.request)
-            failure_text = None if verdict is None else str(verdict)[:_LONGEST_FAILURE]
-            self._conclude(RunState.DRY_RUN if self.request.dry_run else RunState.FINISHED, failure_text)
-            if not self.request.dry_run:
-                remove_old_staging(self.config, self.request.run_id, _now())
-            if verdict is not None:
-                raise verdict
+            self._conclude()
         return counts
 
     def archive(self) -> dict[str, Any]:
@@ -109,20 +104,19 @@ class Run:
         if config.arrival == "broker" and not request.dry_run:
             refuse_unarchived(config, request, cut)
         notes = take_notes(config, cut, _now(), allowed)
-        write_notes(request.staged(config.lake), notes)
-        pending = results.pending_alerts(config, request.day)
-        return evaluate(self.session, config, request, notes, pending)
+        write_notes(self._folder, notes)
+        self._context = RunContext(config, request, notes, self.session)
+        return evaluate(self._context, results.pending_alerts(config, request.day))
 
     def gate(self) -> dict[str, Any]:
         """Refuse what must not be published."""
-        return gate_evaluation(self.session, self.config, self.request, self._notes)
+        return gate_evaluation(self.context)
 
     def reconcile(self) -> dict[str, Any]:
         """Stage outcomes, causes and corrections."""
-        compared = compare(self.session, self.config, self.request, self._notes)
-        gated = gate_reconciliation(self.session, self.config, self.request, compared.stream_alerts)
-        ruleset = PublishedRules.of(self.config, self.request, self._notes).asked_for
-        shadows = compared_shadows(self.config, self.request, ruleset)
+        compared = compare(self.context)
+        gated = gate_reconciliation(self.context, compared.stream_alerts)
+        shadows = compared_shadows(self.context)
         return compared.as_counts() | gated | ({"shadows": shadows} if shadows else {})
 
     def publish(self) -> dict[str, Any]:
@@ -130,54 +124,79 @@ class Run:
 
         The violation of an alert that is held back goes into its table: it holds, whatever the stream announced.
         """
-        config, request = self.config, self.request
-        if request.dry_run:
+        if self.request.dry_run:
             return {"published": 0}
-        notes = self._notes
-        refuse_outdated(config, request, notes)
-        published = overflow = 0
-        ruleset = PublishedRules.of(config, request, notes).asked_for
-        if request.publish:
-            staged = parquet(request.staged(config.lake) / CORRECTED / "*.parquet").collect()
-            staged = with_overflow(staged.sort("event_time", "alert_id"), config.alerts_per_rule_and_hour)
-            overflow = int(staged.get_column("overflow").sum())
-            config.lake.refuse_overtaken()
-            note = partial(results.note_corrections, config, request, staged)
-            published = publish(config, staged, self._archived_alerts(notes), note, actions_of(ruleset.versions))
-        config.lake.refuse_overtaken()
-        changed = results.publish_violations(self.session, config, request, ruleset)
-        results.publish_reconciliation(self.session, config, request, ruleset)
-        return {"published": published, "overflow_corrections": overflow, "violations_changed": changed}
+        refuse_outdated(self.context)
+        corrected = self._publish_corrections() if self.request.publish else {"published": 0, "overflow_corrections": 0}
+        self.config.lake.refuse_overtaken()
+        changed = results.publish_violations(self.context)
+        results.publish_reconciliation(self.context)
+        return {**corrected, "violations_changed": changed}
 
-    def _archived_alerts(self, notes: Notes) -> dict[int, int]:
-        alerts = scan(self.config.lake.root, ALERTS, notes.versions[ALERTS.name])
-        return dict(alerts.group_by("partition").agg(pl.col("offset").max()).collect().iter_rows())
+    def _publish_corrections(self) -> dict[str, int]:
+        run, config = self.context, self.config
+        staged = parquet(run.folder / CORRECTED / "*.parquet").collect().sort("event_time", "alert_id")
+        staged = with_overflow(staged, config.alerts_per_rule_and_hour)
+        config.lake.refuse_overtaken()
+        alerts = scan(run.root, ALERTS, run.version(ALERTS)).group_by("partition").agg(pl.col("offset").max())
+        note = partial(results.note_corrections, run, staged)
+        actions = actions_of(run.rules.asked_for.versions)
+        published = publish(config, staged, dict(alerts.collect().iter_rows()), note, actions)
+        return {"published": published, "overflow_corrections": int(staged.get_column("overflow").sum())}
 
     @property
     def counts(self) -> dict[str, Any]:
         """The counts of the finished stages."""
-        return Progress.of(self.request.staged(self.config.lake)).counts
+        return Progress.of(self._folder).counts
 
     @property
-    def _notes(self) -> Notes:
-        return read_notes(self.request.staged(self.config.lake))
+    def context(self) -> RunContext:
+        """What the stages share, with the inputs that `evaluate` has pinned, here or in another process.
 
-    def _conclude(self, state: RunState, failure: str | None = None) -> None:
-        """Add the manifest. failure: the cause, if any."""
-        request, now = self.request, _now()
-        progress = Progress.of(request.staged(self.config.lake))
+        Raises:
+            BackfillError: the run has not been evaluated.
+        """
+        if self._context is None:
+            self._context = RunContext(self.config, self.request, read_notes(self._folder), self.session)
+        return self._context
+
+    @property
+    def _folder(self) -> AnyPath:
+        return self.request.staged(self.config.lake)
+
+    def _conclude(self) -> None:
+        """Add the manifest of a run that has published, and raise the verdict about what it has held back."""
+        verdict = held_back(self.context)
+        failure = None if verdict is None else str(verdict)[:_LONGEST_FAILURE]
+        self._add_manifest(RunState.DRY_RUN if self.request.dry_run else RunState.FINISHED, failure)
+        if not self.request.dry_run:
+            remove_old_staging(self.config, self.request.run_id, _now())
+        if verdict is not None:
+            raise verdict
+
+    def _add_manifest(self, state: RunState, failure: str | None) -> None:
+        """failure: the cause, if any."""
+        request, now, progress = self.request, _now(), Progress.of(self._folder)
         manifest = RunManifest(
             request.run_id, request.day, state, now, now, only_rules=request.rules, only_groups=request.groups,
             counts=progress.counts, seconds=progress.seconds, failure=failure,
         )  # fmt: skip
         with suppress(BackfillError):  # it has not come so far as to read anything
-            notes = self._notes
-            versions = PublishedRules.of(self.config, request, notes).asked_for.versions
+            notes, versions = self.context.notes, self.context.rules.asked_for.versions
             rules = {(version.rule.id, version.version): effective_text(version) for version in versions}
             manifest = replace(
                 manifest, started_at=notes.started_at, cut=notes.cut, versions=notes.versions, rules=rules
             )
         results.add_manifest(self.config, manifest)
+
+
+_STAGES: Mapping[str, Callable[[Run], dict[str, Any]]] = {
+    "archive": Run.archive,
+    "evaluate": Run.evaluate,
+    "gate": Run.gate,
+    "reconcile": Run.reconcile,
+    "publish": Run.publish,
+}
 
 
 @dataclass(frozen=True)

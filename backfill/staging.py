@@ -68,17 +68,17 @@ def _row_count(file: AnyPath) -> int:
 
 @dataclass(frozen=True)
 class Notes:
-    """Shared by the stages of a run. cut: arrivals before it (µs) count; versions: of the Delta tables as read.
-
-    answers: (offset, arrival in µs, JSON) of the `rule-status` topic. allowed: by stream how late events could be about
-    the run's days; of others it is as declared.
-    """
+    """Shared by the stages of a run."""
 
     cut: int
+    """Arrivals before it (µs) count."""
     started_at: int
     versions: dict[str, int]
+    """Of the Delta tables as read."""
     answers: list[tuple[int, int, str]]
+    """Offset, arrival (µs) and JSON of each record of the `rule-status` topic."""
     allowed: Mapping[str, Allowed] = field(default_factory=dict)
+    """By stream how late events could be about the run's days; of others it is as declared."""
 
     def allowed_of(self, stream: Stream) -> Allowed:
         """How late events of the stream could be."""

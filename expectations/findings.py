@@ -13,11 +13,7 @@ _SHOWN = 20  # expectations that an error lists
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one expectation of one suite.
-
-    observed: number of violating rows, None if it could not be determined (`problem` has the reason). examples: at most
-    five of these rows, column to text.
-    """
+    """The result of one expectation of one suite."""
 
     suite: str
     expectation: str
@@ -25,7 +21,9 @@ class Finding:
     severity: str
     success: bool
     observed: int | None
+    """How many rows violate it; None: it could not be determined (`problem` has the reason)."""
     examples: tuple[Mapping[str, str | None], ...] = ()
+    """At most five of these rows, column to text."""
     problem: str = ""
 
     @property

@@ -20,7 +20,7 @@ _RANK = {"critical": 0, "warning": 1}
 
 @dataclass(frozen=True)
 class ShownExpectation:
-    """An expectation in a run. rows: violating ones, None if it could not be checked; examples: some, with columns."""
+    """An expectation in a run."""
 
     name: str
     sentence: str
@@ -28,8 +28,11 @@ class ShownExpectation:
     sql: str
     success: bool
     rows: int | None
+    """Violating ones; None: it could not be checked."""
     examples: tuple[Mapping[str, str | None], ...]
+    """Some of them."""
     columns: tuple[str, ...]
+    """Those of the examples, in order."""
     problem: str
 
     @property
@@ -48,14 +51,17 @@ class ShownExpectation:
 
 @dataclass(frozen=True)
 class ShownResult:
-    """A suite's result in a run. day: the night; run: its id; at: when it was checked, ISO 8601; expectations: broken
-    ones first, the critical ones before the others."""
+    """A suite's result in a run."""
 
     suite: str
     day: str
+    """The night."""
     run: str
+    """The id of the run."""
     at: str
+    """When it was checked, ISO 8601."""
     expectations: tuple[ShownExpectation, ...]
+    """Broken ones first, the critical ones before the others."""
 
     def broken(self, severity: str) -> int:
         """How many expectations of this severity do not hold."""

@@ -40,22 +40,23 @@ _MOST_REJECTED = 0.05
 class Expectation:
     """One expectation. A critical one stops publication if it does not hold.
 
-    On single rows: breaking, SQL condition of a violating row; at_most, the share of rows that may violate it; exactly,
-    how many rows must meet the condition (None: none).
-
-    On compared rows: key, columns that must be unique, or, with content, whose equal rows must have the same content;
-    where, SQL condition of the rows to compare (empty: all).
+    It is about single rows (`breaking`), or about rows that are compared (`key`).
     """
 
     name: str
     sentence: str
     severity: Severity = "critical"
     breaking: str = ""
+    """SQL condition of a violating row."""
     at_most: float = 0.0
+    """The share of rows that may violate it."""
     exactly: int | None = None
+    """How many rows must meet the condition; None: none."""
     key: tuple[str, ...] = ()
+    """Columns that must be unique or, with `content`, whose equal rows must have the same content."""
     content: tuple[str, ...] = ()
     where: str = ""
+    """SQL condition of the rows to compare; empty: all."""
 
     @property
     def sql(self) -> str:
@@ -75,18 +76,18 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Suite:
-    """The expectations on one table. columns: name to Spark's type; shown: columns to show in examples.
-
-    masked: columns whose values are not shown; masked_members: by the value of the column `stream`, members of the
-    columns JSON_COLUMNS that are not.
-    """
+    """The expectations on one table."""
 
     name: str
     columns: Mapping[str, str]
+    """Name to Spark's type."""
     expectations: tuple[Expectation, ...]
     shown: tuple[str, ...] = field(default=())
+    """Columns to show in examples."""
     masked: frozenset[str] = frozenset()
+    """Columns whose values are not shown."""
     masked_members: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By the value of the column `stream`, members of the columns JSON_COLUMNS that are not shown."""
 
     def example(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """A row as an example may show it."""

@@ -32,13 +32,15 @@ _EXPIRED = "the topic has already deleted these offsets"
 
 @dataclass(frozen=True)
 class Gap:
-    """Missing offsets, both ends included. known: whether they are known not to be a loss (None: not queried)."""
+    """Missing offsets of a partition."""
 
     stream: str
     partition: int
     first_missing: int
+    """Included, as the last one."""
     last_missing: int
     known: bool | None = None
+    """Whether they are known not to be a loss; None: Kafka was not asked."""
     why: str = "not checked"
 
 

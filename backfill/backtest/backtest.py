@@ -23,9 +23,10 @@ from nightjar.backfill.backtest import comparison
 from nightjar.backfill.backtest.comparison import BacktestResult
 from nightjar.backfill.config import BackfillConfig, BackfillError, RunRequest
 from nightjar.backfill.evaluate.evaluation import evaluate_rules
+from nightjar.backfill.inputs.context import RunContext
 from nightjar.backfill.inputs.event_selection import events_of_days
 from nightjar.backfill.inputs.published_rules import PublishedRules
-from nightjar.backfill.staging import EVALUATED, Notes, take_notes
+from nightjar.backfill.staging import EVALUATED, take_notes
 from nightjar.lake.scanning import parquet
 from nightjar.rules.masking import masked_text
 from nightjar.rules.measures import Measure
@@ -105,14 +106,13 @@ def backtest(
     days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
     request = RunRequest(f"backtest-{uuid.uuid4()}", first, dry_run=True, days=len(days))
     lateness = max((stream.allowed_lateness for stream in config.streams.values()), default=0)
-    notes = take_notes(config, request.end + lateness, time.time_ns() // 1000)
-    published = PublishedRules.of(config, request, notes).every
-    live = live_versions(published, {draft.rule.stream for draft in drafts})
+    run = RunContext(config, request, take_notes(config, request.end + lateness, time.time_ns() // 1000), session)
+    live = live_versions(run.rules.every, {draft.rule.stream for draft in drafts})
     trials = [version for draft in drafts for version in draft.trials]
     applied = [replace(version, effective=MIN_TIMESTAMP) for version in live.values()]
-    with _folder(request.staged(config.lake)) as folder:
-        ruleset = RuleSet((*applied, *trials))
-        counts = evaluate_rules(session, config, request, notes, PublishedRules(ruleset, ruleset, {}))
+    ruleset = RuleSet((*applied, *trials))
+    with _folder(run.folder) as folder:
+        counts = evaluate_rules(replace(run, other_rules=PublishedRules(ruleset, ruleset, {})))
         if not counts["groups"]:
             raise BackfillError(
                 "the lake has no events of these rules' streams",
@@ -120,7 +120,7 @@ def backtest(
                 remedy="Bring Kafka to the lake with `nightjar archive`, or name days that have events",
             )
         violations = parquet(folder / EVALUATED / "*.parquet").filter(pl.col("failed").is_null())
-        return [_compared(config, request, notes, draft, live, violations, days, labels) for draft in drafts]
+        return [_compared(run, draft, live, violations, days, labels) for draft in drafts]
 
 
 def live_versions(published: RuleSet, streams: Iterable[str]) -> dict[str, RuleVersion]:
@@ -135,22 +135,20 @@ def live_versions(published: RuleSet, streams: Iterable[str]) -> dict[str, RuleV
 
 
 def _compared(
-    config: BackfillConfig,
-    request: RunRequest,
-    notes: Notes,
+    run: RunContext,
     draft: Draft,
     live: Mapping[str, RuleVersion],
     violations: pl.LazyFrame,
     days: Sequence[date],
     labels: pl.LazyFrame | str | None,
 ) -> BacktestResult:
-    rule, stream = draft.rule, config.streams[draft.rule.stream]
+    rule, stream = draft.rule, run.config.streams[draft.rule.stream]
     of_stream = {rule_id for rule_id, version in live.items() if version.rule.stream == rule.stream}
     mine = _of(violations, _DRAFT.format(rule.id))
     by_day = comparison.alerts_by_day(mine, days)
     groups, top = comparison.top_groups(mine)
     hidden = stream.sensitive
-    fraud = None if labels is None else _fraud(events_of_days(config, request, stream, notes), stream, labels)
+    fraud = None if labels is None else _fraud(events_of_days(run, stream), stream, labels)
     curve = None
     if draft.threshold is not None:
         candidates = _of(violations, _ANY_THRESHOLD.format(rule.id))

@@ -39,18 +39,21 @@ class Example:
 
 @dataclass(frozen=True)
 class Change:
-    """A rule's alerts beside those of its live version. both: of the same events; changed: of these, those whose
-    measures differ; examples of alerts that only one of them has."""
+    """A rule's alerts beside those of its live version."""
 
     live_version: int
     live_alerts: int
     live_by_day: list[int]
     both: int
+    """Alerts at the same events."""
     gained: int
     lost: int
     changed: int
+    """Those of `both` whose measures differ."""
     gained_examples: list[Example]
+    """Of alerts that only the draft has."""
     lost_examples: list[Example]
+    """Of alerts that only the live version has."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +99,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """How many alerts each threshold leads to, from the fewest alerts to the most. target: by alerts a day, the point
-    with as many alerts as possible that has no more than these; None where even the strictest has more. points: every
-    value that occurs, or for many of them some that are close together."""
+    """How many alerts each threshold leads to."""
 
     name: str
     operator: str
     current: float
     points: list[Point]
+    """From the fewest alerts to the most: every value that occurs, or for many of them some that are close together."""
     targets: dict[int, Point | None]
+    """By alerts a day, the point with as many alerts as possible that has no more than these; None where even the
+    strictest has more."""
 
     @property
     def is_of_many(self) -> bool:
@@ -114,14 +118,15 @@ class Curve:
 
 @dataclass(frozen=True)
 class BacktestResult:
-    """The results of one rule over some days. by_day: its alerts on each of `days`, by event time; live: the version
-    that `change` compares it with."""
+    """The results of one rule over some days."""
 
     rule: Rule
     live: RuleVersion | None
+    """The version that `change` compares it with."""
     days: list[date]
     alerts: int
     by_day: list[int]
+    """Its alerts on each of `days`, by event time."""
     groups: int
     top_groups: list[tuple[str, int]]
     overlaps: list[Overlap]

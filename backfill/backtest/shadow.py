@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from nightjar.backfill.backtest.comparison import changed
-from nightjar.backfill.config import BackfillConfig, RunRequest
+from nightjar.backfill.inputs.context import RunInputs
 from nightjar.backfill.staging import EVALUATED
 from nightjar.lake.scanning import parquet
 from nightjar.rules.model import State
@@ -20,18 +20,18 @@ from nightjar.rules.timestamps import from_microseconds
 from nightjar.rules.versions import RuleSet, RuleVersion
 
 
-def compared_shadows(config: BackfillConfig, request: RunRequest, ruleset: RuleSet) -> list[dict[str, Any]]:
+def compared_shadows(run: RunInputs) -> list[dict[str, Any]]:
     """One object for each shadow rule that names a live rule (`shadow_of`), by rule, as the manifest has it.
 
     Rules are left out that the run is not about, and those whose newest version does not apply to the run's days.
     """
-    found = []
-    for shadow, live in pairs(ruleset):
+    found, request = [], run.request
+    for shadow, live in pairs(run.rules.asked_for):
         since = max(shadow.effective, live.effective, request.begin)
         if since >= request.end:
             continue
         at = pl.col("event_time")
-        violations = parquet(request.staged(config.lake) / EVALUATED / "*.parquet").filter(
+        violations = parquet(run.folder / EVALUATED / "*.parquet").filter(
             pl.col("failed").is_null(), at >= from_microseconds(since), at < from_microseconds(request.end)
         )
         days = [request.day + timedelta(days=number) for number in range(request.days)]

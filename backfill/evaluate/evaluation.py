@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from nightjar.backfill.config import BackfillConfig, RunRequest
-from nightjar.backfill.evaluate.survey import REPEATS, survey
+from nightjar.backfill.evaluate.survey import REPEATS, SurveyTasks, survey
+from nightjar.backfill.inputs.context import RunContext
 from nightjar.backfill.inputs.event_selection import (
     ARRIVED,
     PLACE,
@@ -33,19 +33,16 @@ from nightjar.backfill.inputs.event_selection import (
     selections_of,
 )
 from nightjar.backfill.inputs.pending_alerts import stage_pending
-from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.inputs.retained import Retained
 from nightjar.backfill.inputs.scope import BUCKET, GROUP, TARGET, GroupBy, events_of
 from nightjar.backfill.staging import (
     EVALUATED,
-    EXCHANGED,
-    Notes,
     groups_folder,
     repeated_folder,
     stage,
     write_judged_times,
 )
-from nightjar.lake.arrow_shuffle import OverSplits, exchange
+from nightjar.lake.arrow_shuffle import OverSplits
 from nightjar.lake.events import as_declared
 from nightjar.lake.scanning import parquet
 from nightjar.rules.engine.store import ARRIVAL, MICROSECONDS
@@ -53,9 +50,6 @@ from nightjar.rules.streams import Stream
 from nightjar.rules.truth import VIOLATION_SCHEMA, Truth
 from nightjar.rules.versions import RuleSet
 from nightjar.storage.paths import AnyPath, remove_tree
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _log = structlog.get_logger(__name__)
 
@@ -109,53 +103,36 @@ class EvaluationTasks(OverSplits):
         return pa.table({"violations": [found.num_rows - failures], "failures": [failures], "muted": [muted]})
 
 
-def evaluate(
-    session: SparkSession,
-    config: BackfillConfig,
-    request: RunRequest,
-    notes: Notes,
-    pending: pl.DataFrame | None = None,
-) -> dict[str, Any]:
+def evaluate(run: RunContext, pending: pl.DataFrame | None = None) -> dict[str, Any]:
     """Stage the day's violations and failures (EVALUATED) and touched groups (TOUCHED_GROUPS); their counts.
 
     pending: rows of the table `reconciliation`, of days before the run's: alerts that were left to the stream and are
     now judged again.
     """
-    retained = {name: Retained.of(config.lake.root, stream, notes.versions) for name, stream in config.streams.items()}
-    counts = evaluate_rules(
-        session, config, request, notes, PublishedRules.of(config, request, notes), pending, retained
-    )
+    retained = {name: Retained.of(run.root, stream, run.notes.versions) for name, stream in run.config.streams.items()}
+    counts = evaluate_rules(run, pending, retained)
     if counts["beyond_retention"]:
         _log.warning(
             "events are dated before what lake_retention has kept: alerts of that time stand as they are",
-            day=str(request.day), groups=counts["beyond_retention"],
+            day=str(run.request.day), groups=counts["beyond_retention"],
         )  # fmt: skip
     return counts
 
 
 def evaluate_rules(
-    session: SparkSession,
-    config: BackfillConfig,
-    request: RunRequest,
-    notes: Notes,
-    rules: PublishedRules,
-    pending: pl.DataFrame | None = None,
-    retained: Mapping[str, Retained] = MappingProxyType({}),
+    run: RunContext, pending: pl.DataFrame | None = None, retained: Mapping[str, Retained] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """As `evaluate`, with these rules, published or not, and where the lake has so much of each stream."""
-    folder = request.staged(config.lake)
-    again = stage_pending(folder, pending, rules.asked_for, request)
-    judged = judged_times(config, request, notes, rules.asked_for, again)
+    """As `evaluate`, where the lake has so much of each stream; none: it has everything."""
+    folder = run.folder
+    again = stage_pending(folder, pending, run.rules.asked_for, run.request)
+    judged = judged_times(run, again)
     write_judged_times(folder, judged)
-    selections = selections_of(config, request, notes, rules, judged)
-    parallelism = session.sparkContext.defaultParallelism
-    splits, cut = event_splits(selections, parallelism), buckets_of(selections, parallelism)
-    surveyed = survey(session, selections, splits, folder, cut, again, config.lake.max_driver_rows, retained)
-    tasks = EvaluationTasks(selections, splits, folder, cut)
+    selections = selections_of(run, judged)
+    splits, cut = event_splits(selections, run.parallelism), buckets_of(selections, run.parallelism)
+    surveyed = survey(run, SurveyTasks(selections, splits, folder, cut, again, retained))
     remove_tree(folder / EVALUATED)  # of an earlier attempt
     stage(EVALUATED_SCHEMA.empty_table(), folder / EVALUATED / "none.parquet")  # where there is nothing else to read
-    counted = exchange(session, tasks, _COUNTED, folder / EXCHANGED, config.lake.max_driver_rows)
-    return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names} | surveyed
+    return run.counted(EvaluationTasks(selections, splits, folder, cut), _COUNTED) | surveyed
 
 
 def staged_violations(folder: AnyPath) -> int:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nightjar.backfill.config import DAY
+from nightjar.backfill.inputs.context import RunContext
 from nightjar.backfill.inputs.event_selection import ARRIVED, PLACE, EventSelection, EventSplit, groupings
 from nightjar.backfill.inputs.retained import Retained
 from nightjar.backfill.inputs.scope import (
@@ -29,15 +28,12 @@ from nightjar.backfill.inputs.scope import (
     touched_groups,
     touched_spans,
 )
-from nightjar.backfill.staging import EXCHANGED, TOUCHED_GROUPS, groups_folder, repeated_folder, stage
-from nightjar.lake.arrow_shuffle import OverSplits, exchange
+from nightjar.backfill.staging import TOUCHED_GROUPS, groups_folder, repeated_folder, stage
+from nightjar.lake.arrow_shuffle import OverSplits
 from nightjar.lake.scanning import parquet
 from nightjar.rules.streams import Stream
 from nightjar.rules.timestamps import MIN_TIMESTAMP
 from nightjar.storage.paths import AnyPath, remove_tree
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # Of a record whose id is repeated: whether it is not the first.
 REPEATS = "run.repeats"
@@ -139,26 +135,15 @@ class SurveyTasks(OverSplits):
         return pa.table({"groups": [found.get_column(GROUP).n_unique()], "beyond_retention": [gone]})
 
 
-def survey(
-    session: SparkSession,
-    selections: Sequence[EventSelection],
-    splits: Sequence[EventSplit],
-    folder: AnyPath,
-    cut: int,
-    pending: pl.DataFrame,
-    most_here: int,
-    retained: Mapping[str, Retained],
-) -> dict[str, int]:
+def survey(run: RunContext, tasks: SurveyTasks) -> dict[str, int]:
     """Stage the records that repeat an id, the touched groups of each group-by, and all of these as TOUCHED_GROUPS.
 
     Counted are `groups`, and those that have events from before what is retained (`beyond_retention`).
     """
-    tasks = SurveyTasks(selections, splits, folder, cut, pending, retained)
-    for place in (folder / TOUCHED_GROUPS, *(key.place(folder) for key in tasks.keys)):
+    for place in (tasks.folder / TOUCHED_GROUPS, *(key.place(tasks.folder) for key in tasks.keys)):
         remove_tree(place)  # of an earlier attempt
-    _stage(pl.DataFrame(schema=_TOUCHED), folder / TOUCHED_GROUPS / "none.parquet")
-    counted = exchange(session, tasks, _COUNTED, folder / EXCHANGED, most_here)
-    return {name: pc.sum(counted.column(name)).as_py() or 0 for name in counted.column_names}
+    _stage(pl.DataFrame(schema=_TOUCHED), tasks.folder / TOUCHED_GROUPS / "none.parquet")
+    return run.counted(tasks, _COUNTED)
 
 
 def judged_spans(folder: AnyPath) -> list[tuple[int, int]]:

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from nightjar.backfill.config import DAY, BackfillConfig, BackfillError, RunRequest, microseconds_of_day
+from nightjar.backfill.config import BackfillConfig, BackfillError, RunRequest
 from nightjar.backfill.explain.reevaluation import AlertSubject, Reevaluation, reevaluate
 from nightjar.backfill.explain.status import AlertRecords, AlertStatus, LakeCoverage, status_of
+from nightjar.backfill.inputs.context import RunInputs
 from nightjar.backfill.inputs.forgotten import Forgotten
-from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.lateness import Lateness
 from nightjar.backfill.publish.results import finished_runs
 from nightjar.backfill.reconcile.reconciliation import latest_revisions, well_formed
@@ -73,18 +73,22 @@ class _Nothing:
 
 @dataclass(frozen=True)
 class Explanation:
-    """status: of the alert now. version: that announced it; found: what holds at its event; revisions: its
-    records, oldest first; outcomes: of the runs that judged it; notes: what was read from where."""
+    """One alert explained."""
 
     status: AlertStatus
     version: RuleVersion
+    """That announced it."""
     stream: Stream
     event_id: str
     group: str
     found: Reevaluation
+    """What holds at its event."""
     revisions: pl.DataFrame
+    """Its records, oldest first."""
     outcomes: pl.DataFrame
+    """Of the runs that judged it."""
     notes: tuple[str, ...] = ()
+    """What was read from where."""
 
     @property
     def violated(self) -> bool:
@@ -145,14 +149,13 @@ def explain(config: BackfillConfig, alert_id: str, unarchived: Unarchived | None
             where=f"alert {alert_id}",
             remedy=f"Declare the stream as it was; {did_you_mean(alert['stream'], config.streams, 'Streams are')}",
         )
-    notes = _notes(root, stream, recent)
-    rules = _rules(config, notes, alert)
-    (version,) = (v for v in rules.asked_for.of_rule(alert["rule_id"]) if v.version == alert["rule_version"])
+    run = _inputs(config, _notes(root, stream, recent), alert)
+    (version,) = (v for v in run.rules.asked_for.of_rule(alert["rule_id"]) if v.version == alert["rule_version"])
     subject = AlertSubject(version, stream, alert["event_id"], alert["event_time"], alert["group"])
-    found = reevaluate(config, notes, rules, subject, lambda since: recent.events(stream, since))
+    found = reevaluate(run, subject, lambda since: recent.events(stream, since))
     outcomes = _about(root, RECONCILIATION, alert_id).sort("day")
-    records = _records(config, subject, revisions, outcomes, rules)
-    status = status_of(subject, found, records, _coverage(root, subject, rules, known))
+    records = _records(run, subject, revisions, outcomes)
+    status = status_of(subject, found, records, _coverage(run, subject, known))
     return Explanation(
         status, version, stream, subject.event_id, subject.group, found, revisions, outcomes, tuple(recent.notes)
     )
@@ -185,41 +188,35 @@ def _notes(root: AnyPath, stream: Stream, recent: Unarchived) -> Notes:
     return Notes(MAX_TIMESTAMP, 0, versions, written)
 
 
-def _rules(config: BackfillConfig, notes: Notes, alert: Mapping[str, Any]) -> PublishedRules:
-    """The versions of the alert's rule."""
+def _inputs(config: BackfillConfig, notes: Notes, alert: Mapping[str, Any]) -> RunInputs:
+    """Of a run of the alert's date and rule."""
     rule_id, number = alert["rule_id"], alert["rule_version"]
-    every = PublishedRules.of(config, RunRequest("explain", alert["event_time"].date()), notes)
-    if not any(version.version == number for version in every.every.of_rule(rule_id)):
+    run = RunInputs(config, RunRequest("explain", alert["event_time"].date()), notes)
+    versions = run.rules.every.of_rule(rule_id)
+    if not any(version.version == number for version in versions):
         raise BackfillError(
             "is not among the answers to rule messages",
             where=f"rule {rule_id} version {number}",
             remedy="Run `nightjar archive`",
         )
-    return replace(every, asked_for=RuleSet(every.every.of_rule(rule_id)))
+    return replace(run, other_rules=replace(run.rules, asked_for=RuleSet(versions)))
 
 
-def _records(
-    config: BackfillConfig,
-    subject: AlertSubject,
-    revisions: pl.DataFrame,
-    outcomes: pl.DataFrame,
-    rules: PublishedRules,
-) -> AlertRecords:
+def _records(run: RunInputs, subject: AlertSubject, revisions: pl.DataFrame, outcomes: pl.DataFrame) -> AlertRecords:
     """What is known of the alert besides."""
     latest = next(iter(latest_revisions(revisions).to_dicts()), None)
     night = None
     if latest is not None and latest["source"] == BACKFILL:
-        corrections = _about(config.lake.root, CORRECTIONS, latest["alert_id"]).filter(revision=latest["revision"])
+        corrections = _about(run.root, CORRECTIONS, latest["alert_id"]).filter(revision=latest["revision"])
         night = next(iter(corrections.get_column("day")), None)
     answered = {
         version: known.arrival
-        for (rule_id, version), known in rules.published.items()
+        for (rule_id, version), known in run.rules.published.items()
         if rule_id == subject.version.rule.id
     }
     outcome = next(iter(outcomes.tail(1).to_dicts()), None)
-    day = microseconds_of_day(subject.event_time.date())
-    allowed = Lateness.of(subject.stream, rules.reported).around(day, day + DAY)
-    return AlertRecords(latest, night, outcome, tuple(_runs(config, subject)), answered, allowed)
+    allowed = Lateness.of(subject.stream, run.rules.reported).around(run.request.begin, run.request.end)
+    return AlertRecords(latest, night, outcome, tuple(_runs(run.config, subject)), answered, allowed)
 
 
 def _runs(config: BackfillConfig, subject: AlertSubject) -> list[tuple[date, int]]:
@@ -238,8 +235,8 @@ def _runs(config: BackfillConfig, subject: AlertSubject) -> list[tuple[date, int
     return found
 
 
-def _coverage(root: AnyPath, subject: AlertSubject, rules: PublishedRules, alert: pl.DataFrame) -> LakeCoverage:
-    table = events_table(subject.stream)
+def _coverage(run: RunInputs, subject: AlertSubject, alert: pl.DataFrame) -> LakeCoverage:
+    root, table = run.root, events_table(subject.stream)
     days = delta.spans_by_day(root, table, subject.stream.event_time) if delta.exists(root, table) else {}
-    forgotten = Forgotten.of(root, rules.asked_for.versions).depends(alert.head(1))
+    forgotten = Forgotten.of(root, run.rules.asked_for.versions).depends(alert.head(1))
     return LakeCoverage(min(days, default=None), archived_until(root), bool(forgotten.item()))

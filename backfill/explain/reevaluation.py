@@ -17,11 +17,10 @@ from typing import Any
 
 import polars as pl
 
-from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.evaluate.evaluation import truth_of
 from nightjar.backfill.evaluate.survey import REPEATS, content_of, repeated
+from nightjar.backfill.inputs.context import RunInputs
 from nightjar.backfill.inputs.event_selection import ARRIVED, PLACE, EventSelection, selections_of
-from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.inputs.scope import (
     HI,
     LO,
@@ -34,7 +33,6 @@ from nightjar.backfill.inputs.scope import (
     touched_groups,
     within,
 )
-from nightjar.backfill.staging import Notes
 from nightjar.lake import delta
 from nightjar.lake.tables import events_table
 from nightjar.rules.canonical import rewritten
@@ -48,13 +46,15 @@ from nightjar.rules.versions import RuleVersion
 
 @dataclass(frozen=True)
 class AlertSubject:
-    """What an alert is about: the version that announced it, its stream, its event, and its group as JSON."""
+    """What an alert is about."""
 
     version: RuleVersion
+    """That announced it."""
     stream: Stream
     event_id: str
     event_time: datetime
     group: str
+    """JSON."""
 
     @property
     def at(self) -> int:
@@ -64,45 +64,43 @@ class AlertSubject:
 
 @dataclass(frozen=True)
 class Reevaluation:
-    """What holds at the event.
-
-    applies: the version that the event sees (S5.1), None: none. shown: the version whose window and measures these are:
-    the one that applies, or the alert's own where that one evaluates nothing. arrival: of the event (µs), None: it is
-    not in the lake; displaced: another event with its id arrived first. window: the group's events from the widest
-    window up to the event (the stream's fields, and ARRIVED), in order. simultaneous: how many other events of the
-    group have the event's time, before and after it in order. violation: what the truth has of the version that
-    applies (VIOLATION_SCHEMA); measures: at the event, None where it is not evaluated; failed: the measure without a
-    value; muted_by: the alert that mutes it.
-    """
+    """What holds at the event."""
 
     applies: RuleVersion | None
+    """The version that the event sees (S5.1); None: none."""
     shown: RuleVersion
+    """The version whose window and measures these are: the one that applies, or the alert's own where that one
+    evaluates nothing."""
     window: pl.DataFrame
+    """The group's events from the widest window up to the event (the stream's fields, and ARRIVED), in order."""
     arrival: int | None = None
+    """Of the event (µs); None: it is not in the lake."""
     displaced: bool = False
+    """Whether another event with its id arrived first."""
     simultaneous: tuple[int, int] = (0, 0)
+    """How many other events of the group have the event's time, before and after it in order."""
     violation: dict[str, Any] | None = None
+    """What the truth has of the version that applies (VIOLATION_SCHEMA)."""
     measures: dict[str, Any] | None = None
+    """At the event; None where it is not evaluated."""
     failed: str | None = None
+    """The measure without a value."""
     muted_by: str | None = None
+    """The alert that mutes it."""
 
 
 def reevaluate(
-    config: BackfillConfig,
-    notes: Notes,
-    rules: PublishedRules,
-    subject: AlertSubject,
-    recent: Callable[[int], pl.DataFrame | None] = lambda _since: None,
+    run: RunInputs, subject: AlertSubject, recent: Callable[[int], pl.DataFrame | None] = lambda _since: None
 ) -> Reevaluation:
     """Evaluate the rule at the event.
 
-    notes: the version of the stream's table. rules: `asked_for` is the alert's. recent: given an event time (µs), the
-    stream's events from then on that the lake does not have yet (its fields and ARRIVED).
+    run: of the event's date and the alert's rule, with the version of the stream's table. recent: given an event time
+    (µs), the stream's events from then on that the lake does not have yet (its fields and ARRIVED).
     """
     stream, own = subject.stream, subject.version
-    applies = rules.asked_for.applicable(own.rule.id, subject.at)
+    applies = run.rules.asked_for.applicable(own.rule.id, subject.at)
     shown = applies if applies is not None and applies.rule.state.is_evaluated else own
-    selection = _selection(config, notes, rules, subject)
+    selection = _selection(run, subject)
     near = _near(selection, recent(selection.since))
     copies = near.filter(pl.col(stream.event_id) == subject.event_id).sort(*ARRIVED).collect()
     mine = copies.filter(microseconds_of(stream) == subject.at, _is_of(copies, subject))
@@ -130,13 +128,12 @@ def reevaluate(
     return replace(found, **_concluded(truth, events, subject, shown))
 
 
-def _selection(config: BackfillConfig, notes: Notes, rules: PublishedRules, subject: AlertSubject) -> EventSelection:
+def _selection(run: RunInputs, subject: AlertSubject) -> EventSelection:
     """The events that a run of the event's date reads for the rule."""
-    stream = subject.stream
-    request = RunRequest("explain", subject.event_time.date(), rules=(subject.version.rule.id,))
+    stream, request, rules, notes = subject.stream, run.request, run.rules, run.notes
     judged = (request.begin, request.end - 1)
-    if delta.exists(config.lake.root, events_table(stream)):
-        (selection,) = selections_of(config, request, notes, rules, {stream.name: [judged]})
+    if delta.exists(run.root, events_table(stream)):
+        (selection,) = selections_of(run, {stream.name: [judged]})
         return selection
     ruleset = rules.asked_for.of_stream(stream.name)
     groups = group_bys(ruleset.versions, rules.published, *judged, {}, stream.max_future_skew)

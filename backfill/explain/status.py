@@ -48,20 +48,20 @@ class PublishedState(StrEnum):
 
 @dataclass(frozen=True)
 class AlertRecords:
-    """What is known of an alert.
-
-    latest: its highest revision, None if none is known; night: the day whose run published that, None if it was the
-    stream. outcome: the row of RECONCILIATION of the last day that judged it. runs: of each finished run that covered
-    the alert's rule and group its day and cut-off (µs). answered: when (µs) each version of the rule was answered.
-    allowed: how late events of its day could be.
-    """
+    """What is known of an alert."""
 
     latest: Mapping[str, Any] | None
+    """Its highest revision; None if none is known."""
     night: date | None
+    """The day whose run published that; None if it was the stream."""
     outcome: Mapping[str, Any] | None
+    """The row of RECONCILIATION of the last day that judged it."""
     runs: tuple[tuple[date, int], ...]
+    """Of each finished run that covered the alert's rule and group its day and cut-off (µs)."""
     answered: Mapping[int, int]
+    """When (µs) each version of the rule was answered."""
     allowed: Allowed
+    """How late events of its day could be."""
 
 
 @dataclass(frozen=True)
@@ -76,19 +76,23 @@ class LakeCoverage:
 
 @dataclass(frozen=True)
 class AlertStatus:
-    """The status of an alert. by: who published that, `stream` or `backfill`; night: the day whose run did. confirmed:
-    whether the lake as it is now agrees with it; None: that cannot be told. see: the alert of the version that applies
-    instead. judged_by: the day whose run has yet to judge the alert. reasons: sentences."""
+    """The status of an alert."""
 
     published: PublishedState
     by: str | None
+    """Who published it, `stream` or `backfill`."""
     night: date | None
+    """The day whose run did."""
     muted: bool
     muted_by: str | None
     confirmed: bool | None
+    """Whether the lake as it is now agrees with it; None: that cannot be told."""
     see: str | None
+    """The alert of the version that applies instead."""
     judged_by: date | None
+    """The day whose run has yet to judge the alert."""
     reasons: tuple[str, ...]
+    """Sentences."""
 
     @property
     def headline(self) -> str:

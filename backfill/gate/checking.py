@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
@@ -23,16 +22,12 @@ from nightjar.expectations import measured
 from nightjar.expectations.suites import Expectation, Suite
 from nightjar.expectations.violation_checks import ARRIVAL, rechecked
 from nightjar.lake import delta
-from nightjar.lake.arrow_shuffle import Partitioned, exchange
+from nightjar.lake.arrow_shuffle import Partitioned
 from nightjar.lake.scanning import file_rows, scan_files
 from nightjar.lake.tables import events_table
 from nightjar.rules.streams import Stream
 from nightjar.rules.truth import VIOLATION_SCHEMA
 from nightjar.rules.versions import RuleSet
-from nightjar.storage.paths import AnyPath
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _NO_VIOLATIONS = pl.DataFrame(VIOLATION_SCHEMA.empty_table()).lazy()
 
@@ -107,17 +102,17 @@ class Checks(Partitioned):
 
 @dataclass(frozen=True)
 class EvaluationChecks(Checks):
-    """The same for the day's events and the staged violations.
-
-    streams: of the first suites, in their order; the last suite is that of the violations. spans: event times (µs) that
-    the run has judged; staged: the files of violations.
-    """
+    """The same for the day's events and the staged violations."""
 
     streams: Sequence[Stream]
+    """Of the first suites, in their order; the last suite is that of the violations."""
     ruleset: RuleSet
     cut: int
+    """Arrivals before it count (µs)."""
     spans: Sequence[tuple[int, int]]
+    """Event times (µs) that the run has judged."""
     staged: Sequence[delta.File]
+    """The files of violations."""
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
         """Also the events of violations."""
@@ -187,8 +182,3 @@ def _violations(file: delta.File) -> pl.LazyFrame:
 def splits_of(suite: int, files: Sequence[delta.File], parallelism: int, day: date | None = None) -> list[SuiteSplit]:
     """The files split for tasks; one split at least, which may have none."""
     return [SuiteSplit(suite, tuple(some), day) for some in file_splits(files, parallelism)]
-
-
-def counts(session: SparkSession, checks: Checks, folder: AnyPath, most_here: int) -> pa.Table:
-    """COUNTS of all suites. folder, most_here: as `exchange` has them."""
-    return exchange(session, checks, measured.COUNTS, folder, most_here)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nightjar.backfill.config import BackfillConfig, RunRequest
+from nightjar.backfill.config import RunRequest
 from nightjar.backfill.division import partition_count
 from nightjar.backfill.evaluate.evaluation import staged_violations
 from nightjar.backfill.evaluate.survey import judged_spans
-from nightjar.backfill.gate.checking import Checks, EvaluationChecks, counts, splits_of
-from nightjar.backfill.inputs.published_rules import PublishedRules
-from nightjar.backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, Notes, staged_files
+from nightjar.backfill.gate.checking import Checks, EvaluationChecks, splits_of
+from nightjar.backfill.inputs.context import RunContext
+from nightjar.backfill.staging import EVALUATED, OUTCOMES, staged_files
 from nightjar.expectations import docs
 from nightjar.expectations.findings import Checked, by_severity
 from nightjar.expectations.gate import check, refuse
-from nightjar.expectations.measured import detailed, kinds, measured, summed
+from nightjar.expectations.measured import COUNTS, Measured, detailed, kinds, measured, summed
 from nightjar.expectations.offsets import gaps
 from nightjar.expectations.suites import (
     VIOLATIONS,
@@ -35,44 +35,46 @@ from nightjar.lake import delta
 from nightjar.lake.scanning import scan
 from nightjar.lake.tables import events_table
 from nightjar.rules.masking import names_by_stream
-from nightjar.rules.versions import RuleSet
+from nightjar.rules.streams import Stream
 from nightjar.storage.paths import AnyPath, local_copy
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _CHECKED = "checked.json"
 _DOCS = "data_docs"
 
 
-def gate_evaluation(session: SparkSession, config: BackfillConfig, request: RunRequest, notes: Notes) -> dict[str, Any]:
+def gate_evaluation(run: RunContext) -> dict[str, Any]:
     """Check the day's events and the staged violations.
 
     Raises:
         GateError: a critical expectation does not hold.
     """
-    folder, root = request.staged(config.lake), config.lake.root
-    ruleset = PublishedRules.of(config, request, notes).every
-    checks = _evaluation_checks(session, config, request, notes, ruleset)
-    found = counts(session, checks, folder / EXCHANGED, config.lake.max_driver_rows)
-    suites = []
-    for suite, stream in zip(checks.suites, checks.streams, strict=False):
-        table, version = events_table(stream), notes.versions[events_table(stream).name]
-        held = kinds(delta.schema(root, table, version))
-        counted = summed(suite, {**table.columns, **held}, found)
-        suites.append((suite, detailed(suite, counted, partial(_rows, checks, suite))))
-        records = partial(delta.read, session, root, table, version)
-        missing = gaps(scan(root, table, version), records, stream, request.day, config.lake.kafka.python)
-        suites.append((offsets_suite(stream.name), measured(offsets_suite(stream.name), missing)))
+    folder, checks = run.folder, _evaluation_checks(run)
+    found = run.exchange(checks, COUNTS)
+    suites = [each for stream, suite in zip(checks.streams, checks.suites, strict=False)
+              for each in _of_records(run, checks, stream, suite, found)]  # fmt: skip
     violations = checks.suites[-1]
     counted = summed(violations, VIOLATIONS, found)
     suites.append((violations, detailed(violations, counted, partial(_rows, checks, violations))))
     checked = check(suites)
     _keep(folder, checked)
     if any(not each.success for each in checked):
-        publish_docs(config, request, checked)
-    refuse(checked, remedy=f"Nothing was published; the staged rows are in {folder}. {_repair(checked[:-1], request)}")
+        publish_docs(run, checked)
+    remedy = f"Nothing was published; the staged rows are in {folder}. {_repair(checked[:-1], run.request)}"
+    refuse(checked, remedy=remedy)
     return {"expectations": _counted(checked), "severities": by_severity(checked)}
+
+
+def _of_records(
+    run: RunContext, checks: EvaluationChecks, stream: Stream, suite: Suite, found: pa.Table
+) -> Iterator[tuple[Suite, list[Measured]]]:
+    """What was counted of the day's records of a stream, and of their offsets. found: COUNTS of all suites."""
+    table, version = events_table(stream), run.version(events_table(stream))
+    columns = {**table.columns, **kinds(delta.schema(run.root, table, version))}
+    yield suite, detailed(suite, summed(suite, columns, found), partial(_rows, checks, suite))
+    records = partial(delta.read, run.session, run.root, table, version)
+    kafka = run.config.lake.kafka.python
+    missing = gaps(scan(run.root, table, version), records, stream, run.request.day, kafka)
+    yield offsets_suite(stream.name), measured(offsets_suite(stream.name), missing)
 
 
 def _repair(of_records: Iterable[Checked], request: RunRequest) -> str:
@@ -82,50 +84,46 @@ def _repair(of_records: Iterable[Checked], request: RunRequest) -> str:
     return f"`nightjar lake repair --day {request.day}` shows whether the lake can be repaired, and how"
 
 
-def _evaluation_checks(
-    session: SparkSession, config: BackfillConfig, request: RunRequest, notes: Notes, ruleset: RuleSet
-) -> EvaluationChecks:
-    folder, root, parallelism = request.staged(config.lake), config.lake.root, session.sparkContext.defaultParallelism
-    streams = [stream for stream in config.streams.values() if ruleset.of_stream(stream.name).versions]
-    spans, staged = judged_spans(folder), staged_files(folder / EVALUATED)
+def _evaluation_checks(run: RunContext) -> EvaluationChecks:
+    ruleset, day = run.rules.every, run.request.day
+    streams = [stream for stream in run.config.streams.values() if ruleset.of_stream(stream.name).versions]
+    spans, staged = judged_spans(run.folder), staged_files(run.folder / EVALUATED)
     splits = []
     for number, stream in enumerate(streams):
-        table, version = events_table(stream), notes.versions[events_table(stream).name]
-        arrived = delta.files_of(root, table, version, "arrival_date", [(request.day, request.day)])
-        near = delta.files_within(root, table, version, instant=stream.event_time, spans=spans)
-        splits += splits_of(number, arrived, parallelism, request.day)
+        table, version = events_table(stream), run.version(events_table(stream))
+        arrived = delta.files_of(run.root, table, version, "arrival_date", [(day, day)])
+        near = delta.files_within(run.root, table, version, instant=stream.event_time, spans=spans)
+        splits += splits_of(number, arrived, run.parallelism, day)
         if others := [file for file in near if file not in arrived]:
-            splits += splits_of(number, others, parallelism)
-    splits += splits_of(len(streams), staged, parallelism)
-    sensitive = names_by_stream((version.rule for version in ruleset.versions), config.streams)
+            splits += splits_of(number, others, run.parallelism)
+    splits += splits_of(len(streams), staged, run.parallelism)
+    sensitive = names_by_stream((version.rule for version in ruleset.versions), run.config.streams)
     suites = [*(events_suite(stream, events_table(stream).columns) for stream in streams), violations_suite(sensitive)]
-    partitions = partition_count(splits, parallelism)
-    return EvaluationChecks(suites, splits, partitions, streams, ruleset, notes.cut, spans, staged)
+    partitions = partition_count(splits, run.parallelism)
+    return EvaluationChecks(suites, splits, partitions, streams, ruleset, run.notes.cut, spans, staged)
 
 
-def gate_reconciliation(
-    session: SparkSession, config: BackfillConfig, request: RunRequest, stream_alerts: int
-) -> dict[str, Any]:
+def gate_reconciliation(run: RunContext, stream_alerts: int) -> dict[str, Any]:
     """Check the staged outcomes, and make the pages about the whole run. stream_alerts: the stream's alerts in scope.
 
     Raises:
         GateError: a critical expectation does not hold.
     """
-    folder, parallelism = request.staged(config.lake), session.sparkContext.defaultParallelism
-    suite = reconciliation_suite(staged_violations(folder), stream_alerts, names_by_stream((), config.streams))
-    splits = splits_of(0, staged_files(folder / OUTCOMES), parallelism)
-    checks = Checks([suite], splits, partition_count(splits, parallelism))
-    found = counts(session, checks, folder / EXCHANGED, config.lake.max_driver_rows)
+    folder = run.folder
+    suite = reconciliation_suite(staged_violations(folder), stream_alerts, names_by_stream((), run.config.streams))
+    splits = splits_of(0, staged_files(folder / OUTCOMES), run.parallelism)
+    checks = Checks([suite], splits, partition_count(splits, run.parallelism))
+    found = run.exchange(checks, COUNTS)
     columns = kinds(_schema(folder / OUTCOMES / "none.parquet"))
     counted = detailed(suite, summed(suite, columns, found), partial(_rows, checks, suite))
     checked = [*_kept(folder), *check([(suite, counted)])]
-    publish_docs(config, request, checked)
+    publish_docs(run, checked)
     refuse(checked, remedy=f"Nothing was published; the staged rows are in {folder}")
     return {"expectations": _counted(checked), "severities": by_severity(checked)}
 
 
 def _rows(checks: Checks, suite: Suite) -> Iterator[pl.DataFrame]:
-    """The rows that a suite is about, read here, one task's share after the other."""
+    """The rows that a suite is about, read here, one split after the other."""
     number = next(place for place, each in enumerate(checks.suites) if each is suite)
     for split in checks.splits:
         counted = not isinstance(checks, EvaluationChecks) or split.day is not None or number >= len(checks.streams)
@@ -133,9 +131,9 @@ def _rows(checks: Checks, suite: Suite) -> Iterator[pl.DataFrame]:
             yield checks.read(split)
 
 
-def publish_docs(config: BackfillConfig, request: RunRequest, checked: Iterable[Checked]) -> None:
+def publish_docs(run: RunContext, checked: Iterable[Checked]) -> None:
     """Add the run's results to the data docs."""
-    docs.build(checked, docs_folder(config.lake.root), run_id=request.run_id, day=request.day)
+    docs.build(checked, docs_folder(run.root), run_id=run.request.run_id, day=run.request.day)
 
 
 def docs_folder(root: AnyPath) -> AnyPath:

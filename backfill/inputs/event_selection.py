@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from nightjar.backfill.config import DAY, BackfillConfig, RunRequest
+from nightjar.backfill.config import DAY, RunRequest
 from nightjar.backfill.division import file_splits
-from nightjar.backfill.inputs.published_rules import PublishedRules
+from nightjar.backfill.inputs.context import RunInputs
 from nightjar.backfill.inputs.scope import GroupBy, asked_for, belongs, group_bys, merged, microseconds_of, within
 from nightjar.backfill.lateness import Allowed
-from nightjar.backfill.staging import Notes
 from nightjar.lake import delta
 from nightjar.lake.events import date_of
 from nightjar.lake.scanning import scan, scan_files
@@ -34,21 +33,22 @@ Spans = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class EventSelection:
-    """The events that windows over the run's days can hold.
-
-    ruleset: the stream's versions; group_bys: what they group by, and what those did that they took the place of. cut:
-    arrivals before it count (µs). judged: event times (µs, both included) of the events that belong to the days and of
-    pending alerts, as disjoint spans; allowed: how late events could be about then; files: all that windows can reach.
-    """
+    """The events that windows over the run's days can hold."""
 
     stream: Stream
     ruleset: RuleSet
+    """The stream's versions."""
     request: RunRequest
     group_bys: tuple[GroupBy, ...]
+    """What these group by, and what those did that they took the place of."""
     cut: int
+    """Arrivals before it count (µs)."""
     judged: tuple[tuple[int, int], ...]
+    """Event times (µs, both included) of the events that belong to the days and of pending alerts: disjoint spans."""
     allowed: Allowed
+    """How late events could be about then."""
     files: tuple[delta.File, ...] = ()
+    """All that windows can reach."""
 
     @property
     def reach(self) -> int:
@@ -81,58 +81,53 @@ class EventSelection:
         return near.select(*self.stream.fields, *ARRIVED)
 
 
-def judged_times(
-    config: BackfillConfig, request: RunRequest, notes: Notes, ruleset: RuleSet, pending: pl.DataFrame
-) -> dict[str, Spans]:
+def judged_times(run: RunInputs, pending: pl.DataFrame) -> dict[str, Spans]:
     """The event times (µs, both included) of the events that belong to the run's days, and of pending alerts, by the
     name of each stream that has rules and such events.
 
     pending: rows of `reconciliation` that are to be judged again.
     """
     found: dict[str, Spans] = {}
-    for stream in config.streams.values():
-        if ruleset.of_stream(stream.name).versions:
+    for stream in run.config.streams.values():
+        if run.rules.asked_for.of_stream(stream.name).versions:
             again = pending.filter(pl.col("stream") == stream.name).get_column("event_time").dt.epoch("us")
-            judged = merged([*_of_days(config, request, stream, notes), *((at, at) for at in again)])
+            judged = merged([*_of_days(run, stream), *((at, at) for at in again)])
             if judged:
                 found[stream.name] = judged
     return found
 
 
-def selections_of(
-    config: BackfillConfig, request: RunRequest, notes: Notes, rules: PublishedRules, judged: Mapping[str, Spans]
-) -> list[EventSelection]:
+def selections_of(run: RunInputs, judged: Mapping[str, Spans]) -> list[EventSelection]:
     """What to read of each stream. judged: see judged_times."""
-    return [_selection(config, request, notes, rules, config.streams[name], spans) for name, spans in judged.items()]
+    return [_selection(run, run.config.streams[name], spans) for name, spans in judged.items()]
 
 
-def events_of_days(config: BackfillConfig, request: RunRequest, stream: Stream, notes: Notes) -> pl.LazyFrame:
+def events_of_days(run: RunInputs, stream: Stream) -> pl.LazyFrame:
     """The usable events that belong to the run's days and groups, duplicates included: the table's columns."""
-    table = events_table(stream)
+    request, cut, table = run.request, run.notes.cut, events_table(stream)
     begins = date_of(request.begin - stream.max_future_skew)
-    arrived = pl.col("arrival_date").is_between(begins, date_of(notes.cut))
-    records = scan(config.lake.root, table, notes.versions[table.name]).filter(arrived)
-    return asked_for(usable(records, notes.cut).filter(belongs(stream, request, notes.allowed_of(stream))), request)
+    arrived = pl.col("arrival_date").is_between(begins, date_of(cut))
+    records = scan(run.root, table, run.version(table)).filter(arrived)
+    belonging = belongs(stream, request, run.notes.allowed_of(stream))
+    return asked_for(usable(records, cut).filter(belonging), request)
 
 
-def _of_days(config: BackfillConfig, request: RunRequest, stream: Stream, notes: Notes) -> Spans:
+def _of_days(run: RunInputs, stream: Stream) -> Spans:
     """The event times (µs, both included) of the events that belong to the run's days."""
-    day = events_of_days(config, request, stream, notes)
+    day = events_of_days(run, stream)
     event = microseconds_of(stream)
     dates = day.group_by(event.floordiv(DAY).alias("date")).agg(event.min().alias("lo"), event.max().alias("hi"))
     return merged(dates.select("lo", "hi").collect(engine="streaming").rows())
 
 
-def _selection(
-    config: BackfillConfig, request: RunRequest, notes: Notes, rules: PublishedRules, stream: Stream, judged: Spans
-) -> EventSelection:
-    root, table, skew = config.lake.root, events_table(stream), stream.max_future_skew
+def _selection(run: RunInputs, stream: Stream, judged: Spans) -> EventSelection:
+    rules, notes, skew, table = run.rules, run.notes, stream.max_future_skew, events_table(stream)
     ruleset, since, until = rules.asked_for.of_stream(stream.name), judged[0][0], judged[-1][1]
-    groups = tuple(group_bys(ruleset.versions, rules.published, since, until, request.groups, skew))
-    found = EventSelection(stream, ruleset, request, groups, notes.cut, tuple(judged), notes.allowed_of(stream))
+    groups = tuple(group_bys(ruleset.versions, rules.published, since, until, run.request.groups, skew))
+    found = EventSelection(stream, ruleset, run.request, groups, notes.cut, tuple(judged), notes.allowed_of(stream))
     arrived = date_of(found.since - skew)
     files = delta.files_within(
-        root, table, notes.versions[table.name], instant=stream.event_time, spans=found.spans, arrived=arrived
+        run.root, table, run.version(table), instant=stream.event_time, spans=found.spans, arrived=arrived
     )
     return replace(found, files=tuple(files))
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from nightjar.backfill.config import BackfillConfig, BackfillError, RunRequest
+from nightjar.backfill.config import BackfillError
 from nightjar.backfill.inputs.histories import VersionHistory, histories
 from nightjar.backfill.lateness import Lateness
-from nightjar.backfill.staging import Notes
 from nightjar.contracts.rule_status import fold
 from nightjar.rules.names import rule_meant
 from nightjar.rules.publishing import Answer
@@ -32,16 +31,17 @@ class PublishedRules:
     reported: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: BackfillConfig, request: RunRequest, notes: Notes) -> Self:
-        """The rules after the answers that the run has noted.
+    def of(
+        cls, streams: Mapping[str, Stream], wanted: Collection[str], answers: Iterable[tuple[int, int, str]]
+    ) -> Self:
+        """The rules after some answers. wanted: ids of those that the run is about, none for all; answers: see Notes.
 
         Raises:
             BackfillError: a rule that was asked for was never published.
         """
-        answers = [Record(offset, arrival, value.encode()) for offset, arrival, value in notes.answers]
-        book, made = _folded(config.streams, answers)
-        published = _published(config.streams, book, made)
-        return cls(book.ruleset, _asked_for(request, book.ruleset), published, book.reported)
+        records = [Record(offset, arrival, value.encode()) for offset, arrival, value in answers]
+        book, made = _folded(streams, records)
+        return cls(book.ruleset, _asked_for(wanted, book.ruleset), _published(streams, book, made), book.reported)
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,11 @@ def _is_unused(book: RuleBook, route: Route, now: int) -> bool:
     )
 
 
-def _asked_for(request: RunRequest, every: RuleSet) -> RuleSet:
+def _asked_for(wanted: Collection[str], every: RuleSet) -> RuleSet:
     known = {version.rule.id for version in every.versions}
-    if unknown := sorted(set(request.rules) - known):
+    if unknown := sorted(set(wanted) - known):
         raise BackfillError("was never published", where=f"rule {unknown[0]}", remedy=rule_meant(unknown[0], known))
-    return RuleSet(tuple(v for v in every.versions if not request.rules or v.rule.id in request.rules))
+    return RuleSet(tuple(v for v in every.versions if not wanted or v.rule.id in wanted))
 
 
 def _published(

@@ -107,7 +107,11 @@ def _messages(
 
 
 def _publish_together(producer: KafkaProducer, messages: Iterable[tuple[str, bytes, bytes]]) -> None:
-    """One transaction. Raises KafkaError, and leaves none open if the broker still answers."""
+    """One transaction.
+
+    Raises:
+        KafkaError: it failed; none is left open if the broker still answers.
+    """
     producer.begin_transaction()
     try:
         sent = [producer.send(topic, key=key, value=value) for topic, key, value in messages]
@@ -121,7 +125,11 @@ def _publish_together(producer: KafkaProducer, messages: Iterable[tuple[str, byt
 
 
 def _is_published(record: Mapping[str, Any], known: Mapping[tuple[str, int], Mapping[str, Any]]) -> bool:
-    """Whether this correction is on the topic already. Raises BackfillError if another one has its revision."""
+    """Whether this correction is on the topic already.
+
+    Raises:
+        BackfillError: another one has its revision.
+    """
     there = known.get((record["alert_id"], record["revision"]))
     content = {name: value for name, value in record.items() if name not in ("emitted_at", "overflow")}
     if there is not None and any(there.get(name) != value for name, value in content.items()):

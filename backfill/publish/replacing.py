@@ -36,23 +36,24 @@ class RowSplit:
 
 @dataclass(frozen=True)
 class ReplacementTasks(Partitioned):
-    """The work.
-
-    request: its day is that of the rows, where the table has a day. staged: the run's staged folder; versions: those
-    that the run is about. all_judged: each row of the table gives way; else those of the versions in the touched groups
-    and spans, and those of alerts that the run has rows of. folder: where the rows go that take their place. unchanged:
-    ids of alerts whose rows stay as they are.
-    """
+    """What replaces rows."""
 
     table: Table
     splits: Sequence[RowSplit]
     request: RunRequest
+    """Its day is that of the rows, where the table has a day."""
     staged: AnyPath
+    """The run's staged folder."""
     versions: Sequence[RuleVersion]
+    """Those that the run is about."""
     all_judged: bool
+    """Each row of the table gives way; else those of the versions in the touched groups and spans, and those of alerts
+    that the run has rows of."""
     folder: AnyPath
+    """Where the rows go that take their place."""
     partitions: int
     unchanged: frozenset[str] = frozenset()
+    """Ids of alerts whose rows stay as they are."""
 
     def send(self, task: int) -> Iterator[tuple[int, pa.Table]]:
         """A split's rows."""

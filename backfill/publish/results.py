@@ -2,57 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
-from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from nightjar.backfill.config import BackfillConfig, RunRequest
+from nightjar.backfill.config import BackfillConfig
 from nightjar.backfill.division import file_splits, partition_count
 from nightjar.backfill.evaluate.survey import judged_spans
+from nightjar.backfill.inputs.context import RunContext, RunInputs
 from nightjar.backfill.publish.replacing import CHANGED, ReplacementTasks, RowSplit, emptied
-from nightjar.backfill.staging import EVALUATED, EXCHANGED, OUTCOMES, REPLACEMENT, UNCHANGED, staged_files
+from nightjar.backfill.staging import EVALUATED, OUTCOMES, REPLACEMENT, UNCHANGED, staged_files
 from nightjar.contracts.reconciliation import Cause
 from nightjar.contracts.run_manifest import RunManifest, RunState
 from nightjar.lake import delta
-from nightjar.lake.arrow_shuffle import exchange
 from nightjar.lake.events import date_of
 from nightjar.lake.scanning import parquet, scan
 from nightjar.lake.tables import CORRECTIONS, RECONCILIATION, RUNS, VIOLATIONS, Table
-from nightjar.rules.versions import RuleSet
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
-def publish_violations(session: SparkSession, config: BackfillConfig, request: RunRequest, ruleset: RuleSet) -> int:
-    """Replace the table's violations in the run's scope by the staged ones, but for those of alerts that stand; returns
-    how many rows changed."""
-    staged = request.staged(config.lake)
-    dates = [(date_of(lo), date_of(hi)) for lo, hi in judged_spans(staged)]
-    unchanged = frozenset(parquet(staged / UNCHANGED / "*.parquet").collect().get_column("alert_id"))
-    return _replace(
-        session, config, request, ruleset, VIOLATIONS, EVALUATED, dates, all_judged=False, unchanged=unchanged
-    )
+def publish_violations(run: RunContext) -> int:
+    """Replace the table's violations in the run's scope by the staged ones, but for those of alerts that stand (S15.4);
+    returns how many rows changed."""
+    dates = [(date_of(lo), date_of(hi)) for lo, hi in judged_spans(run.folder)]
+    unchanged = frozenset(parquet(run.folder / UNCHANGED / "*.parquet").collect().get_column("alert_id"))
+    return _replace(run, VIOLATIONS, EVALUATED, dates, all_judged=False, unchanged=unchanged)
 
 
-def publish_reconciliation(session: SparkSession, config: BackfillConfig, request: RunRequest, ruleset: RuleSet) -> int:
+def publish_reconciliation(run: RunContext) -> int:
     """Put the run's outcomes in the place of the day's; a run of some rules or groups replaces the alerts it judged.
     How many rows changed."""
-    dates = [(request.day, request.day)]
-    return _replace(session, config, request, ruleset, RECONCILIATION, OUTCOMES, dates, all_judged=request.whole)
+    day = run.request.day
+    return _replace(run, RECONCILIATION, OUTCOMES, [(day, day)], all_judged=run.request.whole)
 
 
 def _replace(
-    session: SparkSession,
-    config: BackfillConfig,
-    request: RunRequest,
-    ruleset: RuleSet,
+    run: RunContext,
     table: Table,
     name: str,
-    dates: list[tuple[date, date]],
+    dates: Sequence[tuple[date, date]],
     *,
     all_judged: bool,
     unchanged: frozenset[str] = frozenset(),
@@ -60,41 +49,34 @@ def _replace(
     """Put what is staged under the name into the table's folders of these dates; how many rows changed."""
     if not dates:
         return 0
-    root, staged = config.lake.root, request.staged(config.lake)
-    parallelism = session.sparkContext.defaultParallelism
     (column,) = table.partitioned_by
-    known = delta.files_of(root, table, delta.version(root, table), column, dates)
+    known = delta.files_of(run.root, table, delta.version(run.root, table), column, dates)
     splits = [
         RowSplit(tuple(some), new)
-        for files, new in ((known, False), (staged_files(staged / name), True))
+        for files, new in ((known, False), (staged_files(run.folder / name), True))
         if files
-        for some in file_splits(files, parallelism)
+        for some in file_splits(files, run.parallelism)
     ]
     if not splits:
         return 0
-    folder = emptied(staged / REPLACEMENT / table.name)
-    partitions = partition_count(splits, parallelism)
+    folder, versions = emptied(run.folder / REPLACEMENT / table.name), run.rules.asked_for.versions
+    partitions = partition_count(splits, run.parallelism)
     tasks = ReplacementTasks(
-        table, splits, request, staged, ruleset.versions, all_judged, folder, partitions, unchanged
+        table, splits, run.request, run.folder, versions, all_judged, folder, partitions, unchanged
     )
-    changed = (
-        pc.sum(
-            exchange(session, tasks, CHANGED, staged / EXCHANGED, config.lake.max_driver_rows).column("changed")
-        ).as_py()
-        or 0
-    )
+    changed = run.counted(tasks, CHANGED)["changed"]
     if changed:
         condition = " OR ".join(f"({column} >= '{first}' AND {column} <= '{last}')" for first, last in dates)
-        delta.replace(root, table, sorted(folder.glob("*.parquet")), condition)
-    return int(changed)
+        delta.replace(run.root, table, sorted(folder.glob("*.parquet")), condition)
+    return changed
 
 
-def note_corrections(config: BackfillConfig, request: RunRequest, corrections: pl.DataFrame) -> None:
+def note_corrections(run: RunInputs, corrections: pl.DataFrame) -> None:
     """Put the corrections (see reconciliation.corrections) into their table, before they are published: each alert id
     and revision stands there once."""
-    of_run = corrections.with_columns(day=pl.lit(request.day), run_id=pl.lit(request.run_id))
+    of_run = corrections.with_columns(day=pl.lit(run.request.day), run_id=pl.lit(run.request.run_id))
     rows = of_run.select(*CORRECTIONS.columns).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(CORRECTIONS.arrow)
-    delta.merge(config.lake.root, CORRECTIONS, rows, ("alert_id", "revision"))
+    delta.merge(run.root, CORRECTIONS, rows, ("alert_id", "revision"))
 
 
 def add_manifest(config: BackfillConfig, manifest: RunManifest) -> None:

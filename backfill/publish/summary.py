@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.staging import OUTCOMES
 from nightjar.lake.scanning import parquet
 from nightjar.rules.errors import printable
+from nightjar.storage.paths import AnyPath
 
 _RULES = 20  # rules, those with the most differences
 _ALERTS = 10  # alerts that differ
@@ -33,10 +33,10 @@ def summary(counts: Mapping[str, Any]) -> dict[str, Any]:
     return found if "stream_alerts" in counts else {}
 
 
-def differences(config: BackfillConfig, request: RunRequest) -> dict[str, Any]:
-    """Of the staged outcomes: `by_rule`, rule to its alerts by outcome and cause; `alerts`, a line for some that
-    differ."""
-    rows = parquet(request.staged(config.lake) / OUTCOMES / "*.parquet").filter(pl.col("cause").is_not_null())
+def differences(folder: AnyPath) -> dict[str, Any]:
+    """Of the outcomes in a staged folder: `by_rule`, rule to its alerts by outcome and cause; `alerts`, a line for some
+    that differ."""
+    rows = parquet(folder / OUTCOMES / "*.parquet").filter(pl.col("cause").is_not_null())
     kinds = rows.group_by("rule_id", "outcome", "cause").len().collect(engine="streaming").sort(pl.all())
     totals = kinds.group_by("rule_id").agg(pl.col("len").sum()).sort("len", "rule_id", descending=[True, False])
     by_rule: dict[str, dict[str, int]] = {rule: {} for rule in totals.get_column("rule_id").head(_RULES)}

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nightjar.backfill.config import BackfillConfig, RunRequest
+from nightjar.backfill.inputs.context import RunInputs
 from nightjar.backfill.publish.results import finished_since
-from nightjar.backfill.staging import HELD_BACK, Notes
+from nightjar.backfill.staging import HELD_BACK
 from nightjar.expectations.findings import VerdictError
 from nightjar.lake.archive import archived_until
 from nightjar.lake.scanning import parquet
@@ -68,31 +69,30 @@ def refuse_unarchived(config: BackfillConfig, request: RunRequest, cut: int) -> 
         )
 
 
-def refuse_outdated(config: BackfillConfig, request: RunRequest, notes: Notes) -> None:
+def refuse_outdated(run: RunInputs) -> None:
     """Raise OutdatedError if another run has finished since this one read the lake."""
-    if others := finished_since(config, request.run_id, notes.versions[RUNS.name]):
+    if others := finished_since(run.config, run.request.run_id, run.version(RUNS)):
         raise OutdatedError(
             f"{', '.join(others[:5])}{' and others' if len(others) > 5 else ''} finished since this run read the lake, "
             "and what it would publish may no longer hold",
-            where=f"run {request.run_id}",
+            where=f"run {run.request.run_id}",
             remedy="Nothing was published; run the day again from its evaluate stage on (in Airflow: clear the task "
             "`evaluate` with its downstream tasks)",
         )
 
 
-def held_back(config: BackfillConfig, request: RunRequest) -> HeldBackError | None:
+def held_back(run: RunInputs) -> HeldBackError | None:
     """The verdict about the corrections that the run has held back; None if there are none."""
-    folder = request.staged(config.lake)
-    alerts = parquet(folder / HELD_BACK / "*.parquet").collect().sort("event_time", "alert_id")
+    alerts = parquet(run.folder / HELD_BACK / "*.parquet").collect().sort("event_time", "alert_id")
     if not alerts.height:
         return None
     columns = ("alert_id", "rule_id", "rule_version", "group", "event_id", "outcome")
-    sensitive = {stream.name: stream.sensitive for stream in config.streams.values()}
+    sensitive = {stream.name: stream.sensitive for stream in run.config.streams.values()}
     listed = [
         {**row, "group": masked_text(row["group"], sensitive.get(row["stream"], frozenset()))}
         for row in alerts.select(*columns, "stream").iter_rows(named=True)
     ]
-    return HeldBackError(listed, where=f"day {request.day}", folder=folder)
+    return HeldBackError(listed, where=f"day {run.request.day}", folder=run.folder)
 
 
 def _named(alert: Mapping[str, Any]) -> str:

@@ -209,24 +209,28 @@ class CauseFinder:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What a difference's window holds.
-
-    first, end: the places of its events; starts: the first event's time, µs; arrival and partition: those of the
-    difference's own event (None: it is not there). How many events: unread: the stream had not read; before_state: it
-    had read before its state began; late: it reported as late; late_as_declared: these, as far as they are late by
-    today's declaration; conflicting: have an id of another.
-    """
+    """What a difference's window holds; the flags count its events."""
 
     first: int
+    """The place of its first event."""
     end: int
+    """The place after its last one."""
     starts: int
+    """The first event's time, µs."""
     arrival: int | None
+    """Of the difference's own event, µs; None: it is not there."""
     partition: int | None
+    """Likewise."""
     unread: int
+    """That the stream had not read."""
     before_state: int
+    """That it had read before its state began."""
     late: int
+    """That it reported as late."""
     late_as_declared: int
+    """These, as far as they are late by today's declaration."""
     conflicting: int
+    """That have the id of another."""
 
 
 class _Windows:

@@ -11,15 +11,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import structlog
 
-from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.backfill.division import file_splits
 from nightjar.backfill.evaluate.survey import CONFLICTS, judged_spans
+from nightjar.backfill.inputs.context import RunContext
 from nightjar.backfill.inputs.event_selection import (
     PLACE,
     EventSelection,
@@ -30,22 +30,18 @@ from nightjar.backfill.inputs.event_selection import (
 )
 from nightjar.backfill.inputs.forgotten import Forgotten
 from nightjar.backfill.inputs.histories import VersionHistory
-from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.inputs.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_spans, within
 from nightjar.backfill.reconcile.buckets import Buckets, Count
 from nightjar.backfill.reconcile.causes import CauseFinder
 from nightjar.backfill.reconcile.reconciliation import by_verdict
-from nightjar.backfill.staging import EXCHANGED, Notes, groups_folder, read_judged_times, repeated_folder
+from nightjar.backfill.staging import groups_folder, read_judged_times, repeated_folder
 from nightjar.contracts.alerts import RECORD_SCHEMA
 from nightjar.lake import delta, stream_state
-from nightjar.lake.arrow_shuffle import OverSplits, exchange
+from nightjar.lake.arrow_shuffle import OverSplits
 from nightjar.lake.events import as_declared
 from nightjar.lake.scanning import parquet, scan_files
 from nightjar.lake.tables import ALERTS, LATE_EVENTS, PROGRESS
 from nightjar.rules.engine.store import LATE
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _log = structlog.get_logger(__name__)
 
@@ -87,39 +83,46 @@ class Compared:
         }
 
 
-def compare(session: SparkSession, config: BackfillConfig, request: RunRequest, notes: Notes) -> Compared:
+def compare(run: RunContext) -> Compared:
     """Stage OUTCOMES, CORRECTED and HELD_BACK."""
-    folder, root, here = request.staged(config.lake), config.lake.root, config.lake.max_driver_rows
-    spans, rules = judged_spans(folder), PublishedRules.of(config, request, notes)
-    versions = rules.asked_for.versions
-    masked = frozenset(stream.name for stream in config.streams.values() if stream.sensitive)
-    buckets = Buckets(folder, by_verdict(versions), Forgotten.of(root, versions), masked)
+    versions = run.rules.asked_for.versions
+    masked = frozenset(stream.name for stream in run.config.streams.values() if stream.sensitive)
+    buckets = Buckets(run.folder, by_verdict(versions), Forgotten.of(run.root, versions), masked)
     buckets.clear()
-    parallelism = session.sparkContext.defaultParallelism
-    named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in versions]
-    files = delta.files_within(root, ALERTS, notes.versions[ALERTS.name], instant="event_time", spans=spans)
-    tasks = ComparisonTasks(buckets, file_splits(files, parallelism), spans, named, parallelism)
-    counted = _counts(exchange(session, tasks, _COUNTED, folder / EXCHANGED, here))
+    counted = _counts(run.exchange(_comparison(run, buckets), _COUNTED))
     differing = sorted(int(name) for what, name in counted if what == "differing")
     if differing:
-        selections = selections_of(config, request, notes, rules, read_judged_times(folder))
-        version = notes.versions[PROGRESS.name]
-        causes = CauseTasks(
-            buckets,
-            selections,
-            event_splits(selections, parallelism),
-            differing,
-            tuple(_late_files(config, notes, selection) for selection in selections),
-            rules.published,
-            stream_state.consumed(root, version),
-            stream_state.began(root, version),
-            {name: frozenset(value for _, value in of) for name, of in rules.reported.items()},
-        )
-        counted += _counts(exchange(session, causes, _COUNTED, folder / EXCHANGED, here))
+        counted += _counts(run.exchange(_search(run, buckets, differing), _COUNTED))
     compared = _compared(counted)
     if compared.unusable:
         _log.warning("records of the alerts topic are not alerts, and were skipped", records=compared.unusable)
     return compared
+
+
+def _comparison(run: RunContext, buckets: Buckets) -> ComparisonTasks:
+    spans, versions = judged_spans(run.folder), run.rules.asked_for.versions
+    named = [(v.rule.id, v.version, group_by_name(v.rule.group_by)) for v in versions]
+    files = delta.files_within(run.root, ALERTS, run.version(ALERTS), instant="event_time", spans=spans)
+    return ComparisonTasks(buckets, file_splits(files, run.parallelism), spans, named, run.parallelism)
+
+
+def _search(run: RunContext, buckets: Buckets, differing: Sequence[int]) -> CauseTasks:
+    selections = selections_of(run, read_judged_times(run.folder))
+    late, progress = run.version(LATE_EVENTS), run.version(PROGRESS)
+    return CauseTasks(
+        buckets,
+        selections,
+        event_splits(selections, run.parallelism),
+        differing,
+        [
+            delta.files_within(run.root, LATE_EVENTS, late, instant="event_time", spans=selection.spans)
+            for selection in selections
+        ],
+        run.rules.published,
+        stream_state.consumed(run.root, progress),
+        stream_state.began(run.root, progress),
+        {name: frozenset(value for _, value in of) for name, of in run.rules.reported.items()},
+    )
 
 
 def _counts(rows: pa.Table) -> Counter[tuple[str, str]]:
@@ -135,11 +138,6 @@ def _compared(counted: Mapping[tuple[str, str], int]) -> Compared:
 
     rest = ("stream_alerts", "overflow", "corrections", "waiting", "held_back", "unusable")
     return Compared(of("outcome"), of("cause"), **{what: of(what).total() for what in rest})
-
-
-def _late_files(config: BackfillConfig, notes: Notes, selection: EventSelection) -> list[delta.File]:
-    version = notes.versions[LATE_EVENTS.name]
-    return delta.files_within(config.lake.root, LATE_EVENTS, version, instant="event_time", spans=selection.spans)
 
 
 def _table(counts: Iterable[Count]) -> pa.Table:

@@ -81,22 +81,24 @@ def repairable(config: BackfillConfig) -> dict[str, Repairable]:
 
 @dataclass(frozen=True)
 class Repair:
-    """What is wrong with a day of a table (with all of it, where it has no days), and what is to be done about it.
-
-    version: the newest; rows: of it, those that can be read; problems: sentences, none if it is whole; rows_after: once
-    it is repaired, None if nothing is to be done or can be; restored: the version that missing or changed rows come
-    from, and `taken` how many; refused: why it cannot be repaired.
-    """
+    """What is wrong with a day of a table (with all of it, where it has no days), and what is to be done about it."""
 
     table: str
     day: date | None
     version: int
+    """The newest."""
     rows: int
+    """Of it, those that can be read."""
     problems: tuple[str, ...] = ()
+    """Sentences; none if it is whole."""
     rows_after: int | None = None
+    """Once it is repaired; None if nothing is to be done or can be."""
     restored: int | None = None
+    """The version that missing or changed rows come from."""
     taken: int = 0
+    """How many of them."""
     refused: str = ""
+    """Why it cannot be repaired."""
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING
 from checks.bench.figures import emit, log_progress, timed
 from checks.bench.lakes import DAY, STREAM, fill_day
 from nightjar.backfill.division import partition_count
-from nightjar.backfill.gate.checking import EvaluationChecks, counts, splits_of
+from nightjar.backfill.gate.checking import EvaluationChecks, splits_of
 from nightjar.expectations.gate import check
-from nightjar.expectations.measured import measured, summed
+from nightjar.expectations.measured import COUNTS, measured, summed
 from nightjar.expectations.offsets import gaps
 from nightjar.expectations.suites import events_suite, offsets_suite, violations_suite
 from nightjar.ingestion.spark_config import SparkConfig
 from nightjar.jvm.jars import jars
 from nightjar.lake import delta
+from nightjar.lake.arrow_shuffle import exchange
 from nightjar.lake.config import LakeConfig
 from nightjar.lake.scanning import scan
 from nightjar.lake.session import open_session
@@ -49,7 +50,7 @@ def gate(session: SparkSession, config: LakeConfig, folder: Path) -> None:
     cut = int((datetime.combine(DAY, datetime.min.time(), UTC) + timedelta(days=2)).timestamp() * 1e6)
     partitions = partition_count(splits, parallelism)
     checks = EvaluationChecks(suites, splits, partitions, [STREAM], RuleSet(()), cut, [(0, cut)], [])
-    found = counts(session, checks, folder / "exchanged", config.max_driver_rows)
+    found = exchange(session, checks, COUNTS, folder / "exchanged", config.max_driver_rows)
     missing = gaps(scan(config.root, TABLE, version), partial(delta.read, session, config.root, TABLE), STREAM, DAY, {})
     offsets = offsets_suite(STREAM.name)
     checked = check([(suites[0], summed(suites[0], TABLE.columns, found)), (offsets, measured(offsets, missing))])

@@ -95,7 +95,7 @@ def _one(config: BackfillConfig, request: RunRequest, stage: str) -> None:
     if stage == "archive":
         _rules(config)
     elif stage == "reconcile":
-        _log.info("differences", **differences(config, request))
+        _log.info("differences", **differences(request.staged(config.lake)))
     elif stage == STAGES[-1]:
         _logged(pending_days(config))
 

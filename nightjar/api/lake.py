@@ -22,7 +22,7 @@ from nightjar.operations.unarchived import OnKafka
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from nightjar.backfill.backtest.comparison import Comparison
+    from nightjar.backfill.backtest.comparison import BacktestResult
 
 _IN_ORDER = ("event_time", "alert_id", "revision")
 
@@ -106,7 +106,7 @@ def backtest(
     threshold: str | None = None,
     labels: pl.LazyFrame | pl.DataFrame | str | None = None,
     spark: SparkSession | None = None,
-) -> list[Comparison]:
+) -> list[BacktestResult]:
     """What drafts would have announced on past days of the lake: for each draft a comparison with the live rules.
 
     The same as `nightjar backtest`; it publishes nothing. rules, streams: see `check`. first, last: days (UTC). lake:

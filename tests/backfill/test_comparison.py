@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from nightjar.backfill.config import RunRequest
-from nightjar.backfill.evaluate import evaluation, survey
 from nightjar.backfill.evaluate.evaluation import evaluate
 from nightjar.backfill.evaluate.survey import judged_spans
-from nightjar.backfill.reconcile import comparison
+from nightjar.backfill.inputs import context
+from nightjar.backfill.inputs.context import RunContext
 from nightjar.backfill.reconcile.comparison import Compared, compare
 from nightjar.backfill.staging import CORRECTED, EVALUATED, HELD_BACK, OUTCOMES, take_notes
 from nightjar.lake.arrow_shuffle import Work
@@ -60,9 +60,9 @@ class Night:
 
     def run(self, pending: pl.DataFrame | None = None) -> Compared:
         """Evaluate and reconcile."""
-        notes = take_notes(self.config, self.request.end + DAY, 0)
-        evaluate(SESSION, self.config, self.request, notes, pending)
-        return compare(SESSION, self.config, self.request, notes)
+        run = RunContext(self.config, self.request, take_notes(self.config, self.request.end + DAY, 0), SESSION)
+        evaluate(run, pending)
+        return compare(run)
 
     def staged(self, name: str) -> list[dict[str, Any]]:
         """The rows of one kind, in the order of events."""
@@ -72,8 +72,7 @@ class Night:
 @pytest.fixture
 def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Night:
     """Two payments each of seven customers."""
-    for stage in (survey, evaluation, comparison):
-        monkeypatch.setattr(stage, "exchange", exchanged)
+    monkeypatch.setattr(context, "exchange", exchanged)
     people = ["ann", "bob", "cem", "dan", "eve", "flo", "gil"]
     for at, who in enumerate(people):
         add(

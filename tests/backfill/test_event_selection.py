@@ -12,8 +12,8 @@ import pytest
 
 from nightjar.backfill.config import RunRequest
 from nightjar.backfill.division import file_splits
+from nightjar.backfill.inputs.context import RunInputs
 from nightjar.backfill.inputs.event_selection import EventSelection, buckets_of, judged_times, selections_of
-from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.lake import delta
 from nightjar.lake.tables import events_table
 from tests.support.payments import AT_NOON, DAY, HOUR, MINUTE, NOON, STREAM, add, config_of, days, notes_of, payment
@@ -48,9 +48,8 @@ def selection(lake: Path, day: datetime = NOON, rule: dict[str, Any] = RULE) -> 
     """What the run of a day reads."""
     request = RunRequest("x", day.date())
     config, notes = config_of(lake), notes_of(lake, request.end + HOUR, json.dumps(rule))
-    rules = PublishedRules.of(config, request, notes)
-    judged = judged_times(config, request, notes, rules.asked_for, NONE_PENDING)
-    (found,) = selections_of(config, request, notes, rules, judged)
+    run = RunInputs(config, request, notes)
+    (found,) = selections_of(run, judged_times(run, NONE_PENDING))
     return found
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightjar.backfill.inputs.context import RunInputs
 from nightjar.backfill.inputs.histories import VersionHistory, histories
-from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.inputs.scope import (
     GROUP,
     HI,
@@ -231,7 +231,7 @@ def test_a_history_is_as_short_as_allowed_lateness_was(tmp_path: Path, then: int
         notes.append((at, AT_NOON + hours * HOUR, json.dumps(value)))
     config = config_of(tmp_path)
     config = replace(config, lake=replace(config.lake, streams=streams))
-    found = PublishedRules.of(config, REQUEST, Notes(AT_NOON, 0, {}, notes)).published
+    found = RunInputs(config, REQUEST, Notes(AT_NOON, 0, {}, notes)).rules.published
     assert found["b", 1].history_since == AT_NOON + 9 * HOUR + since * MINUTE
     if then is not None:  # b may have been retained for since it came, by the lateness of then or of now
         assert found["c", 1].history_since == found["b", 1].history_since
@@ -250,7 +250,7 @@ def test_a_shuffle_key_that_was_primed_has_history(tmp_path: Path) -> None:
         status = Status(Answer.ACTIVE, "r", 1, AT_NOON, primed=primed)
         active = json.dumps(answer_record(status)[1])
         notes = Notes(AT_NOON + HOUR, 0, {}, [(0, AT_NOON - HOUR, waits), (1, AT_NOON, active)])
-        return PublishedRules.of(config_of(tmp_path), REQUEST, notes).published["r", 1]
+        return RunInputs(config_of(tmp_path), REQUEST, notes).rules.published["r", 1]
 
     assert history(None) == VersionHistory(AT_NOON, AT_NOON)
     assert history(Primed(AT_NOON - 30 * HOUR, "abc")) == VersionHistory(AT_NOON, AT_NOON - 30 * HOUR)
@@ -273,7 +273,7 @@ def test_a_shuffle_key_that_was_made_again_has_the_history_since_then(tmp_path: 
 
     def since() -> dict[str, int]:
         given = Notes(AT_NOON, 0, {}, notes)
-        found = PublishedRules.of(config_of(tmp_path), REQUEST, given).published
+        found = RunInputs(config_of(tmp_path), REQUEST, given).rules.published
         return {f"{name} {number}": (of.history_since - AT_NOON) // HOUR for (name, number), of in found.items()}
 
     answer(Status(Answer.ACCEPTED, "r", 1, None), 0, "active")

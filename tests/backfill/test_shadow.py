@@ -11,8 +11,10 @@ import pytest
 
 from nightjar.backfill.backtest.shadow import compared_shadows
 from nightjar.backfill.config import BackfillConfig, RunRequest
+from nightjar.backfill.inputs.context import RunInputs
+from nightjar.backfill.inputs.published_rules import PublishedRules
 from nightjar.backfill.publish.results import finished_runs
-from nightjar.backfill.staging import EVALUATED
+from nightjar.backfill.staging import EVALUATED, Notes
 from nightjar.contracts.run_manifest import read_manifest
 from nightjar.lake.config import LakeConfig
 from nightjar.lake.scanning import scan
@@ -56,7 +58,9 @@ def compared(config: BackfillConfig, rules: list[RuleVersion], rows: list[Any]) 
     folder = REQUEST.staged(config.lake) / EVALUATED
     folder.mkdir(parents=True)
     pl.DataFrame(rows, schema_overrides={"failed": pl.String}).write_parquet(folder / "0.parquet")
-    return compared_shadows(config, REQUEST, RuleSet(tuple(rules)))
+    ruleset = RuleSet(tuple(rules))
+    every = PublishedRules(ruleset, ruleset, {})
+    return compared_shadows(RunInputs(config, REQUEST, Notes(0, 0, {}, []), other_rules=every))
 
 
 def test_alerts_are_gained_lost_and_changed_where_both_versions_applied(config: BackfillConfig) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from nightjar.backfill.config import BackfillConfig, RunRequest
+from nightjar.backfill.inputs.context import RunInputs
 from nightjar.backfill.publish.results import pending_alerts
 from nightjar.backfill.publish.verdicts import (
     HeldBackError,
@@ -23,9 +24,9 @@ from tests.support.lakes import add, add_run, at, config_of
 REQUEST = RunRequest("own", date(2026, 1, 5))
 
 
-def notes_of(config: BackfillConfig) -> Notes:
-    """What a run that reads the lake now notes."""
-    return Notes(0, 0, {RUNS.name: delta.version(config.lake.root, RUNS)}, [])
+def run_of(config: BackfillConfig) -> RunInputs:
+    """A run that reads the lake now."""
+    return RunInputs(config, REQUEST, Notes(0, 0, {RUNS.name: delta.version(config.lake.root, RUNS)}, []))
 
 
 def test_a_day_is_refused_until_the_archive_has_passed_its_cut(tmp_path: Path) -> None:
@@ -45,15 +46,15 @@ def test_a_run_that_another_has_overtaken_is_refused(tmp_path: Path) -> None:
     """Whichever day the other was about; its own earlier end, failures and dry runs do not count."""
     config = config_of(tmp_path)
     add_run(config, date(2026, 1, 4), at(5, 1))
-    notes = notes_of(config)
+    run = run_of(config)
     add_run(config, date(2026, 1, 5), at(6, 1), run_id="own")
     add_run(config, date(2026, 1, 6), at(6, 2), run_id="other", state="failed")
     add_run(config, date(2026, 1, 6), at(6, 3), run_id="other", state="dry run")
-    refuse_outdated(config, REQUEST, notes)
+    refuse_outdated(run)
     add_run(config, date(2026, 1, 6), at(7, 1), run_id="next")
     with pytest.raises(OutdatedError, match=r"next finished since this run read the lake.*evaluate"):
-        refuse_outdated(config, REQUEST, notes)
-    refuse_outdated(config, REQUEST, notes_of(config))
+        refuse_outdated(run)
+    refuse_outdated(run_of(config))
 
 
 def test_alerts_that_are_left_to_the_stream_are_pending_until_another_outcome(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from nightjar.backfill.inputs.context import RunInputs
 from nightjar.backfill.publish.verdicts import held_back
 from nightjar.backfill.reconcile.reconciliation import corrections, reconcile
-from nightjar.backfill.staging import HELD_BACK, stage
+from nightjar.backfill.staging import HELD_BACK, Notes, stage
 from nightjar.cli.app import app
 from nightjar.configuration.backfill import backfill_config
 from nightjar.configuration.settings import load_settings
@@ -155,7 +156,7 @@ def test_a_verdict_does_not_show_it(stream: Stream, declared: Path, tmp_path: Pa
     request = request_of(AT.date(), config.streams, run_id="r")
     row = violation(stream) | {"outcome": "missed", "revision": 1, "kind": "alert"}
     stage(pa.Table.from_pylist([row]), request.staged(config.lake) / HELD_BACK / "0.parquet")
-    verdict = held_back(config, request)
+    verdict = held_back(RunInputs(config, request, Notes(0, 0, {}, [])))
     assert "event p1" in str(verdict)
     assert SECRET not in str(verdict) + str(verdict.alerts)  # type: ignore[union-attr]
 

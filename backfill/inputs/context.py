@@ -1,0 +1,77 @@
+"""What the functions of a stage share: built once a stage, and passed as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nightjar.backfill.config import BackfillConfig, RunRequest
+from nightjar.backfill.inputs.published_rules import PublishedRules
+from nightjar.backfill.staging import EXCHANGED, Notes
+from nightjar.lake.arrow_shuffle import Work, exchange
+from nightjar.lake.tables import Table
+from nightjar.storage.paths import AnyPath
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """What a run was requested to do, and what it has pinned."""
+
+    config: BackfillConfig
+    request: RunRequest
+    notes: Notes
+    other_rules: PublishedRules | None = field(default=None, kw_only=True)
+    """Evaluated in the place of the published ones, which may or may not be among them; None: the published ones."""
+
+    @cached_property
+    def rules(self) -> PublishedRules:
+        """The rules to evaluate.
+
+        Raises:
+            BackfillError: a rule that was asked for was never published.
+        """
+        if self.other_rules is not None:
+            return self.other_rules
+        return PublishedRules.of(self.config.streams, self.request.rules, self.notes.answers)
+
+    @property
+    def root(self) -> AnyPath:
+        """The lake's folder."""
+        return self.config.lake.root
+
+    @property
+    def folder(self) -> AnyPath:
+        """The run's staged folder."""
+        return self.request.staged(self.config.lake)
+
+    def version(self, table: Table) -> int:
+        """The version of the table that the run reads."""
+        return self.notes.versions[table.name]
+
+
+@dataclass(frozen=True)
+class RunContext(RunInputs):
+    """The same in a Spark session."""
+
+    session: SparkSession
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks can run at once."""
+        return self.session.sparkContext.defaultParallelism
+
+    def exchange(self, work: Work, schema: pa.Schema) -> pa.Table:
+        """Do some work in tasks, or here where there is little; see arrow_shuffle.exchange."""
+        return exchange(self.session, work, schema, self.folder / EXCHANGED, self.config.lake.max_driver_rows)
+
+    def counted(self, work: Work, schema: pa.Schema) -> dict[str, int]:
+        """Do some work whose results are counts; the sum of each column."""
+        found = self.exchange(work, schema)
+        return {name: pc.sum(found.column(name)).as_py() or 0 for name in schema.names}
