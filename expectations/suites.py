@@ -7,7 +7,7 @@ which compares decimals exactly; Great Expectations would compare them as double
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
@@ -112,63 +112,49 @@ def _columns(names: Iterable[str]) -> str:
 
 def events_suite(stream: Stream, columns: Mapping[str, str]) -> Suite:
     """Expectations on a day's records of the stream, by arrival. columns: those of lake.tables.events_table."""
-    event_id, event_time = f"`{stream.event_id}`", f"`{stream.event_time}`"
-    skew, reasons = stream.max_future_skew, _listed((*(reason.value for reason in Reason), ERASED))
-    expectations = [
-        every_row(
-            "event_id_given",
-            f"a usable record has an event id ({stream.event_id})",
-            f"rejected IS NOT NULL OR coalesce({event_id}, '') <> ''",
-        ),
-        every_row(
-            "event_time_given", "a usable record has an event time", f"rejected IS NOT NULL OR {event_time} IS NOT NULL"
-        ),
-        every_row(
-            "event_time_within_skew",
-            f"an event happened at most {format_duration(skew)} after its arrival",
-            f"rejected IS NOT NULL OR {event_time} IS NULL"
-            f" OR {event_time} - arrival_time <= INTERVAL '{skew} microseconds'",
-        ),
-        every_row(
-            "event_time_sane",
-            f"an event happened since {_EARLIEST}",
-            f"rejected IS NOT NULL OR {event_time} IS NULL OR EXTRACT(YEAR FROM {event_time}) >= {_EARLIEST}",
-            "warning",
-        ),
-        every_row(
-            "rejected_explained",
-            "an unusable record has its reason, a detail and its original bytes",
-            f"rejected IS NULL OR (rejected IN ({reasons}) AND detail IS NOT NULL AND original IS NOT NULL)",
-        ),
-        every_row(
-            "arrival_known",
-            "a record has its partition, offset and arrival, and is in the partition of its arrival date",
-            "`partition` IS NOT NULL AND `offset` >= 0 AND CAST(arrival_time AS DATE) = arrival_date",
-        ),
-        *_decimals(stream),
-        Expectation(
-            "few_rejected",
-            f"at most {_MOST_REJECTED:.0%} of the records are unusable",
-            "warning",
-            breaking=f"rejected IS NOT NULL AND rejected <> '{ERASED}'",
-            at_most=_MOST_REJECTED,
-        ),
-        Expectation(
-            "coordinates_unique",
-            "each Kafka record occurs once, so that the first arrival of an event is one row",
-            key=("partition", "offset"),
-        ),
-        Expectation(
-            "event_id_names_one_event",
-            "records with the same event id have the same content",
-            "warning",
-            key=(stream.event_id,),
-            content=tuple(stream.fields),
-            where="rejected IS NULL",
-        ),
-    ]
+    expectations = (*_of_events(stream), *_of_records(), *_decimals(stream), *_compared(stream))
     shown = ("partition", "offset", "arrival_time", "rejected", "detail", *stream.fields)
-    return Suite(f"events_{stream.name}", columns, tuple(expectations), shown, stream.sensitive)
+    return Suite(f"events_{stream.name}", columns, expectations, shown, stream.sensitive)
+
+
+def _of_events(stream: Stream) -> Iterator[Expectation]:
+    """On the id and the time of usable records."""
+    event_id, event_time, skew = f"`{stream.event_id}`", f"`{stream.event_time}`", stream.max_future_skew
+    yield every_row(
+        "event_id_given",
+        f"a usable record has an event id ({stream.event_id})",
+        f"rejected IS NOT NULL OR coalesce({event_id}, '') <> ''",
+    )
+    yield every_row(
+        "event_time_given", "a usable record has an event time", f"rejected IS NOT NULL OR {event_time} IS NOT NULL"
+    )
+    yield every_row(
+        "event_time_within_skew",
+        f"an event happened at most {format_duration(skew)} after its arrival",
+        f"rejected IS NOT NULL OR {event_time} IS NULL"
+        f" OR {event_time} - arrival_time <= INTERVAL '{skew} microseconds'",
+    )
+    yield every_row(
+        "event_time_sane",
+        f"an event happened since {_EARLIEST}",
+        f"rejected IS NOT NULL OR {event_time} IS NULL OR EXTRACT(YEAR FROM {event_time}) >= {_EARLIEST}",
+        "warning",
+    )
+
+
+def _of_records() -> Iterator[Expectation]:
+    """On what the archive notes of every record."""
+    reasons = _listed((*(reason.value for reason in Reason), ERASED))
+    yield every_row(
+        "rejected_explained",
+        "an unusable record has its reason, a detail and its original bytes",
+        f"rejected IS NULL OR (rejected IN ({reasons}) AND detail IS NOT NULL AND original IS NOT NULL)",
+    )
+    yield every_row(
+        "arrival_known",
+        "a record has its partition, offset and arrival, and is in the partition of its arrival date",
+        "`partition` IS NOT NULL AND `offset` >= 0 AND CAST(arrival_time AS DATE) = arrival_date",
+    )
 
 
 def _decimals(stream: Stream) -> list[Expectation]:
@@ -182,6 +168,30 @@ def _decimals(stream: Stream) -> list[Expectation]:
         for name, kind in stream.fields.items()
         if kind.kind is Kind.DECIMAL
     ]
+
+
+def _compared(stream: Stream) -> Iterator[Expectation]:
+    """On a day's records together."""
+    yield Expectation(
+        "few_rejected",
+        f"at most {_MOST_REJECTED:.0%} of the records are unusable",
+        "warning",
+        breaking=f"rejected IS NOT NULL AND rejected <> '{ERASED}'",
+        at_most=_MOST_REJECTED,
+    )
+    yield Expectation(
+        "coordinates_unique",
+        "each Kafka record occurs once, so that the first arrival of an event is one row",
+        key=("partition", "offset"),
+    )
+    yield Expectation(
+        "event_id_names_one_event",
+        "records with the same event id have the same content",
+        "warning",
+        key=(stream.event_id,),
+        content=tuple(stream.fields),
+        where="rejected IS NULL",
+    )
 
 
 # Offsets of a topic that are missing in the lake; see offsets.py.

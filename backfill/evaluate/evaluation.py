@@ -96,7 +96,7 @@ class EvaluationTasks(OverSplits):
     def receive(self, bucket: int, rows: pa.Table) -> pa.Table:
         """Stage the results for a bucket's groups; returns a row of _COUNTED."""
         selection, number = self.groupings[bucket // self.cut]
-        found = evaluated(selection.stream, selection.ruleset, selection.group_bys[number], rows)
+        found = violations_and_failures(selection.stream, selection.ruleset, selection.group_bys[number], rows)
         stage(found, self.folder / EVALUATED / f"{bucket}.parquet")
         failures = found.num_rows - found.column("failed").null_count
         muted = pc.sum(found.column("muted")).as_py() or 0
@@ -124,7 +124,7 @@ def evaluate_rules(
 ) -> dict[str, Any]:
     """As `evaluate`, where the lake has so much of each stream; none: it has everything."""
     folder = run.folder
-    again = stage_pending(folder, pending, run.rules.asked_for, run.request)
+    again = stage_pending(run, pending)
     judged = judged_times(run, again)
     write_judged_times(folder, judged)
     selections = selections_of(run, judged)
@@ -141,7 +141,7 @@ def staged_violations(folder: AnyPath) -> int:
     return int(found.select(pl.len()).collect(engine="streaming").item())
 
 
-def evaluated(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table) -> pa.Table:
+def violations_and_failures(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table) -> pa.Table:
     """The violations at the target events of some whole groups, with all that their windows reach: EVALUATED_SCHEMA.
 
     events: the stream's fields and TARGET; and ARRIVED, where ids repeat. A row with `failed` is none: it names the
@@ -166,7 +166,7 @@ def evaluated(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Ta
 
 
 def truth_of(stream: Stream, ruleset: RuleSet, group_by: GroupBy, events: pa.Table) -> Truth:
-    """What holds at some whole groups' events. events: as `evaluated` has them."""
+    """What holds at some whole groups' events. events: as `violations_and_failures` has them."""
     declared = as_declared(events, stream)
     if ARRIVAL not in declared.column_names:  # no id is repeated, so the order of arrival decides nothing
         declared = declared.append_column(ARRIVAL, pa.repeat(pa.scalar(0, MICROSECONDS), events.num_rows))

@@ -43,9 +43,9 @@ def histories(
 ) -> dict[tuple[str, int], VersionHistory]:
     """Of each version what the state that serves it held when it arrived.
 
-    versions: of the rules that share this state (one stream's, one route's), in the order of publication. arrivals: by
-    rule id and version, µs. lateness: the stream's. primed: by rule id and version the event time (µs) from which on
-    the state had all events when the version took effect, of those that waited for history.
+    versions: of the rules that share this state (one stream's, one shuffle key's), in the order of publication.
+    arrivals: by rule id and version, µs. lateness: the stream's. primed: by rule id and version the event time (µs)
+    from which on the state had all events when the version took effect, of those that waited for history.
     """
     back: dict[int, int] = {}
     for name, since in (primed or {}).items():

@@ -46,16 +46,16 @@ class PublishedRules:
 
 @dataclass(frozen=True)
 class _KeyStart:
-    """A route that the job has made. at: when its first version took effect; since: the event time from which on its
-    state had all events then, that version's history included (both µs)."""
+    """When the job began to serve a shuffle key. at: when the first version took effect; since: the event time from
+    which on its state had all events then, that version's history included (both µs)."""
 
     at: int
     since: int
 
 
 def _folded(streams: Mapping[str, Stream], answers: Iterable[Record]) -> tuple[RuleBook, dict[Route, list[_KeyStart]]]:
-    """The answers as a book, and how often the job has made each route: a route may be dropped, and is then made again
-    without the state that it had (S5.8)."""
+    """The answers as a book, and when the job has begun to serve each shuffle key: a key may be dropped, and is then
+    served again without the state that it had (S5.8)."""
     book, made, missing = RuleBook(streams), defaultdict[Route, list[_KeyStart]](list), set[Route]()
     for record in answers:
         change = fold(book, record)
@@ -76,7 +76,7 @@ def _folded(streams: Mapping[str, Stream], answers: Iterable[Record]) -> tuple[R
 
 
 def _is_unused(book: RuleBook, route: Route, now: int) -> bool:
-    """Whether the job may have dropped a route, but for versions that wait for it. now: µs."""
+    """Whether the job may have dropped a shuffle key, but for versions that wait for it. now: µs."""
     clock = now + book.streams[route.stream].allowed_lateness  # which may have been shorter then
     return all(
         version.effective == NOT_YET or book.has_ended(version, clock)
@@ -112,9 +112,9 @@ def _published(
 
 
 def _begin(made: Sequence[_KeyStart], primed_at: Iterable[int], arrival: int) -> int:
-    """The event time (µs) before which the state of a route, as it was at that arrival, cannot have had events.
+    """The event time (µs) before which the state of a shuffle key, as it was at that arrival, cannot have had events.
 
-    Once a version has been primed, the state has the history from before the route as well.
+    Once a version has been primed, the state has the history from before the key as well.
     """
     last = next((each for each in reversed(made) if each.at <= arrival), made[0] if made else None)
     if last is None or any(last.at <= at <= arrival for at in primed_at):

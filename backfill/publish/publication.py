@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -67,13 +67,7 @@ def publish(
         return 0
     published = 0
     try:
-        producer = KafkaProducer(
-            transactional_id=f"nightjar-backfill-{query_id(config.lake)}",
-            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
-            acks="all",
-            **config.lake.kafka.python,
-        )
-        try:
+        with closing(_producer(config)) as producer:
             producer.init_transactions()
             known = _published_since(config, archived)
             now = time.time_ns() // 1000
@@ -84,8 +78,6 @@ def publish(
                 some = new[first : first + _RECORDS_PER_TRANSACTION]
                 _publish_together(producer, _messages(config.lake.topics, some, actions))
                 published += len(some)
-        finally:
-            producer.close()
     except kafka.errors.KafkaError as failure:
         raise BackfillError(
             f"{f'only {published}' if published else 'none'} of the corrections were published: "
@@ -94,6 +86,16 @@ def publish(
             remedy="Once Kafka answers, run the publish stage again: what was published is not published twice",
         ) from failure
     return published
+
+
+def _producer(config: BackfillConfig) -> KafkaProducer:
+    """Of this lake's publisher: whichever was before it is fenced off once this one begins."""
+    return KafkaProducer(
+        transactional_id=f"nightjar-backfill-{query_id(config.lake)}",
+        transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+        acks="all",
+        **config.lake.kafka.python,
+    )
 
 
 def _messages(
@@ -144,13 +146,8 @@ def _is_published(record: Mapping[str, Any], known: Mapping[tuple[str, int], Map
 def _published_since(config: BackfillConfig, archived: Mapping[int, int]) -> dict[tuple[str, int], Mapping[str, Any]]:
     """The corrections that are on the topic behind these offsets, by alert id and revision."""
     topic, known, skipped = config.lake.topics.alerts, dict[tuple[str, int], Mapping[str, Any]](), 0
-    consumer = KafkaConsumer(
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        **config.lake.kafka.python,
-    )
-    try:
+    reading = {"isolation_level": "read_committed", "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    with closing(KafkaConsumer(**reading, **config.lake.kafka.python)) as consumer:
         places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
         consumer.assign(places)
         ends = end_offsets(consumer, places)
@@ -164,8 +161,6 @@ def _published_since(config: BackfillConfig, archived: Mapping[int, int]) -> dic
                 found, others = corrections_of([record.value for record in records])
                 known |= {(record["alert_id"], record["revision"]): record for record in found}
                 skipped += others
-    finally:
-        consumer.close()
     if skipped:
         _log.warning("records of the alerts topic are not alerts, and were skipped", records=skipped, topic=topic)
     return known

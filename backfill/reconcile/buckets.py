@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 import polars as pl
 import pyarrow as pa
 
+from nightjar.backfill.inputs.context import RunInputs
 from nightjar.backfill.inputs.forgotten import Forgotten
 from nightjar.backfill.inputs.pending_alerts import staged_pending
 from nightjar.backfill.reconcile.causes import CauseFinder
 from nightjar.backfill.reconcile.reconciliation import (
     Versions,
+    by_verdict,
     corrections,
     latest_revisions,
     reconcile,
@@ -61,6 +63,13 @@ class Buckets:
     verdict_only: Versions = ()
     forgotten: Forgotten = field(default_factory=Forgotten.none)
     masked: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, run: RunInputs) -> Buckets:
+        """The buckets of a run."""
+        versions = run.rules.asked_for.versions
+        masked = frozenset(stream.name for stream in run.config.streams.values() if stream.sensitive)
+        return cls(run.folder, by_verdict(versions), Forgotten.of(run.root, versions), masked)
 
     def clear(self) -> None:
         """Remove the files of an earlier attempt; write empty tables, so that there is something to read."""

@@ -28,12 +28,10 @@ from nightjar.backfill.inputs.event_selection import (
     groupings,
     selections_of,
 )
-from nightjar.backfill.inputs.forgotten import Forgotten
 from nightjar.backfill.inputs.histories import VersionHistory
 from nightjar.backfill.inputs.scope import BUCKET, GROUP, TARGET, events_of, group_by_name, in_spans, within
 from nightjar.backfill.reconcile.buckets import Buckets, Count
 from nightjar.backfill.reconcile.causes import CauseFinder
-from nightjar.backfill.reconcile.reconciliation import by_verdict
 from nightjar.backfill.staging import groups_folder, read_judged_times, repeated_folder
 from nightjar.contracts.alerts import RECORD_SCHEMA
 from nightjar.lake import delta, stream_state
@@ -85,9 +83,7 @@ class Compared:
 
 def compare(run: RunContext) -> Compared:
     """Stage OUTCOMES, CORRECTED and HELD_BACK."""
-    versions = run.rules.asked_for.versions
-    masked = frozenset(stream.name for stream in run.config.streams.values() if stream.sensitive)
-    buckets = Buckets(run.folder, by_verdict(versions), Forgotten.of(run.root, versions), masked)
+    buckets = Buckets.of(run)
     buckets.clear()
     counted = _counts(run.exchange(_comparison(run, buckets), _COUNTED))
     differing = sorted(int(name) for what, name in counted if what == "differing")

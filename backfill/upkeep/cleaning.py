@@ -32,8 +32,8 @@ def remove_old_staging(config: BackfillConfig, run_id: str, now: int) -> list[st
     runs = scan(config.lake.root, RUNS).select("run_id", "day", "state", "finished_at").collect()
     last = runs.sort("finished_at").unique("run_id", keep="last", maintain_order=True)
     finished = runs.filter(pl.col("state") == RunState.FINISHED.value).group_by("day").agg(pl.col("finished_at").max())
-    put_right = last.join(finished.rename({"finished_at": "since"}), on="day", how="left")
-    needed = put_right.filter(
+    superseded = last.join(finished.rename({"finished_at": "since"}), on="day", how="left")
+    needed = superseded.filter(
         ~pl.col("state").is_in(_ENDED) & (pl.col("since").is_null() | (pl.col("since") <= pl.col("finished_at")))
     )
     kept = set(needed.get_column("run_id"))

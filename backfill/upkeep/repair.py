@@ -168,12 +168,8 @@ class Repairing:
             raise LakeError(what, where=self._what.table.name, remedy=remedy)
         now = self._read(self._version)
         as_is, lost = self._judged(now.rows), self._lost(now)
-        problems = list(as_is.problems)
-        if now.unreadable:
-            problems.append(f"{len(now.unreadable)} of its files cannot be read: {'; '.join(now.unreadable[:3])}")
-        if lost.height:
-            problems.append(f"{_rows(lost.height)} that earlier versions have {_are(lost.height)} missing")
-        found = Repair(self._what.table.name, self._day, self._version, as_is.height, tuple(problems))
+        problems = self._problems(now, as_is, lost)
+        found = Repair(self._what.table.name, self._day, self._version, as_is.height, problems)
         if not problems and version is None:
             return found, None
         kept = self._once(now.rows)
@@ -189,20 +185,36 @@ class Repairing:
             before = self._read(candidate)
             merged = self._merged(before.rows, kept)
             judged = self._judged(merged)
-            lacking = lost.join(merged.select(self._key).collect(), on=self._key, how="anti", nulls_equal=True).height
-            lacking = max(lacking, least - judged.height)
-            reasons = list(judged.problems)
-            if before.unreadable:
-                reasons.append(f"{len(before.unreadable)} of its files cannot be read")
-            if lacking:
-                reasons.append(f"{_rows(lacking)} {_are(lacking)} missing there too")
-            if not reasons:
-                taken = before.rows.join(now.rows, on=list(self._what.table.columns), how="anti", nulls_equal=True)
-                count = taken.select(pl.len()).collect(engine="streaming").item()
-                return replace(found, rows_after=judged.height, restored=candidate, taken=count), merged
-            refused = refused or f"version {candidate} does not help: {'; '.join(reasons)}"
+            if reasons := self._lacking(before, merged, judged, lost, least):
+                refused = refused or f"version {candidate} does not help: {'; '.join(reasons)}"
+                continue
+            taken = before.rows.join(now.rows, on=list(self._what.table.columns), how="anti", nulls_equal=True)
+            count = taken.select(pl.len()).collect(engine="streaming").item()
+            return replace(found, rows_after=judged.height, restored=candidate, taken=count), merged
         nor = "; nor does any before it" if len(candidates) > 1 else ""
         return replace(found, refused=f"{refused}{nor}" if refused else "no earlier version is left"), None
+
+    @staticmethod
+    def _problems(now: _Rows, as_is: _Judged, lost: pl.DataFrame) -> tuple[str, ...]:
+        problems = list(as_is.problems)
+        if now.unreadable:
+            problems.append(f"{len(now.unreadable)} of its files cannot be read: {'; '.join(now.unreadable[:3])}")
+        if lost.height:
+            problems.append(f"{_rows(lost.height)} that earlier versions have {_are(lost.height)} missing")
+        return tuple(problems)
+
+    def _lacking(
+        self, before: _Rows, merged: pl.LazyFrame, judged: _Judged, lost: pl.DataFrame, least: int
+    ) -> list[str]:
+        """Why the rows are not whole with those of an earlier version. least: how many there must be at least."""
+        lacking = lost.join(merged.select(self._key).collect(), on=self._key, how="anti", nulls_equal=True).height
+        lacking = max(lacking, least - judged.height)
+        reasons = list(judged.problems)
+        if before.unreadable:
+            reasons.append(f"{len(before.unreadable)} of its files cannot be read")
+        if lacking:
+            reasons.append(f"{_rows(lacking)} {_are(lacking)} missing there too")
+        return reasons
 
     def _read(self, version: int) -> _Rows:
         table = self._what.table

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nightjar.backfill.config import BackfillConfig, Request
+from nightjar.backfill.config import BackfillConfig, RunRequest
 from nightjar.configuration import data_dir
 from nightjar.configuration.settings import Settings
 from nightjar.kafka.clients import refuse_others
@@ -38,7 +38,7 @@ def archive_topics(settings: Settings, config: LakeConfig, stages: Stages, *, le
 
 
 def run_nights(
-    settings: Settings, config: BackfillConfig, requests: Sequence[Request] | None, stages: Stages, *, publish: bool
+    settings: Settings, config: BackfillConfig, requests: Sequence[RunRequest] | None, stages: Stages, *, publish: bool
 ) -> Iterator["Ended"]:
     """Run the requests one after the other, or all pending days where there are none, and yield what each came to.
 

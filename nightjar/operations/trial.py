@@ -15,7 +15,7 @@ from nightjar.rules.streams import Stream
 from nightjar.terminal.stages import Stages
 
 if TYPE_CHECKING:
-    from nightjar.backfill.backtest.comparison import Comparison
+    from nightjar.backfill.backtest.comparison import BacktestResult
 
 
 def try_rules(
@@ -28,7 +28,7 @@ def try_rules(
     threshold: str | None = None,
     labels: Path | None = None,
     label: str | None = None,
-) -> "list[Comparison]":
+) -> "list[BacktestResult]":
     """What the rules would have announced on these days, one result per rule; notes what the lake lacks for it.
 
     threshold: the measure or field whose constant is to vary. labels: a file of them. label: its column, or without a

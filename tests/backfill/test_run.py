@@ -154,7 +154,7 @@ def test_a_run_of_one_rule_and_one_group_judges_those_alone(first_night: FirstNi
 
 
 def retract(night: Night, record: dict[str, Any]) -> None:
-    """Somebody unsays an alert on the topic, as an earlier backfill with other data would have."""
+    """Somebody retracts an alert on the topic, as an earlier backfill with other data would have."""
     reported = record | {"revision": int(str(record["revision"])) + 1, "kind": "retraction"}
     reported |= {"source": "backfill", "cause": "late_event"}
     for name in ("group", "measures"):  # read as a table, they have every rule's
